@@ -1,0 +1,115 @@
+"""Every error that `late` raises, in one tree.
+
+Only `StoreError.transient` decides on a retry. A message names the values that were wrong, so
+that it can be acted on without the source. Foreign errors are mapped to these at the seam
+(`late/store`), once per driver.
+"""
+
+from __future__ import annotations
+
+
+class LateError(Exception):
+    """The root: `except LateError` catches everything this library raises on purpose."""
+
+
+class ConfigError(LateError):
+    """A setting is wrong. Raised at start, never later."""
+
+
+class TaskError(LateError):
+    """The task that was asked for cannot be accepted or read."""
+
+
+class InvalidTask(TaskError, ValueError):
+    """Bad input to an enqueue, found before any SQL: the caller's transaction is untouched."""
+
+
+class InvalidName(InvalidTask):
+    """A queue, task, group or key name is outside `[A-Za-z0-9._:-]{1,128}`."""
+
+
+class InvalidPayload(InvalidTask):
+    """Arguments that cannot be encoded, or that do not fit the task's signature."""
+
+
+class PayloadTooLarge(InvalidTask):
+    """The encoded arguments or headers are over the hard limit."""
+
+
+class InvalidSchedule(InvalidTask):
+    """A delay, due time or expiry that cannot be honoured (naive, NaN, too far)."""
+
+
+class InvalidPolicy(InvalidTask):
+    """A retry policy or a priority outside its bounds."""
+
+
+class InvalidCron(InvalidTask):
+    """A cron expression or time zone that does not exist or never fires."""
+
+
+class BatchTooLarge(InvalidTask):
+    """More than 1,000 tasks or 8 MiB of payload in one call."""
+
+
+class KeyConflict(InvalidTask):
+    """The unique key is taken by a task with another body."""
+
+
+class QueueFull(TaskError):
+    """The queue's last published depth is at its bound; nothing was written."""
+
+
+class UnknownTask(TaskError):
+    """No handler is registered under this name."""
+
+
+class DecodeError(TaskError):
+    """A stored payload cannot be read: `reason` is the dead letter's reason."""
+
+    def __init__(self, message: str, *, reason: str = "undecodable") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class StoreError(LateError):
+    """The database refused or could not be reached."""
+
+    transient = False
+    """Whether the same call may succeed later, unchanged."""
+
+
+class StoreUnavailable(StoreError):
+    """No connection, or it broke. A write may or may not have happened: ask before repeating."""
+
+    transient = True
+
+
+class TransactionAborted(StoreError):
+    """The database rolled the transaction back and asks for a repeat (deadlock, 40001, busy)."""
+
+    transient = True
+
+
+class StoreClosed(StoreError):
+    """The store was closed by this process."""
+
+
+class SchemaMismatch(StoreError):
+    """The schema is missing, older or newer than this version of `late`."""
+
+
+class StoreRefused(StoreError):
+    """A guard refused to start: a standby, a restored or cloned copy, an unsafe setting."""
+
+
+class LeaseError(LateError):
+    """Ownership of a shard."""
+
+
+class LeaseLost(LeaseError):
+    """Another worker owns the shard now; what was in memory for it must be thrown away."""
+
+
+class DispatchError(LateError):
+    """A task could not be handed to its target."""

@@ -1,0 +1,1 @@
+"""The schema of `late`, once, as data (`tables.py`), and its version (`version.py`)."""

@@ -1,0 +1,264 @@
+"""Every table of `late`, for every dialect that SQLAlchemy speaks.
+
+The control plane queries these objects; migrations build them; the hot path of each store has
+its own hand-written SQL over the same names. Times are BIGINT microseconds since the Unix epoch
+by the database's clock. JSON is stored as text: it is validated where it is read, and no
+statement of the hot path looks inside.
+
+Two append-only logs carry everything: `late_task` (many writers; position = commit order) and
+`late_settlement` (one writer per group and shard; `seq` is the fence). All others are small.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.types import UserDefinedType
+
+metadata = MetaData()
+
+
+class TaskIdType(UserDefinedType[str]):
+    """`uuid` on PostgreSQL, TEXT elsewhere; Python sees the 36 character string everywhere."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "TEXT"
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Any:
+        return lambda value: None if value is None else str(value)
+
+
+class Xid8(UserDefinedType[int]):
+    """PostgreSQL's 64-bit transaction id; only in `late_task` there."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "xid8"
+
+
+@compiles(TaskIdType, "postgresql")
+def _task_id_postgresql(*_: Any, **__: Any) -> str:
+    return "uuid"
+
+
+NOW_US = {
+    "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    # Milliseconds are all that SQLite's clock gives before 3.42; the cast keeps it an integer.
+    "sqlite": "(cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)",
+}
+"""The database's clock in microseconds, per dialect."""
+
+
+
+def log_table(dialect: str, meta: MetaData) -> Table:
+    """The task log. Its position is the dialect's own: see `design` section 4.
+
+    PostgreSQL: `xid`, the inserting top-level transaction, partitioned by ranges of it so that
+    consumed rows leave by TRUNCATE and DROP of a partition. SQLite: `seq`, an AUTOINCREMENT rowid
+    (without AUTOINCREMENT the highest deleted id is used again and lands below every cursor).
+    """
+    body: list[Any] = [
+        Column("queue", Text, nullable=False),
+        Column("name", Text, nullable=False),
+        Column("payload", LargeBinary, nullable=False),
+        Column("headers", Text),
+        Column("options", Text),
+        Column("created_at_us", BigInteger, nullable=False, server_default=text(NOW_US[dialect])),
+    ]
+    if dialect == "postgresql":
+        return Table(
+            "late_task",
+            meta,
+            Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
+            Column(
+                "xid", Xid8, primary_key=True, server_default=text("pg_current_xact_id()")
+            ),
+            Column("task_id", TaskIdType, primary_key=True),
+            *body,
+            CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
+            postgresql_partition_by="RANGE (xid)",
+        )
+    return Table(
+        "late_task",
+        meta,
+        Column("seq", Integer, primary_key=True, autoincrement=True),
+        Column("shard_id", Integer, nullable=False),
+        Column("task_id", TaskIdType, nullable=False),
+        *body,
+        # An explicit negative rowid is never seen; an explicit 2^63-1 ends every later insert.
+        CheckConstraint("seq between 1 and 4611686018427387904", name="late_task_seq"),
+        CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
+        Index("late_task_shard_seq", "shard_id", "seq"),
+        sqlite_autoincrement=True,
+    )
+
+
+def _record_columns() -> list[Column[Any]]:
+    """A task's row as it was in the log, carried by the timer and dead-letter tables."""
+    return [
+        Column("position", BigInteger, nullable=False),
+        Column("sequence", BigInteger, nullable=False),
+        Column("queue", Text, nullable=False),
+        Column("name", Text, nullable=False),
+        Column("payload", LargeBinary, nullable=False),
+        Column("headers", Text),
+        Column("options", Text),
+        Column("created_at_us", BigInteger, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("deaths", Integer, nullable=False),
+        Column("errors", Text),  # JSON list of AttemptError, NULL when none
+    ]
+
+
+settlement = Table(
+    "late_settlement",
+    metadata,
+    Column("consumer_group", Text, primary_key=True),
+    Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("settlement_id", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("cursor", Text, nullable=False),
+    Column("open", Text, nullable=False),  # JSON list of [position, task_id]
+    Column("usage", Text),  # JSON list of Usage, NULL when none
+    Column("settled_at_us", BigInteger, nullable=False),
+)
+
+lease = Table(
+    "late_lease",
+    metadata,
+    Column("consumer_group", Text, primary_key=True),
+    Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("owner", Text),
+    Column("epoch", BigInteger, nullable=False),
+)
+
+worker = Table(
+    "late_worker",
+    metadata,
+    Column("worker_id", Text, primary_key=True),
+    Column("expires_at_us", BigInteger, nullable=False),
+    Column("started_at_us", BigInteger, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("consumer_groups", Text, nullable=False),  # JSON list of names
+    Column("capacity", Float, nullable=False),
+    Column("version", Text, nullable=False),
+)
+
+timer = Table(
+    "late_timer",
+    metadata,
+    Column("consumer_group", Text, primary_key=True),
+    Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("due_at_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("task_id", TaskIdType, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("held_key", Text),
+    *_record_columns(),
+)
+Index(
+    "late_timer_held",
+    timer.c.consumer_group,
+    timer.c.shard_id,
+    timer.c.held_key,
+    timer.c.sequence,
+    postgresql_where=timer.c.held_key.isnot(None),
+    sqlite_where=timer.c.held_key.isnot(None),
+)
+
+dead = Table(
+    "late_dead",
+    metadata,
+    Column("consumer_group", Text, primary_key=True),
+    Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("dead_at_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("task_id", TaskIdType, primary_key=True),
+    Column("reason", Text, nullable=False),
+    *_record_columns(),
+)
+
+schedule = Table(
+    "late_schedule",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("shard_id", SmallInteger, nullable=False),
+    Column("rule", Text, nullable=False),  # cron expression, or `every <seconds>s`
+    Column("zone", Text, nullable=False),  # IANA name
+    Column("catch_up", Text, nullable=False),  # skip | latest | all
+    Column("catch_up_max", Integer, nullable=False),
+    Column("overlap", Text, nullable=False),  # allow | skip | queue
+    Column("queue", Text, nullable=False),
+    Column("task_name", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("options", Text),
+    Column("anchor_us", BigInteger, nullable=False),  # intervals count from here
+    Column("next_due_at_us", BigInteger),  # NULL: never again
+    Column("paused", SmallInteger, nullable=False, server_default=text("0")),
+    Column("open_task_id", TaskIdType),  # the last tick's task while it is unfinished
+    Column("updated_at_us", BigInteger, nullable=False),
+)
+
+unique = Table(
+    "late_unique",
+    metadata,
+    Column("unique_key", Text, primary_key=True),
+    Column("task_id", TaskIdType, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("created_at_us", BigInteger, nullable=False),
+)
+
+lane = Table(
+    "late_lane",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("first_shard", SmallInteger, nullable=False),
+    Column("shards", SmallInteger, nullable=False),
+)
+
+group = Table(
+    "late_group",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("created_at_us", BigInteger, nullable=False),
+)
+
+meta = Table(
+    "late_meta",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""Keys: `schema_version`, `deployment` (a name, random when not given), `identity` (the database
+this schema lives in: PostgreSQL's system identifier, the file of SQLite), `position_max` (the
+highest xid seen: a younger cluster below it is a restored copy)."""
+
+SHARDS_DEFAULT = 8
+"""Shards of the lane `default` in a fresh schema."""
+
+
+def all_tables(dialect: str) -> MetaData:
+    """A fresh `MetaData` with every table as `dialect` (`sqlite`, `postgresql`) has it."""
+    full = MetaData()
+    log_table(dialect, full)
+    for table in metadata.sorted_tables:
+        table.to_metadata(full)
+    return full
