@@ -1,0 +1,214 @@
+"""SQLAlchemy engines for migrations and the control plane, and the map of their errors.
+
+The hot path does not come through here: each store has its native driver. What does come is rare
+(an operator's command, a poll of the schedules), so an engine keeps at most two connections.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+
+from late.errors import (
+    ConfigError,
+    LateError,
+    SchemaMismatch,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    TransactionAborted,
+)
+
+CONNECT_TIMEOUT_S = 5
+BUSY_TIMEOUT_S = 30.0
+"""How long a SQLite connection waits for the write lock."""
+_DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+}
+_SECRETS = ("password", "passwd", "sslpassword")
+_POSTGRES_MIN = (13,)
+_SQLITE_MIN = (3, 35, 0)
+
+_MISSING_TABLE = {"42P01", "42703", "3F000"}
+_REPEATABLE = {"40001", "40P01", "55P03"}
+
+
+def parse(url: str) -> URL:
+    """The URL with the synchronous driver that `late` uses for its dialect.
+
+    Raises:
+        ConfigError: not a URL, or of a database that `late` does not run on.
+    """
+    try:
+        parsed = make_url(url)
+    except (exc.ArgumentError, ValueError):
+        # The text is not repeated: whatever is wrong with it, it may hold a password.
+        raise ConfigError(
+            "not a database URL; expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+        ) from None
+    driver = _DRIVERS.get(parsed.drivername.partition("+")[0])
+    if driver is None:
+        raise ConfigError(
+            f"no store for {parsed.drivername!r} URLs; expected sqlite:///PATH or postgresql://…"
+        )
+    return parsed.set(drivername=driver)
+
+
+def shown(url: str) -> str:
+    """The URL for messages and logs: without any password, without the driver's name."""
+    try:
+        parsed = parse(url)
+    except ConfigError:
+        return "(not a database URL)"
+    parsed = parsed.difference_update_query(_SECRETS)
+    if parsed.password is not None:
+        parsed = parsed.set(password="***")
+    dialect = parsed.drivername.partition("+")[0]
+    return parsed.set(drivername=dialect).render_as_string(hide_password=True)
+
+
+def make_engine(url: str, *, create: bool = False) -> Engine:
+    """An engine for `url`; nothing is connected yet.
+
+    Args:
+        create: whether a SQLite file that does not exist may be made. Only a migration does
+            that; a mistyped path must not leave an empty database behind.
+
+    Raises:
+        ConfigError: the URL is wrong, or the driver is not installed.
+    """
+    parsed = parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite_engine(parsed, create=create)
+    try:
+        return create_engine(
+            parsed,
+            pool_size=1,
+            max_overflow=1,
+            pool_pre_ping=True,
+            # Prepared statements break behind a PgBouncer that pools transactions.
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "prepare_threshold": None,
+                "application_name": "late",
+            },
+        )
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            'the PostgreSQL driver is not installed: pip install "late[postgres]"'
+        ) from error
+
+
+def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
+    path = parsed.database or ""
+    memory = path in ("", ":memory:")
+
+    def connect() -> sqlite3.Connection:
+        if not memory and not create and not Path(path).exists():
+            raise StoreUnavailable(f"no database file {path}: run `late migrate URL` to make it")
+        # Transactions are opened by hand below: the module's own handling commits before DDL.
+        return sqlite3.connect(
+            path or ":memory:",
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+    engine = create_engine(parsed, creator=connect)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A transaction that reads first and writes later fails with SQLITE_BUSY_SNAPSHOT as soon
+        # as another writer was faster, whatever the busy timeout: writers take the lock first.
+        write = connection.get_execution_options().get("late_write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A connection in one transaction that writes; committed at the end, else rolled back."""
+    with (
+        translated(),
+        engine.connect().execution_options(late_write=True) as connection,
+        connection.begin(),
+    ):
+        check_server(connection)
+        yield connection
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A connection in one transaction that only reads."""
+    with translated(), engine.connect() as connection, connection.begin():
+        check_server(connection)
+        yield connection
+
+
+def check_server(connection: Connection) -> None:
+    """Refuse a server that is too old for the schema.
+
+    Raises:
+        StoreRefused: PostgreSQL below 13 (no `xid8`), SQLite below 3.35 (no RETURNING).
+    """
+    name = connection.dialect.name
+    version = connection.dialect.server_version_info or ()
+    least = _POSTGRES_MIN if name == "postgresql" else _SQLITE_MIN
+    if tuple(version) < least:
+        have, need = (".".join(map(str, numbers)) for numbers in (version, least))
+        raise StoreRefused(f"{name} {have} is too old: late needs {need} or newer")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the errors of SQLAlchemy and its drivers into those of `late.errors`.
+
+    The message is the database's own first line. SQLAlchemy's text is never used: it repeats
+    the statement's parameters, which are payloads.
+    """
+    try:
+        yield
+    except LateError:
+        raise
+    except (exc.SQLAlchemyError, sqlite3.Error) as error:
+        raise translate(error) from error
+
+
+def translate(error: exc.SQLAlchemyError | sqlite3.Error) -> StoreError:
+    """The error of `late` that says the same. Pure; a test walks the whole map."""
+    original: Any = getattr(error, "orig", None) or error
+    message = (str(original).strip().splitlines() or [type(original).__name__])[0][:300]
+    if isinstance(original, sqlite3.Error):
+        return _translate_sqlite(original, message)
+    state: str | None = getattr(original, "sqlstate", None)
+    if state in _MISSING_TABLE:
+        return SchemaMismatch(f"the schema of late is missing or damaged ({message})")
+    if state in _REPEATABLE:
+        return TransactionAborted(message)
+    if state is not None and state[:2] in ("08", "57", "53"):
+        return StoreUnavailable(message)
+    lost = isinstance(error, exc.DBAPIError) and error.connection_invalidated
+    if lost or (state is None and isinstance(error, exc.OperationalError | exc.TimeoutError)):
+        return StoreUnavailable(message)
+    return StoreError(message)
+
+
+def _translate_sqlite(original: sqlite3.Error, message: str) -> StoreError:
+    code: int = getattr(original, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return TransactionAborted(f"{message}: another process holds the write lock")
+    if message.startswith(("no such table", "no such column")):
+        return SchemaMismatch(f"the schema of late is missing or damaged ({message})")
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+        return StoreUnavailable(message)
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_READONLY):
+        return StoreRefused(message)
+    return StoreError(message)

@@ -1,0 +1,53 @@
+"""A whole schema at once from `tables.py`, for tests and in-memory databases.
+
+The same result as `late migrate` on an empty database, without loading Alembic; a test compares
+the two.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Connection, MetaData, String, Table, insert, literal_column, text
+
+from late.schema.tables import NOW_US, SHARDS_DEFAULT, all_tables
+from late.schema.version import SCHEMA_VERSION
+from late.task import DEFAULT_GROUP
+
+RANDOM = {
+    "postgresql": "gen_random_uuid()::text",
+    "sqlite": "lower(hex(randomblob(16)))",
+}
+"""A new name for a deployment, per dialect, made by the database."""
+
+
+def create(connection: Connection) -> None:
+    """Create every table, the first partition and the seeds, in the caller's transaction.
+
+    Raises:
+        sqlalchemy.exc.DBAPIError: the tables are there already, or the database refuses.
+    """
+    dialect = connection.dialect.name
+    tables = all_tables(dialect)
+    revision = Table("late_revision", MetaData(), Column("version_num", String(32), nullable=False))
+    tables.create_all(connection, checkfirst=False)
+    connection.execute(
+        text(
+            "create table late_revision (version_num varchar(32) not null, "
+            "constraint late_revision_pkc primary key (version_num))"
+        )
+    )
+    if dialect == "postgresql":
+        connection.execute(text("create table late_task_default partition of late_task default"))
+    connection.execute(insert(revision).values(version_num=SCHEMA_VERSION))
+    connection.execute(
+        insert(tables.tables["late_lane"]).values(
+            name="default", first_shard=0, shards=SHARDS_DEFAULT
+        )
+    )
+    connection.execute(
+        insert(tables.tables["late_group"]).values(
+            name=DEFAULT_GROUP, created_at_us=literal_column(NOW_US[dialect])
+        )
+    )
+    meta = tables.tables["late_meta"]
+    connection.execute(insert(meta).values(key="schema_version", value=SCHEMA_VERSION))
+    connection.execute(insert(meta).values(key="deployment", value=literal_column(RANDOM[dialect])))

@@ -1,0 +1,149 @@
+"""Bring a database to the schema of this version: forward only, repeatable, safe when run twice at
+once.
+
+The revisions in `migrations/versions` are immutable snapshots: they do not import
+`late.schema.tables`, because what a database that was migrated last year has must not depend on
+what the tables look like today. A test holds both to be equal at the head.
+
+A revision is marked `pre` (run it before the new code is deployed: the old code runs on it) or
+`post` (run it once the old code is gone). They are applied in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+import late
+from late.errors import ConfigError, SchemaMismatch, TransactionAborted
+from late.schema.engine import make_engine, parse, reading, shown, translated, writing
+from late.schema.version import SCHEMA_VERSION, check
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+VERSION_TABLE = "late_revision"
+"""Alembic's own record. Not `alembic_version`, which in a shared database is the service's."""
+
+_LOCK = 0x6C617465  # "late": the advisory lock that one migration holds at a time
+
+
+def directory() -> Path:
+    """Where the revisions are: inside the installed package, or beside it in a checkout.
+
+    Raises:
+        ConfigError: neither is there (a package that was built without them).
+    """
+    package = Path(late.__file__).resolve().parent
+    for candidate in (package / "_migrations", package.parent / "migrations"):
+        if (candidate / "versions").is_dir():
+            return candidate
+    raise ConfigError(f"the migrations of late are missing from {package}: install it again")
+
+
+def upgrade(url: str) -> list[str]:
+    """Apply what is missing, in one transaction, and return the revisions that were applied.
+
+    Runs may overlap: each waits for the lock that the other holds until it commits, and then
+    finds nothing to do. A run that fails leaves the schema as it was.
+
+    Raises:
+        ConfigError: the URL is wrong.
+        SchemaMismatch: the schema is newer than this version.
+        StoreUnavailable, StoreRefused, StoreError: from the database.
+    """
+    from alembic import command
+
+    engine = make_engine(url, create=True)
+    try:
+        if engine.dialect.name == "sqlite":
+            _use_wal(engine)
+        with writing(engine) as connection:
+            _lock(connection)
+            before = version_of(connection)
+            if before is not None and before > SCHEMA_VERSION:
+                check(before, where=shown(url))
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            check(version_of(connection), where=shown(url))
+            return [revision for revision in revisions() if revision > (before or "")]
+    finally:
+        engine.dispose()
+
+
+def _lock(connection: Connection) -> None:
+    # SQLite: `writing` has begun with BEGIN IMMEDIATE, which is the lock. PostgreSQL: a lock that
+    # belongs to the transaction, so that it works behind PgBouncer and cannot be left behind.
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+
+
+def _use_wal(engine: Engine) -> None:
+    """Readers beside one writer: a property of the file, which no transaction can change."""
+    if engine.url.database in (None, "", ":memory:"):
+        raise ConfigError("a migration of an in-memory database would be lost at once")
+    # A file in use by others may refuse; the store asks again when it opens the file.
+    with suppress(TransactionAborted), translated():
+        connection = engine.raw_connection()
+        try:
+            connection.cursor().execute("PRAGMA journal_mode=WAL")
+        finally:
+            connection.close()
+
+
+def sql(url: str) -> str:
+    """The statements of all revisions as a script for `url`'s dialect. Connects to nothing."""
+    from alembic import command
+
+    parsed = parse(url)
+    buffer = io.StringIO()
+    config = _config(buffer)
+    config.attributes["url"] = parsed
+    command.upgrade(config, "head", sql=True)
+    return buffer.getvalue()
+
+
+def current(url: str) -> str | None:
+    """The schema version of the database, None when it has none.
+
+    Raises:
+        ConfigError: the URL is wrong.
+        StoreUnavailable, StoreError: from the database.
+    """
+    engine = make_engine(url)
+    try:
+        with reading(engine) as connection:
+            return version_of(connection)
+    finally:
+        engine.dispose()
+
+
+def version_of(connection: Connection) -> str | None:
+    """The value of `schema_version` in `late_meta`; None when the table or the row is missing."""
+    # Asking a missing table would abort the caller's transaction on PostgreSQL: look first.
+    if not inspect(connection).has_table("late_meta"):
+        return None
+    found = connection.execute(text("select value from late_meta where key = 'schema_version'"))
+    value = found.scalar_one_or_none()
+    if value is None:
+        raise SchemaMismatch("late_meta has no row schema_version: restore it from a backup")
+    return str(value)
+
+
+def revisions() -> list[str]:
+    """The numbers of all revisions, ascending."""
+    return sorted(path.name[:4] for path in (directory() / "versions").glob("[0-9]*_*.py"))
+
+
+def _config(output: io.StringIO | None = None) -> Config:
+    from alembic.config import Config
+
+    config = Config() if output is None else Config(output_buffer=output)
+    config.set_main_option("script_location", str(directory()).replace("%", "%%"))
+    config.attributes["version_table"] = VERSION_TABLE
+    return config
