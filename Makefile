@@ -1,0 +1,71 @@
+# Everything here needs only make and Python 3.11+ (name another with `make PYTHON=python3.13 ...`).
+# The first target makes the project's own environment in .venv; later ones find it ready.
+PYTHON ?= python3
+LATE_VENV ?= .venv
+export LATE_VENV
+
+BIN := $(LATE_VENV)/bin
+RUN := @$(PYTHON) scripts/environment.py run
+DEV := @$(PYTHON) scripts/environment.py dev
+# Two test processes: the PostgreSQL server is shared by them, each has databases of its own.
+PYTEST_WORKERS ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-postgres test lint format types contracts tree check bench lock clean
+
+help: ## list what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
+		while IFS="$$(printf '\t')" read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
+
+setup: ## make the environment for development and do nothing else
+	$(DEV)
+
+demo: ## run the fulfilment service on SQLite, kill a worker, check every task (ARGS="--trips FILE")
+	$(RUN)
+	@$(BIN)/late demo $(ARGS)
+
+demo-postgres: ## the same on PostgreSQL (LATE_POSTGRES_URL, installed binaries or a wheel)
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/late demo --url '{url}' $(ARGS)
+
+test: ## run all tests on SQLite and PostgreSQL (ARGS="-k name" for some)
+	$(DEV)
+	@echo "[test] all tests; PostgreSQL: LATE_POSTGRES_URL, else installed binaries, else a wheel"
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(ARGS)
+
+lint: ## ruff: rules and format
+	$(DEV)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: ## ruff: rewrite what can be rewritten
+	$(DEV)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: ## mypy --strict over late/
+	$(DEV)
+	@$(BIN)/mypy
+
+contracts: ## import contracts: values < schema < store < components < app < worker < cli
+	$(DEV)
+	@$(BIN)/lint-imports
+
+tree: ## refuse hosts, machine paths, long modules and functions, unfinished work
+	$(DEV)
+	@$(BIN)/python scripts/check_tree.py
+
+check: lint types contracts tree test ## all of the above, as CI does
+
+bench: ## drain, enqueue, latency, WAL and statements per task, with the limits of the same run
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.main --postgres '{url}' $(ARGS)
+
+lock: ## write the lock files again (ARGS=--upgrade for newer versions)
+	$(DEV)
+	@$(BIN)/python scripts/lock.py $(ARGS)
+
+clean: ## remove the environment, caches and demo databases
+	rm -rf $(LATE_VENV) .late .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
