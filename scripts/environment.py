@@ -78,6 +78,17 @@ def attempt(command: Sequence[str], *, tries: int = 2) -> None:
     raise SetupFailed(f"this step failed {tries} times: {' '.join(command)}")
 
 
+def has_pip(python: Path) -> bool:
+    """Whether this environment's Python runs and has pip, if need be after adding it."""
+    if not python.exists():
+        return False
+    for words in (["pip", "--version"], ["ensurepip"]):
+        done = subprocess.run([str(python), "-m", *words], check=False, capture_output=True)
+        if done.returncode == 0:
+            return True
+    return False
+
+
 def create(venv: Path) -> None:
     """A fresh virtual environment; a broken or foreign one is replaced."""
     if venv.exists():
@@ -94,10 +105,7 @@ def create(venv: Path) -> None:
 def install(root: Path, venv: Path, level: str) -> None:
     """Bring `venv` to exactly what the locks of `level` say, plus the checkout itself."""
     python = venv / "bin" / "python"
-    usable = python.exists() and (
-        subprocess.run([str(python), "-m", "pip", "--version"], capture_output=True).returncode == 0
-    )
-    if not usable:
+    if not has_pip(python):
         say(f"making {venv} with Python {sys.version.split()[0]}")
         create(venv)
     say("installing uv and the build tools (pip, hashes checked)")
