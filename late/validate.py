@@ -1,0 +1,164 @@
+"""Checks of what producers pass in: plain functions, no state, each raising one error by name.
+
+Everything here runs before any SQL, so that bad input never costs the caller its transaction.
+The bounds are those of `reliability` 3.1 and 3.2.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from late.errors import (
+    InvalidName,
+    InvalidPayload,
+    InvalidPolicy,
+    InvalidSchedule,
+    InvalidTask,
+    PayloadTooLarge,
+)
+
+Duration = float | int | timedelta
+"""Seconds, or a `timedelta`."""
+
+DAY_S = 86_400.0
+DELAY_S_MAX = 366 * DAY_S
+DELAY_US_MAX = 366 * 86_400_000_000
+HEADERS_BYTES_MAX = 8 * 1024
+PRIORITY_MAX = 100
+BATCH_TASKS_MAX = 1_000
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+
+_NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_encode = msgspec.json.Encoder().encode
+
+
+def shown(value: object) -> str:
+    """`value` for a message: short, on one line, and never an error of its own."""
+    try:
+        if isinstance(value, str | bytes):
+            value = value[:100]
+        text = repr(value)
+    except Exception:  # an int of 5,000 digits, a broken __repr__
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def seconds(
+    value: Any, what: str, *, least: float, most: float, error: type[InvalidTask] = InvalidPolicy
+) -> float:
+    """`value` in seconds, if it is a finite number (or `timedelta`) within `least`..`most`.
+
+    Raises:
+        `error`: anything else; the message names `what` and the value.
+    """
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    # Written so that NaN, which compares false with everything, fails. An int is compared before
+    # it is converted: a huge one would overflow a float.
+    if (
+        not isinstance(number, int | float)
+        or isinstance(number, bool)
+        or not (least <= number <= most)
+    ):
+        raise error(f"{what} must be {least:g}..{most:g} seconds, got {shown(value)}")
+    return float(number)
+
+
+def name(value: Any, what: str) -> str:
+    """`value`, if it is a name of queue, task, group or key.
+
+    Raises:
+        InvalidName: outside `[A-Za-z0-9._:-]{1,128}`.
+    """
+    if isinstance(value, str) and is_name(value):
+        return value
+    raise InvalidName(f"{what} must match [A-Za-z0-9._:-]{{1,128}}, got {shown(value)}")
+
+
+@functools.lru_cache(1024)
+def is_name(value: str) -> bool:
+    """Whether `value` is within the pattern; cached, as queues and tasks are few."""
+    return _NAME.fullmatch(value) is not None
+
+
+def priority(value: Any) -> int:
+    """Raises `InvalidPolicy` unless `value` is an int of -100..100."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= PRIORITY_MAX:
+        return int(value)
+    raise InvalidPolicy(f"priority must be -100..100, got {shown(value)}")
+
+
+def delay_us(value: Any, what: str) -> int:
+    """A delay in microseconds. A negative one is a due time in the past: 0, run now.
+
+    Raises:
+        InvalidSchedule: no number, NaN, infinite, above 366 days.
+    """
+    try:
+        number = value.total_seconds() if isinstance(value, timedelta) else value
+        if isinstance(number, int | float) and number < 0 and number != float("-inf"):
+            return 0
+    except OverflowError:
+        pass
+    amount = seconds(value, what, least=0, most=DELAY_S_MAX, error=InvalidSchedule)
+    return round(amount * 1_000_000)
+
+
+def instant_us(value: Any, what: str) -> int:
+    """An aware `datetime` as microseconds since the Unix epoch, exact.
+
+    The bound of 366 days ahead is measured by this process's clock: it catches mistakes and
+    decides nothing, as a due time is judged by the database's clock alone.
+
+    Raises:
+        InvalidSchedule: no datetime, naive, or more than 366 days ahead.
+    """
+    if not isinstance(value, datetime):
+        raise InvalidSchedule(f"{what} must be a datetime, got {shown(value)}")
+    try:
+        if value.utcoffset() is None:
+            raise InvalidSchedule(f"{what} must carry a time zone, got naive {shown(value)}")
+        moment = (value - _EPOCH) // _MICROSECOND
+    except InvalidSchedule:
+        raise
+    except Exception as cause:  # tzinfo is the caller's code
+        raise InvalidSchedule(f"{what} has no instant: {shown(value)}") from cause
+    if moment > time.time_ns() // 1000 + DELAY_US_MAX:
+        raise InvalidSchedule(f"{what} is more than 366 days ahead: {shown(value)}")
+    return max(moment, 0)
+
+
+def headers(value: Any) -> str | None:
+    """A mapping of strings as the JSON text that is stored; None for an empty one.
+
+    Raises:
+        InvalidPayload: no mapping of strings, NUL, or lone surrogates.
+        PayloadTooLarge: above 8 KiB.
+    """
+    if not value and (value is None or isinstance(value, Mapping)):
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidPayload(f"headers must be a mapping of strings, got {shown(value)}")
+    pairs: dict[str, str] = {}
+    for key, text in value.items():
+        if not isinstance(key, str) or not isinstance(text, str) or not key:
+            raise InvalidPayload(f"headers must map strings to strings: {shown(key)}")
+        if "\0" in key or "\0" in text:
+            raise InvalidPayload(f"header {shown(key)} holds a NUL character")
+        pairs[key] = text
+    try:
+        encoded = _encode(pairs)
+    except UnicodeEncodeError as cause:
+        raise InvalidPayload("headers hold a lone surrogate") from cause
+    if len(encoded) > HEADERS_BYTES_MAX:
+        size = len(encoded)
+        raise PayloadTooLarge(f"headers take {size} bytes, the limit is {HEADERS_BYTES_MAX}")
+    return encoded.decode()
