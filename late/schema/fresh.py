@@ -6,7 +6,16 @@ the two.
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Connection, MetaData, String, Table, insert, literal_column, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    insert,
+    literal_column,
+    text,
+)
 
 from late.schema.tables import NOW_US, SHARDS_DEFAULT, all_tables
 from late.schema.version import SCHEMA_VERSION
@@ -27,14 +36,13 @@ def create(connection: Connection) -> None:
     """
     dialect = connection.dialect.name
     tables = all_tables(dialect)
-    revision = Table("late_revision", MetaData(), Column("version_num", String(32), nullable=False))
-    tables.create_all(connection, checkfirst=False)
-    connection.execute(
-        text(
-            "create table late_revision (version_num varchar(32) not null, "
-            "constraint late_revision_pkc primary key (version_num))"
-        )
+    revision = Table(
+        "late_revision",
+        tables,
+        Column("version_num", String(32), nullable=False),
+        PrimaryKeyConstraint("version_num", name="late_revision_pkc"),
     )
+    tables.create_all(connection, checkfirst=False)
     if dialect == "postgresql":
         connection.execute(text("create table late_task_default partition of late_task default"))
     connection.execute(insert(revision).values(version_num=SCHEMA_VERSION))

@@ -1,0 +1,365 @@
+"""Migrations on real databases: repeatable, concurrent, printed, and equal to a fresh schema."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect, text
+
+from late.errors import (
+    ConfigError,
+    SchemaMismatch,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from late.schema import fresh, migrate
+from late.schema.engine import make_engine, reading, writing
+from late.schema.version import SCHEMA_VERSION, check
+from tests.servers import drop_database, fresh_database, postgres_url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A function that makes the URL of a new, empty database."""
+    if request.param == "sqlite":
+        numbers = iter(range(100))
+        yield lambda: f"sqlite:///{tmp_path}/{next(numbers)}.db"
+        return
+    admin = postgres_url()
+    if admin is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install one")
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(fresh_database(admin))
+        return made[-1]
+
+    yield make
+    for url in made:
+        drop_database(admin, url)
+
+
+def _lines(url: str, statement: str) -> list[tuple[Any, ...]]:
+    engine = make_engine(url)
+    try:
+        with reading(engine) as connection:
+            return [tuple(row) for row in connection.execute(text(statement))]
+    finally:
+        engine.dispose()
+
+
+def _execute(url: str, statement: str) -> None:
+    engine = make_engine(url)
+    with writing(engine) as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+POSTGRES_CATALOGUE = {
+    "columns": """
+        select c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+               pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attgenerated
+          from pg_attribute a join pg_class c on c.oid = a.attrelid
+          left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+         where c.relnamespace = 'public'::regnamespace and a.attnum > 0 and not a.attisdropped
+           and c.relkind in ('r', 'p')""",
+    "relations": """
+        select relname, relkind, relispartition, pg_get_expr(relpartbound, oid),
+               case when relkind = 'p' then pg_get_partkeydef(oid) end, reloptions
+          from pg_class where relnamespace = 'public'::regnamespace""",
+    "indexes": "select tablename, indexname, indexdef from pg_indexes where schemaname = 'public'",
+    "constraints": """
+        select conrelid::regclass::text, conname, contype, pg_get_constraintdef(oid)
+          from pg_constraint where connamespace = 'public'::regnamespace""",
+}
+
+
+def _shape(url: str) -> dict[str, Any]:
+    """Everything that the schema is: relations, columns, types, defaults, indexes, checks."""
+    if url.startswith("postgresql"):
+        return {
+            name: sorted(_lines(url, sql), key=repr) for name, sql in POSTGRES_CATALOGUE.items()
+        }
+    engine = make_engine(url)
+    with reading(engine) as connection:
+        shape = _sqlite_shape(connection)
+    engine.dispose()
+    return shape
+
+
+def _sqlite_shape(connection: Connection) -> dict[str, Any]:
+    inspector = inspect(connection)
+    shape: dict[str, Any] = {}
+    for table in sorted(inspector.get_table_names()):
+        columns = connection.exec_driver_sql(f"pragma table_xinfo({table})")
+        indexes = connection.exec_driver_sql(f"pragma index_list({table})")
+        made = connection.exec_driver_sql(
+            f"select sql from sqlite_master where name = '{table}'"
+        ).scalar_one()
+        shape[table] = {
+            # Without the ordinal: a column added later by a migration comes last.
+            "columns": sorted(tuple(row)[1:] for row in columns),
+            "indexes": sorted(tuple(row)[1:] for row in indexes),
+            "autoincrement": "AUTOINCREMENT" in made,
+            "without_rowid": "WITHOUT ROWID" in made.upper(),
+            "checks": sorted(
+                (str(c["name"]), c["sqltext"]) for c in inspector.get_check_constraints(table)
+            ),
+            "index_sql": sorted(
+                re.sub(r"\s+", " ", row[0])
+                for row in connection.exec_driver_sql(
+                    "select sql from sqlite_master "
+                    f"where type = 'index' and tbl_name = '{table}' and sql is not null"
+                )
+            ),
+        }
+    return shape
+
+
+def _seeds(url: str) -> dict[str, Any]:
+    return {
+        "lane": _lines(url, "select name, first_shard, shards from late_lane"),
+        "group": _lines(url, "select name from late_group"),
+        "meta": _lines(url, "select key from late_meta order by key"),
+        "version": _lines(url, "select value from late_meta where key = 'schema_version'"),
+        "revision": _lines(url, "select version_num from late_revision"),
+        "log": _lines(url, "select count(*) from late_task"),
+    }
+
+
+def test_a_fresh_schema_equals_a_migrated_one(urls: Any) -> None:
+    migrated, built = urls(), urls()
+    migrate.upgrade(migrated)
+    engine = make_engine(built, create=True)
+    with writing(engine) as connection:
+        fresh.create(connection)
+    engine.dispose()
+
+    assert _shape(migrated) == _shape(built)
+    assert _seeds(migrated) == _seeds(built)
+    assert _seeds(migrated) == {
+        "lane": [("default", 0, 8)],
+        "group": [("default",)],
+        "meta": [("deployment",), ("schema_version",)],
+        "version": [(SCHEMA_VERSION,)],
+        "revision": [(SCHEMA_VERSION,)],
+        "log": [(0,)],
+    }
+
+
+def test_the_comparison_sees_a_difference(urls: Any) -> None:
+    """The control of the test above: each kind of change is noticed."""
+    for change in (
+        "alter table late_meta add column extra text",
+        "create index extra on late_dead (queue)",
+        "drop index late_timer_held",
+        "create table extra (id integer primary key, check (id > 0))",
+    ):
+        url = urls()
+        migrate.upgrade(url)
+        before = _shape(url)
+        _execute(url, change)
+        assert _shape(url) != before, change
+
+
+def test_each_deployment_gets_a_name_of_its_own_and_now_is_the_databases(urls: Any) -> None:
+    names = set()
+    for url in (urls(), urls()):
+        migrate.upgrade(url)
+        ((name,),) = _lines(url, "select value from late_meta where key = 'deployment'")
+        names.add(name)
+        assert len(name) >= 32
+        ((created,),) = _lines(url, "select created_at_us from late_group")
+        assert isinstance(created, int)
+        assert 1_700_000_000_000_000 < created < 4_000_000_000_000_000
+    assert len(names) == 2
+
+
+def test_running_again_changes_nothing(urls: Any) -> None:
+    url = urls()
+    assert migrate.upgrade(url) == [SCHEMA_VERSION]
+    before = _shape(url), _lines(url, "select * from late_meta order by key")
+    assert migrate.upgrade(url) == []
+    assert (_shape(url), _lines(url, "select * from late_meta order by key")) == before
+    assert migrate.current(url) == SCHEMA_VERSION
+
+
+def test_concurrent_runs_apply_each_revision_once(urls: Any) -> None:
+    url = urls()
+    barrier = threading.Barrier(4)
+    applied: list[list[str]] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        barrier.wait()
+        try:
+            applied.append(migrate.upgrade(url))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    assert sorted(applied) == [[], [], [], [SCHEMA_VERSION]]
+    assert migrate.current(url) == SCHEMA_VERSION
+
+
+def test_a_failed_run_leaves_nothing_behind(urls: Any) -> None:
+    url = urls()
+    engine = make_engine(url, create=True)
+    with writing(engine) as connection:
+        connection.execute(text("create table late_unique (mine integer)"))
+    engine.dispose()
+    with pytest.raises(StoreError, match="late_unique"):
+        migrate.upgrade(url)
+    assert migrate.current(url) is None
+    ((columns,),) = _lines(url, "select count(*) from late_unique")
+    assert columns == 0
+
+    _execute(url, "drop table late_unique")
+    assert migrate.upgrade(url) == [SCHEMA_VERSION]
+
+
+def test_the_services_own_alembic_table_is_left_alone(urls: Any) -> None:
+    url = urls()
+    engine = make_engine(url, create=True)
+    with writing(engine) as connection:
+        connection.execute(text("create table alembic_version (version_num varchar(32))"))
+        connection.execute(text("insert into alembic_version values ('theirs')"))
+    engine.dispose()
+    migrate.upgrade(url)
+    assert _lines(url, "select * from alembic_version") == [("theirs",)]
+
+
+def test_the_printed_script_makes_the_same_schema(urls: Any) -> None:
+    migrated, scripted = urls(), urls()
+    migrate.upgrade(migrated)
+    script = migrate.sql(scripted)
+    if scripted.startswith("sqlite"):
+        connection = sqlite3.connect(scripted.removeprefix("sqlite:///"))
+        connection.executescript(script)
+        connection.close()
+    else:
+        import psycopg
+
+        with psycopg.connect(scripted, autocommit=True) as connection:
+            connection.execute(script)
+    assert _shape(scripted) == _shape(migrated)
+    assert _seeds(scripted) == _seeds(migrated)
+    assert migrate.upgrade(scripted) == []
+
+
+def test_printing_connects_to_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "none.db"
+    assert "CREATE TABLE late_task" in migrate.sql(f"sqlite:///{path}")
+    assert not path.exists()
+    printed = migrate.sql("postgresql://nobody:hidden@127.0.0.1:1/none")
+    assert "PARTITION BY RANGE (xid)" in printed
+    assert "hidden" not in printed
+
+
+def test_a_newer_schema_is_refused_and_left_alone(urls: Any) -> None:
+    url = urls()
+    migrate.upgrade(url)
+    _execute(url, "update late_meta set value = '9999' where key = 'schema_version'")
+    with pytest.raises(SchemaMismatch, match="9999.*upgrade late"):
+        migrate.upgrade(url)
+    assert migrate.current(url) == "9999"
+
+
+def test_a_damaged_late_meta_is_named(urls: Any) -> None:
+    url = urls()
+    migrate.upgrade(url)
+    _execute(url, "delete from late_meta where key = 'schema_version'")
+    with pytest.raises(SchemaMismatch, match="schema_version"):
+        migrate.upgrade(url)
+
+
+def test_no_schema_is_none_and_not_an_error(urls: Any) -> None:
+    url = urls()
+    if url.startswith("sqlite"):
+        with pytest.raises(StoreUnavailable, match="no database file"):
+            migrate.current(url)
+        make_engine(url, create=True).connect().close()
+    assert migrate.current(url) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (None, "run `late migrate URL`"),
+        ("0000", "run `late migrate URL`"),
+        ("0002", "upgrade late"),
+        ("9999", "upgrade late"),
+        ("head", "never writes"),
+        ("", "never writes"),
+    ],
+)
+def test_check_says_what_to_do(version: str | None, words: str) -> None:
+    with pytest.raises(SchemaMismatch, match=words):
+        check(version, where="shop.db")
+    check(SCHEMA_VERSION)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("trips.db", "not a database URL"),
+        ("", "not a database URL"),
+        ("postgresql://me:sesame@host:port/db", "not a database URL"),
+        ("mysql://me:sesame@host/db", "'mysql'"),
+        ("sqlite://", "in-memory"),
+        ("sqlite:///:memory:", "in-memory"),
+    ],
+)
+def test_a_wrong_url_is_refused_without_its_password(url: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        migrate.upgrade(url)
+    assert "sesame" not in str(caught.value)
+
+
+def test_an_unreachable_database_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="unable to open database file"):
+        migrate.upgrade(f"sqlite:///{tmp_path}/no/such/folder/trips.db")
+    with pytest.raises(StoreUnavailable, match="127.0.0.1") as caught:
+        migrate.upgrade("postgresql://me:sesame@127.0.0.1:1/trips")
+    assert "sesame" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("these are my notes, and they are not a database at all\n" * 100)
+    with pytest.raises(StoreRefused, match="not a database"):
+        migrate.upgrade(f"sqlite:///{path}")
+    assert path.read_text().startswith("these are my notes")
+
+
+def test_revisions_are_numbered_marked_and_independent_of_the_tables() -> None:
+    script = ScriptDirectory(str(migrate.directory()))
+    numbers = [revision.revision for revision in script.walk_revisions()][::-1]
+    assert numbers == migrate.revisions() == [f"{n:04d}" for n in range(1, len(numbers) + 1)]
+    assert numbers[-1] == SCHEMA_VERSION
+    for revision in script.walk_revisions():
+        assert revision.module.phase in ("pre", "post"), revision
+        source = Path(revision.path).read_text()
+        assert not re.search(r"^\s*(from|import) late", source, re.MULTILINE), revision
+
+
+def test_the_schema_version_needs_no_alembic() -> None:
+    """Opening a store checks the version: that must not cost Alembic's import."""
+    code = "import sys, late.schema.version; sys.exit('alembic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
