@@ -33,21 +33,26 @@ Kind = Literal[
 ]
 """How one attempt ended. `failed` asks the retry policy; `interrupted` and `not_capable` cost no
 attempt; `died` (the process went away under the task) is counted on its own."""
-Final = Literal["done", "dead", "expired", "discarded", "cancelled"]
+Final = Literal["done", "dead", "expired", "discarded"]
 """How a task ends, once per consumer group."""
 
 # The life of a task within one consumer group. `docs/state_machine.md` is generated from this
-# table and a test walks it: every transition that the core makes is listed here, and no other.
+# table, and the core asserts it at every move: no other transition exists.
 TRANSITIONS: dict[str, tuple[str, ...]] = {
-    "logged": ("ready", "parked", "expired", "dead"),
-    "ready": ("running", "parked", "expired", "dead", "cancelled"),
-    "parked": ("ready", "expired", "cancelled", "dead"),
-    "running": ("done", "parked", "ready", "dead", "discarded"),
+    # Read from the log (or, after a takeover, fetched by its key), not yet judged.
+    "logged": ("waiting", "held", "ready", "parked", "expired", "dead"),
+    # Due soon: in memory only, so it stays in the checkpoint's `open`.
+    "waiting": ("held", "ready", "parked", "expired", "dead"),
+    # Behind another task of its ordering key.
+    "held": ("ready", "parked", "expired"),
+    "ready": ("running", "expired", "parked"),
+    # In the timer table, or on its way there with the next settlement.
+    "parked": ("waiting", "held", "ready", "expired", "dead"),
+    "running": ("done", "parked", "ready", "dead", "expired", "discarded"),
     "done": (),
     "dead": (),
     "expired": (),
     "discarded": (),
-    "cancelled": (),
 }
 
 

@@ -73,7 +73,21 @@ class Page(msgspec.Struct, frozen=True):
 
     def cursor_after(self, record: Record) -> Cursor:
         """A cursor that covers everything up to and including `record` of this page."""
-        return Cursor(f"{self.window}@{record.position},{record.task_id}")
+        return cursor_within(self.window, record)
+
+
+def cursor_within(window: str, record: Record) -> Cursor:
+    """`Page.cursor_after` for who keeps the window's mark and not the page."""
+    return Cursor(f"{window}@{record.position},{record.task_id}")
+
+
+class HeldKey(msgspec.Struct, frozen=True):
+    """What the timer table holds of one ordering key."""
+
+    waiting: int
+    """Rows with this `held_key` and due at `HELD_US`: they wait for the key."""
+    head_parked: bool
+    """Whether the key's head is there too, with a due time of its own (a retry)."""
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -87,8 +101,8 @@ class Lease(msgspec.Struct, frozen=True):
     """Sequence number of the takeover settlement; the owner's first one is `seq + 1`."""
     cursor: Cursor
     open: tuple[OpenTask, ...]
-    held_keys: Mapping[str, int]
-    """Ordering keys that are blocked by parked tasks, with how many are parked."""
+    held_keys: Mapping[str, HeldKey]
+    """Every `held_key` of the shard's parked tasks."""
 
 
 class Tick(msgspec.Struct, frozen=True):

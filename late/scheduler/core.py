@@ -1,0 +1,493 @@
+"""The state machine of one (consumer group, shard): events in, effects out, nothing else.
+
+No clock, random, await, store or network. The loop in `scheduler.py` and the simulator drive the
+same object. Exactly one worker holds it at a time; the settlement journal fences the others.
+
+Rules, in the order in which they matter:
+
+1. A task that was read is in `window` until its end, or its parking, is in the journal.
+2. A task that is in the timer table and in memory is in `timers.parked` until the journal says
+   that its row is gone.
+3. One settlement is out at a time. Its content never changes, so it can be repeated while its
+   outcome is unknown; what ends meanwhile goes into the next one.
+4. Nothing starts before its due time by the database's clock, before the records of the
+   checkpoint's `open` are back, or after `Stop`.
+5. A retry is durable before it can start: it waits for the settlement that parks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from late.scheduler.draft import Draft
+from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked
+from late.scheduler.fairness import ReadyQueue
+from late.scheduler.keys import Keys
+from late.scheduler.messages import (
+    Dispatch,
+    Effect,
+    Event,
+    Fetch,
+    Finished,
+    Grant,
+    Load,
+    LoadFailed,
+    OpenFetched,
+    PageRead,
+    ParkedLoaded,
+    Read,
+    SchedulesRead,
+    Settled,
+    SettleSoon,
+    Stop,
+)
+from late.scheduler.recurring import Recurring
+from late.scheduler.settings import CoreSettings
+from late.scheduler.timers import Timers
+from late.scheduler.verdict import Verdict, judge
+from late.scheduler.window import Window
+from late.store.base import Lease, Settlement
+from late.task import (
+    HELD_US,
+    Attempt,
+    DeadLetter,
+    OpenTask,
+    Options,
+    Outcome,
+    Parked,
+    Policy,
+    Reason,
+    Record,
+)
+
+DEFAULT_POLICY = Policy()
+
+
+class ShardCore:
+    """See the module. `step` is not re-entrant; all calls come from one loop."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        policies: Mapping[str, Policy],
+        settings: CoreSettings | None = None,
+    ) -> None:
+        self.lease = lease
+        self.running = 0
+        self.late = 0
+        """Outcomes of attempts that this core did not wait for (any more)."""
+        self._policies = policies
+        self._settings = settings or CoreSettings()
+        self._window = Window(lease.cursor)
+        self._timers = Timers(
+            horizon_us=self._settings.horizon_us, timers_max=self._settings.timers_max
+        )
+        self._keys = Keys(lease.held_keys)
+        self._ready: ReadyQueue[Entry] = ReadyQueue()
+        self._recurring = Recurring()
+        self._draft = Draft(lease)
+        self._now_us = 0
+        self._stopped = False
+        self._recovered = not lease.open
+        self._asked_open = False
+        self._reading = False
+        self._settled_cursor = lease.cursor
+        self._settled_at_us = 0
+
+    # ------------------------------------------------------------------ events
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take one event; return what is to be done, in order."""
+        effects: list[Effect] = []
+        match event:
+            case Grant():
+                self._now_us = event.now_us
+                self._grant(event.slots, effects)
+            case Finished():
+                self._now_us = event.now_us
+                self._finished(event.outcomes)
+            case PageRead():
+                self._page_read(event)
+            case Settled():
+                self._now_us = event.now_us
+                self._settled()
+            case ParkedLoaded():
+                self._now_us = event.now_us
+                self._parked_loaded(event.request, event.parked)
+            case OpenFetched():
+                self._now_us = event.now_us
+                self._open_fetched(event.records)
+            case LoadFailed():
+                self._load_failed(event.request)
+            case SchedulesRead():
+                self._recurring.replace(event.schedules)
+            case Stop():
+                self._stopped = True
+        if len(self._draft) and self._draft.out is None:
+            effects.append(SettleSoon(len(self._draft)))
+        self._ask(effects)
+        return effects
+
+    def _ask(self, effects: list[Effect]) -> None:
+        if self._stopped:
+            return
+        if not self._recovered and not self._asked_open:
+            self._asked_open = True
+            effects.append(Fetch(self.lease.open))
+        if not self._recovered:
+            return  # the checkpoint's open tasks come first in their ordering keys
+        room = self._settings.window - self._settings.page_size
+        if not self._reading and len(self._window) <= room:
+            self._reading = True
+            effects.append(Read(self._window.read_cursor))
+        if self._now_us:
+            effects.extend(self._timers.asked(load) for load in self._keys.loads())
+            due = self._timers.load(self._now_us)
+            if due is not None:
+                effects.append(due)
+
+    def _page_read(self, event: PageRead) -> None:
+        self._reading = False
+        page = event.page
+        self._now_us = max(self._now_us, page.now_us)
+        known = self._window.entries
+        parked = self._timers.parked
+        for record in page.records:
+            if record.task_id in known or record.task_id in parked:
+                continue  # a store may show a record again (`store/base.py`, T1 says at least)
+            entry = Entry(record=record, policy=self._policies.get(record.name, DEFAULT_POLICY))
+            self._window.append(entry, page.window)
+            self._judge_new(entry)
+        self._window.page_done(page)
+
+    def _judge_new(self, entry: Entry) -> None:
+        """A record without options and with a handler, nearly every one, takes the short way."""
+        record = entry.record
+        if record.options is not None and not self._read_options(entry):
+            self._die(entry, "undecodable")
+        elif not entry.known or record.name not in self._policies:
+            self._unknown(entry)
+        else:
+            entry.due_at_us = first_due_us(record, entry.options)
+            if entry.due_at_us > self._now_us and record.options is not None:
+                self._wait(entry)
+            else:
+                self._due(entry)
+
+    def _read_options(self, entry: Entry) -> bool:
+        """Whether the options are well-formed. Those that are, but say what this version does not
+        know, come from a newer producer: the task is unknown, not run without what was asked."""
+        try:
+            entry.options = msgspec.json.decode(entry.record.options or "{}", type=Options)
+        except msgspec.ValidationError:
+            entry.known = False
+        except msgspec.DecodeError:
+            return False
+        return True
+
+    def _unknown(self, entry: Entry) -> None:
+        if self._now_us - entry.record.created_at_us >= self._settings.unknown_max_us:
+            self._die(entry, "unknown_task")
+        else:
+            self._park(entry, self._now_us + self._settings.unknown_us, "unknown")
+
+    def _wait(self, entry: Entry) -> None:
+        """Due later: in memory when that is soon (or durable elsewhere), else in the table."""
+        if entry.timer_key is None and (
+            entry.due_at_us - self._now_us > self._settings.near_us
+            or len(self._window) > self._settings.window // 2
+        ):
+            self._park(entry, entry.due_at_us, "delay")
+        else:
+            entry.move("waiting")
+            self._timers.wait(entry)
+
+    def _due(self, entry: Entry) -> None:
+        """Its time has come: ready, or held behind its ordering key."""
+        name = entry.options.ordering_key
+        if name is not None and not self._keys.admit(name, entry):
+            entry.move("held")
+            entry.held_since_us = self._now_us
+            return
+        entry.move("ready")
+        self._ready.push(entry, entry.options.priority)
+
+    def _open_fetched(self, records: Sequence[Record]) -> None:
+        # In order of (sequence, id), so that the first of each ordering key holds it. A key that
+        # is missing was pruned by hand: there is nothing left to run.
+        self._recovered = True
+        for record in sorted(records, key=lambda r: (r.sequence, r.task_id)):
+            entry = Entry(record=record, policy=self._policies.get(record.name, DEFAULT_POLICY))
+            self._window.reopen(entry)
+            self._judge_new(entry)
+
+    def _parked_loaded(self, request: Load, parked: Sequence[Parked]) -> None:
+        rows = self._timers.answer(request, parked)
+        entries = [
+            self._take_parked(row)
+            for row in rows
+            # In the window still: it is being parked right now, the journal's answer is to come.
+            if row.record.task_id not in self._window.entries
+        ]
+        if request.held_key is None:
+            for entry in entries:
+                entry.move("waiting")
+                self._timers.wait(entry)
+            self._timers.shrink()
+            return
+        for entry in entries:
+            entry.move("held")
+            entry.held_since_us = self._now_us
+        full = len(parked) >= request.limit
+        self._start_head(self._keys.loaded(request.held_key, entries, full=full))
+
+    def _take_parked(self, row: Parked) -> Entry:
+        record = row.record
+        entry = from_parked(row, self._policies.get(record.name, DEFAULT_POLICY))
+        if record.options is not None:
+            self._read_options(entry)
+        self._timers.parked[record.task_id] = entry
+        if row.held_key is not None and row.due_at_us < HELD_US:
+            self._keys.head_loaded(row.held_key, entry)
+        return entry
+
+    def _start_head(self, entry: Entry | None) -> None:
+        while entry is not None:
+            if self._expire(entry):
+                name = entry.options.ordering_key
+                entry = self._keys.release(name, entry) if name is not None else None
+                continue
+            entry.move("ready")
+            self._ready.push(entry, entry.options.priority)
+            return
+
+    def _load_failed(self, request: Load | Fetch) -> None:
+        if isinstance(request, Fetch):
+            self._asked_open = False
+            return
+        self._timers.failed(request)
+        if request.held_key is not None:
+            self._keys.loaded(request.held_key, None, full=False)
+
+    # ------------------------------------------------------------------ starting
+
+    def _grant(self, slots: int, effects: list[Effect]) -> None:
+        now_us = self._now_us
+        for entry in self._timers.pop_due(now_us):
+            if not entry.known or entry.record.name not in self._policies:
+                self._unknown(entry)
+            else:
+                self._due(entry)
+        self._park_long_held()
+        if slots <= 0 or self._stopped or not self._recovered or not self._ready:
+            return
+        attempts: list[Attempt] = []
+        ready = self._ready
+        group, epoch = self.lease.group, self.lease.epoch
+        while ready and len(attempts) < slots:
+            entry = ready.pop()
+            if entry.record.options is not None and self._expire(entry):
+                self._release_key(entry)
+                continue
+            entry.move("running")
+            self._window.cover(entry)
+            record = entry.record
+            attempts.append(
+                Attempt(
+                    group,
+                    record,
+                    entry.attempts + 1,
+                    entry.deaths,
+                    epoch,
+                    entry.due_at_us,
+                    entry.options if record.options is not None else None,
+                    expires_at_us(record, entry.options) if record.options is not None else None,
+                )
+            )
+        if attempts:
+            self.running += len(attempts)
+            effects.append(Dispatch(attempts))
+
+    def _expire(self, entry: Entry) -> bool:
+        expires = expires_at_us(entry.record, entry.options)
+        if expires is None or self._now_us < expires:
+            return False
+        self._end(entry, "expired")
+        record = entry.record
+        self._draft.ledger.add_final(record.queue, record.name, "expired", len(record.payload))
+        return True
+
+    def _park_long_held(self) -> None:
+        """Tasks that wait behind their key for long leave the window for the timer table."""
+        if not len(self._keys):
+            return
+        pressed = len(self._window) > self._settings.window - self._settings.page_size
+        limit_us = self._now_us - (0 if pressed else self._settings.park_after_us)
+        for since_us, name in self._keys.waiting_since_us():
+            if since_us > limit_us:
+                continue
+            for entry in self._keys.park_waiting(name):
+                if entry.timer_key is not None and entry.timer_key[0] == HELD_US:
+                    del self._timers.parked[entry.record.task_id]  # its row is as it must be
+                    entry.move("parked")
+                else:
+                    self._park(entry, HELD_US, "held", holds=True)
+
+    # ------------------------------------------------------------------ ending
+
+    def _finished(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            attempt = outcome.attempt
+            task_id = attempt.record.task_id
+            entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
+            if (
+                entry is None
+                or entry.state != "running"
+                or attempt.epoch != self.lease.epoch
+                or attempt.number != entry.attempts + 1
+            ):
+                self.late += 1
+                continue
+            self.running -= 1
+            if outcome.kind == "done":
+                self._draft.ledger.add(outcome, "done", ended=True)
+                self._end(entry, "done")
+                self._release_key(entry)
+            else:
+                self._apply(entry, outcome, judge(entry, outcome, self._now_us, self.lease.owner))
+
+    def _apply(self, entry: Entry, outcome: Outcome, verdict: Verdict) -> None:
+        entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
+        entry.errors = verdict.errors
+        self._draft.ledger.add(outcome, verdict.word, ended=verdict.final is not None)
+        if verdict.again:  # interrupted: first in line, nothing durable has changed
+            entry.move("ready")
+            self._ready.push_front(entry, entry.options.priority)
+        elif verdict.final == "dead":
+            self._die(entry, verdict.reason)
+        elif verdict.final is not None:
+            self._end(entry, verdict.final)
+            self._release_key(entry)
+        else:
+            assert verdict.parked is not None
+            self._park(entry, verdict.due_at_us, verdict.parked, holds=True)
+
+    def _die(self, entry: Entry, reason: str) -> None:
+        """To the dead letters."""
+        if entry.state != "running":
+            record = entry.record
+            self._draft.ledger.add_final(record.queue, record.name, "dead", len(record.payload))
+        self._end(entry, "dead")
+        self._draft.dead(
+            DeadLetter(entry.record, reason, entry.attempts, entry.deaths, entry.errors)
+        )
+        self._release_key(entry)
+
+    def _end(self, entry: Entry, state: str) -> None:
+        entry.move(state)
+        self._window.cover(entry)
+        self._draft.end(entry)
+        if entry.options.schedule is not None:
+            self._recurring.ended(entry.options.schedule, entry.record.task_id)
+
+    def _release_key(self, entry: Entry) -> None:
+        name = entry.options.ordering_key
+        if name is not None:
+            self._start_head(self._keys.release(name, entry))
+
+    def _park(self, entry: Entry, due_at_us: int, reason: Reason, *, holds: bool = False) -> None:
+        """Into the timer table with the next settlement; `holds`: its ordering key stays blocked,
+        by it or for it."""
+        row = Parked(
+            record=entry.record,
+            due_at_us=due_at_us,
+            reason=reason,
+            attempts=entry.attempts,
+            deaths=entry.deaths,
+            held_key=entry.options.ordering_key if holds else None,
+            errors=entry.errors,
+        )
+        entry.move("parked")
+        entry.due_at_us = due_at_us
+        self._window.cover(entry)
+        self._draft.park(entry, row)
+
+    # ------------------------------------------------------------------ settling
+
+    def settlement(self, now_us: int) -> Settlement | None:
+        """The next settlement, or None if nothing is to be settled or one is still out.
+
+        The caller writes it until it knows the outcome, and says `Settled`; fenced, it throws the
+        core away.
+        """
+        self._now_us = max(self._now_us, now_us)
+        if self._draft.out is not None or not self._recovered:
+            return None
+        ticks = () if self._stopped else self._recurring.take_due(self._now_us)
+        if not len(self._draft) and not ticks and not self._cursor_due():
+            return None
+        return self._draft.build(self._window, ticks)
+
+    def _cursor_due(self) -> bool:
+        """Whether the cursor alone is worth a row: pruning follows the journal."""
+        idle_us = self._now_us - self._settled_at_us
+        return self._window.cursor != self._settled_cursor and (
+            self._stopped or idle_us >= self._settings.idle_settle_us
+        )
+
+    def _settled(self) -> None:
+        settlement, ended, parked = self._draft.settled()
+        self._settled_cursor = settlement.cursor
+        self._settled_at_us = self._now_us
+        self._timers.rows_gone(settlement.unparked)
+        for task_id in ended:
+            self._forget(task_id)
+        for task_id, (entry, row) in parked.items():
+            self._forget(task_id)
+            entry.index = None
+            entry.timer_key = (row.due_at_us, task_id)
+            if row.reason == "held":
+                assert row.held_key is not None
+                self._keys.parking_settled(row.held_key)
+            elif self._timers.in_memory(entry.timer_key):
+                self._timers.parked[task_id] = entry
+                entry.move("waiting")
+                self._timers.wait(entry)
+        self._timers.shrink()
+
+    def _forget(self, task_id: str) -> None:
+        if self._window.entries.pop(task_id, None) is None:
+            self._timers.parked.pop(task_id, None)
+
+    # ------------------------------------------------------------------ state
+
+    @property
+    def seq(self) -> int:
+        """Sequence number of the last settlement that is known to be in the journal."""
+        return self._draft.seq
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs and nothing waits for a settlement: the shard can be handed over."""
+        return not (self.running or len(self._draft) or self._draft.out)
+
+    @property
+    def ready(self) -> int:
+        """How many tasks could start now."""
+        return 0 if self._stopped or not self._recovered else len(self._ready)
+
+    @property
+    def unsettled(self) -> int:
+        """How many log records are read and not settled."""
+        return len(self._window)
+
+    def wake_at_us(self) -> int | None:
+        """When the next `Grant` has something to do by time alone, or None."""
+        times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
+        return min(times, default=None)
+
+    def open_keys(self) -> tuple[OpenTask, ...]:
+        """What the checkpoint would list as open now: for status and for tests."""
+        return self._window.open(without=self._draft.unfinished())

@@ -1,0 +1,92 @@
+"""When a recurring task is due: cron expressions in a time zone, and intervals.
+
+The rules at a change of the clocks (after Debian's cron, as `cronsim` implements them):
+
+- a time that does not exist (spring) fires once, at the first moment after the gap;
+- a time that exists twice (autumn) fires once, the first time, if the hour is fixed;
+- a wildcard in the hour or minute counts real time: no hour is skipped and none is doubled.
+
+An interval, `every 90s`, counts from its anchor in elapsed seconds and knows no time zone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from late.errors import InvalidCron
+
+_EVERY = re.compile(r"every (\d{1,9}(?:\.\d{1,6})?)s\Z")
+RULE_CHARS_MAX = 200
+SEARCH_YEARS = 8
+"""A rule that does not fire for so long never fires: 29 February is at most 8 years away."""
+
+
+@lru_cache(maxsize=256)
+def _zone(name: str) -> ZoneInfo:
+    try:
+        if not name or name != name.strip() or name.startswith("/") or ".." in name:
+            raise ValueError(name)
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        raise InvalidCron(f"unknown time zone {name[:64]!r}: use an IANA name") from error
+
+
+def every_us(rule: str) -> int | None:
+    """The interval of an `every …s` rule in microseconds, or None for a cron expression."""
+    match = _EVERY.match(rule)
+    return round(float(match[1]) * 1_000_000) if match else None
+
+
+def check(rule: str, zone: str) -> None:
+    """Refuse a rule that cannot be understood or never fires.
+
+    Raises:
+        InvalidCron: names the rule (cut to 64 characters) or the zone.
+    """
+    if len(rule) > RULE_CHARS_MAX:
+        raise InvalidCron(f"cron rule of {len(rule)} characters: at most {RULE_CHARS_MAX}")
+    _zone(zone)
+    if next_due_us(rule, zone, anchor_us=0, after_us=_us(datetime(2026, 1, 1, tzinfo=UTC))) is None:
+        raise InvalidCron(f"cron rule {rule[:64]!r} does not fire within {SEARCH_YEARS} years")
+
+
+def next_due_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> int | None:
+    """The first time the rule is due strictly after `after_us`, or None if it never is again.
+
+    Raises:
+        InvalidCron: the rule or the zone is wrong.
+    """
+    return next(dues_us(rule, zone, anchor_us=anchor_us, after_us=after_us), None)
+
+
+def dues_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> Iterator[int]:
+    """All times the rule is due strictly after `after_us`, ascending; endless for most rules."""
+    interval = every_us(rule)
+    if interval is not None:
+        if interval < 1_000_000:
+            raise InvalidCron(f"interval {rule!r}: at least 1 s")
+        due = anchor_us + max(0, (after_us - anchor_us) // interval + 1) * interval
+        while True:
+            yield due
+            due += interval
+    start = datetime.fromtimestamp(after_us // 1_000_000, UTC).astimezone(_zone(zone))
+    try:
+        simulator = CronSim(rule, start)
+    except CronSimError as error:
+        raise InvalidCron(f"cron rule {rule[:64]!r} cannot be read: {error}") from error
+    if len(rule.split()) > 5:
+        raise InvalidCron(f"cron rule {rule[:64]!r}: five fields; use an interval below a minute")
+    for due_at in simulator:
+        if due_at.year - start.year > SEARCH_YEARS:
+            return
+        yield _us(due_at)
+
+
+def _us(moment: datetime) -> int:
+    return round(moment.timestamp()) * 1_000_000

@@ -1,0 +1,110 @@
+"""What the next settlement will carry, and the one that is out.
+
+Invariant: a settlement that is out never changes, so it may be written again while its outcome is
+unknown; what happens meanwhile is collected for the next one.
+"""
+
+from __future__ import annotations
+
+from late.scheduler.entry import Entry
+from late.scheduler.ledger import Ledger
+from late.scheduler.window import Window
+from late.store.base import Lease, Settlement, Tick
+from late.task import DEFAULT_GROUP, DeadLetter, Parked, TaskId
+
+
+class Draft:
+    """Collects the ends and parkings of one shard into one settlement after the other."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self.seq = lease.seq
+        self.ledger = Ledger()
+        self.out: Settlement | None = None
+        self._ended: dict[str, Entry] = {}
+        self._parking: dict[str, tuple[Entry, Parked]] = {}
+        self._unparked: list[tuple[int, TaskId]] = []
+        self._dead: list[DeadLetter] = []
+        self._released_keys: list[tuple[str, TaskId]] = []
+        self._ended_ticks: list[tuple[str, TaskId]] = []
+        self._out_ended: dict[str, Entry] = {}
+        self._out_parking: dict[str, tuple[Entry, Parked]] = {}
+
+    def __len__(self) -> int:
+        """Tasks that wait for the next settlement."""
+        return len(self._ended) + len(self._parking)
+
+    def end(self, entry: Entry) -> None:
+        """The task is over in this group."""
+        task_id = entry.record.task_id
+        self._ended[task_id] = entry
+        self._unpark(entry)
+        # Uniqueness and schedules are bound to the life of the task in the group that is always
+        # there; another group that is behind must not hold them.
+        if entry.record.options is not None and self._lease.group == DEFAULT_GROUP:
+            if entry.options.unique_key is not None:
+                self._released_keys.append((entry.options.unique_key, task_id))
+            if entry.options.schedule is not None:
+                self._ended_ticks.append((entry.options.schedule, task_id))
+
+    def dead(self, letter: DeadLetter) -> None:
+        """The ended task goes to the dead letters."""
+        self._dead.append(letter)
+
+    def park(self, entry: Entry, row: Parked) -> None:
+        """The task goes to the timer table, under a new row if it had one."""
+        self._parking[entry.record.task_id] = (entry, row)
+        self._unpark(entry)
+
+    def _unpark(self, entry: Entry) -> None:
+        if entry.timer_key is not None:
+            self._unparked.append((entry.timer_key[0], entry.record.task_id))
+
+    def build(self, window: Window, ticks: tuple[Tick, ...]) -> Settlement:
+        """The settlement of all that was collected; nothing may be out."""
+        assert self.out is None
+        gone = self._ended.keys() | self._parking.keys()
+        lease, seq = self._lease, self.seq + 1
+        self.out = Settlement(
+            # Unique without a random: the owner is new for every process, the epoch for every
+            # lease, and a fenced core never builds again.
+            settlement_id=f"{lease.owner}/{lease.epoch}/{seq}",
+            group=lease.group,
+            shard_id=lease.shard_id,
+            seq=seq,
+            epoch=lease.epoch,
+            owner=lease.owner,
+            cursor=window.cursor,
+            open=window.open(without=gone),
+            usage=self.ledger.take(),
+            unparked=tuple(self._unparked),
+            parked=tuple(row for _, row in self._parking.values()),
+            dead=tuple(self._dead),
+            ticks=ticks,
+            ended_ticks=tuple(self._ended_ticks),
+            released_keys=tuple(self._released_keys),
+        )
+        self._out_ended, self._ended = self._ended, {}
+        self._out_parking, self._parking = self._parking, {}
+        self._unparked, self._dead = [], []
+        self._released_keys, self._ended_ticks = [], []
+        return self.out
+
+    def settled(self) -> tuple[Settlement, dict[str, Entry], dict[str, tuple[Entry, Parked]]]:
+        """It is in the journal: what ended and what was parked with it, by task id."""
+        settlement = self.out
+        assert settlement is not None
+        self.out = None
+        self.seq = settlement.seq
+        ended, self._out_ended = self._out_ended, {}
+        parked, self._out_parking = self._out_parking, {}
+        return settlement, ended, parked
+
+    def unfinished(self) -> set[str]:
+        """Ids that are over or parked but not yet in the journal."""
+        return (
+            self._ended.keys()
+            | self._out_ended.keys()
+            | self._parking.keys()
+            | (self._out_parking.keys())
+        )

@@ -1,0 +1,75 @@
+"""Which ready task starts next: priorities that are weighted, so that nothing starves.
+
+Tasks with priority >= 0 are *foreground*, below 0 *background*. While both wait, background gets
+one start in nine (8 : 1). Within a class a higher priority goes first, equals in the order of the
+log. Strict priority over both classes was rejected: a steady foreground would starve the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+FOREGROUND_SHARE = 8
+
+
+class ReadyQueue(Generic[T]):
+    """A queue by priority. Unbounded: its owner's window bounds it."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[T]] = {}
+        self._order: list[int] = []  # priorities in use, highest first
+        self._size = 0
+        self._streak = 0  # foreground starts since the last background one
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, item: T, priority: int = 0) -> None:
+        """Add behind its equals."""
+        self._queue(priority).append(item)
+        self._size += 1
+
+    def push_front(self, item: T, priority: int = 0) -> None:
+        """Add before its equals: for what was interrupted and had been started already."""
+        self._queue(priority).appendleft(item)
+        self._size += 1
+
+    def _queue(self, priority: int) -> deque[T]:
+        queue = self._queues.get(priority)
+        if queue is None:
+            queue = self._queues[priority] = deque()
+            self._order = sorted(self._queues, reverse=True)
+        return queue
+
+    def pop(self) -> T:
+        """The next to start.
+
+        Raises:
+            IndexError: the queue is empty.
+        """
+        order = self._order
+        if not self._size:
+            raise IndexError("pop from an empty ReadyQueue")
+        priority = order[0]
+        if len(order) > 1:
+            priority = self._choose()
+        queue = self._queues[priority]
+        item = queue.popleft()
+        self._size -= 1
+        if not queue:
+            del self._queues[priority]
+            self._order = sorted(self._queues, reverse=True)
+        return item
+
+    def _choose(self) -> int:
+        foreground, background = self._order[0], next((p for p in self._order if p < 0), None)
+        if background is None or foreground < 0:
+            return foreground
+        if self._streak >= FOREGROUND_SHARE:
+            self._streak = 0
+            return background
+        self._streak += 1
+        return foreground

@@ -1,0 +1,154 @@
+"""Ordering keys of one shard: strict order per key, one task at a time.
+
+A key is *held* by one task from the moment that it may start until it has ended, through all its
+retries: a failing task holds its key. The others wait, in order of (sequence, task id). Waiting
+tasks are parked when they wait for long, always **all** of a key that are in memory. So whatever
+comes into memory afterwards (`later`) is put in order with the parked ones only once those are
+loaded again; until then it does not run. A key with parked tasks costs one small object.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from late.scheduler.entry import Entry
+from late.scheduler.messages import Load
+from late.store.base import HeldKey
+from late.task import HELD_US
+
+LOAD_MAX = 100
+_PARKED_HEAD = ""  # holder of a key whose head is in the timer table and not yet known by id
+
+
+class _Key:
+    __slots__ = ("holder", "later", "loading", "parked", "parking", "queue")
+
+    def __init__(self, holder: str | None = None, parked: int = 0) -> None:
+        self.holder = holder
+        self.queue: list[tuple[tuple[int, str], Entry]] = []  # heap: next after the holder
+        self.later: list[Entry] = []  # not in order with the parked ones yet
+        self.parked = parked  # waiting tasks in the timer table, or on their way there
+        self.parking = 0  # of those, on their way
+        self.loading = False
+
+
+class Keys:
+    """Who holds each key, and who waits behind it."""
+
+    def __init__(self, held: Mapping[str, HeldKey]) -> None:
+        self._keys = {
+            name: _Key(_PARKED_HEAD if state.head_parked else None, state.waiting)
+            for name, state in held.items()
+        }
+        self._wants = {name for name, state in held.items() if not state.head_parked}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def admit(self, name: str, entry: Entry) -> bool:
+        """Whether `entry`, which is due, may start now; else it waits behind its key."""
+        key = self._keys.get(name)
+        if key is None:
+            self._keys[name] = _Key(entry.record.task_id)
+            return True
+        if key.holder == entry.record.task_id:
+            return True
+        if key.parked:
+            key.later.append(entry)
+        else:
+            heapq.heappush(key.queue, (entry.order, entry))
+        return False
+
+    def head_loaded(self, name: str, entry: Entry) -> None:
+        """`entry` came from the timer table with a due time and holds its key."""
+        key = self._keys.setdefault(name, _Key())
+        if key.holder is None or key.holder == _PARKED_HEAD:
+            key.holder = entry.record.task_id
+
+    def release(self, name: str, entry: Entry) -> Entry | None:
+        """`entry` has ended. Returns the next of its key if it is in memory."""
+        key = self._keys.get(name)
+        if key is None or key.holder != entry.record.task_id:
+            return None
+        key.holder = None
+        return self._advance(name, key)
+
+    def _advance(self, name: str, key: _Key) -> Entry | None:
+        while key.queue:
+            _, entry = heapq.heappop(key.queue)
+            if entry.state == "held":  # else it expired while it waited
+                key.holder = entry.record.task_id
+                return entry
+        if key.parked:
+            self._wants.add(name)
+        else:
+            del self._keys[name]
+        return None
+
+    def waiting_since_us(self) -> list[tuple[int, str]]:
+        """(held_since_us of the longest waiting, key) of every key with tasks in memory."""
+        return [
+            (min(e.held_since_us for e in entries), name)
+            for name, key in self._keys.items()
+            if not key.loading and (entries := [e for _, e in key.queue] + key.later)
+        ]
+
+    def park_waiting(self, name: str) -> list[Entry]:
+        """Take all waiting tasks of a key out of memory. Those that are in the timer table as
+        waiting ones already are just forgotten; the others are returned, to be parked."""
+        key = self._keys[name]
+        assert not key.loading, name  # what comes must meet what waits, or their order is lost
+        out = [e for e in [e for _, e in key.queue] + key.later if e.state == "held"]
+        key.queue, key.later = [], []
+        key.parked += len(out)
+        fresh = [e for e in out if e.timer_key is None or e.timer_key[0] != HELD_US]
+        key.parking += len(fresh)
+        if key.holder is None:
+            self._wants.add(name)
+        return out
+
+    def parking_settled(self, name: str) -> None:
+        """One waiting task of the key is durable in the timer table now."""
+        key = self._keys.get(name)
+        if key is not None:
+            key.parking -= 1
+
+    def loads(self) -> list[Load]:
+        """What must be loaded so that keys without a holder go on; each is asked once."""
+        found = []
+        for name in sorted(self._wants):
+            key = self._keys.get(name)
+            if key is None or key.holder is not None or not key.parked:
+                self._wants.discard(name)
+            # A row on its way is not in the table yet: its settlement comes first.
+            elif not key.loading and not key.parking:
+                key.loading = True
+                found.append(Load(until_us=HELD_US, limit=LOAD_MAX, held_key=name))
+        return found
+
+    def loaded(self, name: str, entries: Sequence[Entry] | None, *, full: bool) -> Entry | None:
+        """The answer to a load (None: it failed and is asked again); `full`: there is more.
+
+        Returns the entry that holds the key now and may start, if one does.
+        """
+        key = self._keys.get(name)
+        if key is None:
+            return None
+        key.loading = False
+        if entries is None:
+            self._wants.add(name)
+            return None
+        # Rows may have been taken away by an operator: what the table says is true.
+        key.parked = max(0, key.parked - len(entries)) if full else 0
+        edge = entries[-1].order if full and entries else None
+        for entry in entries:
+            heapq.heappush(key.queue, (entry.order, entry))
+        stay = []
+        for entry in key.later:
+            if edge is None or entry.order < edge:
+                heapq.heappush(key.queue, (entry.order, entry))
+            else:
+                stay.append(entry)
+        key.later = stay
+        return self._advance(name, key) if key.holder is None else None

@@ -1,0 +1,26 @@
+"""The bounds of one core."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CoreSettings(msgspec.Struct, frozen=True):
+    """Bounds of one core. Defaults: `docs/design`."""
+
+    window: int = 2_000
+    """Records read and not settled; at the bound the tail stops, nothing is forgotten."""
+    page_size: int = 1_000
+    horizon_us: int = 10_000_000
+    timers_max: int = 10_000
+    near_us: int = 200_000
+    """Due within this: kept in memory instead of parked. Each settlement repeats the key of what
+    is kept; parking writes a row and deletes it: about even at a fifth of a second."""
+    park_after_us: int = 1_000_000
+    """A task that waits behind its ordering key for longer is parked."""
+    idle_settle_us: int = 60_000_000
+    """A cursor that moved with nothing to settle is written this often: pruning follows it."""
+    unknown_us: int = 60_000_000
+    """How long a task without a handler is parked before the next look."""
+    unknown_max_us: int = 86_400_000_000
+    """How old it may get before it goes to the dead letters."""

@@ -1,0 +1,152 @@
+"""Due times of one shard: a heap of what is near, and how much of the timer table is in memory.
+
+The timer table may hold ten million tasks due tomorrow; memory holds what is due within the
+horizon, at most `timers_max`. `loaded` is the key range (due_at_us, task_id) of the table that is
+in memory completely: every parked task with a key at or below it is here. Rows that others insert
+below it (a redrive) are found by a scan of what is overdue every `RESCAN_US`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from late.scheduler.entry import Entry
+from late.scheduler.messages import Load
+from late.task import Parked
+
+RESCAN_US = 5_000_000
+LOAD_MAX = 1_000
+_LAST = "~"  # sorts after every task id
+
+
+class Timers:
+    """Waiting entries by due time. Deletion is lazy: an entry whose state has moved is skipped."""
+
+    def __init__(self, *, horizon_us: int, timers_max: int) -> None:
+        self._heap: list[tuple[int, str, Entry]] = []
+        self._horizon_us = horizon_us
+        self._timers_max = timers_max
+        self._loaded: tuple[int, str] = (0, "")
+        self._more = True  # the last load was cut by its limit
+        self._scanned_at_us: int | None = None
+        self._load_out: Load | None = None
+        self._answers_due = 0  # loads that are out, those of ordering keys included
+        self._gone: set[tuple[int, str]] = set()  # rows deleted while a load was out
+        self.parked: dict[str, Entry] = {}
+        """Entries that are durable in the timer table and in memory, by task id."""
+
+    def wait(self, entry: Entry) -> None:
+        """Put `entry` (state `waiting`) on the heap."""
+        heapq.heappush(self._heap, (entry.due_at_us, entry.record.task_id, entry))
+
+    def pop_due(self, now_us: int) -> list[Entry]:
+        """Entries due at or before `now_us` that still wait, ascending by due time."""
+        due = []
+        heap = self._heap
+        while heap and heap[0][0] <= now_us:
+            due_at_us, _, entry = heapq.heappop(heap)
+            if entry.state == "waiting" and entry.due_at_us == due_at_us:
+                due.append(entry)
+        return due
+
+    def next_due_us(self) -> int | None:
+        """When the next waiting entry is due: a hint, it may be earlier than true."""
+        return self._heap[0][0] if self._heap else None
+
+    def in_memory(self, key: tuple[int, str]) -> bool:
+        """Whether a row that was just parked under `key` is to be kept in memory.
+
+        A load that is out may have read the table before the row was there: what lies in its
+        range is kept too, or it would be missed until the next scan.
+        """
+        out = self._load_out
+        return key <= self._loaded or (out is not None and key[0] <= out.until_us)
+
+    def load(self, now_us: int) -> Load | None:
+        """What to load from the table now; at most one load by time is out."""
+        if self._load_out is not None:
+            return None
+        room = self._timers_max - len(self.parked)
+        if self._scanned_at_us is None or now_us - self._scanned_at_us >= RESCAN_US:
+            # Overdue rows from the beginning: finds what others have put there.
+            self._scanned_at_us = now_us
+            request = Load(until_us=now_us, limit=LOAD_MAX)
+        elif room > self._timers_max // 2 and (
+            self._more or self._loaded[0] < now_us + self._horizon_us // 2
+        ):
+            request = Load(
+                until_us=now_us + self._horizon_us, limit=min(LOAD_MAX, room), after=self._loaded
+            )
+        else:
+            return None
+        self._load_out = request
+        return self.asked(request)
+
+    def asked(self, request: Load) -> Load:
+        """Note that `request` is out; returns it."""
+        self._answers_due += 1
+        return request
+
+    def rows_gone(self, keys: Iterable[tuple[int, str]]) -> None:
+        """These rows are deleted: a load that read the table before must not bring them back."""
+        if self._answers_due:
+            self._gone.update(keys)
+
+    def answer(self, request: Load, rows: Sequence[Parked]) -> list[Parked]:
+        """The rows of an answer that are news: neither in memory nor deleted meanwhile."""
+        keys = [(row.due_at_us, row.record.task_id) for row in rows]
+        fresh = [
+            row
+            for key, row in zip(keys, rows, strict=True)
+            if key not in self._gone and row.record.task_id not in self.parked
+        ]
+        if request is self._load_out:
+            full = len(keys) >= request.limit
+            reached = keys[-1] if full else (request.until_us, _LAST)
+            # A scan from the beginning says nothing of a range that begins above what is loaded.
+            if request.after <= self._loaded <= reached:
+                self._loaded = reached
+                self._more = full
+        self._ended(request)
+        return fresh
+
+    def failed(self, request: Load) -> None:
+        """`request` did not reach the table; the next `load` asks again."""
+        if request is self._load_out and request.after == (0, ""):
+            self._scanned_at_us = None
+        self._ended(request)
+
+    def _ended(self, request: Load) -> None:
+        if request is self._load_out:
+            self._load_out = None
+        self._answers_due -= 1
+        if not self._answers_due:
+            self._gone.clear()
+
+    def shrink(self) -> list[Entry]:
+        """Too many in memory: forget the later half of what only waits, and say what.
+
+        They stay in the table; `loaded` moves back, so that they are loaded again in time.
+        """
+        if len(self.parked) <= self._timers_max:
+            return []
+        waiting = sorted(
+            e.timer_key for e in self.parked.values() if e.state == "waiting" and e.timer_key
+        )
+        if not waiting:
+            return []
+        cut = waiting[min(self._timers_max // 2, len(waiting) - 1)]
+        self._loaded = min(self._loaded, cut)
+        self._more = True
+        out = [
+            e
+            for e in self.parked.values()
+            if e.state == "waiting" and e.timer_key and e.timer_key > cut
+        ]
+        for entry in out:
+            del self.parked[entry.record.task_id]
+        gone = {id(e) for e in out}
+        self._heap = [item for item in self._heap if id(item[2]) not in gone]
+        heapq.heapify(self._heap)
+        return out

@@ -1,0 +1,74 @@
+"""The in-flight window of the log: what was read and is not settled, and the checkpoint over it.
+
+    checkpoint = (cursor, open):  every task that `cursor` covers is settled, except `open`
+
+`cursor` stands at the last *started* record, not at the last read one: so `open` is about as long
+as the concurrency, however long a slow task runs and however far ahead the tail has read.
+Invariant: an entry with `index <= covered` is in `open` until it is settled; one with a higher
+index is not covered by the cursor, so a successor reads it again from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from late.scheduler.entry import Entry
+from late.store.base import Page, cursor_within
+from late.task import Cursor, OpenTask
+
+
+class Window:
+    """Unsettled log records of one shard, in the order in which they were read."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.entries: dict[str, Entry] = {}  # task id -> entry; insertion order = read order
+        self.cursor: Cursor = cursor
+        """Of the checkpoint: covers every entry with `index <= covered`, and no other."""
+        self.read_cursor: Cursor = cursor
+        """Where the tail goes on: covers everything read."""
+        self._covered = 0
+        self._read = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def reopen(self, entry: Entry) -> None:
+        """Take in a record of the checkpoint's `open`: covered from the start."""
+        entry.index = 0
+        self.entries[entry.record.task_id] = entry
+
+    def append(self, entry: Entry, window: str) -> None:
+        """Take in the next record of a page."""
+        self._read += 1
+        entry.index = self._read
+        entry.window = window
+        self.entries[entry.record.task_id] = entry
+
+    def page_done(self, page: Page) -> None:
+        """All records of `page` were appended: the tail goes on after it."""
+        self.read_cursor = page.cursor
+        self._catch_up()
+
+    def cover(self, entry: Entry) -> None:
+        """`entry` was started, parked or ended: the checkpoint's cursor reaches at least to it."""
+        if entry.index is not None and entry.index > self._covered:
+            self._covered = entry.index
+            self.cursor = cursor_within(entry.window, entry.record)
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        # Nothing read is left uncovered: the page's own cursor covers at least as much, and it
+        # moves on where no record does (an idle shard must not hold back the pruning of the log).
+        if self._covered == self._read:
+            self.cursor = self.read_cursor
+
+    def open(self, *, without: AbstractSet[str]) -> tuple[OpenTask, ...]:
+        """What the cursor covers and the settlement in hand (`without`) does not settle."""
+        found = []
+        covered = self._covered
+        for task_id, entry in self.entries.items():
+            if entry.index is not None and entry.index > covered:
+                break
+            if task_id not in without:
+                found.append(OpenTask(entry.record.position, entry.record.task_id))
+        return tuple(found)
