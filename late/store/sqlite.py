@@ -1,0 +1,291 @@
+"""SQLite: the embedded store, on the driver of the standard library.
+
+**Why the tail is gap-free.** One writer at a time holds the write lock from before it takes its
+rowid until its commit, so that rowid order is commit order, and AUTOINCREMENT never gives a rowid
+twice. What a reader at rowid n has not seen is above n, now and for ever. The cursor is n.
+
+**One thread owns the connection.** Calls are closures that it runs one after the other; the event
+loop never touches the driver. A cancelled call that waits its turn never runs; one that runs is
+finished and its result dropped, so that no transaction is ever left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import starmap
+from typing import TypeVar
+
+from late.errors import StoreClosed
+from late.store import sqlite_fleet, sqlite_guards, sqlite_journal, sqlite_prune, sqlite_rebase
+from late.store import sqlite_sql as sql
+from late.store.base import (
+    Features,
+    Lease,
+    Membership,
+    Page,
+    PruneReport,
+    Settlement,
+    SettleResult,
+    WorkerInfo,
+)
+from late.store.sqlite_errors import translated
+from late.task import Cursor, OpenTask, Parked, Record, ShardId
+
+T = TypeVar("T")
+Row = tuple[object, ...]
+
+FEATURES = Features(
+    commit_order=True,
+    # created_at_us is the time of the insert statement; there is no commit time to be had.
+    delay_counts_from="insert",
+    time_resolution_s=0.001,
+    poll_min_s=0.005,
+    group_commit=True,
+    batch_size_max=1_000,
+)
+
+
+class SqliteStore:
+    """One SQLite file. Safe to call concurrently, from one event loop after another.
+
+    Not across a fork: the child has no thread and must not use the parent's connection
+    (`StoreClosed`). Several stores on one file, in one process or many, are the normal case.
+
+    Args:
+        url: `sqlite:///relative.db` or `sqlite:////absolute/path.db`.
+
+    Raises:
+        ConfigError: the URL names no file, or carries options.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._path = sqlite_guards.path_of(url)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="late-sqlite")
+        self._pid = os.getpid()
+        self._closed = False
+        self._connection: sqlite3.Connection | None = None
+        # What the last reads found: see `_read`. Used by the thread only.
+        self._version = -1
+        self._ends: dict[ShardId, int] = {}
+
+    @property
+    def features(self) -> Features:
+        return FEATURES
+
+    async def open(self) -> None:
+        """Connect and run the guards. Calling it twice is fine.
+
+        Raises:
+            SchemaMismatch: no file, no schema, or one of another version.
+            StoreRefused: a guard, see `sqlite_guards`.
+        """
+        await self._run(self._open)
+
+    def _open(self) -> None:
+        if self._connection is not None:
+            return
+        connection = sqlite_guards.connect(self._path, self._url)
+        try:
+            sqlite_guards.check_positions(connection, self._url)
+            sqlite_guards.check_identity(connection, self._path, self._url)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    async def rebase(self) -> None:
+        """Adopt a restored or copied file, or a log whose counter fell back. For operators.
+
+        Raises every epoch, frees every shard and claims the file. Cursors stay: log and journal
+        are in the same file and agree. Calling it twice is fine; the store need not be open.
+        """
+        await self._run(lambda: sqlite_rebase.rebase(self._path, self._url))
+
+    async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
+        """The next page of each shard that has one; a shard with nothing new is left out."""
+        return await self._on_connection(lambda connection: self._read(connection, cursors, limit))
+
+    def _read(
+        self, connection: sqlite3.Connection, cursors: Mapping[ShardId, Cursor], limit: int
+    ) -> list[Page]:
+        # `data_version` moves when another connection commits. While it stands still, what lies
+        # behind the end of a shard is known to be nothing. It is asked before the pages are read:
+        # a commit in between is then read twice, and never missed.
+        (version,) = connection.execute("pragma data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self._ends.clear()
+        pages: list[Page] = []
+        now_us = 0
+        for shard_id, cursor in cursors.items():
+            position = sql.position_of(cursor)
+            if position >= self._ends.get(shard_id, sqlite_guards.POSITION_MAX):
+                continue
+            now_us = now_us or connection.execute(sql.NOW).fetchone()[0]
+            records = _records(connection, sql.READ, (shard_id, position, limit))
+            more = len(records) == limit
+            end = records[-1].position if records else position
+            if not more:
+                self._ends[shard_id] = end
+            if records:
+                pages.append(Page(shard_id, records, sql.cursor_at(end), "", more, now_us))
+        return pages
+
+    async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
+        """The records of `keys` that are still in the log, in no order."""
+
+        def fetch(connection: sqlite3.Connection) -> list[Record]:
+            found = []
+            for key in keys:
+                found += _records(connection, sql.FETCH, (key.position, shard_id, key.task_id))
+            return found
+
+        return await self._on_connection(fetch)
+
+    async def due(
+        self,
+        group: str,
+        shard_id: ShardId,
+        *,
+        until_us: int,
+        limit: int,
+        after: tuple[int, str] = (0, ""),
+        held_key: str | None = None,
+    ) -> list[Parked]:
+        """Parked tasks by due time, or those of one ordering key; see `Store.due`."""
+
+        def due(connection: sqlite3.Connection) -> list[Parked]:
+            if held_key is None:
+                values: Row = (group, shard_id, *after, until_us, limit)
+                rows = _rows(connection, sql.DUE, values)
+            else:
+                rows = _rows(connection, sql.DUE_HELD, (group, shard_id, held_key, limit))
+            return [sql.parked_of(row) for row in rows]
+
+        return await self._on_connection(due)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        """Write settlements; see `Store.settle`. One transaction for all where none is refused."""
+
+        def settle(connection: sqlite3.Connection) -> list[SettleResult]:
+            if any(settlement.ticks for settlement in settlements):
+                # Our own commits do not move our `data_version`: forget the known ends.
+                self._ends.clear()
+            return sqlite_journal.settle(connection, settlements)
+
+        return await self._on_connection(settle) if settlements else []
+
+    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+        """Remove what every group has settled; see `Store.prune`.
+
+        In batches, each a transaction of its own with a pause as long as it took: a writer that
+        waits for the lock sleeps and asks again, and without a gap would never find it free.
+        Cancelling it between two batches is fine.
+        """
+        tasks = 0
+        for todo in await self._on_connection(sqlite_prune.settled_ranges):
+            while (deleted := await self._paced(sqlite_prune.delete_batch, todo)) is not None:
+                tasks += deleted
+        settlements = 0
+        for group, shard_id, first, keep in await self._on_connection(
+            lambda connection: sqlite_prune.old_settlements(connection, journal_keep_s)
+        ):
+            for before in (*range(first + sqlite_prune.BATCH, keep, sqlite_prune.BATCH), keep):
+                settlements += await self._paced(
+                    sqlite_prune.delete_settlements, group, shard_id, before
+                )
+        workers = await self._on_connection(sqlite_prune.delete_workers)
+        return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
+
+    async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
+        """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
+        return await self._on_connection(
+            lambda connection: sqlite_fleet.heartbeat(connection, worker, ttl_s)
+        )
+
+    async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
+        """Take the free ones of `shards`; see `Store.acquire`."""
+        return await self._on_connection(
+            lambda connection: sqlite_journal.acquire(connection, worker_id, shards)
+        )
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Give leases back; those held under another epoch by now are left alone."""
+        await self._on_connection(lambda connection: sqlite_journal.release(connection, leases))
+
+    async def now(self) -> int:
+        """The database's clock, microseconds since the Unix epoch, in steps of a millisecond."""
+        return await self._on_connection(
+            lambda connection: int(connection.execute(sql.NOW).fetchone()[0])
+        )
+
+    async def close(self) -> None:
+        """Close the connection after the calls before it. Twice, or before `open`, is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() == self._pid:
+            closing = self._thread.submit(self._close)
+            self._thread.shutdown(wait=False)
+            # Shielded: a cancelled close still closes.
+            await asyncio.shield(asyncio.wrap_future(closing))
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _on_connection(self, call: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `call` with the connection in the thread that owns it."""
+
+        def run() -> T:
+            if self._connection is None:
+                raise StoreClosed(f"{self._url} is not open: call `await store.open()` first")
+            return call(self._connection)
+
+        return await self._run(run)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        if self._closed:
+            raise StoreClosed(f"{self._url} was closed")
+        if os.getpid() != self._pid:
+            raise StoreClosed(f"{self._url} was opened before a fork: open it in this process")
+
+        def run() -> T:
+            with translated():
+                return call()
+
+        return await asyncio.wrap_future(self._thread.submit(run))
+
+    async def _paced(self, step: Callable[..., T], *args: object) -> T:
+        """One step of house-keeping, then a pause as long as it took."""
+        begun = time.monotonic()
+        result = await self._on_connection(lambda connection: step(connection, *args))
+        await asyncio.sleep(time.monotonic() - begun)
+        return result
+
+
+def _rows(connection: sqlite3.Connection, statement: str, values: Row) -> list[Row]:
+    """All rows. A text that is not UTF-8, which only a raw INSERT can have put there, is read with
+    replacement characters: one bad row must not stop a whole shard.
+    """
+    try:
+        return connection.execute(statement, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    try:
+        return connection.execute(statement, values).fetchall()
+    finally:
+        connection.text_factory = str
+
+
+def _records(connection: sqlite3.Connection, statement: str, values: Row) -> list[Record]:
+    return list(starmap(Record, _rows(connection, statement, values)))

@@ -1,0 +1,58 @@
+"""The one map from the errors of `sqlite3` to ours."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from late.errors import (
+    SchemaMismatch,
+    StoreClosed,
+    StoreError,
+    StoreUnavailable,
+    TransactionAborted,
+)
+
+BY_CODE: dict[int, type[StoreError]] = {
+    # Another connection holds the lock: what we began was rolled back, a repeat may succeed.
+    sqlite3.SQLITE_BUSY: TransactionAborted,
+    sqlite3.SQLITE_LOCKED: TransactionAborted,
+    sqlite3.SQLITE_SCHEMA: TransactionAborted,
+    sqlite3.SQLITE_ABORT: TransactionAborted,
+    # The machine under the file: disk full, input/output, memory. It may come back, and the
+    # outcome of a commit that met it is not known.
+    sqlite3.SQLITE_IOERR: StoreUnavailable,
+    sqlite3.SQLITE_FULL: StoreUnavailable,
+    sqlite3.SQLITE_CANTOPEN: StoreUnavailable,
+    sqlite3.SQLITE_PROTOCOL: StoreUnavailable,
+    sqlite3.SQLITE_NOMEM: StoreUnavailable,
+    sqlite3.SQLITE_INTERRUPT: StoreUnavailable,
+    sqlite3.SQLITE_READONLY: StoreUnavailable,
+}
+"""By primary result code. What is not listed (corrupt file, constraint, misuse) will not go away
+by itself and becomes a plain `StoreError`."""
+
+
+def translate(error: Exception) -> StoreError:
+    """Our error for one that `sqlite3` raised; the caller chains it with `from`."""
+    text = str(error)
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        # The module's own complaints carry no code.
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in text:
+            return StoreClosed("the connection is closed")
+        return StoreError(f"sqlite: {text}")
+    name = getattr(error, "sqlite_errorname", code)
+    if code == sqlite3.SQLITE_ERROR and text.startswith(("no such table", "no such column")):
+        return SchemaMismatch(f"{text}: run `late migrate URL`")
+    return BY_CODE.get(code & 0xFF, StoreError)(f"sqlite: {text} ({name})")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Let only our errors out. `OverflowError` is the driver's for an integer above 64 bits."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+        raise translate(error) from error

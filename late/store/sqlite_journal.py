@@ -1,0 +1,217 @@
+"""Settling, taking over and rebasing: every write to the journal, as plain functions.
+
+They run in the store's own thread, each in one `BEGIN IMMEDIATE` transaction: a deferred one that
+reads and then writes fails at once with SQLITE_BUSY_SNAPSHOT, whatever the busy timeout.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from late.store import sqlite_sql as sql
+from late.store.base import Lease, Settlement, SettleResult, Tick
+from late.task import Cursor, Epoch, NewTask, ShardId
+
+log = logging.getLogger("late.store")
+
+SEQ_MAX = 2**62
+"""No honest journal comes near it; a forged row at 2^63-1 would leave no room for the next."""
+
+
+class _SeqTaken(Exception):
+    """Some settlement of the batch does not follow the last row of its journal."""
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[int]:
+    """One write transaction; yields the database's clock at its head. Rolled back on any error."""
+    connection.execute("begin immediate")
+    try:
+        (now_us,) = connection.execute(sql.NOW).fetchone()
+        yield now_us
+        connection.execute("commit")
+    except BaseException:
+        # A full disk or an input/output error may have ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise
+
+
+def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[SettleResult]:
+    """All settlements in one transaction; if one of them is refused, one by one.
+
+    An error on the way leaves those that came before settled: repeating the call is fine.
+    """
+    try:
+        with transaction(connection) as now_us:
+            _write(connection, settlements, now_us)
+    except _SeqTaken:
+        return [_settle_one(connection, settlement) for settlement in settlements]
+    return [SettleResult.SETTLED] * len(settlements)
+
+
+def _settle_one(connection: sqlite3.Connection, settlement: Settlement) -> SettleResult:
+    try:
+        with transaction(connection) as now_us:
+            _write(connection, [settlement], now_us)
+    except _SeqTaken:
+        key = (settlement.group, settlement.shard_id, settlement.seq)
+        row = connection.execute(sql.SETTLEMENT_ID, key).fetchone()
+        # Our own id: an earlier call whose outcome we did not learn had committed after all.
+        ours = row is not None and row[0] == settlement.settlement_id
+        return SettleResult.SETTLED if ours else SettleResult.FENCED
+    return SettleResult.SETTLED
+
+
+def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int) -> None:
+    """The journal rows first, for they decide; then what hangs on them, table by table.
+
+    One `executemany` per table instead of one per settlement: nothing crosses from one
+    settlement to another, and within one the deletes of timers still come before the inserts.
+    """
+    inserted = connection.executemany(
+        sql.SETTLE, [_journal_row(settlement, now_us) for settlement in settlements]
+    )
+    if inserted.rowcount != len(settlements):
+        raise _SeqTaken
+    keyed = [(s.group, s.shard_id, s) for s in settlements]
+    _many(connection, sql.UNPARK, [(g, i, *timer) for g, i, s in keyed for timer in s.unparked])
+    _many(
+        connection,
+        sql.PARK,
+        [
+            (g, i, p.due_at_us, p.record.task_id, p.reason, p.held_key, *sql.carried(p))
+            for g, i, s in keyed
+            for p in s.parked
+        ],
+    )
+    _many(
+        connection,
+        sql.BURY,
+        [
+            (g, i, now_us, d.record.task_id, d.reason, *sql.carried(d))
+            for g, i, s in keyed
+            for d in s.dead
+        ],
+    )
+    for settlement in settlements:
+        for tick in settlement.ticks:
+            _tick(connection, tick, now_us)
+    _many(connection, sql.END_TICK, [end for s in settlements for end in s.ended_ticks])
+    _many(connection, sql.RELEASE_UNIQUE, [key for s in settlements for key in s.released_keys])
+
+
+def _many(
+    connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]
+) -> None:
+    if rows:
+        connection.executemany(statement, rows)
+
+
+def _journal_row(settlement: Settlement, now_us: int) -> tuple[object, ...]:
+    return (
+        settlement.group,
+        settlement.shard_id,
+        settlement.seq,
+        settlement.settlement_id,
+        settlement.epoch,
+        settlement.owner,
+        settlement.cursor,
+        sql.open_text(settlement.open),
+        sql.usage_text(settlement.usage),
+        now_us,
+    )
+
+
+def _tick(connection: sqlite3.Connection, tick: Tick, now_us: int) -> None:
+    """Move the schedule on and insert its tasks, if it still expects this tick.
+
+    Otherwise someone changed or fired it meanwhile: nothing of the tick happens, and the
+    settlement that carries it still stands.
+    """
+    last_id = tick.tasks[-1].task_id if tick.tasks else None
+    key = (tick.next_due_at_us, last_id, now_us, tick.schedule, tick.due_at_us)
+    if connection.execute(sql.TICK, key).rowcount != 1:
+        return
+    for task in tick.tasks:
+        _insert(connection, task, now_us)
+
+
+def _insert(connection: sqlite3.Connection, task: NewTask, now_us: int) -> None:
+    """One row of the log, unless its unique key is taken: then the task is there already."""
+    if task.unique_key is not None:
+        key = (task.unique_key, task.task_id, task.digest or "", now_us)
+        if connection.execute(sql.INSERT_UNIQUE, key).rowcount != 1:
+            return
+    connection.execute(
+        sql.INSERT_TASK,
+        (
+            task.shard_id,
+            task.task_id,
+            task.queue,
+            task.name,
+            task.payload,
+            task.headers,
+            task.options,
+        ),
+    )
+
+
+def acquire(
+    connection: sqlite3.Connection, worker_id: str, shards: Sequence[tuple[str, ShardId]]
+) -> list[Lease]:
+    """Every free one of `shards`, in one transaction: one sync of the disk instead of one each."""
+    with transaction(connection) as now_us:
+        taken = [_take(connection, worker_id, group, shard, now_us) for group, shard in shards]
+    return [lease for lease in taken if lease is not None]
+
+
+def _take(
+    connection: sqlite3.Connection, worker_id: str, group: str, shard_id: ShardId, now_us: int
+) -> Lease | None:
+    key = (group, shard_id)
+    last = connection.execute(sql.LAST, key).fetchone()
+    seq, last_epoch, text, open_text = last or (0, 0, "", "[]")
+    cursor = Cursor(text)
+    if max(seq, last_epoch) >= SEQ_MAX:
+        # Left out and not raised: the other shards are unaffected.
+        log.error("journal of group %s, shard %s ends in a forged row (seq %s)", *key, seq)
+        return None
+    granted = connection.execute(sql.ACQUIRE, (*key, worker_id, last_epoch, now_us)).fetchone()
+    if granted is None:
+        return None
+    epoch = Epoch(granted[0])
+    open_tasks = sql.open_of(open_text)
+    takeover = Settlement(
+        settlement_id=uuid.uuid4().hex,
+        group=group,
+        shard_id=shard_id,
+        seq=seq + 1,
+        epoch=epoch,
+        owner=worker_id,
+        cursor=cursor,
+        open=open_tasks,
+    )
+    inserted = connection.execute(sql.SETTLE, _journal_row(takeover, now_us))
+    assert inserted.rowcount == 1, "the write lock is ours: nobody can have used this seq"
+    return Lease(
+        group=group,
+        shard_id=shard_id,
+        owner=worker_id,
+        epoch=epoch,
+        seq=seq + 1,
+        cursor=cursor,
+        open=open_tasks,
+        held_keys=dict(connection.execute(sql.HELD_KEYS, key).fetchall()),
+    )
+
+
+def release(connection: sqlite3.Connection, leases: Sequence[Lease]) -> None:
+    """Give back those of `leases` that are still held under their epoch."""
+    rows = [(lease.group, lease.shard_id, lease.owner, lease.epoch) for lease in leases]
+    with transaction(connection):
+        _many(connection, sql.RELEASE, rows)
