@@ -1,0 +1,74 @@
+"""What the dispatcher asks of a registered function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from late.dispatcher.classify import RetryRule
+from late.task import Options, Record
+
+TIMEOUT_S = 300.0
+"""Time-out of an attempt whose handler names none."""
+
+
+class Handler(Protocol):
+    """A function and how it is run. `late.app.Task` satisfies it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fn(self) -> Callable[..., Any]: ...
+    @property
+    def timeout_s(self) -> float | None:
+        """How long one attempt may stay silent; None asks for `TIMEOUT_S`."""
+
+    @property
+    def is_async(self) -> bool: ...
+    @property
+    def process(self) -> bool:
+        """Run in a child process. Only for functions that are not `is_async`."""
+
+    @property
+    def wants_context(self) -> bool:
+        """Whether the first argument is a `late.Context` or `late.AsyncContext`."""
+
+    @property
+    def retry(self) -> RetryRule | None: ...
+    def decode(self, record: Record, options: Options | None) -> Mapping[str, Any]:
+        """The keyword arguments.
+
+        Raises:
+            DecodeError: the payload cannot be read; its `reason` is the dead letter's.
+        """
+
+
+class Bound:
+    """A handler with its attributes looked up once: the path of a no-op task counts in
+    microseconds, and each property of a registered task would be a call of its own.
+    """
+
+    __slots__ = (
+        "attempts_max",
+        "decode",
+        "fn",
+        "handler",
+        "is_async",
+        "name",
+        "process",
+        "rule",
+        "timeout_s",
+        "wants_context",
+    )
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.name = handler.name
+        self.fn = handler.fn
+        self.decode = handler.decode
+        self.timeout_s = TIMEOUT_S if handler.timeout_s is None else handler.timeout_s
+        self.is_async = handler.is_async
+        self.process = handler.process
+        self.wants_context = handler.wants_context
+        self.rule = handler.retry
+        self.attempts_max: int | None = getattr(handler.retry, "max_attempts", None)
