@@ -125,7 +125,7 @@ class ShardCore:
                 self._recurring.replace(event.schedules)
             case Stop():
                 self._stopped = True
-        if len(self._draft) and self._draft.out is None:
+        if self._draft.out is None and self._settle_due():
             effects.append(SettleSoon(len(self._draft)))
         self._ask(effects)
         return effects
@@ -157,18 +157,20 @@ class ShardCore:
         for record in page.records:
             if record.task_id in known or record.task_id in parked:
                 continue  # a store may show a record again (`store/base.py`, T1 says at least)
-            entry = Entry(record=record, policy=self._policies.get(record.name, DEFAULT_POLICY))
+            entry = self._entry(record)
             self._window.append(entry, page.window)
             self._judge_new(entry)
         self._window.page_done(page)
+
+    def _entry(self, record: Record) -> Entry:
+        policy = self._policies.get(record.name)
+        return Entry(record=record, policy=policy or DEFAULT_POLICY, known=policy is not None)
 
     def _judge_new(self, entry: Entry) -> None:
         """A record without options and with a handler, nearly every one, takes the short way."""
         record = entry.record
         if record.options is not None and not self._read_options(entry):
             self._die(entry, "undecodable")
-        elif not entry.known or record.name not in self._policies:
-            self._unknown(entry)
         else:
             entry.due_at_us = first_due_us(record, entry.options)
             if entry.due_at_us > self._now_us and record.options is not None:
@@ -187,12 +189,6 @@ class ShardCore:
             return False
         return True
 
-    def _unknown(self, entry: Entry) -> None:
-        if self._now_us - entry.record.created_at_us >= self._settings.unknown_max_us:
-            self._die(entry, "unknown_task")
-        else:
-            self._park(entry, self._now_us + self._settings.unknown_us, "unknown")
-
     def _wait(self, entry: Entry) -> None:
         """Due later: in memory when that is soon (or durable elsewhere), else in the table."""
         if entry.timer_key is None and (
@@ -210,16 +206,31 @@ class ShardCore:
         if name is not None and not self._keys.admit(name, entry):
             entry.move("held")
             entry.held_since_us = self._now_us
+        else:
+            self._start(entry)
+
+    def _start(self, entry: Entry) -> None:
+        """It may run, as soon as there is a slot."""
+        if not entry.known:
+            self._unknown(entry)
             return
         entry.move("ready")
         self._ready.push(entry, entry.options.priority)
+
+    def _unknown(self, entry: Entry) -> None:
+        """No handler here: perhaps a deploy is under way. Looked at again, attempts unburnt."""
+        if self._now_us - entry.record.created_at_us >= self._settings.unknown_max_us:
+            self._die(entry, "unknown_task")
+        else:
+            due_at_us = self._now_us + self._settings.unknown_us
+            self._park(entry, due_at_us, "unknown", holds=True)
 
     def _open_fetched(self, records: Sequence[Record]) -> None:
         # In order of (sequence, id), so that the first of each ordering key holds it. A key that
         # is missing was pruned by hand: there is nothing left to run.
         self._recovered = True
         for record in sorted(records, key=lambda r: (r.sequence, r.task_id)):
-            entry = Entry(record=record, policy=self._policies.get(record.name, DEFAULT_POLICY))
+            entry = self._entry(record)
             self._window.reopen(entry)
             self._judge_new(entry)
 
@@ -245,7 +256,8 @@ class ShardCore:
 
     def _take_parked(self, row: Parked) -> Entry:
         record = row.record
-        entry = from_parked(row, self._policies.get(record.name, DEFAULT_POLICY))
+        policy = self._policies.get(record.name)
+        entry = from_parked(row, policy or DEFAULT_POLICY, known=policy is not None)
         if record.options is not None:
             self._read_options(entry)
         self._timers.parked[record.task_id] = entry
@@ -254,14 +266,12 @@ class ShardCore:
         return entry
 
     def _start_head(self, entry: Entry | None) -> None:
-        while entry is not None:
-            if self._expire(entry):
-                name = entry.options.ordering_key
-                entry = self._keys.release(name, entry) if name is not None else None
-                continue
-            entry.move("ready")
-            self._ready.push(entry, entry.options.priority)
-            return
+        """`entry`, if any, holds its ordering key now; what has expired meanwhile lets it go."""
+        while entry is not None and self._expire(entry):
+            name = entry.options.ordering_key
+            entry = self._keys.release(name, entry) if name is not None else None
+        if entry is not None:
+            self._start(entry)
 
     def _load_failed(self, request: Load | Fetch) -> None:
         if isinstance(request, Fetch):
@@ -276,10 +286,7 @@ class ShardCore:
     def _grant(self, slots: int, effects: list[Effect]) -> None:
         now_us = self._now_us
         for entry in self._timers.pop_due(now_us):
-            if not entry.known or entry.record.name not in self._policies:
-                self._unknown(entry)
-            else:
-                self._due(entry)
+            self._due(entry)
         self._park_long_held()
         if slots <= 0 or self._stopped or not self._recovered or not self._ready:
             return
@@ -430,6 +437,16 @@ class ShardCore:
             return None
         return self._draft.build(self._window, ticks)
 
+    def _settle_due(self) -> bool:
+        if not self._recovered:
+            return False
+        tick_us = None if self._stopped else self._recurring.next_due_us()
+        return (
+            len(self._draft) > 0
+            or (tick_us is not None and tick_us <= self._now_us)
+            or self._cursor_due()
+        )
+
     def _cursor_due(self) -> bool:
         """Whether the cursor alone is worth a row: pruning follows the journal."""
         idle_us = self._now_us - self._settled_at_us
@@ -472,6 +489,11 @@ class ShardCore:
     def idle(self) -> bool:
         """Nothing runs and nothing waits for a settlement: the shard can be handed over."""
         return not (self.running or len(self._draft) or self._draft.out)
+
+    @property
+    def clean(self) -> bool:
+        """Idle, and the journal says all that is known here, the cursor included."""
+        return self.idle and self._window.cursor == self._settled_cursor
 
     @property
     def ready(self) -> int:

@@ -29,7 +29,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     errors: tuple[AttemptError, ...] = ()
     held_since_us: int = 0
     known: bool = True
-    """False when the options say what this version does not know."""
+    """False when there is no handler for it here, or its options say what this version does not
+    understand."""
 
     @property
     def order(self) -> tuple[int, str]:
@@ -58,7 +59,7 @@ def expires_at_us(record: Record, options: Options) -> int | None:
     return min(ends, default=None)
 
 
-def from_parked(parked: Parked, policy: Policy) -> Entry:
+def from_parked(parked: Parked, policy: Policy, *, known: bool) -> Entry:
     """The entry of a task that was loaded from the timer table."""
     return Entry(
         record=parked.record,
@@ -69,4 +70,5 @@ def from_parked(parked: Parked, policy: Policy) -> Entry:
         attempts=parked.attempts,
         deaths=parked.deaths,
         errors=parked.errors,
+        known=known,
     )

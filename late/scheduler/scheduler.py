@@ -1,0 +1,310 @@
+"""The loop: carries events into the cores and their effects out, and decides nothing.
+
+One instance per worker, on its event loop. It is called by the tailer (pages), the dispatcher
+(outcomes), the settler (what to write, what became of it) and the keeper (shards won and lost).
+Those are handed in as plain callables: components never import each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from late.errors import StoreError
+from late.scheduler.core import ShardCore
+from late.scheduler.messages import (
+    Dispatch,
+    Effect,
+    Event,
+    Fetch,
+    Finished,
+    Grant,
+    Load,
+    LoadFailed,
+    OpenFetched,
+    PageRead,
+    ParkedLoaded,
+    Read,
+    SchedulesRead,
+    Settled,
+    SettleSoon,
+    Stop,
+)
+from late.scheduler.settings import CoreSettings
+from late.store.base import Lease, Page, Settlement, SettleResult, Store
+from late.task import Attempt, Cursor, Outcome, Policy, Schedule, ShardId
+
+logger = logging.getLogger("late.scheduler")
+
+Shard = tuple[str, ShardId]
+
+PASS_MAX_S = 0.25
+"""The longest time between two passes: bounds how late a hint can be that got lost."""
+READAHEAD_S = 0.005
+"""Attempts are handed over for so much work beyond the free slots, judged by the present rate: a
+slot that ends finds the next one without a pass in between. Slow tasks get none ahead."""
+READAHEAD_MAX = 512
+RETRY_S = 0.5
+
+
+class Slots(Protocol):
+    """What the loop needs of a dispatcher."""
+
+    @property
+    def load(self) -> int: ...
+    def submit(self, attempts: Sequence[Attempt]) -> None: ...
+    def abandon(self, group: str, shard_id: int, epoch: int) -> None: ...
+
+
+class Scheduler:
+    """All shards of one worker. No method may be called from another thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        policies: Mapping[str, Policy],
+        *,
+        slots: Slots,
+        concurrency: int,
+        now_us: Callable[[], int],
+        settle_soon: Callable[[int], None],
+        read_soon: Callable[[], None],
+        settings: CoreSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.cores: dict[Shard, ShardCore] = {}
+        self.trusted = True
+        """False while the leases cannot be relied on: nothing is started."""
+        self.fenced_total = 0
+        self._store = store
+        self._policies = policies
+        self._slots = slots
+        self._concurrency = concurrency
+        self._now_us = now_us
+        self._settle_soon = settle_soon
+        self._read_soon = read_soon
+        self._settings = settings
+        self._rng = rng or random.Random()
+        self._reads: dict[Shard, Cursor] = {}
+        self._announced: dict[Shard, int] = {}  # results that the settler knows to wait
+        self._turn = 0
+        self._finished_since = 0
+        self._rate = 0.0  # attempts per second, of late
+        self._passed_at = 0.0
+        self._work = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._calls: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------------ from the keeper
+
+    def acquired(self, leases: Iterable[Lease]) -> None:
+        """Begin with shards that were won; a core of an older epoch is thrown away."""
+        for lease in leases:
+            shard = (lease.group, lease.shard_id)
+            if shard in self.cores:
+                self.lost(shard)
+            core = ShardCore(lease, self._policies, self._settings)
+            self.cores[shard] = core
+            self._step(shard, core, Grant(self._now_us(), 0))
+        self._work.set()
+
+    def lost(self, shard: Shard) -> None:
+        """Throw a shard's state away: its attempts go on, their results change nothing."""
+        core = self.cores.pop(shard, None)
+        self._reads.pop(shard, None)
+        self._announced.pop(shard, None)
+        if core is not None:
+            self._slots.abandon(shard[0], shard[1], core.lease.epoch)
+        self._changed.set()
+
+    async def hand_over(self, shards: Sequence[Shard], grace_s: float) -> None:
+        """Stop starting tasks of `shards`, wait up to `grace_s` until all that ran is settled.
+
+        What runs longer is left to the successor, which starts it again.
+        """
+        for shard in shards:
+            if shard in self.cores:
+                self._reads.pop(shard, None)
+                self._step(shard, self.cores[shard], Stop())
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while any(not self.cores[s].clean for s in shards if s in self.cores):
+            self._settle_soon(1)
+            self._changed.clear()
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            try:
+                async with asyncio.timeout(min(left, PASS_MAX_S)):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    # ------------------------------------------------------------------ from the others
+
+    def wanted(self) -> Mapping[Shard, Cursor]:
+        """Which shards want to be read, and from where."""
+        return self._reads
+
+    def pages(self, group: str, pages: Sequence[Page]) -> None:
+        """The tail has read."""
+        for page in pages:
+            shard = (group, page.shard_id)
+            core = self.cores.get(shard)
+            # The page of a read that was on its way when the shard changed hands is no use.
+            if core is not None and self._reads.pop(shard, None) is not None:
+                self._step(shard, core, PageRead(page))
+                if page.records:
+                    self._work.set()
+
+    def finished(self, outcomes: Sequence[Outcome]) -> None:
+        """Attempts have ended."""
+        now_us = self._now_us()
+        by_shard: dict[Shard, list[Outcome]] = {}
+        for outcome in outcomes:
+            attempt = outcome.attempt
+            shard = (attempt.group, ShardId(attempt.record.shard_id))
+            by_shard.setdefault(shard, []).append(outcome)
+        for shard, part in by_shard.items():
+            core = self.cores.get(shard)
+            if core is not None:
+                self._step(shard, core, Finished(part, now_us))
+        self._finished_since += len(outcomes)
+        self._work.set()
+
+    def schedules(self, schedules: Sequence[Schedule], group: str) -> None:
+        """The database's view of all schedules; each belongs to the owner of its shard."""
+        by_shard: dict[int, list[Schedule]] = {}
+        for schedule in schedules:
+            by_shard.setdefault(schedule.shard_id, []).append(schedule)
+        for shard, core in list(self.cores.items()):
+            if shard[0] == group:
+                self._step(shard, core, SchedulesRead(by_shard.get(shard[1], [])))
+        self._work.set()
+
+    def collect(self) -> list[Settlement]:
+        """All settlements that are due; none of a shard whose last one is still out."""
+        now_us = self._now_us()
+        found = []
+        for shard, core in self.cores.items():
+            settlement = core.settlement(now_us)
+            if settlement is not None:
+                self._announced[shard] = 0
+                found.append(settlement)
+        return found
+
+    def settled(self, settlement: Settlement, result: SettleResult) -> None:
+        """What became of a settlement that `collect` gave out."""
+        shard = (settlement.group, settlement.shard_id)
+        core = self.cores.get(shard)
+        if core is None or core.lease.epoch != settlement.epoch:
+            return
+        if result is SettleResult.FENCED:
+            self.fenced_total += 1
+            logger.warning(
+                "fenced: another worker owns the shard",
+                extra={"group": shard[0], "shard": shard[1], "epoch": core.lease.epoch},
+            )
+            self.lost(shard)
+            return
+        self._step(shard, core, Settled(self._now_us()))
+        self._changed.set()
+        self._work.set()
+
+    # ------------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        """Pass over the cores whenever there is something to do, until cancelled."""
+        try:
+            while True:
+                self._work.clear()
+                wake_s = self._pass()
+                try:
+                    async with asyncio.timeout(wake_s):
+                        await self._work.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            for call in self._calls:
+                call.cancel()
+
+    def _pass(self) -> float:
+        """Grant slots to the cores in turn; return in how many seconds to come again."""
+        now_us = self._now_us()
+        room = self._room() if self.trusted else 0
+        shards = list(self.cores)
+        self._turn += 1
+        first = self._turn % len(shards) if shards else 0
+        left = len(shards)
+        wake_us = now_us + int(PASS_MAX_S * 1_000_000)
+        for shard in shards[first:] + shards[:first]:
+            core = self.cores.get(shard)
+            if core is not None:
+                share = -(-room // left)
+                room -= self._step(shard, core, Grant(now_us, share))
+                wake_us = min(wake_us, core.wake_at_us() or wake_us)
+            left -= 1
+        if room and any(core.ready for core in self.cores.values()):
+            self._work.set()  # a share that one core did not use is another's next turn
+        return max(0.0, (wake_us - now_us) / 1_000_000)
+
+    def _room(self) -> int:
+        now = asyncio.get_running_loop().time()
+        elapsed = now - self._passed_at
+        if elapsed > 0.001:
+            recent = self._finished_since / elapsed
+            self._rate = recent if elapsed > 0.1 else 0.7 * self._rate + 0.3 * recent
+            self._finished_since = 0
+            self._passed_at = now
+        ahead = min(READAHEAD_MAX, int(self._rate * READAHEAD_S))
+        return max(0, self._concurrency + ahead - self._slots.load)
+
+    def _step(self, shard: Shard, core: ShardCore, event: Event) -> int:
+        """Take a step and carry out its effects; return how many attempts were started."""
+        started = 0
+        for effect in core.step(event):
+            started += self._carry_out(shard, core, effect)
+        return started
+
+    def _carry_out(self, shard: Shard, core: ShardCore, effect: Effect) -> int:
+        match effect:
+            case Dispatch():
+                self._slots.submit(effect.attempts)
+                return len(effect.attempts)
+            case Read():
+                self._reads[shard] = effect.cursor
+                self._read_soon()
+            case SettleSoon():
+                known = self._announced.get(shard, 0)
+                self._announced[shard] = effect.outcomes
+                self._settle_soon(max(1, effect.outcomes - known))
+            case Load() | Fetch():
+                call = asyncio.get_running_loop().create_task(self._ask(shard, core, effect))
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+        return 0
+
+    async def _ask(self, shard: Shard, core: ShardCore, request: Load | Fetch) -> None:
+        event: Event
+        try:
+            if isinstance(request, Fetch):
+                records = await self._store.fetch(shard[1], request.keys)
+                event = OpenFetched(records, self._now_us())
+            else:
+                parked = await self._store.due(
+                    *shard,
+                    until_us=request.until_us,
+                    limit=request.limit,
+                    after=request.after,
+                    held_key=request.held_key,
+                )
+                event = ParkedLoaded(request, parked, self._now_us())
+        except StoreError as error:
+            logger.warning("load failed: %s", error, extra={"group": shard[0], "shard": shard[1]})
+            await asyncio.sleep(RETRY_S * (0.5 + self._rng.random()))
+            event = LoadFailed(request)
+        if self.cores.get(shard) is core:
+            self._step(shard, core, event)
+            self._work.set()
