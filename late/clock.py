@@ -1,0 +1,90 @@
+"""Time: a monotonic source that tests can replace, and what is known of the database's clock.
+
+The database's clock is the only one that decides anything: due times, expiries, leases. A worker
+cannot ask it before each task, so it keeps a **lower bound** of it. A lower bound can make a task
+late by a little; it can never make one early.
+
+Wall time of this machine is never read here. It is for people, and `offset_us` shows how far it
+is from the database's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Monotonic = Callable[[], float]
+"""Seconds from an arbitrary start, never going back. Production uses `time.monotonic`, tests
+`late.testing.clock.VirtualClock().monotonic`."""
+
+DRIFT_MAX = 500e-6
+"""How much slower the database's clock may run than this machine's: the kernel slews a clock by
+at most 500 ppm, and a free-running quartz stays far below that."""
+
+_SECOND_US = 1_000_000
+
+
+class DatabaseClock:
+    """A lower bound of the database's clock, from samples that arrive with every reply.
+
+    A sample says: the database's clock showed `db_us` at some moment **before** the reply was
+    here, at `monotonic_after_s`. So at any later moment `m` it shows at least::
+
+        db_us + (m - monotonic_after_s) * (1 - DRIFT_MAX)
+
+    The latest sample decides alone. Keeping the highest bound of all samples would be tighter
+    after a slow reply, but it would stay ahead for good once the database's clock is set back;
+    this way it follows with the next sample. Between a step back and that sample nobody can know.
+
+    Nothing here waits or does I/O. `sample` and `now_us` may be called from different threads:
+    the state is one tuple, replaced as a whole.
+
+    Args:
+        monotonic: the time source.
+        resolution_us: the step of the database's clock as the store reads it. Elapsed time is
+            rounded down to whole steps, because a clock that shows milliseconds shows *less*
+            than the true time for most of each of them.
+    """
+
+    __slots__ = ("_monotonic", "_resolution_us", "_sample")
+
+    def __init__(self, monotonic: Monotonic = time.monotonic, *, resolution_us: int = 1) -> None:
+        assert resolution_us >= 1
+        self._monotonic = monotonic
+        self._resolution_us = resolution_us
+        self._sample: tuple[int, float] | None = None
+
+    def sample(self, db_us: int, monotonic_after_s: float) -> None:
+        """Learn that the database's clock showed `db_us` before local time `monotonic_after_s`.
+
+        Replies can overtake each other: one that was received before the current sample is
+        ignored.
+        """
+        if self._sample is None or monotonic_after_s >= self._sample[1]:
+            self._sample = (db_us, monotonic_after_s)
+
+    def now_us(self) -> int:
+        """Microseconds since the Unix epoch by the database's clock, or a little less.
+
+        0 before the first sample: a lower bound too, under which nothing is due. It goes back
+        when the database's clock does, so differences of two calls may be negative.
+        """
+        if self._sample is None:
+            return 0
+        db_us, after_s = self._sample
+        elapsed_us = int((self._monotonic() - after_s) * (1 - DRIFT_MAX) * _SECOND_US)
+        # A sample taken by another thread may lie in this thread's future by a hair.
+        return db_us + max(0, elapsed_us - elapsed_us % self._resolution_us)
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the last sample, None before the first. For doctor and metrics."""
+        return None if self._sample is None else self._monotonic() - self._sample[1]
+
+    def offset_us(self, wall_us: int) -> int | None:
+        """How far the database is ahead of a wall clock that shows `wall_us` now.
+
+        None before the first sample. Wrong by the age of the sample * `DRIFT_MAX` and the time
+        that the reply took. For people: nothing may be decided by it.
+        """
+        return None if self._sample is None else self.now_us() - wall_us
