@@ -1,0 +1,140 @@
+"""The settings of a worker: one flat struct, checked when it is made and never later.
+
+Every bound is part of the field's type, so that the check, the message and this page cannot
+disagree. A setting comes from a keyword, else from the environment (`LATE_` + the field's name in
+capitals), else from the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from late.errors import ConfigError
+
+ENV_PREFIX = "LATE_"
+
+_Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+_Seconds = Annotated[float, Meta(gt=0, le=366 * 86_400)]
+_Wait = Annotated[float, Meta(ge=0, le=86_400)]
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of one worker process. Seconds are floats and end in `_s`.
+
+    Raises:
+        ConfigError: a value is of the wrong type, out of its bounds or at odds with another one;
+            the message names field and value.
+    """
+
+    concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 16
+    """Attempts that run at the same time."""
+    process_workers: Annotated[int, Meta(ge=1, le=256)] = 2
+    """Child processes for handlers with `process=True`; started with the first such task."""
+    capacity: Annotated[float, Meta(gt=0, le=1_000)] = 1.0
+    """This worker's share of the shards, in relation to its peers."""
+
+    page_size: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    """Most records that one read takes from one shard."""
+    window: Annotated[int, Meta(ge=1, le=10_000)] = 2000
+    """Records of one shard that are read and not yet covered by the checkpoint. At the bound the
+    tailer stops reading; it never forgets."""
+    poll_max_s: Annotated[float, Meta(ge=0.001, le=3_600)] = 1.0
+    """Longest pause between two reads of an idle log. The shortest is the store's own."""
+
+    horizon_s: Annotated[float, Meta(ge=0.1, le=3_600)] = 10.0
+    """Tasks due within this time are kept in memory, later ones in the timer table."""
+    timers_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    """Timers of one shard that are kept in memory."""
+
+    lease_ttl_s: Annotated[float, Meta(ge=0.2, le=3_600)] = 5.0
+    """A worker that has not been heard of for this long has lost its shards."""
+    heartbeat_s: _Seconds | None = None
+    """Time between two heartbeats; a third of `lease_ttl_s` when not given."""
+    lease_margin_s: _Wait | None = None
+    """How long before the end of its lease a worker stops starting tasks; a tenth of
+    `lease_ttl_s` when not given."""
+    takeovers_max: Annotated[int, Meta(ge=1, le=4096)] = 4
+    """Shards acquired at the same time: each begins with a cold read of its log."""
+
+    settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.010
+    """How long an outcome waits for others to share its transaction."""
+    settle_batch: _Count = 256
+    """Outcomes that are settled without waiting any longer."""
+
+    grace_s: _Wait = 30.0
+    """At a stop, how long running tasks may take to finish before they are interrupted."""
+    prune_every_s: _Seconds = 15.0
+    """Time between two rounds of house-keeping."""
+    journal_keep_s: Annotated[float, Meta(ge=0, le=3_660 * 86_400)] = 7 * 86_400.0
+    """How long settlements are kept as history; the last of each shard always is."""
+
+    def __post_init__(self) -> None:
+        for name, kind in _kinds().items():
+            _check(name, getattr(self, name), kind)
+        if self.page_size > self.window:
+            raise ConfigError(
+                f"page_size={self.page_size} is over window={self.window}: "
+                "a page must fit into the window"
+            )
+        if self.margin_s + self.beat_every_s >= self.lease_ttl_s:
+            raise ConfigError(
+                f"heartbeat_s={self.beat_every_s:g} + lease_margin_s={self.margin_s:g} must be "
+                f"below lease_ttl_s={self.lease_ttl_s:g}: no heartbeat could arrive in time"
+            )
+
+    @property
+    def beat_every_s(self) -> float:
+        """`heartbeat_s`, or what follows from `lease_ttl_s`."""
+        return self.lease_ttl_s / 3 if self.heartbeat_s is None else self.heartbeat_s
+
+    @property
+    def margin_s(self) -> float:
+        """`lease_margin_s`, or what follows from `lease_ttl_s`."""
+        return self.lease_ttl_s / 10 if self.lease_margin_s is None else self.lease_margin_s
+
+
+def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> WorkerConfig:
+    """Settings from keywords, else the environment, else the defaults.
+
+    A keyword that is None counts as not given, so that unset options of a command line can be
+    passed on as they are. An empty variable counts as not set. Variables with other names are
+    left alone: `LATE_` is shared with the rest of the program.
+
+    Raises:
+        ConfigError: see `WorkerConfig`; also for a keyword that is no setting.
+    """
+    environ = os.environ if environ is None else environ
+    kinds = _kinds()
+    for name in overrides:
+        if name not in kinds:
+            near = difflib.get_close_matches(name, kinds, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(kinds)}"
+            raise ConfigError(f"no such setting: {name}{hint}")
+    values: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        variable = ENV_PREFIX + name.upper()
+        if overrides.get(name) is not None:
+            values[name] = overrides[name]
+        elif text := environ.get(variable, "").strip():
+            values[name] = _check(variable, text, kind, strict=False)
+    return WorkerConfig(**values)
+
+
+def _kinds() -> dict[str, Any]:
+    """Field name -> type with its bounds, in the order of the struct."""
+    hints = get_type_hints(WorkerConfig, include_extras=True)
+    return {name: hints[name] for name in WorkerConfig.__struct_fields__}
+
+
+def _check(label: str, value: Any, kind: Any, *, strict: bool = True) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        reason = str(error).replace("Expected", "expected").replace("`", "")
+        raise ConfigError(f"{label}={value!r}: {reason}") from None

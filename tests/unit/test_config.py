@@ -1,0 +1,90 @@
+"""Settings: checked at construction, the message names field and value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from late.config import WorkerConfig, load
+from late.errors import ConfigError
+
+
+def test_defaults_are_what_the_design_says() -> None:
+    config = WorkerConfig()
+    assert (config.concurrency, config.page_size, config.window) == (16, 1000, 2000)
+    assert (config.horizon_s, config.timers_max) == (10.0, 10_000)
+    assert (config.lease_ttl_s, config.takeovers_max) == (5.0, 4)
+    assert (config.settle_delay_s, config.settle_batch) == (0.010, 256)
+    assert (config.poll_max_s, config.grace_s, config.prune_every_s) == (1.0, 30.0, 15.0)
+    assert config.journal_keep_s == 7 * 86_400
+    assert config.process_workers == 2
+    assert config.beat_every_s == pytest.approx(5 / 3)
+    assert config.margin_s == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("concurrency", 0),
+        ("concurrency", -1),
+        ("concurrency", "16"),
+        ("concurrency", True),
+        ("concurrency", 1.5),
+        ("concurrency", None),
+        ("window", 10_001),
+        ("page_size", 0),
+        ("horizon_s", math.nan),
+        ("horizon_s", math.inf),
+        ("lease_ttl_s", 0),
+        ("settle_delay_s", -0.001),
+        ("grace_s", -1),
+        ("journal_keep_s", "a week"),
+        ("capacity", 0.0),
+        ("takeovers_max", 0),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        WorkerConfig(**{field: value})
+    assert f"{field}={value!r}" in str(caught.value)
+
+
+def test_an_integer_is_fine_for_seconds() -> None:
+    assert WorkerConfig(grace_s=0).grace_s == 0
+
+
+def test_a_page_must_fit_into_the_window() -> None:
+    with pytest.raises(ConfigError, match=r"page_size=1000 is over window=500"):
+        WorkerConfig(window=500)
+    assert WorkerConfig(window=500, page_size=500).window == 500
+
+
+def test_a_heartbeat_must_fit_into_the_lease() -> None:
+    with pytest.raises(ConfigError, match=r"heartbeat_s=4\.8 .* below lease_ttl_s=5"):
+        WorkerConfig(heartbeat_s=4.8)
+    with pytest.raises(ConfigError, match=r"lease_margin_s=4"):
+        WorkerConfig(lease_margin_s=4)
+
+
+def test_keyword_before_environment_before_default() -> None:
+    environ = {"LATE_CONCURRENCY": "32", "LATE_GRACE_S": " 5 ", "LATE_WINDOW": "", "LATE_URL": "x"}
+    config = load(environ, concurrency=64, page_size=None)
+    assert config.concurrency == 64
+    assert config.grace_s == 5.0
+    assert config.window == 2000
+    assert config.page_size == 1000
+
+
+def test_every_setting_can_come_from_the_environment() -> None:
+    for field in WorkerConfig.__struct_fields__:
+        with pytest.raises(ConfigError, match=f"^LATE_{field.upper()}='many':"):
+            load({f"LATE_{field.upper()}": "many"})
+
+
+def test_an_unknown_keyword_is_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigError, match=r"concurency; did you mean concurrency\?"):
+        load({}, concurency=3)
+    with pytest.raises(ConfigError, match=r"there are: concurrency, "):
+        load({}, zzz=3)
