@@ -1,0 +1,234 @@
+"""The telemetry contract: what happens, with which numbers, under which labels.
+
+`EVENTS` is the contract as data. Renaming an event or one of its values breaks someone's
+dashboard, so it is a breaking change; adding one is not. Components call `emit`; logs, metrics
+and tests subscribe. Nobody listening costs one look-up per call, and nothing is emitted once per
+task on the common path: counts are added up per page, batch or settlement.
+
+Values never hold a payload, headers or arguments of a task.
+
+Source: the shape (event, measures, tags, listed in one place) is that of Erlang's `telemetry` as
+Oban uses it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One kind of event. `emit` must be given exactly its measures, tags and details."""
+
+    name: str
+    level: Level
+    """How loud it is in the log."""
+    text: str
+    """What happened, for people."""
+    measures: tuple[str, ...] = ()
+    """Numbers that can be added up or put into a histogram; seconds end in `_s`."""
+    tags: tuple[str, ...] = ()
+    """Labels with few values, safe for a metrics system."""
+    details: tuple[str, ...] = ()
+    """What only a log line can carry: ids and error texts."""
+
+
+EVENTS: dict[str, Event] = {}
+"""Every event, by name."""
+
+
+def _event(
+    name: str, level: Level, text: str, *, measures: str = "", tags: str = "", details: str = ""
+) -> Event:
+    parts = (tuple(words.split()) for words in (measures, tags, details))
+    EVENTS[name] = event = Event(name, level, text, *parts)
+    return event
+
+
+WORKER_STARTED = _event("worker_started", "info", "worker started", details="worker version")
+WORKER_STOPPED = _event("worker_stopped", "info", "worker stopped", details="worker")
+
+PAGE_READ = _event(
+    "page_read", "debug", "log read", measures="pages records duration_s", tags="group"
+)
+STORE_ERROR = _event(
+    "store_error",
+    "warning",
+    "database error, will try again",
+    measures="retry_in_s",
+    tags="component transient",
+    details="error",
+)
+PRUNED = _event(
+    "pruned",
+    "debug",
+    "house-keeping done",
+    measures="tasks partitions settlements workers duration_s",
+)
+
+HEARTBEAT = _event("heartbeat", "debug", "heartbeat sent", measures="workers duration_s")
+TRUST_LOST = _event(
+    "trust_lost", "warning", "heartbeat overdue: no task is started", measures="shards"
+)
+TRUST_REGAINED = _event("trust_regained", "info", "heartbeat is back", measures="shards")
+LEASE_ACQUIRED = _event(
+    "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
+)
+LEASE_RELEASED = _event(
+    "lease_released", "info", "shard released", tags="group shard", details="epoch"
+)
+LEASE_LOST = _event(
+    "lease_lost", "warning", "shard taken over by a peer", tags="group shard", details="epoch"
+)
+FENCED = _event(
+    "fenced",
+    "warning",
+    "settlement refused: the shard has another owner",
+    tags="group shard",
+    details="epoch",
+)
+
+DISPATCHED = _event("dispatched", "debug", "attempts started", measures="count", tags="group")
+SETTLED = _event(
+    "settled",
+    "debug",
+    "outcomes settled",
+    measures="settlements outcomes duration_s",
+)
+ENDED = _event(
+    "ended",
+    "debug",
+    "attempts ended",
+    measures="count attempts busy_s waiting_s",
+    tags="group queue name target outcome",
+)
+ATTEMPT_FAILED = _event(
+    "attempt_failed",
+    "warning",
+    "attempt failed",
+    measures="attempt",
+    tags="group queue name",
+    details="task error",
+)
+DEAD_LETTER = _event(
+    "dead_letter",
+    "error",
+    "task will not run again",
+    measures="attempts",
+    tags="group queue name reason",
+    details="task error",
+)
+UNKNOWN_TASK = _event(
+    "unknown_task",
+    "warning",
+    "no handler under this name: task parked",
+    measures="count",
+    tags="group queue name",
+    details="task",
+)
+LATE_RESULT = _event(
+    "late_result",
+    "warning",
+    "result of an attempt whose shard has gone to another owner: dropped",
+    measures="count",
+    tags="group shard",
+)
+STUCK_HANDLER = _event(
+    "stuck_handler",
+    "warning",
+    "handler runs on after its time-out and holds a slot",
+    measures="running_s",
+    tags="queue name",
+    details="task",
+)
+CHILD_DIED = _event(
+    "child_died",
+    "warning",
+    "a child process died",
+    tags="name",
+    details="task exit_code",
+)
+SHARD_FULL = _event(
+    "shard_full",
+    "debug",
+    "window full: reading waits for the oldest task",
+    measures="open",
+    tags="group shard",
+)
+TICK = _event("tick", "debug", "schedule fired", measures="tasks lateness_s", tags="schedule")
+SCHEDULE_DISABLED = _event(
+    "schedule_disabled", "error", "schedule cannot be read", tags="schedule", details="error"
+)
+
+Subscriber = Callable[[Event, Mapping[str, Any]], None]
+
+
+class Emitter:
+    """Hands events to subscribers, in the caller's thread and in order of subscription.
+
+    Subscribing is rare and emitting is not: the table per event is built anew by the former, so
+    that the latter is one look-up, and safe from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._subscribers: dict[int, tuple[Subscriber, frozenset[str]]] = {}
+        self._by_name: dict[str, tuple[Subscriber, ...]] = {}
+        self._next = 0
+
+    def subscribe(
+        self, subscriber: Subscriber, events: Iterable[Event] | None = None
+    ) -> Callable[[], None]:
+        """Call `subscriber(event, values)` for each of `events` (None: for all).
+
+        It runs inside the emitter's caller, so it must be quick and must not wait. What it raises
+        is logged and goes no further.
+
+        Returns:
+            A function that ends the subscription; calling it twice is fine.
+        """
+        chosen = EVENTS.values() if events is None else events
+        key, self._next = self._next, self._next + 1
+        self._subscribers[key] = (subscriber, frozenset(event.name for event in chosen))
+        self._rebuild()
+
+        def unsubscribe() -> None:
+            if self._subscribers.pop(key, None) is not None:
+                self._rebuild()
+
+        return unsubscribe
+
+    def wants(self, event: Event) -> bool:
+        """Whether anyone listens: to ask before values are computed that cost something."""
+        return event.name in self._by_name
+
+    def emit(self, event: Event, **values: Any) -> None:
+        """Tell the subscribers of `event`. `values` are its measures, tags and details."""
+        subscribers = self._by_name.get(event.name)
+        if subscribers is None:
+            return
+        declared = (*event.measures, *event.tags, *event.details)
+        assert values.keys() == set(declared), f"{event.name} takes {declared}, got {[*values]}"
+        for subscriber in subscribers:
+            try:
+                subscriber(event, values)
+            except Exception:
+                # Telemetry must not take the work down with it.
+                _log.exception("a subscriber of %s failed", event.name)
+
+    def _rebuild(self) -> None:
+        table: dict[str, list[Subscriber]] = {}
+        for subscriber, names in self._subscribers.values():
+            for name in names:
+                table.setdefault(name, []).append(subscriber)
+        self._by_name = {name: tuple(found) for name, found in table.items()}
+
+
+_log = logging.getLogger("late.events")
+
+default = Emitter()
+"""The emitter of this process: components use it unless they are given another."""
