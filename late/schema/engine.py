@@ -30,7 +30,7 @@ BUSY_TIMEOUT_S = 30.0
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
     "postgresql": "postgresql+psycopg",
-    "postgres": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
 }
 _SECRETS = ("password", "passwd", "sslpassword")
 _POSTGRES_MIN = (13,)
@@ -53,10 +53,11 @@ def parse(url: str) -> URL:
         raise ConfigError(
             "not a database URL; expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
         ) from None
-    driver = _DRIVERS.get(parsed.drivername.partition("+")[0])
+    driver = _DRIVERS.get(parsed.drivername)
     if driver is None:
         raise ConfigError(
-            f"no store for {parsed.drivername!r} URLs; expected sqlite:///PATH or postgresql://…"
+            f"no store for {parsed.drivername!r} URLs: "
+            "use sqlite:///PATH, postgresql://… or postgresql+psycopg://…"
         )
     return parsed.set(drivername=driver)
 
@@ -147,8 +148,15 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A connection in one transaction that only reads."""
-    with translated(), engine.connect() as connection, connection.begin():
+    """A connection in one read-only transaction that sees one moment of the database."""
+    options: dict[str, Any] = {}
+    if engine.dialect.name == "postgresql":
+        options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    with (
+        translated(),
+        engine.connect().execution_options(**options) as connection,
+        connection.begin(),
+    ):
         check_server(connection)
         yield connection
 

@@ -53,6 +53,13 @@ class Xid8(UserDefinedType[int]):
     def get_col_spec(self, **_: Any) -> str:
         return "xid8"
 
+    def bind_processor(self, dialect: Any) -> Any:
+        # There is no cast from an integer; a parameter of unknown type is read as xid8's text.
+        return lambda value: None if value is None else str(value)
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Any:
+        return lambda value: None if value is None else int(value)
+
 
 @compiles(TaskIdType, "postgresql")
 def _task_id_postgresql(*_: Any, **__: Any) -> str:

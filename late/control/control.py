@@ -1,0 +1,167 @@
+"""`Control`: the operators' view of one database, and the few things they may change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from types import TracebackType
+
+from late.control import dead, doctor, lanes, schedules, status, tasks
+from late.control.dead import Filter
+from late.control.rows import now_us
+from late.control.views import (
+    Check,
+    DeadView,
+    GroupView,
+    LaneView,
+    Moved,
+    Status,
+    TaskView,
+)
+from late.schema.engine import make_engine, reading, shown
+from late.schema.migrate import version_of
+from late.schema.version import check
+from late.task import Schedule, TaskId
+
+
+class Control:
+    """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
+
+    Safe to use from several threads. Nothing is connected before the first call, and every call
+    opens and ends a transaction of its own. Nothing here is on the path of a task.
+
+    Raises (all methods): `ConfigError` for an argument that can mean nothing, `StoreUnavailable`
+    and `TransactionAborted` (transient), `SchemaMismatch`, other `StoreError`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._engine = make_engine(url)
+        self._checked = False
+
+    @property
+    def url(self) -> str:
+        """The URL for people: without its password."""
+        return shown(self._url)
+
+    def close(self) -> None:
+        """Close all connections. Twice is fine."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def check(self) -> None:
+        """Make sure, once, that the schema is the one this code knows.
+
+        Raises:
+            SchemaMismatch: missing, older or newer; the message says what to do.
+        """
+        if self._checked:
+            return
+        with reading(self._engine) as connection:
+            check(version_of(connection), where=self.url)
+        self._checked = True
+
+    def now(self) -> int:
+        """The database's clock, microseconds since the Unix epoch."""
+        with reading(self._engine) as connection:
+            return now_us(connection)
+
+    # --- looking
+
+    def status(self, *, queue: str | None = None, limit: int = status.LIMIT) -> Status:
+        """Queues, shards and workers; each count stops at `limit` per group and shard."""
+        self.check()
+        return status.status(self._engine, queue=queue, limit=limit)
+
+    def show(self, task_id: str, *, payload: bool = False) -> TaskView:
+        """All that is known of one task; its state is `unknown` if nothing is.
+
+        Raises:
+            InvalidName: not a task id.
+        """
+        self.check()
+        return tasks.show(self._engine, task_id, payload=payload)
+
+    def doctor(self) -> list[Check]:
+        """Connection, versions, schema, guards, clock, leases, journal. Raises nothing."""
+        return doctor.examine(self._engine, self._url)
+
+    # --- dead letters
+
+    def dead_letters(
+        self, which: Filter | None = None, *, limit: int = 100, payload: bool = False
+    ) -> list[DeadView]:
+        """Up to `limit` dead letters, the latest first."""
+        self.check()
+        return dead.listed(self._engine, which or Filter(), limit=limit, payload=payload)
+
+    def purge(self, which: Filter, *, limit: int | None = None, dry_run: bool = False) -> Moved:
+        """Delete dead letters for good, the oldest first, in transactions of a few hundred."""
+        self.check()
+        return dead.purge(self._engine, which, limit=limit, dry_run=dry_run)
+
+    def redrive(self, which: Filter, *, limit: int | None = None, dry_run: bool = False) -> Moved:
+        """Send dead letters back to run again, the oldest first, attempts counted from zero.
+
+        They start within seconds, when their shard's owner next looks at its overdue timers.
+        """
+        self.check()
+        return dead.redrive(self._engine, which, limit=limit, dry_run=dry_run)
+
+    # --- schedules
+
+    def sync_schedules(self, specs: Sequence[Schedule]) -> list[str]:
+        """Insert or update what the code declares; returns the names that were written."""
+        self.check()
+        return schedules.sync(self._engine, specs)
+
+    def schedules(self, shards: Collection[int] | None = None) -> list[Schedule]:
+        """The recurring tasks that live in `shards` (all when None), ascending by name."""
+        self.check()
+        return schedules.listed(self._engine, shards)
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Fire no more ticks until it is resumed; owners hear of it within seconds."""
+        self.check()
+        return schedules.pause(self._engine, name)
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Fire again from the next due time after now; what was missed in the pause is left out."""
+        self.check()
+        return schedules.resume(self._engine, name)
+
+    def run_schedule(self, name: str) -> TaskId:
+        """Enqueue its task now, besides its ticks."""
+        self.check()
+        return schedules.run(self._engine, name)
+
+    def remove_schedule(self, name: str) -> None:
+        """Forget a schedule that is no longer in the code."""
+        self.check()
+        schedules.remove(self._engine, name)
+
+    # --- lanes and groups
+
+    def lanes(self) -> list[LaneView]:
+        """The named ranges of shards."""
+        self.check()
+        return lanes.lanes(self._engine)
+
+    def set_shards(self, lane: str, shards: int) -> LaneView:
+        """Make a lane wider; it never shrinks."""
+        self.check()
+        return lanes.set_shards(self._engine, lane, shards)
+
+    def groups(self) -> list[GroupView]:
+        """The consumer groups."""
+        self.check()
+        return lanes.groups(self._engine)

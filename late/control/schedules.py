@@ -1,0 +1,220 @@
+"""Recurring tasks: what the code declares, brought to the database; and the operator's switch.
+
+What an operator decides (paused) is never overwritten by a deployment, and a schedule that is no
+longer in the code is not removed by one: another service may have declared it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
+
+from late.control.rows import log_of, now_us
+from late.errors import ConfigError
+from late.ids import new_id
+from late.scheduler.cron import check, next_due_us
+from late.schema.engine import reading, writing
+from late.schema.tables import schedule
+from late.task import Schedule, TaskId
+
+_DECLARED = (
+    "rule", "zone", "catch_up", "catch_up_max", "overlap", "queue", "task_name", "payload",
+    "options",
+)  # fmt: skip
+
+
+def sync(engine: Engine, specs: Sequence[Schedule]) -> list[str]:
+    """Insert what is missing, update what was declared differently; returns those names.
+
+    A schedule keeps its shard for ever, as a task does. Its next due time is counted anew, from
+    the database's now, when its rule or zone has changed, and only then. Several workers may do
+    this at once; the rows are locked in the order of their names.
+
+    Raises:
+        ConfigError: the same name twice.
+        InvalidCron: a rule or zone is wrong; nothing is written.
+    """
+    names = [spec.name for spec in specs]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ConfigError(f"schedule {twice[0]!r} is declared twice")
+    for spec in specs:
+        check(spec.rule, spec.zone)
+    if not specs:
+        return []
+    # Nearly always nothing has changed, and a look takes no lock.
+    with reading(engine) as connection:
+        stored = _stored(connection, names)
+        if all(spec.name in stored and not _changes(spec, stored[spec.name]) for spec in specs):
+            return []
+    with writing(engine) as connection:
+        return _sync(connection, sorted(specs, key=lambda spec: spec.name))
+
+
+def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
+    written = []
+    stored = _stored(connection, [spec.name for spec in specs], lock=True)
+    # Read after the lock: whatever tick was settled before is due before this moment, so that a
+    # due time counted from it cannot fire the same tick again.
+    now = now_us(connection)
+    for spec in specs:
+        row = stored.get(spec.name)
+        if row is None:
+            if _insert(connection, spec, now):
+                written.append(spec.name)
+            continue
+        changed = _changes(spec, row)
+        if not changed:
+            continue
+        if {"rule", "zone"} & changed.keys():
+            anchor = spec.anchor_us or now
+            changed["anchor_us"] = anchor
+            changed["next_due_at_us"] = _next(spec, anchor, now)
+        connection.execute(
+            update(schedule)
+            .where(schedule.c.name == spec.name)
+            .values(**changed, updated_at_us=now)
+        )
+        written.append(spec.name)
+    return written
+
+
+def _stored(
+    connection: Connection, names: Sequence[str], *, lock: bool = False
+) -> dict[str, RowMapping]:
+    statement = select(schedule).where(schedule.c.name.in_(names)).order_by(schedule.c.name)
+    rows = connection.execute(statement.with_for_update() if lock else statement)
+    return {row.name: row._mapping for row in rows}
+
+
+def _changes(spec: Schedule, row: RowMapping) -> dict[str, Any]:
+    return {
+        field: getattr(spec, field) for field in _DECLARED if getattr(spec, field) != row[field]
+    }
+
+
+def _next(spec: Schedule, anchor_us: int, after_us: int) -> int | None:
+    return next_due_us(spec.rule, spec.zone, anchor_us=anchor_us, after_us=after_us)
+
+
+def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
+    anchor = spec.anchor_us or now
+    values = {
+        **{field: getattr(spec, field) for field in _DECLARED},
+        "name": spec.name,
+        "shard_id": spec.shard_id,
+        "anchor_us": anchor,
+        "next_due_at_us": _next(spec, anchor, now),
+        "updated_at_us": now,
+    }
+    # Another worker may be inserting the same one: the first wins, theirs is the same.
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert as insert_or
+    else:
+        from sqlalchemy.dialects.sqlite import insert as insert_or  # type: ignore[assignment]
+    statement = insert_or(schedule).values(**values).on_conflict_do_nothing()
+    return connection.execute(statement).rowcount == 1
+
+
+def listed(engine: Engine, shards: Collection[int] | None = None) -> list[Schedule]:
+    """The schedules of these shards, or all, ascending by name."""
+    statement = select(schedule).order_by(schedule.c.name)
+    if shards is not None:
+        statement = statement.where(schedule.c.shard_id.in_(sorted(shards)))
+    with reading(engine) as connection:
+        return [_value(row._mapping) for row in connection.execute(statement)]
+
+
+def pause(engine: Engine, name: str) -> Schedule:
+    """Fire no more ticks until `resume`. Tasks of earlier ticks run on. Twice is fine.
+
+    A shard's owner looks at its schedules every few seconds: a tick may fire until then.
+
+    Raises:
+        ConfigError: no such schedule.
+    """
+    return _switch(engine, name, paused=True)
+
+
+def resume(engine: Engine, name: str) -> Schedule:
+    """Fire again, from the next time that the rule is due after now.
+
+    What came due during the pause is left out, whatever the catch-up policy: that is for times
+    when nobody decided that it should not run. Resuming what is not paused changes nothing.
+
+    Raises:
+        ConfigError: no such schedule.
+    """
+    return _switch(engine, name, paused=False)
+
+
+def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
+    with writing(engine) as connection:
+        row = _one(connection, name)
+        now = now_us(connection)
+        changed: dict[str, Any] = {"paused": int(paused), "updated_at_us": now}
+        if row["paused"] and not paused:
+            changed["next_due_at_us"] = next_due_us(
+                row["rule"], row["zone"], anchor_us=row["anchor_us"], after_us=now
+            )
+        connection.execute(update(schedule).where(schedule.c.name == name).values(**changed))
+        return _value(_one(connection, name))
+
+
+def run(engine: Engine, name: str) -> TaskId:
+    """Enqueue the schedule's task now, besides its ticks; returns the task's id.
+
+    The task is an ordinary one: it moves no due time and counts for no overlap policy. It works
+    for a paused schedule too.
+
+    Raises:
+        ConfigError: no such schedule.
+    """
+    with writing(engine) as connection:
+        row = _one(connection, name)
+        task_id = new_id(row["shard_id"])
+        connection.execute(
+            insert(log_of(connection)).values(
+                shard_id=row["shard_id"],
+                task_id=task_id,
+                queue=row["queue"],
+                name=row["task_name"],
+                payload=row["payload"],
+                options=row["options"],
+            )
+        )
+        return task_id
+
+
+def remove(engine: Engine, name: str) -> None:
+    """Forget a schedule that is no longer in the code. Tasks of its ticks run on.
+
+    Raises:
+        ConfigError: no such schedule.
+    """
+    with writing(engine) as connection:
+        _one(connection, name)
+        connection.execute(delete(schedule).where(schedule.c.name == name))
+
+
+def _one(connection: Connection, name: str) -> RowMapping:
+    row = _stored(connection, [name], lock=True).get(name)
+    if row is None:
+        known = connection.execute(select(schedule.c.name).order_by(schedule.c.name).limit(10))
+        names = ", ".join(known.scalars()) or "none"
+        raise ConfigError(f"no schedule {name[:128]!r}; known: {names}")
+    return row
+
+
+def _value(row: RowMapping) -> Schedule:
+    return Schedule(
+        **{field: row[field] for field in _DECLARED},
+        name=row["name"],
+        shard_id=row["shard_id"],
+        anchor_us=row["anchor_us"],
+        next_due_at_us=row["next_due_at_us"],
+        paused=bool(row["paused"]),
+        open_task_id=row["open_task_id"],
+    )

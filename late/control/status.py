@@ -1,0 +1,236 @@
+"""What waits, what runs, who owns it: one look over the whole database, bounded on any size.
+
+Counts come from four places that do not overlap: the log beyond each group's cursor, the `open`
+of the last settlement, the timers, and the dead letters. Each is counted up to a limit per group
+and shard, all in one transaction that sees one moment of the database.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+from sqlalchemy import Connection, Engine, Table, and_, func, select
+
+from late.control import backlog
+from late.control.rows import log_of, now_us, open_of, seconds
+from late.control.views import Count, QueueStatus, ShardStatus, Status, WorkerStatus
+from late.errors import ConfigError
+from late.schema.engine import reading
+from late.schema.tables import dead, group, lane, lease, meta, settlement, timer, worker
+from late.schema.version import SCHEMA_VERSION
+
+LIMIT = 10_000
+"""Rows that one count of one group and shard looks at."""
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """The last settlement of one (group, shard), or how it starts without one."""
+
+    seq: int = 0
+    epoch: int = 0
+    cursor: str = ""
+    open: str = "[]"
+    settled_at_us: int | None = None
+
+
+class _Tally:
+    """Counts per (group, queue), added up over the shards."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.counts: dict[tuple[str, str], dict[str, Count]] = defaultdict(dict)
+        self.oldest: dict[tuple[str, str], int] = {}
+
+    def add(self, key: tuple[str, str], field: str, n: int, *, capped: bool = False) -> None:
+        fields = self.counts[key]
+        fields[field] = fields.get(field, Count()) + Count(n, capped)
+
+    def seen(self, key: tuple[str, str], created_at_us: int) -> None:
+        self.oldest[key] = min(self.oldest.get(key, created_at_us), created_at_us)
+
+    def queues(self) -> tuple[QueueStatus, ...]:
+        return tuple(
+            QueueStatus(
+                group=key[0],
+                queue=key[1],
+                oldest_age_s=seconds(self.now - self.oldest[key]) if key in self.oldest else None,
+                **self.counts[key],
+            )
+            for key in sorted(self.counts)
+        )
+
+
+def status(engine: Engine, *, queue: str | None = None, limit: int = LIMIT) -> Status:
+    """Queues, shards and workers, each ascending by its key.
+
+    Args:
+        queue: show only this queue.
+        limit: where a count of one group and shard stops.
+    """
+    if limit < 1:
+        raise ConfigError(f"limit {limit}: at least 1")
+    with reading(engine) as connection:
+        now = now_us(connection)
+        facts = {row.key: row.value for row in connection.execute(select(meta.c.key, meta.c.value))}
+        tally = _Tally(now)
+        workers = _workers(connection, now)
+        shards = _shards(connection, tally, {w.worker_id for w in workers}, limit)
+        _elsewhere(connection, tally, timer, "parked", shards, limit)
+        _elsewhere(connection, tally, dead, "dead", shards, limit)
+    held: dict[str | None, int] = defaultdict(int)
+    for shard in shards:
+        held[shard.owner] += 1
+    return Status(
+        now_us=now,
+        schema_version=facts.get("schema_version", SCHEMA_VERSION),
+        deployment=facts.get("deployment", ""),
+        queues=tuple(q for q in tally.queues() if queue in (None, q.queue)),
+        shards=tuple(shards),
+        workers=tuple(msgspec.structs.replace(w, shards=held.get(w.worker_id, 0)) for w in workers),
+    )
+
+
+def groups_of(connection: Connection) -> list[str]:
+    """Every consumer group that is registered or has ever owned a shard, ascending."""
+    named = connection.execute(select(group.c.name)).scalars()
+    owning = connection.execute(select(lease.c.consumer_group).distinct()).scalars()
+    return sorted({*named, *owning})
+
+
+def shard_ids(connection: Connection) -> list[int]:
+    """Shards of the lanes, those that were ever owned, and those that hold rows; ascending."""
+    found: set[int] = set(connection.execute(select(lease.c.shard_id).distinct()).scalars())
+    for first, count in connection.execute(select(lane.c.first_shard, lane.c.shards)):
+        found.update(range(first, first + count))
+    # One step down the index per shard: `select distinct` would walk the whole log.
+    log = log_of(connection)
+    last = -1
+    while True:
+        statement = select(func.min(log.c.shard_id)).where(log.c.shard_id > last)
+        following = connection.execute(statement).scalar_one()
+        if following is None:
+            return sorted(found)
+        last = int(following)
+        found.add(last)
+
+
+def journals(connection: Connection) -> dict[tuple[str, int], Journal]:
+    """The last settlement of each (group, shard) that was ever owned."""
+    # By way of the leases, one step down the index each: a `group by` would read the journal.
+    newest = (
+        select(func.max(settlement.c.seq))
+        .where(
+            settlement.c.consumer_group == lease.c.consumer_group,
+            settlement.c.shard_id == lease.c.shard_id,
+        )
+        .correlate(lease)
+        .scalar_subquery()
+    )
+    rows = connection.execute(
+        select(
+            lease.c.consumer_group,
+            lease.c.shard_id,
+            settlement.c.seq,
+            settlement.c.epoch,
+            settlement.c.cursor,
+            settlement.c.open,
+            settlement.c.settled_at_us,
+        ).join_from(
+            lease,
+            settlement,
+            and_(
+                settlement.c.consumer_group == lease.c.consumer_group,
+                settlement.c.shard_id == lease.c.shard_id,
+                settlement.c.seq == newest,
+            ),
+        )
+    )
+    return {(row.consumer_group, row.shard_id): Journal(*row[2:]) for row in rows}
+
+
+def _workers(connection: Connection, now: int) -> list[WorkerStatus]:
+    rows = connection.execute(
+        select(worker).where(worker.c.expires_at_us > now).order_by(worker.c.worker_id)
+    )
+    return [
+        WorkerStatus(
+            worker_id=row.worker_id,
+            address=row.address,
+            groups=tuple(msgspec.json.decode(row.consumer_groups)),
+            capacity=row.capacity,
+            version=row.version,
+            started_at_us=row.started_at_us,
+            expires_in_s=seconds(row.expires_at_us - now),
+            shards=0,
+        )
+        for row in rows
+    ]
+
+
+def _shards(connection: Connection, tally: _Tally, live: set[str], limit: int) -> list[ShardStatus]:
+    leases = {(row.consumer_group, row.shard_id): row for row in connection.execute(select(lease))}
+    last = journals(connection)
+    found = []
+    shards = shard_ids(connection)
+    for name in groups_of(connection):
+        for shard_id in shards:
+            journal = last.get((name, shard_id), Journal())
+            held = leases.get((name, shard_id))
+            owner = held.owner if held else None
+            opened = open_of(journal.open)
+            lag, oldest = _log(connection, tally, name, shard_id, journal.cursor, limit)
+            for row in backlog.by_keys(connection, shard_id, opened):
+                tally.add((name, row.queue), "in_flight", 1)
+                tally.seen((name, row.queue), row.created_at_us)
+            found.append(
+                ShardStatus(
+                    group=name,
+                    shard_id=shard_id,
+                    owner=owner,
+                    owner_live=owner in live,
+                    epoch=held.epoch if held else 0,
+                    seq=journal.seq,
+                    lag=lag,
+                    lag_s=None if oldest is None else seconds(tally.now - oldest),
+                    in_flight=len(opened),
+                    settled_at_us=journal.settled_at_us,
+                )
+            )
+    return found
+
+
+def _log(
+    connection: Connection, tally: _Tally, name: str, shard_id: int, cursor: str, limit: int
+) -> tuple[Count, int | None]:
+    """Count the log beyond one cursor; returns how many rows and the oldest `created_at_us`."""
+    rows = backlog.per_queue(connection, shard_id, cursor, limit)
+    total = sum(row[1] for row in rows)
+    capped = total >= limit
+    for queue, n, created_at_us in rows:
+        tally.add((name, queue), "depth", n, capped=capped)
+        tally.seen((name, queue), created_at_us)
+    return Count(total, capped), min((row[2] for row in rows), default=None)
+
+
+def _elsewhere(
+    connection: Connection,
+    tally: _Tally,
+    table: Table,
+    field: str,
+    shards: Iterable[ShardStatus],
+    limit: int,
+) -> None:
+    """Count the rows of the timers or the dead letters."""
+    for shard in shards:
+        first = (
+            select(table.c["queue"])
+            .where(table.c["consumer_group"] == shard.group, table.c["shard_id"] == shard.shard_id)
+            .limit(limit)
+            .subquery()
+        )
+        rows = connection.execute(select(first.c.queue, func.count()).group_by(first.c.queue)).all()
+        capped = sum(row[1] for row in rows) >= limit
+        for queue, n in rows:
+            tally.add((shard.group, queue), field, n, capped=capped)

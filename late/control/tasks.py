@@ -1,0 +1,113 @@
+"""One task, everywhere it can be: found by the shard in its id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, select
+
+from late.control import backlog
+from late.control.rows import errors_of, log_of, object_of, open_of, payload_of
+from late.control.status import Journal, groups_of, journals
+from late.control.views import TaskInGroup, TaskView
+from late.ids import made_at_us, shard_of
+from late.schema.engine import reading
+from late.schema.tables import dead, lease, timer
+from late.task import HELD_US
+
+
+def show(engine: Engine, task_id: str, *, payload: bool = False) -> TaskView:
+    """All that is known of a task. A task that nobody knows has the state `unknown`.
+
+    Args:
+        payload: include the payload, which may hold what not everyone should read.
+
+    Raises:
+        InvalidName: not a task id.
+    """
+    shard_id = shard_of(task_id)
+    with reading(engine) as connection:
+        log = log_of(connection)
+        logged = connection.execute(
+            select(log).where(log.c.shard_id == shard_id, log.c.task_id == task_id)
+        ).first()
+        row = None if logged is None else dict(logged._mapping)
+        groups = []
+        last = journals(connection)
+        for name in groups_of(connection):
+            journal = last.get((name, shard_id), Journal())
+            view, found = _in_group(connection, name, shard_id, task_id, journal, row is not None)
+            groups.append(view)
+            row = row or found
+    return _view(task_id, shard_id, tuple(groups), row, payload)
+
+
+def _in_group(
+    connection: Connection, name: str, shard_id: int, task_id: str, journal: Journal, logged: bool
+) -> tuple[TaskInGroup, dict[str, Any] | None]:
+    owner = connection.execute(
+        select(lease.c.owner).where(lease.c.consumer_group == name, lease.c.shard_id == shard_id)
+    ).scalar()
+    for table, state in ((dead, "dead"), (timer, "parked")):
+        found = connection.execute(
+            select(table).where(
+                table.c.consumer_group == name,
+                table.c.shard_id == shard_id,
+                table.c.task_id == task_id,
+            )
+        ).first()
+        if found is not None:
+            row = dict(found._mapping)
+            due = row.get("due_at_us")
+            return (
+                TaskInGroup(
+                    group=name,
+                    state="dead" if state == "dead" else "parked",
+                    reason=row["reason"],
+                    due_at_us=None if due == HELD_US else due,
+                    dead_at_us=row.get("dead_at_us"),
+                    held_key=row.get("held_key"),
+                    attempts=row["attempts"],
+                    deaths=row["deaths"],
+                    errors=errors_of(row["errors"]),
+                    owner=owner,
+                ),
+                row,
+            )
+    if any(key.task_id == task_id for key in open_of(journal.open)):
+        return TaskInGroup(name, "open", owner=owner), None
+    if not logged:
+        return TaskInGroup(name, "unknown", owner=owner), None
+    log = log_of(connection)
+    waits = connection.execute(
+        select(log.c.task_id).where(
+            backlog.beyond(connection, shard_id, journal.cursor), log.c.task_id == task_id
+        )
+    ).first()
+    return TaskInGroup(name, "settled" if waits is None else "logged", owner=owner), None
+
+
+def _view(
+    task_id: str,
+    shard_id: int,
+    groups: tuple[TaskInGroup, ...],
+    row: dict[str, Any] | None,
+    payload: bool,
+) -> TaskView:
+    view = TaskView(task_id, shard_id, made_at_us(task_id), groups)
+    if row is None:
+        return view
+    options = object_of(row["options"])
+    position = row.get("position", row.get("xid", row.get("seq")))
+    return msgspec.structs.replace(
+        view,
+        queue=row["queue"],
+        name=row["name"],
+        position=position,
+        created_at_us=row["created_at_us"],
+        payload_bytes=len(row["payload"]),
+        payload=payload_of(row["payload"], options) if payload else None,
+        headers=object_of(row["headers"]),
+        options=options,
+    )

@@ -1,0 +1,179 @@
+"""What the control plane returns: plain values, whose field names are the keys of `--json`.
+
+Times are microseconds since the Unix epoch by the database's clock; ages and lags are in seconds,
+counted by that clock at the moment of the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from late.task import AttemptError
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many. `capped`: counting stopped at a limit, there are at least `n`."""
+
+    n: int = 0
+    capped: bool = False
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.n + other.n, self.capped or other.capped)
+
+    def __str__(self) -> str:
+        return f">= {self.n:,}" if self.capped else f"{self.n:,}"
+
+
+class QueueStatus(msgspec.Struct, frozen=True):
+    """One queue as one consumer group sees it. The four counts do not overlap."""
+
+    group: str
+    queue: str
+    depth: Count = Count()
+    """In the log, beyond the group's cursors: not started."""
+    in_flight: Count = Count()
+    """Started or due within seconds: in the last checkpoint's `open`."""
+    parked: Count = Count()
+    """In the timer table: delays, retries, tasks held by their ordering key."""
+    dead: Count = Count()
+    oldest_age_s: float | None = None
+    """Age of the oldest task in the log that is not settled, None when there is none."""
+
+
+class ShardStatus(msgspec.Struct, frozen=True):
+    """One shard in one consumer group."""
+
+    group: str
+    shard_id: int
+    owner: str | None
+    owner_live: bool
+    epoch: int
+    seq: int
+    """Sequence number of the last settlement, 0 before the first."""
+    lag: Count
+    """Rows of the log beyond the cursor."""
+    lag_s: float | None
+    """Age of the first of them."""
+    in_flight: int
+    settled_at_us: int | None
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    """One live worker."""
+
+    worker_id: str
+    address: str
+    groups: tuple[str, ...]
+    capacity: float
+    version: str
+    started_at_us: int
+    expires_in_s: float
+    shards: int
+    """How many (group, shard) it holds."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Everything `late status` shows."""
+
+    now_us: int
+    schema_version: str
+    deployment: str
+    queues: tuple[QueueStatus, ...]
+    shards: tuple[ShardStatus, ...]
+    workers: tuple[WorkerStatus, ...]
+
+
+State = Literal["logged", "open", "parked", "dead", "settled", "unknown"]
+
+
+class TaskInGroup(msgspec.Struct, frozen=True):
+    """Where a task stands in one consumer group."""
+
+    group: str
+    state: State
+    """`logged`: not yet started. `open`: started, or due within seconds. `settled`: it ended and
+    its row is still in the log. `unknown`: settled long ago, rolled back, or never made."""
+    reason: str | None = None
+    """Why it is parked or dead."""
+    due_at_us: int | None = None
+    """When a parked task runs; None for one that waits for its ordering key."""
+    dead_at_us: int | None = None
+    held_key: str | None = None
+    attempts: int | None = None
+    deaths: int | None = None
+    errors: tuple[AttemptError, ...] = ()
+    owner: str | None = None
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """All that the database knows of one task."""
+
+    task_id: str
+    shard_id: int
+    made_at_us: int
+    """By the producer's clock, from the id."""
+    groups: tuple[TaskInGroup, ...]
+    queue: str | None = None
+    """None, like all below, when no row of the task is left."""
+    name: str | None = None
+    position: int | None = None
+    created_at_us: int | None = None
+    payload_bytes: int | None = None
+    payload: str | None = None
+    """Only when it was asked for: JSON as text, anything else in base64."""
+    headers: dict[str, str] | None = None
+    options: dict[str, object] | None = None
+
+
+class DeadView(msgspec.Struct, frozen=True):
+    """One dead letter; `payload` only when it was asked for."""
+
+    task_id: str
+    group: str
+    shard_id: int
+    dead_at_us: int
+    reason: str
+    queue: str
+    name: str
+    created_at_us: int
+    attempts: int
+    deaths: int
+    errors: tuple[AttemptError, ...]
+    payload_bytes: int
+    headers: dict[str, str] | None = None
+    options: dict[str, object] | None = None
+    payload: str | None = None
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What a purge or a redrive did, or with `dry_run` would do."""
+
+    count: int
+    dry_run: bool
+    task_ids: tuple[str, ...]
+    """Of the first 100."""
+
+
+class LaneView(msgspec.Struct, frozen=True):
+    """A named range of shards."""
+
+    name: str
+    first_shard: int
+    shards: int
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """A consumer group."""
+
+    name: str
+    created_at_us: int | None
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line of `late doctor`."""
+
+    name: str
+    result: Literal["ok", "warning", "failed"]
+    detail: str
