@@ -50,6 +50,9 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 DONE = Verdict("done")
+EXPIRED = Verdict("expired")
+INTERRUPTED = Verdict("interrupted")
+UNKNOWN = Verdict("not_capable", reason="unknown_handler")
 
 
 class Refused(Exception):
@@ -85,9 +88,10 @@ def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = N
     return Verdict("failed", error=text, retryable=_retryable(error, rule))
 
 
-def timed_out(timeout_s: float, detail: str) -> Verdict:
+def timed_out(timeout_s: float, detail: str = "") -> Verdict:
     """An attempt that outlived its time-out. It may be repeated, whatever its handler raised."""
-    return Verdict("failed", error=clean(f"timed out after {timeout_s:g} s: {detail}"))
+    text = f"timed out after {timeout_s:g} s"
+    return Verdict("failed", error=clean(f"{text}: {detail}" if detail else text))
 
 
 def describe(error: BaseException, scrub: Scrub | None = None) -> str:

@@ -180,8 +180,13 @@ class Processes:
             args=(theirs, self._url, self._app, self._modules),
             name="late-child",
         )
+        starting = asyncio.ensure_future(asyncio.to_thread(_start, process))
         try:
-            await asyncio.to_thread(_start, process)
+            await asyncio.shield(starting)
+        except BaseException:
+            await asyncio.wait([starting])
+            ours.close()  # A child that did start ends itself by that.
+            raise
         finally:
             theirs.close()
         return Child(process, ours)
