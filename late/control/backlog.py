@@ -10,26 +10,79 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, func, select, tuple_
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Row,
+    Table,
+    and_,
+    cast,
+    func,
+    literal,
+    not_,
+    select,
+    tuple_,
+)
+from sqlalchemy.types import UserDefinedType
 
 from late.control.rows import log_of
-from late.task import OpenTask
+from late.errors import StoreError
+from late.schema.tables import TaskIdType, Xid8
+from late.task import Cursor, OpenTask
 
 KEYS_CHUNK = 500
 
 
+class _Snapshot(UserDefinedType[str]):
+    """PostgreSQL's `pg_snapshot`, for casts."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "pg_snapshot"
+
+    def bind_processor(self, dialect: Any) -> Any:
+        return None
+
+
 def beyond(connection: Connection, shard_id: int, cursor: str) -> ColumnElement[bool]:
-    """Whether a row of the log is of this shard and not covered by `cursor`."""
+    """Whether a row of the log is of this shard and not covered by `cursor`.
+
+    Raises:
+        StoreError: not a cursor of this store.
+    """
     log = log_of(connection)
     if connection.dialect.name == "postgresql":
         return and_(log.c.shard_id == shard_id, _beyond_snapshot(log, cursor))
     from late.store.sqlite_sql import position_of
 
-    return and_(log.c.shard_id == shard_id, log.c.seq > position_of(cursor))
+    try:
+        position = position_of(cursor)
+    except ValueError as error:
+        raise StoreError(f"not a cursor of the SQLite store: {cursor[:200]!r}") from error
+    return and_(log.c.shard_id == shard_id, log.c.seq > position)
 
 
 def _beyond_snapshot(log: Table, cursor: str) -> ColumnElement[bool]:
-    raise NotImplementedError
+    from late.store.postgres_cursor import parse
+
+    window = parse(Cursor(cursor))
+    # The first condition follows from the others; it is what the index can use.
+    conditions = [log.c.xid >= literal(window.floor, Xid8)]
+    if window.prev:
+        conditions.append(not_(_visible(log, window.prev)))
+    if window.cur is not None:
+        xid, task_id = window.key
+        key = tuple_(literal(xid, Xid8), literal(task_id, TaskIdType))
+        read = tuple_(log.c.xid, log.c.task_id) <= key
+        conditions.append(not_(and_(_visible(log, window.cur), read)))
+    return and_(*conditions)
+
+
+def _visible(log: Table, snapshot: str) -> ColumnElement[bool]:
+    seen = func.pg_visible_in_snapshot(log.c.xid, cast(snapshot, _Snapshot), type_=Boolean)
+    return seen.is_(True)
 
 
 def order_of(connection: Connection) -> tuple[ColumnElement[Any], ...]:

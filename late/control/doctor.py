@@ -17,10 +17,11 @@ from typing import Literal
 
 from sqlalchemy import Connection, Engine, func, select
 
+from late.control import backlog
 from late.control.rows import now_us, open_of, seconds
 from late.control.status import Journal, groups_of, journals, shard_ids
 from late.control.views import Check
-from late.errors import LateError
+from late.errors import LateError, StoreError
 from late.schema.engine import reading, shown
 from late.schema.migrate import version_of
 from late.schema.tables import dead, lease, settlement, timer, worker
@@ -192,6 +193,10 @@ def _faults(
         yield f"{name} has an epoch that goes back"
     if journal.epoch > epoch:
         yield f"{name} was settled under epoch {journal.epoch}, its lease has {epoch}"
+    try:
+        backlog.beyond(connection, key[1], journal.cursor)
+    except StoreError as error:
+        yield f"{name}: settlement {journal.seq}: {error}"
     opened = open_of(journal.open)
     if not opened and journal.open != "[]":
         yield f"{name} has an unreadable `open` in settlement {journal.seq}"
