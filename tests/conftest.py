@@ -1,0 +1,62 @@
+"""What every test shares: the servers, and the rule that no test is skipped in silence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+pytest_plugins = ["tests.servers"]
+
+# Every reason for which a test may be skipped, with why that is acceptable. A reason matches by
+# its beginning. A skip that is not listed fails, and in CI so does a missing server: there a test
+# that does not run would look like one that passes.
+SKIPS: dict[str, str] = {
+    "no PostgreSQL": "a laptop without a server, binaries or the wheel; CI must have one",
+}
+MISSING_SERVER = ("no PostgreSQL",)
+
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+
+
+def objection(reason: str, *, in_ci: bool = IN_CI) -> str | None:
+    """Why a skip with this reason is not acceptable; None if it is."""
+    reason = reason.removeprefix("Skipped: ")
+    if not any(reason.startswith(known) for known in SKIPS):
+        return f"skipped for a reason that tests/conftest.py does not list: {reason!r}"
+    if in_ci and reason.startswith(MISSING_SERVER):
+        return f"in CI nothing may be missing: {reason}"
+    return None
+
+
+def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    *_, reason = report.longrepr if isinstance(report.longrepr, tuple) else ("", "no reason")
+    problem = objection(reason)
+    if problem is not None:
+        report.outcome = "failed"
+        report.longrepr = problem
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _judge(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _judge(report)
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the developer's shell has set for `late` and the demo is nobody's input here."""
+    for name in list(os.environ):
+        if name.startswith(("LATE_", "FULFILMENT_")) and not name.startswith("LATE_TEST_"):
+            monkeypatch.delenv(name)
