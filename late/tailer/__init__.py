@@ -1,0 +1,1 @@
+"""Owning shards and reading their logs."""

@@ -1,0 +1,61 @@
+"""Pure views of the fleet: who serves a group with which weight, and who comes and goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from late.store.base import Membership
+
+QUARANTINE_US = 30_000_000
+"""How long a worker that vanished and came back must stay before peers give shards up for it."""
+
+
+def weights(membership: Membership, group: str) -> dict[str, float]:
+    """worker id -> capacity of the live workers that serve `group`.
+
+    A worker that states a capacity of zero, or none that can be compared, owns nothing.
+    """
+    return {
+        worker.worker_id: worker.capacity
+        for worker in membership.workers
+        if group in worker.groups and 0 < worker.capacity < math.inf
+    }
+
+
+class Roster:
+    """Remembers who flaps.
+
+    A new worker gets its share at once: its id has never been seen, because every process start
+    makes a new one. One that **comes back** under its old id has lost heartbeats, by load or by
+    the network, and is likely to do so again: moving shards to it and back would cost more than it
+    can give. So its peers keep what they hold until it has stayed for `QUARANTINE_US`, by the
+    database's clock. It may still take what is free.
+
+    State: for every worker seen lately, since when it has been live without a break.
+    """
+
+    def __init__(self) -> None:
+        self._live: frozenset[str] = frozenset()
+        self._gone_us: dict[str, int] = {}
+        self._back_us: dict[str, int] = {}
+
+    def observe(self, membership: Membership) -> frozenset[str]:
+        """Take the next view in and return the live workers that are in quarantine."""
+        now_us = membership.now_us
+        live = frozenset(worker.worker_id for worker in membership.workers)
+        for worker_id in self._live - live:
+            self._gone_us[worker_id] = now_us
+            self._back_us.pop(worker_id, None)
+        for worker_id in live & self._gone_us.keys():
+            del self._gone_us[worker_id]
+            self._back_us[worker_id] = now_us
+        self._live = live
+        # A clock that was set back makes an age negative; forgetting early costs a move at most.
+        self._gone_us = _younger(self._gone_us, now_us, 10 * QUARANTINE_US)
+        self._back_us = _younger(self._back_us, now_us, QUARANTINE_US)
+        return frozenset(self._back_us)
+
+
+def _younger(since: Mapping[str, int], now_us: int, age_us: int) -> dict[str, int]:
+    return {key: at_us for key, at_us in since.items() if 0 <= now_us - at_us < age_us}
