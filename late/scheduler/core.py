@@ -154,13 +154,15 @@ class ShardCore:
         self._now_us = max(self._now_us, page.now_us)
         known = self._window.entries
         parked = self._timers.parked
-        for record in page.records:
-            if record.task_id in known or record.task_id in parked:
-                continue  # a store may show a record again (`store/base.py`, T1 says at least)
-            entry = self._entry(record)
-            self._window.append(entry, page.window)
+        # A store may show a record again (`store/base.py`): what is here already is passed over.
+        entries = [
+            self._entry(record)
+            for record in page.records
+            if record.task_id not in known and record.task_id not in parked
+        ]
+        self._window.append(entries, page)
+        for entry in entries:
             self._judge_new(entry)
-        self._window.page_done(page)
 
     def _entry(self, record: Record) -> Entry:
         policy = self._policies.get(record.name)
@@ -250,6 +252,7 @@ class ShardCore:
             return
         for entry in entries:
             entry.move("held")
+            entry.due_at_us = first_due_us(entry.record, entry.options)
             entry.held_since_us = self._now_us
         full = len(parked) >= request.limit
         self._start_head(self._keys.loaded(request.held_key, entries, full=full))

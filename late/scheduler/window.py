@@ -10,6 +10,7 @@ index is not covered by the cursor, so a successor reads it again from the log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from late.scheduler.entry import Entry
@@ -37,15 +38,14 @@ class Window:
         entry.index = 0
         self.entries[entry.record.task_id] = entry
 
-    def append(self, entry: Entry, window: str) -> None:
-        """Take in the next record of a page."""
-        self._read += 1
-        entry.index = self._read
-        entry.window = window
-        self.entries[entry.record.task_id] = entry
-
-    def page_done(self, page: Page) -> None:
-        """All records of `page` were appended: the tail goes on after it."""
+    def append(self, entries: Sequence[Entry], page: Page) -> None:
+        """Take in all of a page before any of it is covered: `cursor` may be the page's own only
+        when nothing of the page is left behind it."""
+        for entry in entries:
+            self._read += 1
+            entry.index = self._read
+            entry.window = page.window
+            self.entries[entry.record.task_id] = entry
         self.read_cursor = page.cursor
         self._catch_up()
 

@@ -1,0 +1,302 @@
+"""A small world for `ShardCore`: a log, a timer table and a journal in memory, judged throughout.
+
+The world is deliberately naive: lists and dicts, no bound, no cleverness. It delays and repeats
+what a real store may delay and repeat, kills the owner at any point, and checks after every
+settlement that the log is exactly settled + open + parked + not yet covered.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from late.scheduler.core import ShardCore
+from late.scheduler.messages import (
+    Dispatch,
+    Effect,
+    Event,
+    Fetch,
+    Finished,
+    Grant,
+    Load,
+    LoadFailed,
+    OpenFetched,
+    PageRead,
+    ParkedLoaded,
+    Read,
+    Settled,
+    Stop,
+)
+from late.scheduler.settings import CoreSettings
+from late.store.base import HeldKey, Lease, Page, Settlement
+from late.task import (
+    HELD_US,
+    Attempt,
+    Cursor,
+    Epoch,
+    OpenTask,
+    Options,
+    Outcome,
+    Parked,
+    Policy,
+    Record,
+    ShardId,
+    TaskId,
+)
+
+SECOND = 1_000_000
+POLICIES = {"job": Policy(max_attempts=4, base_us=SECOND, cap_us=8 * SECOND)}
+SETTINGS = CoreSettings(window=24, page_size=8, timers_max=16, horizon_us=2 * SECOND)
+
+
+def position_of(cursor: str) -> int:
+    """How many records a cursor of this world covers."""
+    return int(cursor.split("@")[1].split(",")[0]) if "@" in cursor else int(cursor or 0)
+
+
+class World:
+    """One shard, one group, one owner at a time. `now_us` moves only when the test says so."""
+
+    def __init__(self, seed: int = 0, settings: CoreSettings = SETTINGS) -> None:
+        self.rng = random.Random(seed)
+        self.settings = settings
+        self.now_us = 1_000 * SECOND
+        self.log: list[Record] = []
+        self.timers: dict[tuple[int, str], Parked] = {}
+        self.final: dict[str, str] = {}  # task id -> how it ended
+        self.dead: list[str] = []
+        self.starts: list[Attempt] = []
+        self.ends: list[str] = []  # task ids in the order of their final outcome
+        self.deaths = 0  # of the owner
+        self.rerun_allowed: dict[str, int] = {}
+        self.running: list[Attempt] = []
+        self.answers: list[tuple[Event, int]] = []  # (event, epoch) on their way to the core
+        self.last = Settlement("", "g", ShardId(0), 0, Epoch(0), "", Cursor(""), ())
+        self.out: Settlement | None = None
+        self.applied_out = False
+        self.want: Read | None = None
+        self.epoch = 0
+        self.core: ShardCore
+        self.take_over()
+
+    # -- producers
+
+    def enqueue(self, name: str = "job", payload: bytes = b"{}", **options: object) -> TaskId:
+        """Commit one task."""
+        number = len(self.log) + 1
+        task_id = TaskId(f"t{number:05d}")
+        text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
+        self.log.append(
+            Record(0, number, task_id, "q", name, payload, None, text, self.now_us, number)
+        )
+        return task_id
+
+    def record(self, task_id: str) -> Record:
+        return self.log[int(task_id[1:]) - 1]
+
+    # -- the owner's life
+
+    def take_over(self) -> None:
+        """A new owner: nothing survives but the journal, the log and the timer table."""
+        self.deaths += self.epoch > 0
+        for attempt in self.running:
+            self.rerun_allowed[attempt.record.task_id] = (
+                self.rerun_allowed.get(attempt.record.task_id, 0) + 1
+            )
+        # What ended but was not settled is run again as well.
+        for task_id in {a.record.task_id for a in self.starts} - self.final.keys():
+            self.rerun_allowed[task_id] = self.rerun_allowed.get(task_id, 0) + 1
+        self.running, self.answers, self.out, self.want = [], [], None, None
+        self.epoch += 1
+        held: dict[str, HeldKey] = {}
+        for (due_at_us, _), row in self.timers.items():
+            if row.held_key is not None:
+                old = held.get(row.held_key, HeldKey(0, False))
+                held[row.held_key] = HeldKey(
+                    old.waiting + (due_at_us == HELD_US), old.head_parked or due_at_us < HELD_US
+                )
+        self.last = msgspec.structs.replace(
+            self.last, seq=self.last.seq + 1, epoch=Epoch(self.epoch)
+        )
+        lease = Lease(
+            "g",
+            ShardId(0),
+            f"w{self.epoch}",
+            Epoch(self.epoch),
+            self.last.seq,
+            self.last.cursor,
+            self.last.open,
+            held,
+        )
+        self.core = ShardCore(lease, POLICIES, self.settings)
+        self.step(Grant(self.now_us, 0))
+
+    def step(self, event: Event) -> None:
+        for effect in self.core.step(event):
+            self.carry_out(effect)
+
+    def carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Read():
+                assert self.want is None, "one read at a time"
+                self.want = effect
+            case Fetch():
+                found = [r for r in self.log if OpenTask(r.position, r.task_id) in effect.keys]
+                self.answers.append((OpenFetched(found, self.now_us), self.epoch))
+            case Load():
+                # Read now, delivered later: the core must bear an answer that is old.
+                self.answers.append((ParkedLoaded(effect, self.due(effect), 0), self.epoch))
+            case Dispatch():
+                for attempt in effect.attempts:
+                    self.started(attempt)
+
+    def due(self, load: Load) -> list[Parked]:
+        if load.held_key is not None:
+            rows = [r for r in self.timers.values() if r.held_key == load.held_key]
+            rows.sort(key=lambda r: (r.record.sequence, r.record.task_id))
+            return rows[: load.limit]
+        keys = sorted(k for k in self.timers if load.after < k and k[0] <= load.until_us)
+        return [self.timers[k] for k in keys[: load.limit]]
+
+    def started(self, attempt: Attempt) -> None:
+        record = attempt.record
+        options = msgspec.json.decode(record.options or "{}", type=Options)
+        assert record.task_id not in self.final, "started after it was settled"
+        assert self.now_us >= record.created_at_us + options.delay_us, "early"
+        assert self.now_us >= attempt.due_at_us, "early"
+        if options.expires_in_us is not None:
+            assert self.now_us < record.created_at_us + options.expires_in_us, "expired"
+        for other in self.running:
+            assert other.record.task_id != record.task_id, "twice at once"
+            other_options = msgspec.json.decode(other.record.options or "{}", type=Options)
+            if options.ordering_key is not None:
+                assert other_options.ordering_key != options.ordering_key, "two of one key"
+        self.running.append(attempt)
+        self.starts.append(attempt)
+
+    # -- what may happen next
+
+    def read_page(self) -> None:
+        """Answer the read that is wanted, if any."""
+        if self.want is None:
+            return
+        begin = position_of(self.want.cursor)
+        records = self.log[begin : begin + self.settings.page_size]
+        end = records[-1].position if records else len(self.log)
+        self.want = None
+        self.step(
+            PageRead(
+                Page(
+                    shard_id=ShardId(0),
+                    records=records,
+                    cursor=Cursor(str(end)),
+                    window="w",
+                    more=end < len(self.log),
+                    now_us=self.now_us,
+                )
+            )
+        )
+
+    def answer(self) -> None:
+        """Deliver one answer that is on its way."""
+        if self.answers:
+            event, epoch = self.answers.pop(self.rng.randrange(len(self.answers)))
+            if epoch == self.epoch:
+                if isinstance(event, ParkedLoaded):
+                    event = msgspec.structs.replace(event, now_us=self.now_us)
+                self.step(event)
+
+    def fail_answer(self) -> None:
+        """A load or fetch that did not reach the store."""
+        if self.answers:
+            event, _ = self.answers.pop()
+            request = Fetch(self.core.lease.open)
+            self.step(LoadFailed(event.request if isinstance(event, ParkedLoaded) else request))
+
+    def grant(self, slots: int) -> None:
+        self.step(Grant(self.now_us, max(0, slots - len(self.running))))
+
+    def finish(self, attempt: Attempt, **how: object) -> None:
+        """End one running attempt."""
+        self.running.remove(attempt)
+        fields = {"kind": "done", "started_at_us": self.now_us, "busy_us": 5, **how}
+        outcome = Outcome(attempt=attempt, **fields)  # type: ignore[arg-type]
+        self.step(Finished([outcome], self.now_us))
+
+    def write(self) -> None:
+        """The settlement reaches the store (perhaps again): applied once."""
+        if self.out is None:
+            self.out = self.core.settlement(self.now_us)
+            self.applied_out = False
+        if self.out is not None and not self.applied_out:
+            self.apply(self.out)
+            self.applied_out = True
+
+    def acknowledge(self) -> None:
+        """The owner learns that its settlement is written."""
+        if self.out is not None and self.applied_out:
+            self.out = None
+            self.step(Settled(self.now_us))
+
+    def apply(self, s: Settlement) -> None:
+        assert s.seq == self.last.seq + 1, "the journal has a gap or a fork"
+        assert position_of(s.cursor) >= position_of(self.last.cursor), "the cursor moved back"
+        before = self.unsettled()
+        self.last = s
+        for key in s.unparked:
+            assert self.timers.pop(key, None) is not None, "unparked what was not there"
+        for row in s.parked:
+            key = (row.due_at_us, row.record.task_id)
+            assert key not in self.timers
+            self.timers[key] = row
+        self.dead += [letter.record.task_id for letter in s.dead]
+        # Ends are what was unsettled before and is accounted for by nothing now.
+        accounted = self.accounted()
+        for task_id in sorted(before - accounted):
+            self.final[task_id] = "dead" if task_id in self.dead else "ended"
+            self.ends.append(task_id)
+        ended = sum(u.count for u in s.usage if u.outcome in ("done", "dead", "expired", "discarded"))
+        assert ended == len(before - accounted), "usage does not add up"
+        assert len(s.open) <= self.settings.window
+
+    def unsettled(self) -> set[str]:
+        return {r.task_id for r in self.log} - self.final.keys()
+
+    def accounted(self) -> set[str]:
+        """Open, parked, or not covered by the checkpoint: each task in exactly one of them."""
+        open_ids = [o.task_id for o in self.last.open]
+        parked = [row.record.task_id for row in self.timers.values()]
+        ahead = [r.task_id for r in self.log[position_of(self.last.cursor) :]]
+        ids = [*open_ids, *parked, *ahead]
+        assert len(ids) == len(set(ids)), "a task in two places"
+        assert not set(ids) & self.final.keys(), "a settled task is back"
+        return set(ids)
+
+    # -- to the end
+
+    def drain(self, passes: int = 3_000) -> None:
+        """Everything goes well from here on, until nothing is left."""
+        for _ in range(passes):
+            self.read_page()
+            while self.answers:
+                self.answer()
+            self.grant(4)
+            for attempt in list(self.running):
+                self.finish(attempt)
+            self.write()
+            self.acknowledge()
+            if not self.unsettled():
+                break
+            self.now_us += SECOND // 4
+        assert not self.unsettled(), sorted(self.unsettled())[:5]
+        assert not self.timers
+
+    def stop(self) -> None:
+        """A clean hand-over."""
+        self.step(Stop())
+        for attempt in list(self.running):
+            self.finish(attempt, kind="interrupted")
+        while not self.core.clean:
+            self.write()
+            self.acknowledge()

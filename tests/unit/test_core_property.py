@@ -1,0 +1,134 @@
+"""Random lives of a shard, judged by `core_world`: nothing lost, early, twice or out of order."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from late.task import Options
+from tests.unit.core_world import SECOND, World
+
+KINDS = ["done", "done", "done", "failed", "failed", "snooze", "discard", "died", "not_capable"]
+
+
+def random_life(seed: int, steps: int, *, deaths: bool, keys: bool) -> World:
+    """Let a world live for `steps` random steps, then drain it."""
+    world = World(seed)
+    rng = world.rng
+    for _ in range(steps):
+        match rng.randrange(12):
+            case 0 | 1:
+                for _ in range(rng.randrange(6)):
+                    options: dict[str, object] = {}
+                    if rng.random() < 0.3:
+                        options["delay_us"] = rng.choice([1, SECOND // 8, 3 * SECOND, 30 * SECOND])
+                    if rng.random() < 0.2:
+                        options["priority"] = rng.choice([-5, 3])
+                    if rng.random() < 0.1:
+                        options["expires_in_us"] = rng.choice([1, 2 * SECOND])
+                    if keys and rng.random() < 0.5:
+                        options["ordering_key"] = rng.choice("ab")
+                    name = "job" if rng.random() < 0.97 else "stranger"
+                    world.enqueue(name, **options)
+            case 2 | 3:
+                world.read_page()
+            case 4 | 5:
+                world.grant(rng.randrange(5))
+            case 6:
+                world.answer()
+            case 7:
+                if rng.random() < 0.1:
+                    world.fail_answer()
+            case 8 | 9:
+                if world.running:
+                    finish_one(world)
+            case 10:
+                world.write()
+                if rng.random() < 0.8:
+                    world.acknowledge()
+            case 11:
+                world.now_us += rng.choice([1_000, SECOND // 3, 2 * SECOND])
+                if deaths and rng.random() < 0.08:
+                    world.take_over()
+    if deaths and rng.random() < 0.5:
+        world.stop()
+        world.take_over()
+    # A stranger gets a handler, so that the drain can end.
+    world.core._policies = {**world.core._policies, "stranger": world.core._policies["job"]}
+    world.take_over()
+    world.core._policies = {**world.core._policies, "stranger": world.core._policies["job"]}
+    world.drain()
+    return world
+
+
+def finish_one(world: World) -> None:
+    attempt = world.rng.choice(world.running)
+    kind = world.rng.choice(KINDS)
+    after = None
+    if kind in ("snooze", "not_capable"):
+        after = world.rng.choice([0, SECOND, 5 * SECOND])
+    error = "boom" if kind == "failed" else None
+    world.finish(attempt, kind=kind, after_us=after, error=error, jitter=world.rng.random())
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), keys=st.booleans())
+def test_a_clean_life_runs_each_attempt_once(seed: int, keys: bool) -> None:
+    world = random_life(seed, 400, deaths=False, keys=keys)
+    # Each start after the first has a reason that is not the owner's death.
+    numbers: dict[str, list[int]] = {}
+    for attempt in world.starts:
+        numbers.setdefault(attempt.record.task_id, []).append(attempt.number)
+    for task_id, seen in numbers.items():
+        assert seen == sorted(seen), (task_id, seen)
+        assert seen[-1] <= 4 + 1, (task_id, seen)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), keys=st.booleans())
+def test_deaths_at_any_point_lose_nothing(seed: int, keys: bool) -> None:
+    random_life(seed, 500, deaths=True, keys=keys)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_tasks_of_one_key_end_in_order(seed: int) -> None:
+    world = World(seed)
+    rng = world.rng
+    for _ in range(600):
+        match rng.randrange(9):
+            case 0:
+                world.enqueue(ordering_key=rng.choice("ab"))
+            case 1:
+                world.read_page()
+            case 2 | 3:
+                world.grant(3)
+            case 4:
+                world.answer()
+            case 5 | 6:
+                if world.running:
+                    finish_one(world)
+            case 7:
+                world.write()
+                world.acknowledge()
+            case 8:
+                world.now_us += rng.choice([SECOND // 3, 2 * SECOND])
+                if rng.random() < 0.05:
+                    world.take_over()
+    world.drain()
+    for key in "ab":
+        started = []
+        for attempt in world.starts:
+            options = msgspec.json.decode(attempt.record.options or "{}", type=Options)
+            if options.ordering_key == key and attempt.record.task_id not in started:
+                started.append(attempt.record.task_id)
+        assert started == sorted(started), key
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_seed_gives_the_same_life(seed: int) -> None:
+    lives = [random_life(seed, 200, deaths=True, keys=True) for _ in range(2)]
+    traces = [[(a.record.task_id, a.number, a.epoch) for a in w.starts] for w in lives]
+    assert traces[0] == traces[1]
