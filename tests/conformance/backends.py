@@ -1,0 +1,171 @@
+"""The stores that the suite runs against, one entry each, and how a test gets behind their back.
+
+A new store is one more `Backend` in `BACKENDS`. Everything here is what a *producer*, an operator
+or a fault would do with the database itself; the tests see only this and the seam.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from late.task import NewTask
+
+
+class Raw:
+    """A connection of somebody else's: autocommit until `begin`, one statement at a time."""
+
+    def __init__(self, connection: Any, *, mark: str = "?", begin: str = "begin") -> None:
+        self._connection = connection
+        self._mark = mark
+        self._begin = begin
+
+    def begin(self) -> None:
+        self.execute(self._begin)
+
+    def commit(self) -> None:
+        self.execute("commit")
+
+    def rollback(self) -> None:
+        self.execute("rollback")
+
+    def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run one statement with `?` for its values; all rows, none where it returns none."""
+        cursor = self._connection.execute(statement.replace("?", self._mark), values)
+        return [] if cursor.description is None else cursor.fetchall()
+
+    def insert(self, *tasks: NewTask) -> None:
+        """What the outbox does: the columns that a producer may give, and no others."""
+        for task in tasks:
+            self.execute(
+                "insert into late_task (shard_id, task_id, queue, name, payload, headers, options)"
+                " values (?, ?, ?, ?, ?, ?, ?)",
+                task.shard_id,
+                task.task_id,
+                task.queue,
+                task.name,
+                task.payload,
+                task.headers,
+                task.options,
+            )
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One kind of database."""
+
+    name: str
+    create: Callable[[Path], str]
+    """Make a database with the current schema and return its URL; skips where none can be had."""
+    create_empty: Callable[[Path], str]
+    """The same without a schema."""
+    drop: Callable[[str], None]
+    raw: Callable[[str], Raw]
+    prunes_rows: bool
+    """Whether settled rows go one by one, so that a test sees them go; else whole partitions."""
+
+
+# --- SQLite --------------------------------------------------------------------------------------
+
+_sqlite_template: list[Path] = []
+
+
+def _sqlite_create(directory: Path) -> str:
+    if not _sqlite_template:
+        from late.schema import migrate
+
+        # One migration for the whole run. No store has opened it, so no identity is in it yet.
+        made = Path(tempfile.mkdtemp(prefix="late-conformance-")) / "template.db"
+        migrate.upgrade(f"sqlite:///{made}")
+        with closing(sqlite3.connect(made)) as connection:
+            connection.execute("pragma wal_checkpoint(truncate)")
+        _sqlite_template.append(made)
+    path = directory / "conformance.db"
+    shutil.copyfile(_sqlite_template[0], path)
+    return f"sqlite:///{path}"
+
+
+def _sqlite_empty(directory: Path) -> str:
+    path = directory / "empty.db"
+    sqlite3.connect(path).close()
+    path.touch()
+    return f"sqlite:///{path}"
+
+
+def _sqlite_raw(url: str) -> Raw:
+    path = url.removeprefix("sqlite:///")
+    connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+    return Raw(connection, begin="begin immediate")
+
+
+def forget_templates() -> None:
+    """Remove what was made once for the whole run."""
+    while _sqlite_template:
+        shutil.rmtree(_sqlite_template.pop().parent, ignore_errors=True)
+
+
+# --- PostgreSQL ----------------------------------------------------------------------------------
+
+
+def _postgres_admin() -> str:
+    from tests import servers
+
+    url = servers.postgres_url()
+    if url is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install a server")
+    return url
+
+
+def _postgres_create(_: Path) -> str:
+    from tests import servers
+
+    return servers.migrated_database(_postgres_admin())
+
+
+def _postgres_empty(_: Path) -> str:
+    from tests import servers
+
+    return servers.fresh_database(_postgres_admin())
+
+
+def _postgres_drop(url: str) -> None:
+    from tests import servers
+
+    servers.drop_database(_postgres_admin(), url)
+
+
+def _postgres_raw(url: str) -> Raw:
+    import psycopg
+
+    return Raw(psycopg.connect(url.replace("+psycopg", ""), autocommit=True), mark="%s")
+
+
+BACKENDS: Sequence[Backend] = (
+    Backend(
+        name="sqlite",
+        create=_sqlite_create,
+        create_empty=_sqlite_empty,
+        drop=lambda url: None,  # the directory is the test's own
+        raw=_sqlite_raw,
+        prunes_rows=True,
+    ),
+    Backend(
+        name="postgres",
+        create=_postgres_create,
+        create_empty=_postgres_empty,
+        drop=_postgres_drop,
+        raw=_postgres_raw,
+        prunes_rows=False,
+    ),
+)

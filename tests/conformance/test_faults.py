@@ -1,0 +1,233 @@
+"""Kills, cancellations, closing, and the errors that come out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from late.errors import SchemaMismatch, StoreClosed, StoreError
+from late.store import open_store
+from late.store.base import Lease, SettleResult, Store
+from late.task import Epoch, ShardId
+from tests.conformance.backends import Backend, Raw
+from tests.conformance.kit import BEGINNING, Owner, dead, own, parked, read_all, task, worker
+from tests.conformance.victim import TIMERS
+
+ROOT = Path(__file__).parents[2]
+SHARD = ShardId(0)
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """A victim, once it has said that it began."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.conformance.victim", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+async def test_a_producer_killed_between_two_writes_leaves_no_half(
+    store: Store, backend: Backend, url: str, raw: Raw
+) -> None:
+    raw.execute("create table trips (id integer primary key)")
+    kill(await asyncio.to_thread(start, "produce", backend.name, url))
+
+    fence = task()
+    raw.insert(fence)
+    records, _ = await read_all(store, [fence])
+
+    assert [int(r.payload) for r in records[:-1]] == [0, 1, 2]
+    assert raw.execute("select id from trips order by id") == [(0,), (1,), (2,)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_an_owner_killed_while_settling_leaves_no_half(
+    store: Store, url: str, raw: Raw, seed: int
+) -> None:
+    victim = await asyncio.to_thread(start, "settle", url)
+    # Some moment of a stream of commits; whichever it is, the journal must tell the truth.
+    await asyncio.to_thread(time.sleep, random.Random(seed).uniform(0.0, 0.3))
+    kill(victim)
+
+    rows = raw.execute("select seq from late_settlement order by seq")
+    timers = Counter(due for (due,) in raw.execute("select due_at_us from late_timer"))
+    letters = Counter(attempts for (attempts,) in raw.execute("select attempts from late_dead"))
+
+    sequence = [seq for (seq,) in rows]
+    assert sequence == list(range(1, len(rows) + 1))
+    settled = sequence[1:]  # the first one is the takeover
+    assert timers == dict.fromkeys(settled, TIMERS)
+    assert letters == dict.fromkeys(settled, 1)
+
+
+async def test_a_cancelled_settle_leaves_the_store_usable(
+    store: Store, other_store: Store, raw: Raw
+) -> None:
+    owner = await own(store)
+    settlement = owner.next(parked=(parked(5),))
+    # Somebody else is in the middle of writing the same row: the call has to wait for them.
+    raw.begin()
+    raw.execute(
+        "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner,"
+        " cursor, open, settled_at_us) values ('default', 0, ?, 'rival', 9, 'w9', '', '[]', 1)",
+        settlement.seq,
+    )
+    waiting = asyncio.create_task(store.settle([settlement]))
+    await asyncio.wait([waiting], timeout=0.2)
+    assert not waiting.done()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    raw.rollback()
+
+    assert await store.settle([settlement]) == [SettleResult.SETTLED]
+    assert len(await store.due("default", SHARD, until_us=9, limit=9)) == 1
+    assert await other_store.settle([settlement]) == [SettleResult.SETTLED]
+
+
+LEASE = Lease("default", SHARD, "w1", Epoch(1), 0, BEGINNING, (), {})
+
+CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
+    "read": lambda store: store.read({SHARD: BEGINNING}, 10),
+    "fetch": lambda store: store.fetch(SHARD, []),
+    "due": lambda store: store.due("default", SHARD, until_us=1, limit=1),
+    "settle": lambda store: store.settle([Owner(store, LEASE).next()]),
+    "prune": lambda store: store.prune(journal_keep_s=1),
+    "heartbeat": lambda store: store.heartbeat(worker(), 1),
+    "acquire": lambda store: store.acquire("w1", [("default", SHARD)]),
+    "release": lambda store: store.release([LEASE]),
+    "now": lambda store: store.now(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_any_call_may_be_cancelled(store: Store, raw: Raw, name: str) -> None:
+    for yields in (0, 1, 2):
+        call = asyncio.ensure_future(CALLS[name](store))
+        for _ in range(yields):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+
+    new = task()
+    raw.insert(new)
+    await read_all(store, [new])
+    await store.heartbeat(worker("w5"), 60)
+    assert [lease.owner for lease in await store.acquire("w5", [("default", ShardId(5))])] == ["w5"]
+
+
+@pytest.mark.parametrize("name", [*CALLS, "open"])
+async def test_closed_is_closed(store: Store, name: str) -> None:
+    await store.close()
+    await store.close()
+
+    call = CALLS.get(name, lambda store: store.open())
+    with pytest.raises(StoreClosed):
+        await call(store)
+
+
+async def test_closing_before_opening_is_fine(url: str) -> None:
+    store = open_store(url)
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await store.now()
+
+
+async def test_a_store_that_was_not_opened_says_so(url: str) -> None:
+    store = open_store(url)
+    with pytest.raises(StoreClosed):
+        await store.now()
+    await store.close()
+
+
+async def test_opening_twice_is_fine(store: Store) -> None:
+    await asyncio.gather(store.open(), store.open())
+    assert await store.now() > 0
+
+
+async def test_calls_run_side_by_side(store: Store, raw: Raw) -> None:
+    new = [task(shard) for shard in range(4)]
+    raw.insert(*new)
+    owners = [await own(store, shard) for shard in range(4)]
+
+    results = await asyncio.gather(
+        *(read_all(store, [t]) for t in new),
+        *(owner.settle() for owner in owners),
+        store.now(),
+        store.prune(journal_keep_s=1),
+    )
+
+    assert [len(records) for records, _ in results[:4]] == [1] * 4
+    assert results[4:8] == [SettleResult.SETTLED] * 4
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+async def test_a_missing_schema_names_the_remedy(empty_url: str) -> None:
+    store = open_store(empty_url)
+    with pytest.raises(SchemaMismatch, match="late migrate"):
+        await store.open()
+    await store.close()
+
+
+@pytest.mark.parametrize(("version", "remedy"), [("0000", "late migrate"), ("9999", "upgrade")])
+async def test_another_schema_is_refused(url: str, raw: Raw, version: str, remedy: str) -> None:
+    raw.execute("update late_meta set value = ? where key = 'schema_version'", version)
+    store = open_store(url)
+    with pytest.raises(SchemaMismatch, match=remedy):
+        await store.open()
+    await store.close()
+
+
+async def test_a_table_that_went_away_is_our_error(store: Store, raw: Raw) -> None:
+    raw.execute("alter table late_worker rename to was_worker")
+
+    with pytest.raises(StoreError) as failed:
+        await store.heartbeat(worker(), 60)
+
+    assert isinstance(failed.value, SchemaMismatch)
+    assert not failed.value.transient
+    assert failed.value.__cause__ is not None, "the driver's error is chained"
+    raw.execute("alter table was_worker rename to late_worker")
+    assert (await store.heartbeat(worker(), 60)).workers == (worker(),)
+
+
+async def test_a_number_beyond_64_bits_is_our_error(store: Store) -> None:
+    with pytest.raises(StoreError):
+        await store.due("default", SHARD, until_us=2**70, limit=1)
+    assert await store.due("default", SHARD, until_us=1, limit=1) == []
+
+
+async def test_a_failing_settlement_leaves_nothing(store: Store, raw: Raw) -> None:
+    """An error after the journal row: the whole transaction is gone, and the store goes on."""
+    owner = await own(store)
+    raw.execute("alter table late_dead rename to was_dead")
+    settlement = owner.next(parked=(parked(5),), dead=(dead(),))
+    with pytest.raises(StoreError):
+        await store.settle([settlement])
+    assert await store.due("default", SHARD, until_us=9, limit=9) == []
+
+    raw.execute("alter table was_dead rename to late_dead")
+    assert await store.settle([settlement]) == [SettleResult.SETTLED]

@@ -1,0 +1,211 @@
+"""Leases, epochs and heartbeats: one holder, judged by the database's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from late.store.base import LeaseView, SettleResult, Store
+from late.task import ShardId
+from tests.conformance.backends import Raw
+from tests.conformance.kit import Owner, own, parked, task, until, worker
+
+SHARDS = [("default", ShardId(shard)) for shard in range(4)]
+
+
+async def test_a_live_workers_shards_are_not_for_others(store: Store, other_store: Store) -> None:
+    await store.heartbeat(worker("w1"), 60)
+    await other_store.heartbeat(worker("w2"), 60)
+    mine = await store.acquire("w1", SHARDS[:3])
+
+    theirs = await other_store.acquire("w2", SHARDS)
+
+    assert [lease.shard_id for lease in mine] == [0, 1, 2]
+    assert [lease.shard_id for lease in theirs] == [3]
+    assert {lease.owner for lease in mine} == {"w1"}
+
+
+async def test_racing_for_the_same_shards_gives_each_one_owner(
+    store: Store, other_store: Store
+) -> None:
+    await store.heartbeat(worker("w1"), 60)
+    await store.heartbeat(worker("w2"), 60)
+
+    one, two = await asyncio.gather(
+        store.acquire("w1", SHARDS), other_store.acquire("w2", SHARDS[::-1])
+    )
+
+    taken = sorted(lease.shard_id for lease in one + two)
+    assert taken == [0, 1, 2, 3]
+
+
+async def test_a_silent_owner_loses_its_shard_by_the_databases_clock(
+    store: Store, other_store: Store
+) -> None:
+    seen = await store.heartbeat(worker("w1"), 0.3)
+    (old,) = await store.acquire("w1", SHARDS[:1])
+    await other_store.heartbeat(worker("w2"), 60)
+    if await store.now() < seen.now_us + 200_000:
+        assert await other_store.acquire("w2", SHARDS[:1]) == []
+
+    await until(store, seen.now_us + 300_000)
+    (new,) = await other_store.acquire("w2", SHARDS[:1])
+
+    assert new.epoch > old.epoch
+    assert new.seq == old.seq + 1
+
+
+async def test_renewing_keeps_it(store: Store, other_store: Store) -> None:
+    first = await store.heartbeat(worker("w1"), 0.2)
+    await store.acquire("w1", SHARDS[:1])
+    await store.heartbeat(worker("w1"), 60)
+    await until(store, first.now_us + 200_000)
+
+    assert await other_store.acquire("w2", SHARDS[:1]) == []
+
+
+async def test_taking_again_what_one_holds_is_a_new_epoch(store: Store) -> None:
+    owner = await own(store)
+    again = await own(store)
+
+    assert again.lease.epoch > owner.lease.epoch
+    assert await owner.settle() is SettleResult.FENCED
+    assert await again.settle() is SettleResult.SETTLED
+
+
+async def test_released_is_free_at_once(store: Store, other_store: Store) -> None:
+    owner = await own(store, name="w1")
+    await other_store.heartbeat(worker("w2"), 60)
+    await store.release([owner.lease])
+    await store.release([owner.lease])
+
+    (taken,) = await other_store.acquire("w2", SHARDS[:1])
+
+    assert taken.owner == "w2"
+    assert taken.epoch > owner.lease.epoch
+
+
+async def test_an_old_owner_cannot_release(store: Store, other_store: Store) -> None:
+    old = await own(store, name="w1")
+    await store.release([old.lease])
+    new = await own(other_store, name="w2")
+
+    await store.release([old.lease])
+
+    view = (await store.heartbeat(worker("w1"), 60)).leases
+    assert view == (LeaseView("default", ShardId(0), "w2", new.lease.epoch),)
+    assert await store.acquire("w1", SHARDS[:1]) == []
+    assert await new.settle() is SettleResult.SETTLED
+
+
+async def test_an_old_epoch_of_the_same_worker_cannot_release(store: Store) -> None:
+    old = await own(store, name="w1")
+    new = await own(store, name="w1")
+    await store.release([old.lease])
+
+    (view,) = (await store.heartbeat(worker("w1"), 60)).leases
+    assert (view.owner, view.epoch) == ("w1", new.lease.epoch)
+
+
+async def test_groups_are_apart(store: Store, other_store: Store) -> None:
+    mine = await own(store, name="w1", group="default")
+    theirs = await own(other_store, name="w2", group="audit")
+
+    assert await mine.settle() is SettleResult.SETTLED
+    assert await theirs.settle() is SettleResult.SETTLED
+    await mine.settle(parked=(parked(1_000),))
+    assert await store.due("audit", ShardId(0), until_us=2**61, limit=9) == []
+
+
+async def test_a_lease_names_the_keys_that_parked_tasks_hold(store: Store) -> None:
+    owner = await own(store)
+    await owner.settle(
+        parked=(
+            parked(10, held_key="trip-1"),
+            parked(11, held_key="trip-1"),
+            parked(12, held_key="trip-2"),
+            parked(13),
+        )
+    )
+
+    assert (await own(store)).lease.held_keys == {"trip-1": 2, "trip-2": 1}
+    assert (await own(store, 1)).lease.held_keys == {}
+
+
+async def test_heartbeats_show_the_fleet(store: Store, other_store: Store) -> None:
+    two = worker("w2", groups=("default", "audit"))
+    before_us = await store.now()
+    await other_store.heartbeat(two, 60)
+    owner = await own(store, 2, name="w1")
+
+    seen = await store.heartbeat(worker("w1"), 60)
+
+    assert seen.workers == (worker("w1"), two)
+    assert seen.leases == (LeaseView("default", ShardId(2), "w1", owner.lease.epoch),)
+    assert seen.shards == tuple(range(8)), "the lane of a fresh schema"
+    assert before_us <= seen.now_us <= await store.now()
+
+
+async def test_leaving_is_seen_at_once(store: Store, other_store: Store) -> None:
+    await own(store, name="w1")
+    left = await store.heartbeat(worker("w1"), 0)
+    assert left.workers == ()
+
+    seen = await other_store.heartbeat(worker("w2"), 60)
+
+    assert seen.workers == (worker("w2"),)
+    (taken,) = await other_store.acquire("w2", SHARDS[:1])
+    assert taken.owner == "w2"
+
+
+async def test_a_silent_worker_leaves_the_view(store: Store) -> None:
+    seen = await store.heartbeat(worker("w1"), 0.1)
+    await until(store, seen.now_us + 100_000)
+
+    assert (await store.heartbeat(worker("w2"), 60)).workers == (worker("w2"),)
+
+
+async def test_shards_outside_every_lane_are_owned_while_there_is_work(
+    store: Store, raw: Raw
+) -> None:
+    raw.execute("update late_lane set shards = 2")
+    assert (await store.heartbeat(worker(), 60)).shards == (0, 1)
+
+    raw.insert(task(5), task(5), task(4095))
+    owner = await own(store, 7)
+    await owner.settle(parked=(parked(2**60),))
+
+    assert (await store.heartbeat(worker(), 60)).shards == (0, 1, 5, 7, 4095)
+
+
+async def test_under_contention_every_epoch_has_one_settling_owner(
+    store: Store, connect: Callable[[], Raw], other_store: Store
+) -> None:
+    """Two workers that keep taking the shard from each other and settling: no fork, no gap."""
+    settled: list[tuple[int, str]] = []
+    choose = random.Random(11)
+
+    async def contend(mine: Store, name: str) -> None:
+        for _ in range(10):
+            (lease,) = await mine.acquire(name, SHARDS[:1]) or (None,)
+            if lease is None:
+                await asyncio.sleep(0)
+                continue
+            owner = Owner(mine, lease)
+            for _ in range(choose.randint(1, 3)):
+                settlement = owner.next()
+                (result,) = await mine.settle([settlement])
+                if result is SettleResult.FENCED:
+                    break
+                owner.accept(settlement)
+                settled.append((settlement.seq, settlement.settlement_id))
+
+    # Neither sends a heartbeat: each finds the other silent, as after two long pauses.
+    await asyncio.gather(contend(store, "w1"), contend(other_store, "w2"))
+
+    rows = connect().execute("select seq, settlement_id, epoch from late_settlement order by seq")
+    assert [seq for seq, _, _ in rows] == list(range(1, len(rows) + 1))
+    epochs = [epoch for _, _, epoch in rows]
+    assert epochs == sorted(epochs)
+    assert set(settled) <= {(seq, settlement_id) for seq, settlement_id, _ in rows}

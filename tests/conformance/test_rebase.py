@@ -1,0 +1,70 @@
+"""A restored or copied database: refused until an operator adopts it, and then nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from late.errors import StoreRefused
+from late.store import open_store
+from late.store.base import SettleResult, Store
+from late.task import ShardId
+from tests.conformance.backends import Raw
+from tests.conformance.kit import BEGINNING, ids, open_of, own, parked, read_all, task, worker
+
+
+def move_elsewhere(raw: Raw) -> None:
+    """Make the database look like a copy: what identifies it is another one's."""
+    raw.execute("update late_meta set value = 'elsewhere' where key = 'identity'")
+
+
+async def test_a_copy_is_refused_with_the_remedy(store: Store, url: str, raw: Raw) -> None:
+    move_elsewhere(raw)
+    copy = open_store(url)
+
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match="late rebase"):
+            await copy.open()
+
+    await copy.close()
+
+
+async def test_the_first_opening_claims_the_database(url: str, raw: Raw) -> None:
+    assert raw.execute("select value from late_meta where key = 'identity'") == []
+    for _ in range(2):
+        store = open_store(url)
+        await store.open()
+        await store.close()
+
+    assert len(raw.execute("select value from late_meta where key = 'identity'")) == 1
+
+
+async def test_rebase_runs_the_unsettled_and_only_those(store: Store, url: str, raw: Raw) -> None:
+    raw.insert(*(new := [task() for _ in range(6)]))
+    records, _ = await read_all(store, new)
+    (page,) = await store.read({ShardId(0): BEGINNING}, 100)
+    owner = await own(store)
+    waiting = parked(5)
+    await owner.settle(
+        cursor=page.cursor_after(page.records[3]), open=(open_of(records[1]),), parked=(waiting,)
+    )
+    move_elsewhere(raw)
+
+    adopted = open_store(url)
+    await adopted.rebase()
+    await adopted.rebase()
+    await adopted.open()
+
+    assert await owner.settle() is SettleResult.FENCED, "who ran before cannot settle any more"
+    seen = await adopted.heartbeat(worker("w2"), 60)
+    assert [(view.owner, view.epoch > owner.lease.epoch) for view in seen.leases] == [(None, True)]
+    assert seen.workers == (worker("w2"),)
+    new_owner = await own(adopted, name="w2")
+    assert await adopted.due("default", ShardId(0), until_us=9, limit=9) == [waiting]
+    again = await adopted.fetch(ShardId(0), new_owner.open)
+    late = task()
+    raw.insert(late)
+    rest, _ = await read_all(
+        adopted, [*(t for t in new if t.task_id in ids(records[4:])), late], cursor=new_owner.cursor
+    )
+    assert sorted(ids(again) + ids(rest)) == sorted(ids([records[1], *records[4:], late]))
+    await adopted.close()
