@@ -1,0 +1,221 @@
+"""Settling, taking over and giving back on PostgreSQL: every write of the workers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import errors
+
+from late.store import postgres_sql as sql
+from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
+from late.store.postgres_link import Connection
+from late.task import Cursor, DeadLetter, Epoch, OpenTask, Parked, ShardId
+
+Statement = tuple[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
+
+
+class _Key(msgspec.Struct):
+    """A row of what `sql.ACQUIRE` says of the ordering keys."""
+
+    key: str
+    waiting: int
+    head_parked: bool
+
+
+_keys_of = msgspec.json.Decoder(list[_Key]).decode
+
+# A seq that is taken, or one that does not follow the last (see `sql.SETTLE`).
+_REFUSED = (errors.UniqueViolation, errors.NotNullViolation)
+
+
+async def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[SettleResult]:
+    """All in one transaction and, as a rule, one round trip; if one is refused, one by one.
+
+    An error on the way leaves those that came before settled: repeating the call is fine.
+    """
+    # In one order everywhere: two workers that disagree over several shards do not deadlock.
+    ordered = sorted(settlements, key=lambda s: (s.group, s.shard_id))
+    try:
+        await _write(connection, ordered)
+    except _REFUSED as error:
+        if not _of_journal(error):
+            raise
+    else:
+        return [SettleResult.SETTLED] * len(settlements)
+    results = {(s.group, s.shard_id): await _settle_one(connection, s) for s in ordered}
+    return [results[s.group, s.shard_id] for s in settlements]
+
+
+async def _settle_one(connection: Connection, settlement: Settlement) -> SettleResult:
+    try:
+        await _write(connection, [settlement])
+    except _REFUSED as error:
+        if not _of_journal(error):
+            raise
+        key = (settlement.group, settlement.shard_id, settlement.seq)
+        cursor = await connection.execute(sql.SETTLEMENT_ID, key)
+        row = await cursor.fetchone()
+        # Our own id: an earlier call whose outcome we did not learn had committed after all.
+        ours = row is not None and row[0] == settlement.settlement_id
+        return SettleResult.SETTLED if ours else SettleResult.FENCED
+    return SettleResult.SETTLED
+
+
+def _of_journal(error: psycopg.Error) -> bool:
+    return error.diag.table_name == "late_settlement"
+
+
+async def _write(connection: Connection, settlements: Sequence[Settlement]) -> None:
+    statements = list(statements_of(settlements))
+    if len(statements) == 1:
+        await connection.execute(*statements[0])
+        return
+    async with connection.pipeline(), connection.transaction():
+        for statement, values in statements:
+            await connection.execute(statement, values)
+
+
+def statements_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
+    """The journal first, for it decides; then what hangs on it, one statement per table.
+
+    Nothing crosses from one settlement to another, and within one the deletes of timers still
+    come before the inserts.
+    """
+    yield sql.SETTLE, _columns(settlements, 9, _journal_row)
+    keyed = [(s.group, s.shard_id, s) for s in settlements]
+    unparked = [(g, i, *timer) for g, i, s in keyed for timer in s.unparked]
+    if unparked:
+        yield sql.UNPARK, _columns(unparked, 4)
+    parked = [
+        (g, i, p.due_at_us, p.record.task_id, p.reason, p.held_key, *_carried(p))
+        for g, i, s in keyed
+        for p in s.parked
+    ]
+    if parked:
+        yield sql.PARK, _columns(parked, 17)
+    dead = [(g, i, d.record.task_id, d.reason, *_carried(d)) for g, i, s in keyed for d in s.dead]
+    if dead:
+        yield sql.BURY, _columns(dead, 15)
+    for settlement in settlements:
+        for tick in settlement.ticks:
+            yield sql.TICK, _tick(tick)
+    ended = [end for s in settlements for end in s.ended_ticks]
+    if ended:
+        yield sql.END_TICK, _columns(ended, 2)
+    released = [key for s in settlements for key in s.released_keys]
+    if released:
+        yield sql.RELEASE_UNIQUE, _columns(released, 2)
+
+
+def _columns(
+    rows: Sequence[Any], width: int, row_of: Callable[[Any], tuple[Any, ...]] | None = None
+) -> list[list[Any]]:
+    """Rows turned into one array per column, for `unnest`."""
+    if row_of is not None:
+        rows = [row_of(row) for row in rows]
+    assert len(rows[0]) == width
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _journal_row(settlement: Settlement) -> tuple[Any, ...]:
+    return (
+        settlement.group,
+        settlement.shard_id,
+        settlement.seq,
+        settlement.settlement_id,
+        settlement.epoch,
+        settlement.owner,
+        settlement.cursor,
+        _encode(settlement.open).decode(),
+        _encode(settlement.usage).decode() if settlement.usage else None,
+    )
+
+
+def _carried(task: Parked | DeadLetter) -> tuple[Any, ...]:
+    record = task.record
+    return (
+        record.position,
+        record.sequence,
+        record.queue,
+        record.name,
+        record.payload,
+        record.headers,
+        record.options,
+        record.created_at_us,
+        task.attempts,
+        task.deaths,
+        _encode(task.errors).decode() if task.errors else None,
+    )
+
+
+def _tick(tick: Tick) -> dict[str, Any]:
+    tasks = tick.tasks
+    return {
+        "name": tick.schedule,
+        "due": tick.due_at_us,
+        "next": tick.next_due_at_us,
+        "last_id": tasks[-1].task_id if tasks else None,
+        "shards": [task.shard_id for task in tasks],
+        "ids": [task.task_id for task in tasks],
+        "queues": [task.queue for task in tasks],
+        "names": [task.name for task in tasks],
+        "payloads": [task.payload for task in tasks],
+        "headers": [task.headers for task in tasks],
+        "options": [task.options for task in tasks],
+        "keys": [task.unique_key for task in tasks],
+        "digests": [task.digest or "" for task in tasks],
+    }
+
+
+async def acquire(
+    connection: Connection, worker_id: str, shards: Sequence[tuple[str, ShardId]]
+) -> list[Lease]:
+    """Take what is free, each shard in one statement, and return the checkpoints."""
+    leases = [
+        await _acquire_one(connection, worker_id, group, shard_id) for group, shard_id in shards
+    ]
+    return [lease for lease in leases if lease is not None]
+
+
+async def _acquire_one(
+    connection: Connection, worker_id: str, group: str, shard_id: ShardId
+) -> Lease | None:
+    values = {
+        "group": group,
+        "shard": shard_id,
+        "worker": worker_id,
+        "id": f"{worker_id}:{uuid.uuid4().hex}",
+    }
+    try:
+        cursor = await connection.execute(sql.ACQUIRE, values)
+    except errors.UniqueViolation:
+        # The old owner slipped in a settlement between our look and our insert. He cannot do it
+        # for ever: his lease has run out, and the second time we know his seq.
+        cursor = await connection.execute(sql.ACQUIRE, values)
+    row: Any = await cursor.fetchone()
+    if row is None:
+        return None
+    epoch, seq, checkpoint, open_text, held = row
+    return Lease(
+        group=group,
+        shard_id=shard_id,
+        owner=worker_id,
+        epoch=Epoch(epoch),
+        seq=seq,
+        cursor=Cursor(checkpoint),
+        open=_open_of(open_text),
+        held_keys={k.key: HeldKey(k.waiting, k.head_parked) for k in _keys_of(held)},
+    )
+
+
+async def release(connection: Connection, leases: Sequence[Lease]) -> None:
+    """Give back those of `leases` that are still held under their epoch."""
+    rows = [(lease.group, lease.shard_id, lease.owner, lease.epoch) for lease in leases]
+    await connection.execute(sql.RELEASE, _columns(rows, 4))

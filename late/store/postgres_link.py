@@ -1,0 +1,194 @@
+"""Connections of the PostgreSQL store: opened when needed, guarded, dropped at the first doubt.
+
+Every connection is autocommit, prepares nothing and keeps no session state, so that it works
+behind a PgBouncer in transaction mode; what must be set is set for one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import psycopg
+from psycopg import AsyncConnection, pq
+from psycopg.conninfo import conninfo_to_dict
+
+from late.errors import (
+    ConfigError,
+    SchemaMismatch,
+    StoreClosed,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    TransactionAborted,
+)
+
+Connection = AsyncConnection[tuple[object, ...]]
+
+CALL_TIMEOUT_S = 60.0
+"""Longest that one call waits for the database; a lost packet must not hold a shard for ever."""
+CONNECT = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "late",
+    "client_encoding": "utf8",
+}
+"""What a URL that does not say otherwise gets; all of it passes a PgBouncer."""
+XID8_OID = 5069
+
+# By the first characters of the SQLSTATE, the longest match decides. What is not listed is a
+# `StoreError` that no repeat will heal.
+SQLSTATES: dict[str, type[StoreError]] = {
+    "08": StoreUnavailable,  # connection exceptions
+    "53": StoreUnavailable,  # disk full, out of memory, too many connections
+    "57": StoreUnavailable,  # shut down, starting up, crashed
+    "58": StoreUnavailable,  # input/output errors of the server
+    "25006": StoreUnavailable,  # read-only for now: fail-over, or an operator's brake
+    "40": TransactionAborted,  # serialization failure, deadlock
+    "55P03": TransactionAborted,  # lock time-out
+    "57014": TransactionAborted,  # statement time-out, cancel
+    "3D000": StoreRefused,  # no such database
+    "3F000": SchemaMismatch,  # no such schema
+    "42P01": SchemaMismatch,  # no such table
+    "42703": SchemaMismatch,  # no such column
+    "42501": StoreRefused,  # no permission
+    "28": StoreRefused,  # no such role, wrong password
+}
+_ADVICE: dict[type[StoreError], str] = {
+    SchemaMismatch: ": run `late migrate URL`",
+}
+_IN_MESSAGE = re.compile(r"(password\s*[=:]\s*|://[^:@/\s]*:)[^@\s]+", re.IGNORECASE)
+
+
+def translate(error: BaseException) -> StoreError:
+    """The error of `late` for one of psycopg's. Only the first line of the server's message is
+    kept: the rest may quote a row, which may be a payload."""
+    if isinstance(error, StoreError):
+        return error
+    lines = str(error).strip().splitlines()
+    message = _IN_MESSAGE.sub(r"\1***", lines[0][:300] if lines else type(error).__name__)
+    state = getattr(error, "sqlstate", None) or ""
+    for length in (5, 2):
+        kind = SQLSTATES.get(state[:length]) if state else None
+        if kind is not None:
+            return kind(f"PostgreSQL: {message} ({state}){_ADVICE.get(kind, '')}")
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable(f"PostgreSQL did not answer within {CALL_TIMEOUT_S:g} s")
+    # Without a SQLSTATE the server said nothing: it was not reached, or the connection broke.
+    if not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError):
+        return StoreUnavailable(f"PostgreSQL: {message}")
+    return StoreError(f"PostgreSQL: {message}" + (f" ({state})" if state else ""))
+
+
+def conninfo_of(url: str) -> dict[str, object]:
+    """Connection parameters from a URL as SQLAlchemy or libpq writes it.
+
+    Raises:
+        ConfigError: not such a URL. The message does not repeat it, it may hold a password.
+    """
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme not in ("postgresql", "postgresql+psycopg", "postgres"):
+        raise ConfigError("a PostgreSQL URL is needed, such as postgresql://user@host/database")
+    try:
+        given = conninfo_to_dict(f"postgresql://{rest}")
+    except psycopg.ProgrammingError:
+        raise ConfigError(
+            "not a valid PostgreSQL URL (is every special character of the password %-encoded?)"
+        ) from None
+    return {**CONNECT, **given}
+
+
+class Links:
+    """Up to `size` connections of one store, handed out one call at a time, last used first.
+
+    After any doubt (an error without an answer of the server, a time-out, a cancelled call) a
+    connection is closed, and the next call opens a new one and runs `guard` on it first.
+    """
+
+    def __init__(
+        self, conninfo: dict[str, object], size: int, guard: Callable[[Connection], Awaitable[None]]
+    ) -> None:
+        self._conninfo = conninfo
+        self._guard = guard
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Connection]:
+        """A connection outside any transaction. Errors of psycopg leave as ours.
+
+        Raises:
+            StoreClosed, StoreUnavailable, TransactionAborted, and what the guard raises.
+        """
+        async with self._free:
+            if self._closed:
+                raise StoreClosed("the store is closed")
+            connection: Connection | None = None
+            kept = False
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT_S):
+                    connection = self._idle.pop() if self._idle else await self._connect()
+                    yield connection
+                kept = True
+            except psycopg.Error as error:
+                # An error that the server told us ended the transaction: the connection is sound.
+                kept = connection is not None and error.sqlstate is not None
+                raise translate(error) from error
+            except (TimeoutError, OSError) as error:
+                raise translate(error) from error
+            finally:
+                if connection is not None:
+                    await self._put_back(connection, kept)
+
+    async def _put_back(self, connection: Connection, kept: bool) -> None:
+        idle = connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
+        if kept and idle and not self._closed:
+            self._idle.append(connection)
+            return
+        await connection.close()
+        if connection.broken:
+            # A restarted server broke the others as well; they would each cost a failed call.
+            await self._drop_idle()
+
+    async def _connect(self) -> Connection:
+        connection = await connect(self._conninfo)
+        try:
+            await self._guard(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _drop_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Close what is idle now, and the rest as its call ends. Calling it twice is fine."""
+        self._closed = True
+        await self._drop_idle()
+
+
+async def connect(conninfo: dict[str, object]) -> Connection:
+    """One new connection, not guarded.
+
+    Raises:
+        psycopg.Error: it could not be made.
+    """
+    connection: Connection = await AsyncConnection.connect(
+        autocommit=True,
+        prepare_threshold=None,
+        **conninfo,  # type: ignore[arg-type]
+    )
+    # psycopg knows no xid8; on the wire it is a 64 bit integer.
+    loader = connection.adapters.get_loader(20, pq.Format.BINARY)
+    assert loader is not None
+    connection.adapters.register_loader(XID8_OID, loader)
+    return connection

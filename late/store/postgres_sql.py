@@ -1,0 +1,266 @@
+"""The statements of the PostgreSQL store, over the names of `late.schema.tables`.
+
+Rules that all of them keep:
+
+- One statement is one transaction (autocommit) wherever that is possible: no session state, no
+  prepared statement, nothing that a PgBouncer in transaction mode would tear apart.
+- Parameters of unnamed statements are planned as constants. That is what keeps the tail cheap:
+  the planner prunes partitions and picks index ranges by the very numbers, and never goes generic.
+- Columns are qualified. `select xid::text ... order by xid` sorts by the output column, as text.
+"""
+
+from __future__ import annotations
+
+from late.task import HELD_US
+
+NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+
+_BODY = "queue, name, payload, headers, options, created_at_us"
+_L_BODY = ", ".join(f"l.{column}" for column in _BODY.split(", "))
+# In the order of the fields of `Record`. `sequence` is the time of the insert: a transaction that
+# began early and inserted late has a low xid, so the xid would turn cause and effect around.
+_L_RECORD = f"l.shard_id, l.xid, l.task_id::text, {_L_BODY}, l.created_at_us"
+
+# --- the tail ------------------------------------------------------------------------------------
+# Rows that `cur` sees and `prev` does not, of many shards that share the window. Form B: what was
+# running in `prev` by key (`xips`), what had not begun by range (`low`). The wrong shapes:
+#
+# - `where xid > last` loses tasks: a lower xid commits later.
+# - `xid >= xmin(prev) and not visible in prev` reads everything behind an open transaction again
+#   and again (8,000 buffers per poll at 500,000 rows).
+# - `xid < pg_snapshot_xmin(pg_current_snapshot())` is safe, and stands still while anybody in the
+#   cluster has a transaction open.
+# - the snapshot in a statement of its own loses what commits between the two; in a transaction
+#   that has an xid, its own later rows count as seen.
+# - `xips` as a subquery is no constant: full scan.
+#
+# The row comparison is the page key and the lower end at once, so that the scan starts right
+# there even inside one huge transaction. `low` and `high` repeat the range for the planner: a row
+# comparison prunes no partition.
+#
+# `ins` is read after the snapshot was taken, so it is at or above the commit record of everything
+# the snapshot sees: once WAL is flushed up to it, the page is durable.
+# The header row comes first (shard -1); it carries what belongs to the step and not to a row.
+TAIL = f"""
+with s as materialized (
+  select coalesce(%(cur)s::pg_snapshot, pg_current_snapshot()) as cur,
+         case when pg_is_in_recovery() then null else pg_current_wal_insert_lsn() end as ins)
+select (-1)::smallint, '0'::xid8, s.cur::text,
+       coalesce((pg_current_wal_flush_lsn() >= s.ins)::text, 'standby'), s.ins::text,
+       ''::bytea, null::text, null::text, {NOW}, 0::bigint
+  from s
+union all
+select {_L_RECORD}
+  from unnest(%(shards)s::smallint[], %(from_xids)s::xid8[], %(from_ids)s::uuid[],
+              %(key_xids)s::xid8[], %(key_ids)s::uuid[])
+       with ordinality as q (shard_id, from_xid, from_id, key_xid, key_id, n)
+  cross join s
+  cross join lateral (
+    (select l.* from late_task l
+      where l.shard_id = q.shard_id and l.xid = any (%(xips)s::xid8[])
+        and (l.xid, l.task_id) > (q.key_xid, q.key_id)
+        and pg_visible_in_snapshot(l.xid, s.cur)
+      order by l.xid, l.task_id limit %(limit)s)
+    union all
+    (select l.* from late_task l
+      where l.shard_id = q.shard_id and (l.xid, l.task_id) > (q.from_xid, q.from_id)
+        and l.xid >= %(low)s::xid8 and l.xid < %(high)s::xid8
+        and pg_visible_in_snapshot(l.xid, s.cur)
+      order by l.xid, l.task_id limit %(limit)s)
+    order by xid, task_id limit %(limit)s) l
+"""
+PROBE = "select pg_current_snapshot()::text"
+FLUSHED = "select pg_current_wal_flush_lsn() >= %s::pg_lsn"
+# A commit that wrote something and waits for its flush takes all WAL before it along, whatever
+# the role's own `synchronous_commit` says. An xid alone would commit without a flush.
+FLUSH = (
+    "select set_config('synchronous_commit', 'local', true),"
+    " pg_logical_emit_message(true, 'late', '')"
+)
+
+FETCH = f"""
+select {_L_RECORD} from unnest(%(xids)s::xid8[], %(ids)s::uuid[]) q (xid, task_id)
+  cross join lateral (select l.* from late_task l
+    where l.shard_id = %(shard)s and l.xid = q.xid and l.task_id = q.task_id) l
+"""
+
+# --- timers --------------------------------------------------------------------------------------
+
+_T_PARKED = (
+    "t.due_at_us, t.reason, t.attempts, t.deaths, t.held_key, t.errors,"
+    " t.shard_id, t.position, t.task_id::text, t.queue, t.name, t.payload, t.headers, t.options,"
+    " t.created_at_us, t.sequence"
+)
+DUE = f"""
+select {_T_PARKED} from late_timer t
+ where t.consumer_group = %(group)s and t.shard_id = %(shard)s
+   and (t.due_at_us, t.task_id) > (%(after)s, %(after_id)s::uuid) and t.due_at_us <= %(until)s
+ order by t.due_at_us, t.task_id limit %(limit)s
+"""
+DUE_HELD = f"""
+select {_T_PARKED} from late_timer t
+ where t.consumer_group = %(group)s and t.shard_id = %(shard)s and t.held_key = %(key)s
+ order by t.sequence, t.task_id limit %(limit)s
+"""
+
+# --- the journal, which is the fence -------------------------------------------------------------
+# Two owners cannot both insert the same seq. The primary key alone would not do: retention removes
+# old rows, and a zombie that slept that long would find its next seq free again. So a row must
+# also follow the last one; one that does not gets no owner, and NOT NULL fails the transaction,
+# which needs no round trip to be found out.
+SETTLE = f"""
+insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
+                             open, usage, settled_at_us)
+select u.consumer_group, u.shard_id, u.seq, u.settlement_id, u.epoch,
+       case when u.seq = 1 + coalesce((select p.seq from late_settlement p
+              where p.consumer_group = u.consumer_group and p.shard_id = u.shard_id
+              order by p.seq desc limit 1), 0) then u.owner end,
+       u.cursor, u.open, u.usage, {NOW}
+  from unnest(%s::text[], %s::smallint[], %s::bigint[], %s::text[], %s::bigint[], %s::text[],
+              %s::text[], %s::text[], %s::text[])
+       u (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor, open, usage)
+"""
+SETTLEMENT_ID = (
+    "select settlement_id from late_settlement"
+    " where consumer_group = %s and shard_id = %s and seq = %s"
+)
+UNPARK = """
+delete from late_timer t
+ using unnest(%s::text[], %s::smallint[], %s::bigint[], %s::uuid[]) u (g, s, due, id)
+ where t.consumer_group = u.g and t.shard_id = u.s and t.due_at_us = u.due and t.task_id = u.id
+"""
+_CARRIED = (
+    "position, sequence, queue, name, payload, headers, options, created_at_us, attempts, deaths,"
+    " errors"
+)
+_CARRIED_ARRAYS = (
+    "%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::text[],"
+    " %s::bigint[], %s::int[], %s::int[], %s::text[]"
+)
+_KEPT = ", ".join(
+    f"{column} = excluded.{column}" for column in ["reason", "held_key", *_CARRIED.split(", ")]
+)
+# Parking the same task for the same time again is one timer, as it was said last.
+PARK = f"""
+insert into late_timer (consumer_group, shard_id, due_at_us, task_id, reason, held_key, {_CARRIED})
+select * from unnest(%s::text[], %s::smallint[], %s::bigint[], %s::uuid[], %s::text[], %s::text[],
+                     {_CARRIED_ARRAYS})
+on conflict (consumer_group, shard_id, due_at_us, task_id) do update set {_KEPT}
+"""
+BURY = f"""
+insert into late_dead (consumer_group, shard_id, dead_at_us, task_id, reason, {_CARRIED})
+select u.g, u.s, {NOW}, u.id, u.reason, {", ".join(f"u.{c}" for c in _CARRIED.split(", "))}
+  from unnest(%s::text[], %s::smallint[], %s::uuid[], %s::text[], {_CARRIED_ARRAYS})
+       u (g, s, id, reason, {_CARRIED})
+on conflict (consumer_group, shard_id, dead_at_us, task_id) do nothing
+"""
+# A tick takes effect only if the schedule still expects it; a task whose unique key is taken is
+# in the log already. Without tasks the update alone happens.
+TICK = f"""
+with moved as (
+  update late_schedule set next_due_at_us = %(next)s::bigint, updated_at_us = {NOW},
+         open_task_id = coalesce(%(last_id)s::uuid, open_task_id)
+   where name = %(name)s and next_due_at_us = %(due)s returning 1),
+task as (
+  select u.* from moved cross join
+    unnest(%(shards)s::smallint[], %(ids)s::uuid[], %(queues)s::text[], %(names)s::text[],
+           %(payloads)s::bytea[], %(headers)s::text[], %(options)s::text[], %(keys)s::text[],
+           %(digests)s::text[])
+    u (shard_id, task_id, queue, name, payload, headers, options, unique_key, digest)),
+claimed as (
+  insert into late_unique (unique_key, task_id, digest, created_at_us)
+  select t.unique_key, t.task_id, t.digest, {NOW} from task t where t.unique_key is not null
+  on conflict (unique_key) do nothing returning task_id)
+insert into late_task (shard_id, task_id, queue, name, payload, headers, options)
+select t.shard_id, t.task_id, t.queue, t.name, t.payload, t.headers, t.options from task t
+ where t.unique_key is null or t.task_id in (select c.task_id from claimed c)
+"""
+END_TICK = """
+update late_schedule s set open_task_id = null from unnest(%s::text[], %s::uuid[]) u (name, id)
+ where s.name = u.name and s.open_task_id = u.id
+"""
+RELEASE_UNIQUE = """
+delete from late_unique k using unnest(%s::text[], %s::uuid[]) u (key, id)
+ where k.unique_key = u.key and k.task_id = u.id
+"""
+
+# --- ownership -----------------------------------------------------------------------------------
+# Lease, takeover settlement and checkpoint in one statement, hence one snapshot: if the takeover's
+# seq was free, no settlement exists that this snapshot does not see, so that the checkpoint and
+# the held keys are the last word of the old owner. If he slipped one in, the key is taken and the
+# whole statement is undone.
+ACQUIRE = f"""
+with last as (
+  select p.seq, p.epoch, p.cursor, p.open from late_settlement p
+   where p.consumer_group = %(group)s and p.shard_id = %(shard)s order by p.seq desc limit 1),
+granted as (
+  insert into late_lease as e (consumer_group, shard_id, owner, epoch)
+  values (%(group)s, %(shard)s, %(worker)s, 1 + coalesce((select last.epoch from last), 0))
+  on conflict (consumer_group, shard_id) do update
+     set owner = excluded.owner, epoch = greatest(e.epoch + 1, excluded.epoch)
+   where e.owner is null or e.owner = excluded.owner or not exists (
+         select 1 from late_worker w where w.worker_id = e.owner and w.expires_at_us > {NOW})
+  returning e.epoch),
+taken as (
+  insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
+                               open, settled_at_us)
+  select %(group)s, %(shard)s, coalesce(last.seq, 0) + 1, %(id)s, granted.epoch, %(worker)s,
+         coalesce(last.cursor, ''), coalesce(last.open, '[]'), {NOW}
+    from granted left join last on true
+  returning epoch, seq, cursor, open)
+select taken.*, (select coalesce(json_agg(k), '[]')::text from (
+    select t.held_key as key, count(*) filter (where t.due_at_us >= {HELD_US}) as waiting,
+           bool_or(t.due_at_us < {HELD_US}) as head_parked from late_timer t
+     where t.consumer_group = %(group)s and t.shard_id = %(shard)s and t.held_key is not null
+     group by t.held_key) k)
+  from taken
+"""
+RELEASE = """
+update late_lease e set owner = null
+  from unnest(%s::text[], %s::smallint[], %s::text[], %s::bigint[]) u (g, s, owner, epoch)
+ where e.consumer_group = u.g and e.shard_id = u.s and e.owner = u.owner and e.epoch = u.epoch
+"""
+HEARTBEAT = f"""
+insert into late_worker (worker_id, expires_at_us, started_at_us, address, consumer_groups,
+                         capacity, version)
+values (%(id)s, {NOW} + %(ttl)s::bigint, {NOW}, %(address)s, %(groups)s, %(capacity)s, %(version)s)
+on conflict (worker_id) do update set expires_at_us = excluded.expires_at_us,
+   address = excluded.address, consumer_groups = excluded.consumer_groups,
+   capacity = excluded.capacity, version = excluded.version
+"""
+LEAVE = "delete from late_worker where worker_id = %(id)s"
+WORKERS = f"""
+select worker_id, address, consumer_groups, capacity, version from late_worker
+ where expires_at_us > {NOW} order by worker_id
+"""
+LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"
+# Every shard of a lane, and every other that holds records or timers (a lane that was made
+# smaller). Only the gaps between the lanes are searched, one step down the index per shard found:
+# `select distinct shard_id` would walk the whole log.
+SHARDS = """
+with recursive
+gap (lo, hi) as (
+  select first_shard + shards, coalesce(lead(first_shard) over (order by first_shard), 4096)
+    from late_lane
+  union all select 0, coalesce((select min(first_shard) from late_lane), 4096)::int),
+logged (shard_id, hi) as (
+  select (select min(l.shard_id) from late_task l
+           where l.shard_id >= gap.lo and l.shard_id < gap.hi), gap.hi
+    from gap where gap.lo < gap.hi
+  union all
+  select (select min(l.shard_id) from late_task l
+           where l.shard_id > f.shard_id and l.shard_id < f.hi), f.hi
+    from logged f where f.shard_id is not null),
+timed (consumer_group, shard_id) as (
+  (select t.consumer_group, t.shard_id from late_timer t order by 1, 2 limit 1)
+  union all
+  select n.consumer_group, n.shard_id from timed f cross join lateral (
+    select t.consumer_group, t.shard_id from late_timer t
+     where (t.consumer_group, t.shard_id) > (f.consumer_group, f.shard_id)
+     order by 1, 2 limit 1) n)
+select generate_series(first_shard, first_shard + shards - 1) as shard_id from late_lane
+union select shard_id from logged where shard_id is not null
+union select shard_id from timed
+order by 1
+"""
+CLOCK = f"select {NOW}"
