@@ -1,0 +1,159 @@
+"""`make bench`: what `late` costs and gains on this machine, with the limits of the same run.
+
+Prints one table per store and writes everything as JSON, with the machine and the versions, to
+`bench/results/`. Read ratios before rates: the limit beside each rate was measured a moment
+earlier, by the same driver, on the same disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import measure
+from bench.targets import Postgres, Sqlite, Target
+
+RESULTS = Path(__file__).resolve().parent / "results"
+SINGLE = 3_000
+"""Transactions of the one-by-one measurements."""
+COUNTED = 5_000
+"""Tasks of the run that counts statements."""
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    cpu = "unknown"
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        cpu = models[0].partition(":")[2].strip() if models else cpu
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "late": version("late"),
+        "load_before": [round(value, 2) for value in os.getloadavg()],
+    }
+
+
+def run(
+    target: Target, folder: Path, count: int, seconds: float, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """All measurements of one store."""
+    result: dict[str, Any] = {"store": target.name, "versions": target.versions(), "tasks": count}
+    bare = measure.rows(count)
+    say("limits: bare writes, commits and the read-and-delete loop")
+    result["limit_write_per_s"] = target.write_rate(bare)
+    result["limit_drain_per_s"] = target.drain_rate(bare)
+    result["limit_commit_per_s"] = target.commit_rate(SINGLE)
+    say(f"drain: {count:,} no-ops, one worker")
+    result |= measure.drain(target, folder, count)
+    say("enqueue: one per transaction, with a business row")
+    result["enqueue_single_per_s"] = measure.one_by_one(target, SINGLE)
+    say(f"statements: {COUNTED:,} no-ops with a counting hook in the driver")
+    result |= measure.statements(target, folder, COUNTED)
+    result["latency"] = []
+    for rate, hold in ((100, False), (1_000, False), (100, True)):
+        if hold and target.name == "sqlite":
+            continue  # one writer at a time: an open write transaction stops every producer
+        say(f"latency: {rate}/s for {seconds:g} s{', beside an open transaction' if hold else ''}")
+        found = measure.latency(target, folder, rate, seconds, hold=hold)
+        result["latency"].append(found | {"open_transaction": hold})
+    return result
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """One store's numbers, beside the limits of the same run."""
+    table = Table("", "measured", "limit", "ratio", title=result["versions"])
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for what, key, limit in (
+        ("drain, no-op, one worker, /s", "drain_per_s", "limit_drain_per_s"),
+        ("enqueue in bulk, /s", "enqueue_bulk_per_s", "limit_write_per_s"),
+        ("business row + task, /s", "enqueue_single_per_s", "limit_commit_per_s"),
+    ):
+        rate, most = result[key], result[limit]
+        table.add_row(what, f"{rate:,.0f}", f"{most:,.0f}", f"{rate / most:.2f}")
+    if "wal_life_bytes" in result:
+        life, insert = result["wal_life_bytes"], result["wal_insert_bytes"]
+        table.add_row(
+            "WAL per task over its life / its insert, bytes",
+            f"{life:,.0f}",
+            f"{insert:,.0f}",
+            f"{life / insert:.2f}",
+        )
+    table.add_row(
+        "statements of the worker per 1,000 tasks", f"{result['statements_per_task'] * 1e3:,.1f}"
+    )
+    for one in result["latency"]:
+        beside = ", beside an open transaction" if one["open_transaction"] else ""
+        table.add_row(
+            f"commit to start at {one['reached_per_s']:,.0f}/s{beside}, p50 p95 p99 max, ms",
+            " ".join(f"{one[key]:,.1f}" for key in ("p50_ms", "p95_ms", "p99_ms", "max_ms")),
+        )
+    console.print(table)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.main", description=__doc__)
+    parser.add_argument("--postgres", metavar="URL", help="a server in which databases may be made")
+    parser.add_argument("--only", choices=("sqlite", "postgresql"), help="one store only")
+    parser.add_argument("--count", type=int, default=50_000, help="tasks to drain")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of a latency run")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    console = Console(width=max(Console().width, 110))
+    report: dict[str, Any] = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine(),
+        "stores": [],
+    }
+    with tempfile.TemporaryDirectory(prefix="late-bench-") as scratch:
+        folder = Path(scratch)
+        targets: list[Target] = []
+        if options.only != "postgresql":
+            targets.append(Sqlite(folder))
+        if options.postgres and options.only != "sqlite":
+            targets.append(Postgres(options.postgres))
+        for target in targets:
+            try:
+                result = run(
+                    target,
+                    folder,
+                    options.count,
+                    options.seconds,
+                    lambda text, name=target.name: console.print(f"[dim]{name}: {text}[/]"),
+                )
+            except measure.GaveUp as error:
+                console.print(f"{target.name}: {error}", markup=False)
+                return 1
+            finally:
+                if isinstance(target, Postgres):
+                    target.close()
+            report["stores"].append(result)
+            show(result, console)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{report['at'].replace(':', '')}.json"
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    console.print(f"written to bench/results/{path.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,258 @@
+"""The measurements. Each makes a fresh database, and leaves nothing running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.targets import Row, Target, transaction
+from bench.tasks import NOTE, app, nothing, stamp
+from late.ids import new_id
+
+BATCH = 1_000
+"""Tasks per statement and transaction when enqueueing in bulk: the most that one call takes."""
+PATIENCE_S = 60.0
+"""Without progress for this long a measurement gives up."""
+
+
+class GaveUp(Exception):
+    """The worker died or stood still; the message holds the end of its output."""
+
+
+def rows(count: int) -> list[Row]:
+    """What a bare writer would write: the same sizes as the tasks have."""
+    payload = json.dumps({"n": 1_000_000, "note": NOTE}).encode()
+    return [(n % 8, new_id(n % 8), "bench", "bench.tasks.nothing", payload) for n in range(count)]
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker process under measurement."""
+
+    process: subprocess.Popen[bytes]
+    marks: Path
+    output: Path
+
+    def check(self) -> None:
+        if self.process.poll() is not None:
+            raise GaveUp(
+                f"the worker ended with {self.process.returncode}:\n"
+                f"{self.output.read_text(errors='replace')[-2_000:]}"
+            )
+
+
+@contextmanager
+def worker(url: str, folder: Path, *, counted: Path | None = None) -> Iterator[Worker]:
+    """Start `late worker` and stop it as a deploy would, with SIGTERM."""
+    marks, output = folder / "marks", folder / "worker.log"
+    marks.write_bytes(b"")
+    command = ["-m", "late.cli"] if counted is None else ["-m", "bench.counted", str(counted)]
+    environment = os.environ | {"BENCH_URL": url, "BENCH_MARKS": str(marks)}
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, *command, "worker", "bench.tasks:app"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Worker(process, marks, output)
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def fill(target: Target, url: str, count: int) -> float:
+    """Enqueue `count` no-ops in bulk; tasks per second."""
+    with closing(target.connect(url)) as connection:
+        began = time.perf_counter()
+        for start in range(0, count, BATCH):
+            calls = [nothing.call(n, NOTE) for n in range(start, min(start + BATCH, count))]
+            with transaction(connection) as tx:
+                app.enqueue_many(tx, calls)
+        return count / (time.perf_counter() - began)
+
+
+def one_by_one(target: Target, count: int) -> float:
+    """Transactions per second of a business row and one task each, on one connection."""
+    url = target.fresh()
+    with closing(target.connect(url)) as connection:
+        began = time.perf_counter()
+        for number in range(count):
+            with transaction(connection) as tx:
+                target.business(tx, number)
+                nothing.enqueue(tx, number, NOTE)
+        return count / (time.perf_counter() - began)
+
+
+def settled(connection: Any) -> tuple[int, int]:
+    """How many tasks the journal has as done, and when the last was recorded (µs, database)."""
+    found = connection.execute(
+        "select usage, settled_at_us from late_settlement where usage is not null"
+    ).fetchall()
+    connection.rollback()
+    count = last = 0
+    for usage, at_us in found:
+        for _queue, _name, _target, outcome, tasks, *_ in json.loads(usage):
+            if outcome == "done":
+                count, last = count + tasks, max(last, at_us)
+    return count, last
+
+
+def wait_settled(target: Target, url: str, count: int, running: Worker) -> int:
+    """Wait until `count` tasks are settled; when the last one was (µs, the database's clock).
+
+    Raises:
+        GaveUp: the worker ended, or nothing moved for `PATIENCE_S`.
+    """
+    best, moved = -1, time.monotonic()
+    with closing(target.connect(url)) as connection:
+        while True:
+            running.check()
+            done, last_us = settled(connection)
+            if done >= count:
+                return last_us
+            if done > best:
+                best, moved = done, time.monotonic()
+            if time.monotonic() - moved > PATIENCE_S:
+                raise GaveUp(f"{done} of {count} settled, and nothing moves")
+            time.sleep(0.1)
+
+
+def drain(target: Target, folder: Path, count: int) -> dict[str, float]:
+    """Tasks per second of one worker with a no-op, from the first start to the last settlement,
+    and bytes of the database's log per task over its whole life."""
+    url = target.fresh()
+    empty = target.written_bytes(url)
+    enqueue_rate = fill(target, url, count)
+    full = target.written_bytes(url)
+    with worker(url, folder) as running:
+        last_us = wait_settled(target, url, count, running)
+        first_ns = int(running.marks.read_text().split()[1])
+    result = {
+        "enqueue_bulk_per_s": enqueue_rate,
+        "drain_per_s": count / (last_us / 1e6 - first_ns / 1e9),
+    }
+    if target.name == "postgresql":  # SQLite's log is a ring: its size says nothing here
+        result["wal_insert_bytes"] = (full - empty) / count
+        result["wal_life_bytes"] = (target.written_bytes(url) - empty) / count
+    return result
+
+
+def statements(target: Target, folder: Path, count: int) -> dict[str, Any]:
+    """Statements that the worker gave its driver, per task, over start, drain and stop."""
+    url = target.fresh()
+    fill(target, url, count)
+    report = folder / "statements.json"
+    with worker(url, folder, counted=report) as running:
+        wait_settled(target, url, count, running)
+    counts = json.loads(report.read_text())
+    return {
+        "statements_per_task": sum(counts.values()) / count,
+        "statements": dict(sorted(counts.items(), key=lambda item: -item[1])),
+    }
+
+
+def latency(
+    target: Target, folder: Path, rate: int, seconds: float, *, hold: bool = False
+) -> dict[str, float]:
+    """From the return of the commit to the start of the handler, in milliseconds.
+
+    Args:
+        hold: keep another transaction open that has written, as a slow report or a stuck client
+            does, for the whole time.
+    """
+    url = target.fresh()
+    with worker(url, folder) as running, closing(target.connect(url)) as holder:
+        _warm_up(target, url, running)
+        if hold:
+            target.business(holder, -1)
+        committed: dict[int, int] = {}
+        threads = [
+            threading.Thread(target=_produce, args=(target, url, share, seconds, committed))
+            for share in _shares(rate)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        holder.rollback()
+        started = _read_stamps(running, len(committed))
+    lags = sorted(max(0.0, (started[n] - at) / 1e6) for n, at in committed.items())
+    return {
+        "asked_per_s": rate,
+        "reached_per_s": len(lags) / seconds,
+        "p50_ms": percentile(lags, 0.50),
+        "p95_ms": percentile(lags, 0.95),
+        "p99_ms": percentile(lags, 0.99),
+        "max_ms": lags[-1],
+    }
+
+
+def percentile(ascending: Sequence[float], share: float) -> float:
+    """The nearest rank: a value that was measured, not one in between."""
+    return ascending[min(len(ascending) - 1, round(share * len(ascending)))]
+
+
+def _shares(rate: int) -> list[tuple[int, int, int]]:
+    """(first number, step, rate) of each producer: one per 250 transactions a second."""
+    count = max(1, rate // 250)
+    return [(number, count, rate // count) for number in range(count)]
+
+
+def _produce(
+    target: Target,
+    url: str,
+    share: tuple[int, int, int],
+    seconds: float,
+    committed: dict[int, int],
+) -> None:
+    first, step, rate = share
+    with closing(target.connect(url)) as connection:
+        began = time.monotonic()
+        for turn in range(int(rate * seconds)):
+            # Even spacing; a producer that falls behind does not bunch up what it has missed.
+            time.sleep(max(0.0, began + turn / rate - time.monotonic()))
+            number = first + turn * step
+            with transaction(connection) as tx:
+                target.business(tx, number)
+                stamp.enqueue(tx, number, NOTE)
+            committed[number] = time.time_ns()
+
+
+def _warm_up(target: Target, url: str, running: Worker) -> None:
+    """The worker owns its shards and has run something: starting up is not what is measured."""
+    with closing(target.connect(url)) as connection, transaction(connection) as tx:
+        app.enqueue_many(tx, [nothing.call(n, NOTE) for n in range(64)])
+    wait_settled(target, url, 64, running)
+
+
+def _read_stamps(running: Worker, count: int) -> dict[int, int]:
+    """Number -> start in ns, once all have come.
+
+    Raises:
+        GaveUp: they have not within `PATIENCE_S`.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        running.check()
+        lines = [line.split() for line in running.marks.read_text().splitlines()]
+        started = {int(number): int(at) for number, at in lines if number != "first"}
+        if len(started) >= count:
+            return started
+        time.sleep(0.05)
+    raise GaveUp(f"{len(started)} of {count} tasks started")

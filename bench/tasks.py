@@ -1,0 +1,37 @@
+"""What the measured workers run: `late worker bench.tasks:app`, with `BENCH_URL` and `BENCH_MARKS`.
+
+Marks go to one file with one `write` each, so that the measuring process can read them while the
+worker runs and after it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import late
+
+NOTE = "x" * 100
+"""Filler, so that a task's payload is some 120 bytes."""
+
+app = late.App(os.environ.get("BENCH_URL", "sqlite:///bench.db"))
+
+_marks = os.open(
+    os.environ.get("BENCH_MARKS", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644
+)
+_started = False
+
+
+@app.task(queue="bench")
+async def nothing(n: int, note: str) -> None:
+    """The no-op: only the first call of the process leaves a mark."""
+    global _started
+    if not _started:
+        _started = True
+        os.write(_marks, f"first {time.time_ns()}\n".encode())
+
+
+@app.task(queue="bench")
+async def stamp(n: int, note: str) -> None:
+    """Leaves a mark with its number and the time it started."""
+    os.write(_marks, f"{n} {time.time_ns()}\n".encode())
