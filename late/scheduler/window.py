@@ -23,12 +23,12 @@ class Window:
 
     def __init__(self, cursor: Cursor) -> None:
         self.entries: dict[str, Entry] = {}  # task id -> entry; insertion order = read order
-        self.cursor: Cursor = cursor
-        """Of the checkpoint: covers every entry with `index <= covered`, and no other."""
         self.read_cursor: Cursor = cursor
         """Where the tail goes on: covers everything read."""
         self._covered = 0
         self._read = 0
+        self._base = cursor  # the checkpoint's cursor when nothing of the present pages is covered
+        self._edge: Entry | None = None  # the last covered entry after `_base`
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -41,26 +41,32 @@ class Window:
     def append(self, entries: Sequence[Entry], page: Page) -> None:
         """Take in all of a page before any of it is covered: `cursor` may be the page's own only
         when nothing of the page is left behind it."""
+        self._base, self._edge = self.cursor, None
         for entry in entries:
             self._read += 1
             entry.index = self._read
             entry.window = page.window
             self.entries[entry.record.task_id] = entry
         self.read_cursor = page.cursor
-        self._catch_up()
 
     def cover(self, entry: Entry) -> None:
         """`entry` was started, parked or ended: the checkpoint's cursor reaches at least to it."""
         if entry.index is not None and entry.index > self._covered:
             self._covered = entry.index
-            self.cursor = cursor_within(entry.window, entry.record)
-            self._catch_up()
+            self._edge = entry
 
-    def _catch_up(self) -> None:
-        # Nothing read is left uncovered: the page's own cursor covers at least as much, and it
-        # moves on where no record does (an idle shard must not hold back the pruning of the log).
+    @property
+    def cursor(self) -> Cursor:
+        """Of the checkpoint: covers every entry with `index <= covered`, and no other."""
         if self._covered == self._read:
-            self.cursor = self.read_cursor
+            # Nothing read is left uncovered: the page's own cursor covers at least as much, and
+            # it moves on where no record does (an idle shard must not hold back the pruning).
+            return self.read_cursor
+        return (
+            self._base
+            if self._edge is None
+            else cursor_within(self._edge.window, self._edge.record)
+        )
 
     def open(self, *, without: AbstractSet[str]) -> tuple[OpenTask, ...]:
         """What the cursor covers and the settlement in hand (`without`) does not settle."""
