@@ -1,0 +1,101 @@
+"""`late`: a transactional task queue.
+
+    app = late.App("postgresql+psycopg://localhost/shop")
+
+    @app.task(queue="payments", retry=late.Retry(max_attempts=5))
+    async def charge(ctx: late.AsyncContext, trip_id: int, amount: Decimal) -> None: ...
+
+    with Session(engine) as session, session.begin():
+        session.add(trip)
+        charge.enqueue(session, trip.id, amount=Decimal("3.50"))
+
+Names are imported when they are first used: `import late` itself is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from late.app import App
+    from late.context import AsyncContext, Context
+    from late.errors import (
+        BatchTooLarge,
+        ConfigError,
+        DecodeError,
+        InvalidCron,
+        InvalidName,
+        InvalidPayload,
+        InvalidPolicy,
+        InvalidSchedule,
+        InvalidTask,
+        KeyConflict,
+        LateError,
+        PayloadTooLarge,
+        QueueFull,
+        SchemaMismatch,
+        StoreError,
+        UnknownTask,
+    )
+    from late.policy import Discard, Nack, Retry, Signal, Snooze
+    from late.task import TaskId
+    from late.tasks import Call, Task, TaskOptions
+
+__all__ = [
+    "App",
+    "AsyncContext",
+    "BatchTooLarge",
+    "Call",
+    "ConfigError",
+    "Context",
+    "DecodeError",
+    "Discard",
+    "InvalidCron",
+    "InvalidName",
+    "InvalidPayload",
+    "InvalidPolicy",
+    "InvalidSchedule",
+    "InvalidTask",
+    "KeyConflict",
+    "LateError",
+    "Nack",
+    "PayloadTooLarge",
+    "QueueFull",
+    "Retry",
+    "SchemaMismatch",
+    "Signal",
+    "Snooze",
+    "StoreError",
+    "Task",
+    "TaskId",
+    "TaskOptions",
+    "UnknownTask",
+]
+
+_HOME_OF = dict.fromkeys(__all__, "errors") | {
+    "App": "app",
+    "AsyncContext": "context",
+    "Call": "tasks",
+    "Context": "context",
+    "Discard": "policy",
+    "Nack": "policy",
+    "Retry": "policy",
+    "Signal": "policy",
+    "Snooze": "policy",
+    "Task": "tasks",
+    "TaskId": "task",
+    "TaskOptions": "tasks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'late' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"late.{home}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,273 @@
+"""`App`: the object a service creates. It registers tasks and enqueues them; it opens nothing."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Unpack, overload
+
+from late import codec as codecs
+from late import outbox, validate
+from late.errors import (
+    BatchTooLarge,
+    InvalidPayload,
+    InvalidTask,
+    PayloadTooLarge,
+    QueueFull,
+    UnknownTask,
+)
+from late.ids import new_id
+from late.outbox.base import AsyncTransaction, SyncTransaction
+from late.registry import Registry
+from late.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Options, TaskId
+from late.tasks import Call, Prepared, Task, TaskOptions, settings
+
+__all__ = ["App", "Call", "Prepared", "Task", "TaskOptions"]
+
+log = logging.getLogger("late.app")
+
+BACKLOG_STALE_S = 5.0
+"""A published depth older than this says nothing."""
+
+
+class App(Registry):
+    """Tasks, and where they go. Thread-safe; creating one connects to nothing.
+
+    Args:
+        url: the business database, as SQLAlchemy writes it: `sqlite:///file.db`,
+            `postgresql://...` or `postgresql+psycopg://...`.
+        shards: active shards that new tasks are spread over, 1..4096: those of the lane.
+        group: the consumer group that this app's workers work for.
+        codec: how arguments are encoded: `"json"`, `"msgpack"` or a codec such as
+            `late.codec.Signed`; a task may have one of its own.
+        strict: refuse to `send` tasks that this app has not registered.
+        max_backlog: deepest published backlog of a queue that still takes tasks; a number for
+            every queue or a mapping by queue; None for no bound. See `observe_backlog`.
+
+    Raises:
+        ConfigError: a setting is wrong. The message never repeats the URL's password.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        shards: int = 8,
+        group: str = DEFAULT_GROUP,
+        codec: codecs.Codec | codecs.Format = "json",
+        strict: bool = True,
+        max_backlog: int | Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(url, shards=shards, group=group, codec=codec)
+        self.strict = strict
+        self.max_backlog = max_backlog
+        self._depths: dict[str, tuple[int, float]] = {}
+        # Round robin from a random start: `next` on a count is atomic, needs no lock and spreads
+        # a batch evenly. Forked processes go on from the same number, which does no harm.
+        self._turns = itertools.count(random.randrange(SHARDS_MAX))
+        self._warned: set[str] = set()
+        self.capture: Callable[[list[Call], list[NewTask]], None] | None = None
+        """Set by `late.testing.inline`: takes the tasks instead of the database."""
+
+    def __repr__(self) -> str:
+        return f"<App {len(self._tasks)} tasks, group={self.group}>"
+
+    @overload
+    def enqueue(self, tx: SyncTransaction, call: Call, /) -> TaskId: ...
+    @overload
+    def enqueue(self, tx: AsyncTransaction, call: Call, /) -> Awaitable[TaskId]: ...
+    def enqueue(self, tx: Any, call: Call, /) -> Any:
+        """Insert one `task.call(...)` through the caller's transaction; as `Task.enqueue`."""
+        self._admit({call.queue: 1})
+        rows = [self.row(call)]
+        written = self._write(tx, [call], rows)
+        return written[0] if isinstance(written, list) else _first(written)
+
+    @overload
+    def enqueue_many(self, tx: SyncTransaction, calls: Iterable[Call], /) -> list[TaskId]: ...
+    @overload
+    def enqueue_many(
+        self, tx: AsyncTransaction, calls: Iterable[Call], /
+    ) -> Awaitable[list[TaskId]]: ...
+    def enqueue_many(self, tx: Any, calls: Iterable[Call], /) -> Any:
+        """Insert many calls, of one task or several, in one statement.
+
+        Returns:
+            Their ids in order; an awaitable of them where `tx` is async. No calls, no statement.
+
+        Raises:
+            BatchTooLarge: above 1,000 tasks or 8 MiB of payload.
+            As `Task.enqueue` otherwise; nothing is written then.
+        """
+        batch = list(itertools.islice(calls, validate.BATCH_TASKS_MAX + 1))
+        if len(batch) > validate.BATCH_TASKS_MAX:
+            raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
+        wanted: dict[str, int] = {}
+        for call in batch:
+            if not isinstance(call, Call) or call.app is not self:
+                raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
+            wanted[call.queue] = wanted.get(call.queue, 0) + 1
+        size = sum(len(call.payload) for call in batch)
+        if size > validate.BATCH_BYTES_MAX:
+            limit = validate.BATCH_BYTES_MAX
+            raise BatchTooLarge(f"{size} bytes of payload in one call, the limit is {limit}")
+        self._admit(wanted)
+        return self._write(tx, batch, [self.row(call) for call in batch])
+
+    @overload
+    def send(
+        self,
+        tx: SyncTransaction,
+        name: str,
+        args: Mapping[str, object] | None = ...,
+        /,
+        *,
+        queue: str | None = ...,
+        **asked: Unpack[TaskOptions],
+    ) -> TaskId: ...
+    @overload
+    def send(
+        self,
+        tx: AsyncTransaction,
+        name: str,
+        args: Mapping[str, object] | None = ...,
+        /,
+        *,
+        queue: str | None = ...,
+        **asked: Unpack[TaskOptions],
+    ) -> Awaitable[TaskId]: ...
+    def send(
+        self,
+        tx: Any,
+        name: str,
+        args: Mapping[str, object] | None = None,
+        /,
+        *,
+        queue: str | None = None,
+        **asked: Unpack[TaskOptions],
+    ) -> Any:
+        """Insert a task by name, for producers that do not import its handler.
+
+        Args:
+            args: arguments by name; checked against the signature where the task is registered.
+            queue: of an unregistered task (`default`); a registered one has its own.
+
+        Raises:
+            UnknownTask: not registered, and the app is `strict`.
+            As `Task.enqueue` otherwise.
+        """
+        return self.enqueue(tx, self.call(name, args, queue=queue, **asked))
+
+    def call(
+        self,
+        name: str,
+        args: Mapping[str, object] | None = None,
+        /,
+        *,
+        queue: str | None = None,
+        **asked: Unpack[TaskOptions],
+    ) -> Call:
+        """The call that `send` would insert, for `enqueue_many`; raises as `send` does."""
+        validate.name(name, "task name")
+        args = {} if args is None else args
+        if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
+            raise InvalidPayload(f"arguments must be a mapping by name, got {validate.shown(args)}")
+        task = self._tasks.get(name)
+        if task is not None:
+            if queue is not None and queue != task.queue:
+                raise InvalidTask(f"task {name!r} is in queue {task.queue!r}, not {queue!r:.80}")
+            checked = settings(asked, task.base)
+            values, payload = task.encode((), args)
+            return Call(self, name, task.queue, task.codec, values, payload, checked, task)
+        if self.strict:
+            raise UnknownTask(f"no task {name!r} is registered; strict=False sends it anyway")
+        queue = validate.name("default" if queue is None else queue, "queue")
+        stored_as = None if self.codec.name == "json" else self.codec.name
+        checked = settings(asked, Options(codec=stored_as))
+        values = dict(args)
+        payload = codecs.pack(values, self.codec.format)
+        return Call(self, name, queue, self.codec, values, payload, checked)
+
+    def observe_backlog(self, queue: str, depth: int) -> None:
+        """Publish how many tasks wait in `queue`, for `max_backlog`.
+
+        For whoever watches the depth, such as a loop around `late.control`. A value is trusted
+        for five seconds: where nobody publishes, nothing is refused. Thread-safe.
+        """
+        self._depths[queue] = (depth, time.monotonic())
+
+    def row(self, call: Call) -> NewTask:
+        """The row of one call, with an id of its own.
+
+        Raises:
+            PayloadTooLarge: with its seal it is above 1 MiB.
+        """
+        checked = call.settings
+        options = checked.options
+        key = options.ordering_key
+        shard_id = next(self._turns) % self.shards if key is None else self.shard_of(key)
+        task_id = new_id(shard_id)
+        payload = call.payload
+        if call.codec is not codecs.JSON:
+            subject = codecs.Subject(task_id, call.name, call.queue)
+            payload = call.codec.seal(payload, subject)
+        if len(payload) > codecs.PAYLOAD_BYTES_WARN:
+            self._check_size(call.name, len(payload))
+        unique_key = options.unique_key
+        return NewTask(
+            shard_id,
+            task_id,
+            call.queue,
+            call.name,
+            payload,
+            checked.headers_json,
+            checked.options_json,
+            unique_key,
+            None if unique_key is None else codecs.digest(call.name, call.values),
+        )
+
+    def _check_size(self, name: str, size: int) -> None:
+        if size > codecs.PAYLOAD_BYTES_MAX:
+            limit = codecs.PAYLOAD_BYTES_MAX
+            raise PayloadTooLarge(f"{name}: payload of {size} bytes, the limit is {limit}")
+        if name not in self._warned:
+            self._warned.add(name)
+            # A log line and no `warnings.warn`: with warnings as errors that would be an
+            # exception in the middle of the caller's transaction.
+            log.warning(
+                "task %s has a payload of %d bytes: store large data elsewhere and send its key",
+                name,
+                size,
+            )
+
+    def _admit(self, wanted: Mapping[str, int]) -> None:
+        if self.max_backlog is None:
+            return
+        for queue in wanted:
+            bound = self.max_backlog
+            limit = bound.get(queue) if isinstance(bound, Mapping) else bound
+            depth, seen_at = self._depths.get(queue, (0, 0.0))
+            if limit is None or depth < limit or time.monotonic() - seen_at > BACKLOG_STALE_S:
+                continue
+            raise QueueFull(f"queue {queue!r} holds {depth} tasks, its bound is {limit}")
+
+    def _write(
+        self, tx: Any, calls: list[Call], rows: list[NewTask]
+    ) -> list[TaskId] | Awaitable[list[TaskId]]:
+        if self.capture is not None:
+            asynchronous = tx is not None and outbox.is_async(tx)
+            self.capture(calls, rows)
+            ids = [row.task_id for row in rows]
+            return _ready(ids) if asynchronous else ids
+        return outbox.insert_async(tx, rows) if outbox.is_async(tx) else outbox.insert(tx, rows)
+
+
+async def _first(ids: Awaitable[list[TaskId]]) -> TaskId:
+    return (await ids)[0]
+
+
+async def _ready(ids: list[TaskId]) -> list[TaskId]:
+    return ids

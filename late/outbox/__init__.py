@@ -1,0 +1,100 @@
+"""Producers: tasks are written through the transaction that the caller already has.
+
+| transaction | what is used of it |
+|---|---|
+| SQLAlchemy `Session`, `AsyncSession` (also scoped) | its connection, in its transaction |
+| SQLAlchemy `Connection`, `AsyncConnection` | as it is |
+| psycopg `Connection`, `AsyncConnection` | a cursor of our own |
+| `sqlite3.Connection` | a cursor of our own |
+
+N tasks are one INSERT. An adapter never opens a connection, never begins, commits or rolls back,
+never retries and never notifies: whether the tasks exist is decided by the caller's commit. Begin
+happens as the driver does it for any other statement; where the driver is in autocommit mode and
+no transaction is open, the insert commits by itself.
+
+Errors of the driver come out unchanged, so that a caller who retries its transaction on them goes
+on doing so; only missing or foreign tables become `SchemaMismatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from late.errors import InvalidTask, SchemaMismatch
+from late.outbox.adapters import Async, Sync, find
+from late.outbox.base import AsyncTransaction, SyncTransaction, drive, drive_async
+from late.outbox.steps import Target
+from late.outbox.steps import insert as _insert
+from late.task import NewTask, TaskId
+
+if TYPE_CHECKING:
+    from late.outbox.connecting import connect, connect_async
+
+__all__ = [
+    "AsyncTransaction",
+    "SyncTransaction",
+    "connect",
+    "connect_async",
+    "insert",
+    "insert_async",
+    "is_async",
+]
+
+
+def is_async(tx: object) -> bool:
+    """Whether `tx` is for `insert_async`.
+
+    Raises:
+        InvalidTask: neither; names what is accepted.
+    """
+    return find(tx)[1]
+
+
+def insert(tx: SyncTransaction, rows: Sequence[NewTask]) -> list[TaskId]:
+    """Write checked `rows` through `tx`; their ids in order.
+
+    Raises:
+        InvalidTask: `tx` is of no accepted type, or is async; unique keys outside a transaction.
+        KeyConflict: a unique key is taken by a task with another body; nothing was written.
+        SchemaMismatch: the tables are missing or of another version.
+    """
+    opener, asynchronous = find(tx)
+    if asynchronous:
+        raise InvalidTask(f"{type(tx).__name__} is async: use insert_async")
+    into: Sync = opener(tx)
+    try:
+        return drive(_insert(rows, into), into.execute)
+    except Exception as error:
+        _explain(into, error)
+        raise
+
+
+async def insert_async(tx: AsyncTransaction, rows: Sequence[NewTask]) -> list[TaskId]:
+    """`insert` for an async transaction. Cancelled, the transaction must be rolled back."""
+    opener, asynchronous = find(tx)
+    if not asynchronous:
+        raise InvalidTask(f"{type(tx).__name__} is not async: use insert")
+    into: Async = await opener(tx)
+    try:
+        return await drive_async(_insert(rows, into), into.execute)
+    except Exception as error:
+        _explain(into, error)
+        raise
+
+
+def _explain(into: Target, error: Exception) -> None:
+    if into.dialect.is_schema_error(error):
+        raise SchemaMismatch(
+            "the tables of late are missing in this database, or of another version:"
+            " run `late migrate URL`"
+        ) from error
+
+
+def __getattr__(name: str) -> Any:
+    # Connecting is for handlers (`ctx.begin()`); a producer has a connection and needs none of it.
+    if name in ("connect", "connect_async"):
+        from late.outbox import connecting
+
+        return getattr(connecting, name)
+    raise AttributeError(name)

@@ -1,0 +1,72 @@
+"""What an adapter is made of: the caller's transaction by shape, and statements as values.
+
+The steps of an insert (`steps.py`) are a generator that yields statements and is sent answers, so
+that they are written once for sync and async drivers, as psycopg does with its protocol.
+
+Source: the generator that yields what it waits for is `psycopg/generators.py`'s idea.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from late.task import TaskId
+
+
+class SyncTransaction(Protocol):
+    """A connection, session or transaction whose `commit` returns nothing to wait for.
+
+    Shapes and not the drivers' classes: a type checker tells sync from async by them without
+    any driver being installed. At run time the exact type is looked up, see `late.outbox`.
+    """
+
+    def commit(self) -> None: ...
+
+
+class AsyncTransaction(Protocol):
+    """The same with an awaitable `commit`."""
+
+    def commit(self) -> Awaitable[None]: ...
+
+
+class Statement(NamedTuple):
+    """One statement in the driver's own parameter style."""
+
+    sql: str
+    params: Sequence[Any]
+    fetch: bool = False
+
+
+class Answer(NamedTuple):
+    """What came back: rows only where the statement asked for them."""
+
+    rowcount: int
+    rows: Sequence[Sequence[Any]] = ()
+
+
+Steps = Generator[Statement, Answer, list[TaskId]]
+
+
+def drive(steps: Steps, execute: Callable[[Statement], Answer]) -> list[TaskId]:
+    """Run `steps` to their end; an error of the driver leaves through here unchanged."""
+    try:
+        statement = next(steps)
+        while True:
+            statement = steps.send(execute(statement))
+    except StopIteration as end:
+        ids: list[TaskId] = end.value
+        return ids
+
+
+async def drive_async(
+    steps: Steps, execute: Callable[[Statement], Awaitable[Answer]]
+) -> list[TaskId]:
+    """`drive` for an async driver. Cancelled, the transaction is the caller's to roll back."""
+    try:
+        statement = next(steps)
+        while True:
+            statement = steps.send(await execute(statement))
+    except StopIteration as end:
+        ids: list[TaskId] = end.value
+        return ids

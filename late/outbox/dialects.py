@@ -1,0 +1,163 @@
+"""The statements of an enqueue, per database. Values only: nothing here runs one.
+
+The position of a row (`xid`, `seq`) and its `created_at_us` are never written by a producer:
+they are the column's defaults, so that a forged or mistaken one cannot hide a task from the tail.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from late.outbox.base import Statement
+from late.task import NewTask
+
+_COLUMNS = "shard_id, task_id, queue, name, payload, headers, options"
+_KEY_COLUMNS = "unique_key, task_id, digest, created_at_us"
+_TYPES = ("smallint", "uuid", "text", "text", "bytea", "text", "text")
+
+# The database's clock in microseconds, as `late.schema.tables.NOW_US` has it (a test compares):
+# importing that module would cost every producer the import of SQLAlchemy.
+NOW_US = {
+    "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    "sqlite": "(cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)",
+}
+
+
+class Dialect(Protocol):
+    """The four statements that the steps of an insert are made of."""
+
+    def tasks(self, rows: Sequence[NewTask]) -> Statement:
+        """Insert all of `rows` into the log: one statement, however many."""
+
+    def claim(self, rows: Sequence[NewTask]) -> Statement:
+        """Insert the unique keys of `rows`; a key that is taken is left alone and not counted.
+
+        The row count says how many were free. Waits for a transaction that has inserted one of
+        the keys and not ended; such waits never fail the caller's transaction under READ
+        COMMITTED, which an insert without `on conflict` would.
+        """
+
+    def holders(self, keys: Sequence[str]) -> Statement:
+        """Who holds the keys: rows of (unique_key, task_id, digest)."""
+
+    def release(self, task_ids: Sequence[str]) -> Statement:
+        """Delete the keys that these tasks hold."""
+
+    def is_schema_error(self, error: BaseException) -> bool:
+        """Whether the driver's error says that a table or column of ours is missing."""
+
+
+class Sqlite:
+    """Question marks; a row per group of values."""
+
+    def tasks(self, rows: Sequence[NewTask]) -> Statement:
+        params = [
+            value
+            for r in rows
+            for value in (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options)
+        ]
+        return Statement(_sqlite_tasks(len(rows)), tuple(params))
+
+    def claim(self, rows: Sequence[NewTask]) -> Statement:
+        params = [value for r in rows for value in (r.unique_key, r.task_id, r.digest)]
+        group = f"(?, ?, ?, {NOW_US['sqlite']})"
+        return Statement(
+            f"insert into late_unique ({_KEY_COLUMNS}) values {', '.join([group] * len(rows))}"
+            " on conflict (unique_key) do nothing",
+            tuple(params),
+        )
+
+    def holders(self, keys: Sequence[str]) -> Statement:
+        marks = ", ".join("?" * len(keys))
+        return Statement(
+            f"select unique_key, task_id, digest from late_unique where unique_key in ({marks})",
+            tuple(keys),
+            fetch=True,
+        )
+
+    def release(self, task_ids: Sequence[str]) -> Statement:
+        marks = ", ".join("?" * len(task_ids))
+        return Statement(f"delete from late_unique where task_id in ({marks})", tuple(task_ids))
+
+    def is_schema_error(self, error: BaseException) -> bool:
+        text = str(getattr(error, "orig", None) or error)
+        return "late_" in text and ("no such table" in text or "has no column" in text)
+
+
+@functools.lru_cache(64)
+def _sqlite_tasks(count: int) -> str:
+    groups = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)
+    return f"insert into late_task ({_COLUMNS}) values {groups}"
+
+
+Style = Literal["psycopg", "format", "numeric"]
+
+
+class Postgres:
+    """Arrays and `unnest`: the text of a statement is the same for every number of rows, so that
+    it is prepared once. psycopg gets `%b`, binary parameters: a bytea as text is twice as long.
+    """
+
+    def __init__(self, style: Style) -> None:
+        marks = [f"${n}" for n in range(1, 8)] if style == "numeric" else ["%s"] * 7
+        if style == "psycopg":
+            marks = ["%b"] * 7
+        cast = [f"{mark}::{kind}" for mark, kind in zip(marks, _TYPES, strict=True)]
+        arrays = ", ".join(f"{one}[]" for one in cast)
+        into = f"insert into late_task ({_COLUMNS})"
+        self._one = f"{into} values ({', '.join(cast)})"
+        self._many = f"{into} select * from unnest({arrays})"
+        self._claim = (
+            f"insert into late_unique ({_KEY_COLUMNS}) select k, t, d, {NOW_US['postgresql']}"
+            f" from unnest({marks[0]}::text[], {marks[1]}::uuid[], {marks[2]}::text[])"
+            " as u (k, t, d)"
+            " on conflict (unique_key) do nothing"
+        )
+        self._holders = (
+            "select unique_key, task_id::text, digest from late_unique"
+            f" where unique_key = any({marks[0]}::text[])"
+        )
+        self._release = f"delete from late_unique where task_id = any({marks[0]}::uuid[])"
+
+    def tasks(self, rows: Sequence[NewTask]) -> Statement:
+        if len(rows) == 1:
+            r = rows[0]
+            return Statement(
+                self._one,
+                (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options),
+            )
+        return Statement(
+            self._many,
+            (
+                [r.shard_id for r in rows],
+                [r.task_id for r in rows],
+                [r.queue for r in rows],
+                [r.name for r in rows],
+                [r.payload for r in rows],
+                [r.headers for r in rows],
+                [r.options for r in rows],
+            ),
+        )
+
+    def claim(self, rows: Sequence[NewTask]) -> Statement:
+        arrays = ([r.unique_key for r in rows], [r.task_id for r in rows], [r.digest for r in rows])
+        return Statement(self._claim, arrays)
+
+    def holders(self, keys: Sequence[str]) -> Statement:
+        return Statement(self._holders, (list(keys),), fetch=True)
+
+    def release(self, task_ids: Sequence[str]) -> Statement:
+        return Statement(self._release, (list(task_ids),))
+
+    def is_schema_error(self, error: BaseException) -> bool:
+        cause = getattr(error, "orig", None) or error
+        state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+        return state in ("42P01", "42703", "3F000") and "late_" in str(cause)
+
+
+SQLITE = Sqlite()
+PSYCOPG = Postgres("psycopg")
+PSYCOPG2 = Postgres("format")
+ASYNCPG = Postgres("numeric")

@@ -1,0 +1,64 @@
+"""psycopg 3: `Connection` and `AsyncConnection`, as they come from `connect` or from a pool.
+
+A connection in autocommit mode with no transaction block open commits the task by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from late.outbox.base import Answer, Statement
+from late.outbox.dialects import PSYCOPG
+
+
+class _Connection:
+    __slots__ = ("_cursor",)
+    dialect = PSYCOPG
+
+    def __init__(self, tx: psycopg.Connection[Any]) -> None:
+        # A cursor of our own: the caller's factories may bind on the client side or return rows
+        # as dicts.
+        self._cursor = psycopg.Cursor(tx, row_factory=tuple_row)
+
+    @property
+    def autocommit(self) -> bool:
+        return _autocommits(self._cursor.connection)
+
+    def execute(self, statement: Statement) -> Answer:
+        self._cursor.execute(statement.sql.encode(), statement.params)
+        return Answer(self._cursor.rowcount, self._cursor.fetchall() if statement.fetch else ())
+
+
+class _AsyncConnection:
+    __slots__ = ("_cursor",)
+    dialect = PSYCOPG
+
+    def __init__(self, tx: psycopg.AsyncConnection[Any]) -> None:
+        self._cursor = psycopg.AsyncCursor(tx, row_factory=tuple_row)
+
+    @property
+    def autocommit(self) -> bool:
+        return _autocommits(self._cursor.connection)
+
+    async def execute(self, statement: Statement) -> Answer:
+        await self._cursor.execute(statement.sql.encode(), statement.params)
+        rows = await self._cursor.fetchall() if statement.fetch else ()
+        return Answer(self._cursor.rowcount, rows)
+
+
+def _autocommits(tx: Any) -> bool:
+    return bool(tx.autocommit) and tx.info.transaction_status == TransactionStatus.IDLE
+
+
+def connection(tx: psycopg.Connection[Any]) -> _Connection:
+    """The adapter of a `psycopg.Connection`."""
+    return _Connection(tx)
+
+
+async def async_connection(tx: psycopg.AsyncConnection[Any]) -> _AsyncConnection:
+    """The adapter of a `psycopg.AsyncConnection`."""
+    return _AsyncConnection(tx)

@@ -1,0 +1,101 @@
+"""The steps of an insert: unique keys first, then all tasks in one statement.
+
+Without unique keys there is exactly one statement. With them there are two, and a third that reads
+who holds a key that is taken. Nothing is tried that could fail the caller's transaction: a taken
+key is found by `on conflict do nothing` and a look, never by a unique violation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from late.errors import InvalidTask, KeyConflict, TransactionAborted
+from late.outbox.base import Answer, Statement, Steps
+from late.outbox.dialects import Dialect
+from late.task import NewTask, TaskId
+
+ROUNDS_MAX = 5
+"""How often a key may be freed between the claim and the look before we give up."""
+
+
+class Target(Protocol):
+    """What the steps must know of the transaction that they run in."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+    @property
+    def autocommit(self) -> bool:
+        """Whether each statement would commit by itself. Only asked where it matters."""
+
+
+def insert(rows: Sequence[NewTask], into: Target) -> Steps:
+    """Insert `rows`; returns their ids in order, the first task's id for a repeated unique key.
+
+    Raises (into whoever drives):
+        KeyConflict: a key is held by a task with another digest; nothing of `rows` is left.
+        InvalidTask: unique keys where each statement would commit by itself.
+        TransactionAborted: a key kept changing hands; the transaction is still usable.
+    """
+    dialect = into.dialect
+    keyed = _first_of_each_key(rows)
+    if not keyed:
+        if rows:
+            yield dialect.tasks(rows)
+        return [row.task_id for row in rows]
+    if into.autocommit:
+        # A crash between the two statements would leave a key that no task ever frees.
+        raise InvalidTask("a unique key needs a transaction: begin one before the enqueue")
+    # Ascending, so that two transactions with the same keys wait for each other and never both.
+    claims = [keyed[key] for key in sorted(keyed)]
+    holder: dict[str, TaskId] = {}
+    for _ in range(ROUNDS_MAX):
+        answer = yield dialect.claim(claims)
+        if answer.rowcount == len(claims):
+            holder |= {str(row.unique_key): row.task_id for row in claims}
+            claims = []
+            break
+        answer = yield dialect.holders([str(row.unique_key) for row in claims])
+        conflict = _conflict(claims, answer)
+        if conflict is not None:
+            # Keys without tasks must not stay behind if the caller goes on and commits.
+            yield _release(rows, dialect)
+            raise conflict
+        holder |= {key: TaskId(str(task_id)) for key, task_id, _ in answer.rows}
+        claims = [row for row in claims if row.unique_key not in holder]
+        if not claims:
+            break
+    if claims:
+        yield _release(rows, dialect)
+        raise TransactionAborted(f"unique key {claims[0].unique_key!r} kept changing hands")
+    ids = [row.task_id if row.unique_key is None else holder[row.unique_key] for row in rows]
+    fresh = [row for row, task_id in zip(rows, ids, strict=True) if row.task_id == task_id]
+    if fresh:
+        yield dialect.tasks(fresh)
+    return ids
+
+
+def _first_of_each_key(rows: Sequence[NewTask]) -> dict[str, NewTask]:
+    keyed: dict[str, NewTask] = {}
+    for row in rows:
+        if row.unique_key is None:
+            continue
+        first = keyed.setdefault(row.unique_key, row)
+        if first.digest != row.digest:
+            raise KeyConflict(f"unique key {row.unique_key!r} is given to two different tasks")
+    return keyed
+
+
+def _conflict(claims: Sequence[NewTask], answer: Answer) -> KeyConflict | None:
+    held = {key: (str(task_id), digest) for key, task_id, digest in answer.rows}
+    for row in claims:
+        task_id, digest = held.get(str(row.unique_key), (row.task_id, row.digest))
+        if digest != row.digest:
+            return KeyConflict(
+                f"unique key {row.unique_key!r} is held by task {task_id} with another body"
+            )
+    return None
+
+
+def _release(rows: Sequence[NewTask], dialect: Dialect) -> Statement:
+    return dialect.release([row.task_id for row in rows if row.unique_key is not None])

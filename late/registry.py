@@ -1,0 +1,256 @@
+"""What an app knows before anything is enqueued: its settings, tasks and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
+
+import xxhash
+
+from late import codec as codecs
+from late import signature, validate
+from late.context import AsyncContext, Context
+from late.errors import ConfigError, InvalidCron, InvalidTask
+from late.policy import Retry
+from late.task import SHARDS_MAX, Schedule
+from late.tasks import ScheduleDecorator, Task, TaskDecorator, settings
+
+if TYPE_CHECKING:
+    from late.app import App
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+TIMEOUT_S = 300.0
+TIMEOUT_S_MAX = 7 * validate.DAY_S
+CATCH_UP_MAX = 1_000
+SCHEMES = ("sqlite", "postgresql")
+
+
+class Registry:
+    """The base of `late.App`: everything that is decided at import time.
+
+    Raises (all methods): ConfigError, for what is wrong in the program and not in its input.
+    """
+
+    def __init__(
+        self, url: str, *, shards: int, group: str, codec: codecs.Codec | codecs.Format
+    ) -> None:
+        scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
+        if scheme not in SCHEMES:
+            raise ConfigError("the app's URL must start with sqlite:/// or postgresql://")
+        if not isinstance(shards, int) or not 1 <= shards <= SHARDS_MAX:
+            raise ConfigError(f"shards must be 1..{SHARDS_MAX}, got {validate.shown(shards)}")
+        self.url = url
+        self.shards = shards
+        self.group = _configured(group, "group")
+        self.codec = codecs.resolve(codec)
+        self.schedules: list[Schedule] = []
+        self._tasks: dict[str, Task[Any, Any]] = {}
+
+    @property
+    def tasks(self) -> Mapping[str, Task[Any, Any]]:
+        """Every registered task by name; read only."""
+        return MappingProxyType(self._tasks)
+
+    def shard_of(self, key: str) -> int:
+        """The shard of an ordering key, or of a schedule's name."""
+        return xxhash.xxh3_64_intdigest(key.encode()) % self.shards
+
+    @overload
+    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[Concatenate[AsyncContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        fn: None = ...,
+        /,
+        *,
+        queue: str = ...,
+        name: str | None = ...,
+        retry: Retry | None = ...,
+        timeout_s: float | None = ...,
+        process: bool = ...,
+        priority: int = ...,
+        codec: codecs.Codec | codecs.Format | None = ...,
+    ) -> TaskDecorator: ...
+    def task(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        queue: str = "default",
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout_s: float | None = None,
+        process: bool = False,
+        priority: int = 0,
+        codec: codecs.Codec | codecs.Format | None = None,
+    ) -> Any:
+        """Register a function, `def` or `async def`, as a task: `@app.task` or `@app.task(...)`.
+
+        Its parameters are the payload, by name, typed by their annotations. A first parameter
+        annotated `late.Context` (`late.AsyncContext` for `async def`) gets the attempt's context
+        and is not part of it.
+
+        Args:
+            queue: what knobs and reports group tasks by.
+            name: what rows say, unique in the app; the function's name by default. Rows outlive
+                deploys: a renamed function keeps its task's name by this.
+            retry: how failures are repeated; None for the default policy.
+            timeout_s: how long an attempt may run, or stay silent if it sends heartbeats;
+                5 minutes by default.
+            process: run in a child process (`def` at module level only).
+            priority: -100..100, for calls that give none.
+            codec: instead of the app's.
+
+        Raises:
+            ConfigError: a wrong setting, a name that is taken, a signature that cannot be a
+                payload (positional-only, `*args`, types that cannot be decoded).
+        """
+
+        def register(function: Callable[..., Any]) -> Task[Any, Any]:
+            label = _configured(name or getattr(function, "__name__", "?"), "task name")
+            if label in self._tasks:
+                taken = self._tasks[label].fn
+                raise ConfigError(
+                    f"task {label!r} is registered twice: by {taken.__module__}."
+                    f"{taken.__qualname__} already; give one of them another name=..."
+                )
+            found = signature.read(function, label)
+            if process and (found.is_async or "<" in function.__qualname__):
+                raise ConfigError(f"{label}: process=True takes a plain def at module level")
+            if retry is not None and not isinstance(retry, Retry):
+                raise ConfigError(f"{label}: retry must be a late.Retry")
+            task: Task[Any, Any] = Task(
+                cast("App", self),
+                function,
+                found,
+                name=label,
+                queue=_configured(queue, f"{label}: queue"),
+                retry=retry or Retry(),
+                timeout_s=_timeout_s(timeout_s, label),
+                process=process,
+                priority=_checked(lambda: validate.priority(priority), label),
+                codec=self.codec if codec is None else codecs.resolve(codec),
+            )
+            self._tasks[label] = task
+            return task
+
+        return register if fn is None else register(fn)
+
+    def schedule(
+        self,
+        rule: str | None = None,
+        *,
+        every: timedelta | float | None = None,
+        tz: str = "UTC",
+        catch_up: Literal["skip", "latest", "all"] = "latest",
+        catch_up_max: int = 100,
+        overlap: Literal["allow", "skip", "queue"] = "skip",
+        name: str | None = None,
+        args: Mapping[str, object] | None = None,
+    ) -> ScheduleDecorator:
+        """Run a task again and again: above `@app.task`, or on a function that becomes one.
+
+        Exactly one task per tick, across crashes, restarts and any number of workers, which
+        store the schedule when they start. May be given several times with different names.
+
+        Args:
+            rule: a cron expression of five fields, in the local time of `tz`.
+            every: instead of a rule, an interval of at least one second, in elapsed time.
+            tz: IANA name of a time zone.
+            catch_up: what to do about ticks missed while no worker ran: none of them, the
+                latest one, or all, at most `catch_up_max`.
+            overlap: while the last tick's task is unfinished: run both, skip the new one, or
+                queue it behind the last.
+            name: the schedule's name; the task's by default.
+            args: arguments by name, the same at every tick.
+
+        Raises:
+            InvalidCron: the rule or zone does not exist, or never fires.
+            ConfigError: a taken name, unknown policy.
+            InvalidPayload: `args` do not fit the task.
+        """
+        text = _rule(rule, every)
+        from late.scheduler.cron import check
+
+        check(text, tz)
+        if catch_up not in ("skip", "latest", "all") or overlap not in ("allow", "skip", "queue"):
+            raise ConfigError(f"unknown policy: catch_up={catch_up!r}, overlap={overlap!r}")
+        if not 1 <= catch_up_max <= CATCH_UP_MAX:
+            raise ConfigError(f"catch_up_max must be 1..{CATCH_UP_MAX}, got {catch_up_max}")
+
+        def register(function: Any) -> Any:
+            task: Task[Any, Any] = function if isinstance(function, Task) else self.task(function)
+            label = _configured(name or task.name, "schedule name")
+            if any(known.name == label for known in self.schedules):
+                raise ConfigError(f"schedule {label!r} exists already: give it a name=...")
+            _, payload = task.encode((), args or {})
+            subject = codecs.Subject(f"schedule:{label}", task.name, task.queue)
+            stored = settings({}, task.base).options_json
+            self.schedules.append(
+                Schedule(
+                    name=label,
+                    shard_id=self.shard_of(label),
+                    rule=text,
+                    zone=tz,
+                    catch_up=catch_up,
+                    catch_up_max=catch_up_max,
+                    overlap=overlap,
+                    queue=task.queue,
+                    task_name=task.name,
+                    payload=task.codec.seal(payload, subject),
+                    options=stored,
+                    # Intervals count from the epoch, so that a new deploy does not move them;
+                    # the first due time is the database's to say when the schedule is stored.
+                    anchor_us=0,
+                    next_due_at_us=None,
+                )
+            )
+            return task
+
+        register_typed: ScheduleDecorator = register
+        return register_typed
+
+
+def _checked(check: Callable[[], Any], label: str) -> Any:
+    try:
+        return check()
+    except InvalidTask as error:
+        raise ConfigError(f"{label}: {error}") from None
+
+
+def _configured(value: Any, what: str) -> str:
+    try:
+        return validate.name(value, what)
+    except InvalidTask as error:
+        raise ConfigError(str(error)) from None
+
+
+def _timeout_s(value: float | None, label: str) -> float:
+    if value is None:
+        return TIMEOUT_S
+    what = f"{label}: timeout_s"
+    found: float = _checked(
+        lambda: validate.seconds(value, what, least=0.001, most=TIMEOUT_S_MAX), label
+    )
+    return found
+
+
+def _rule(rule: Any, every: Any) -> str:
+    if (rule is None) == (every is None):
+        raise ConfigError("a schedule has a rule or every=..., and not both")
+    if every is None:
+        if not isinstance(rule, str):
+            raise InvalidCron(f"a cron rule is text, got {validate.shown(rule)}")
+        return rule
+    length = validate.seconds(
+        every, "every", least=1.0, most=validate.DELAY_S_MAX, error=InvalidCron
+    )
+    return f"every {length:.6f}".rstrip("0").rstrip(".") + "s"
