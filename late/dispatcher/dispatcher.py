@@ -247,7 +247,8 @@ class Dispatcher:
             try:
                 if waiting:
                     await self.run_one(slot, waiting.popleft())
-                    if monotonic() >= finished.turn_ends:
+                    # Also where a cancellation is left over takes effect, see below.
+                    if monotonic() >= finished.turn_ends or task.cancelling():
                         await asyncio.sleep(0)
                     continue
                 if len(finished) >= DELIVER_AT:
