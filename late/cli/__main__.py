@@ -1,0 +1,8 @@
+"""`python -m late.cli`: the same as the command `late`."""
+
+from __future__ import annotations
+
+from late.cli.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The commands put together, and what every command shares: errors become one line and a code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from late.cli import database, dead, look, run, schedule
+from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
+
+HELP = """A transactional task queue.
+
+The database comes from the argument URL, from --url, or from the variable LATE_URL.
+Every command prints tables for people, and with --json one JSON document with stable keys.
+
+Exit codes: 0 it worked; 1 it failed, or the answer is a finding; 2 the command was wrong and
+nothing was done; 130 interrupted.
+"""
+
+app = typer.Typer(
+    name="late",
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    # Rich would cost a third of the start-up; it is loaded for tables only.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("migrate")(database.migrate)
+app.command("worker")(run.worker)
+app.command("enqueue")(run.enqueue)
+app.command("status")(look.status)
+app.command("show")(look.show)
+app.add_typer(dead.app, name="dead")
+app.add_typer(schedule.app, name="schedule")
+app.command("shards")(database.shards)
+app.command("groups")(database.groups)
+app.command("doctor")(database.doctor)
+app.command("rebase")(database.rebase)
+app.command("demo")(run.demo)
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        from importlib import metadata
+
+        typer.echo(f"late {metadata.version('late')}")
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code. An error that `late` raises on purpose is one line
+    on stderr; anything else is a defect and shows its traceback."""
+    try:
+        app(args=None if arguments is None else list(arguments))
+    except LateError as error:
+        print(f"late: {_one_line(error)}", file=sys.stderr)
+        sys.exit(code_of(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader went away (`late status | head`). Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def code_of(error: LateError) -> int:
+    """2 for what the user asked wrongly, 1 for what went wrong."""
+    return 2 if isinstance(error, ConfigError | InvalidTask | UnknownTask) else 1
+
+
+def _one_line(error: LateError) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,142 @@
+"""Commands about the database itself: migrate, doctor, rebase, shards, groups."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from late.cli import output
+from late.cli.options import JsonOption, UrlArgument, UrlOption, control_of, url_of
+from late.errors import ConfigError
+
+
+def migrate(
+    url: UrlArgument = None,
+    url_option: UrlOption = None,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the statements instead; connects to nothing.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Bring the database to this version's schema. Twice is fine, at once too."""
+    from late.schema import migrate as migrations
+    from late.schema.engine import shown
+    from late.schema.version import SCHEMA_VERSION
+
+    where = url_of(url, url_option)
+    if sql:
+        script = migrations.sql(where)
+        output.as_json({"sql": script}) if json else typer.echo(script, nl=False)
+        return
+    applied = migrations.upgrade(where)
+    if json:
+        output.as_json({"applied": applied, "schema_version": SCHEMA_VERSION})
+    elif applied:
+        typer.echo(f"{shown(where)}: applied {', '.join(applied)}")
+    else:
+        typer.echo(f"{shown(where)}: up to date at {SCHEMA_VERSION}")
+
+
+def doctor(
+    url: UrlArgument = None,
+    url_option: UrlOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as faults.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Check connection, versions, schema, guards, clock, leases and journal.
+
+    Exit code 1 if a check failed. A first look may write the database's identity, as the start of
+    a worker does; nothing else is changed.
+    """
+    with control_of(url, url_option) as control:
+        checks = control.doctor()
+    failed = sum(check.result == "failed" for check in checks)
+    warned = sum(check.result == "warning" for check in checks)
+    ok = not failed and not (strict and warned)
+    if json:
+        output.as_json({"ok": ok, "checks": checks})
+    else:
+        marks = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}
+        for check in checks:
+            typer.echo(f"{marks[check.result]:<8} {check.name:<13} {output.plain(check.detail)}")
+        typer.echo(f"{len(checks)} checks, {failed} failed, {warned} warnings")
+    if not ok:
+        raise typer.Exit(1)
+
+
+def rebase(
+    url: UrlArgument = None,
+    url_option: UrlOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Adopt a restored or cloned copy of a database: its unsettled tasks WILL run here.
+
+    Workers refuse such a copy, because a copy for testing must not send a second mail. Stop every
+    worker of this database first, and make sure that the original is gone or shall not run.
+    """
+    import asyncio
+    import sys
+
+    from late.schema.engine import shown
+
+    where = url_of(url, url_option)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigError("a rebase runs the copy's tasks here: give --yes")
+        typer.confirm(f"Run the unsettled tasks of {shown(where)} from now on here?", abort=True)
+
+    async def adopted() -> None:
+        from late.store import open_store
+
+        store = open_store(where)
+        try:
+            # Part of the store class and not of the seam: only this command uses it.
+            await store.rebase()  # type: ignore[attr-defined]
+        finally:
+            await store.close()
+
+    asyncio.run(adopted())
+    if json:
+        output.as_json({"rebased": shown(where)})
+    else:
+        typer.echo(f"{shown(where)} is now this deployment's database: start the workers")
+
+
+def shards(
+    url: UrlArgument = None,
+    url_option: UrlOption = None,
+    lane: Annotated[str, typer.Option("--lane", help="Which lane.")] = "default",
+    set_: Annotated[
+        int | None, typer.Option("--set", metavar="N", help="Make the lane N shards wide.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the lanes (named ranges of shards), or make one wider. A lane never shrinks."""
+    with control_of(url, url_option) as control:
+        if set_ is not None:
+            control.set_shards(lane, set_)
+        lanes = control.lanes()
+    if json:
+        output.as_json({"lanes": lanes})
+    else:
+        output.table(
+            "Lanes",
+            ("lane", "first shard>", "shards>"),
+            [(found.name, found.first_shard, found.shards) for found in lanes],
+        )
+
+
+def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Show the consumer groups."""
+    with control_of(url, url_option) as control:
+        found = control.groups()
+    if json:
+        output.as_json({"groups": found})
+    else:
+        output.table(
+            "Consumer groups",
+            ("group", "since"),
+            [(group.name, output.moment(group.created_at_us)) for group in found],
+        )

@@ -1,0 +1,235 @@
+"""`late dead`: the tasks that will not run again by themselves."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from late.cli import output
+from late.cli.look import errors
+from late.cli.options import JsonOption, PayloadOption, UrlOption, control_of, moment_us
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.control import Control, Filter
+    from late.control.views import Moved
+
+app = typer.Typer(
+    help="Dead letters: list, show, purge, redrive.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Queue = Annotated[str | None, typer.Option("--queue", help="Of this queue.")]
+Name = Annotated[str | None, typer.Option("--name", help="Of this task name.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="With this reason.")]
+Group = Annotated[str | None, typer.Option("--group", help="Of this consumer group.")]
+Id = Annotated[str | None, typer.Option("--id", metavar="TASK_ID", help="This task.")]
+Since = Annotated[
+    str | None,
+    typer.Option(help="Died at or after: 2026-05-01T12:00Z, or an age such as 2h.", metavar="WHEN"),
+]
+Until = Annotated[str | None, typer.Option(help="Died before.", metavar="WHEN")]
+Limit = Annotated[int | None, typer.Option(help="At most so many.", min=1)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
+Everything = Annotated[bool, typer.Option("--all", help="All of them: no filter.")]
+
+
+def _filter(
+    control: Control,
+    since: str | None,
+    until: str | None,
+    *,
+    queue: str | None,
+    name: str | None,
+    reason: str | None,
+    group: str | None,
+    task_id: str | None,
+) -> Filter:
+    from late.control import Filter
+
+    now = control.now() if since or until else 0
+    made = Filter(
+        queue=queue,
+        name=name,
+        reason=reason,
+        group=group,
+        task_id=task_id,
+        since_us=moment_us(since, "--since", now) if since else None,
+        until_us=moment_us(until, "--until", now) if until else None,
+    )
+    made.check()
+    return made
+
+
+@app.command("list")
+def list_(
+    queue: Queue = None,
+    name: Name = None,
+    reason: Reason = None,
+    group: Group = None,
+    task_id: Id = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=10_000)] = 50,
+    url_option: UrlOption = None,
+    payload: PayloadOption = False,
+    json: JsonOption = False,
+) -> None:
+    """List dead letters, the latest first."""
+    with control_of(url_option) as control:
+        which = _filter(
+            control, since, until, queue=queue, name=name, reason=reason, group=group,
+            task_id=task_id,
+        )  # fmt: skip
+        found = control.dead_letters(which, limit=limit, payload=payload)
+    if json:
+        output.as_json({"dead": found})
+        return
+    output.table(
+        "Dead letters",
+        ("died", "task", "name", "queue", "group", "reason", "attempts>", "last error"),
+        [
+            (
+                output.moment(letter.dead_at_us),
+                letter.task_id,
+                letter.name,
+                letter.queue,
+                letter.group,
+                letter.reason,
+                letter.attempts,
+                _last(letter.errors[-1].error) if letter.errors else None,
+            )
+            for letter in found
+        ],
+    )
+    if len(found) == limit:
+        output.note(f"the latest {limit}; --limit shows more")
+
+
+def _last(error: str) -> str:
+    return (error.strip().splitlines() or [""])[-1][:80]
+
+
+@app.command("show")
+def show(
+    task_id: Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)],
+    group: Group = None,
+    url_option: UrlOption = None,
+    payload: PayloadOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Show one dead letter with every attempt's error. Exit code 1 if there is none."""
+    with control_of(url_option) as control:
+        which = _filter(
+            control, None, None, queue=None, name=None, reason=None, group=group, task_id=task_id
+        )
+        found = control.dead_letters(which, payload=payload)
+    if json:
+        output.as_json({"dead": found})
+    for letter in [] if json else found:
+        output.fields(
+            [
+                ("task", letter.task_id),
+                ("name", letter.name),
+                ("queue", letter.queue),
+                ("group", letter.group),
+                ("shard", letter.shard_id),
+                ("died", output.moment(letter.dead_at_us)),
+                ("reason", letter.reason),
+                ("attempts", letter.attempts),
+                ("deaths", letter.deaths or None),
+                ("inserted", output.moment(letter.created_at_us)),
+                ("options", letter.options),
+                ("headers", letter.headers),
+                ("payload", letter.payload or f"{letter.payload_bytes:,} bytes"),
+            ]
+        )
+        errors(letter.errors)
+        typer.echo("")
+    if not found:
+        output.note(f"no dead letter {task_id}")
+        raise typer.Exit(1)
+
+
+@app.command("purge")
+def purge(
+    queue: Queue = None,
+    name: Name = None,
+    reason: Reason = None,
+    group: Group = None,
+    task_id: Id = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = None,
+    everything: Everything = False,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete dead letters for good, the oldest first. Needs a filter or --all."""
+    with control_of(url_option) as control:
+        which = _filter(
+            control, since, until, queue=queue, name=name, reason=reason, group=group,
+            task_id=task_id,
+        )  # fmt: skip
+        _meant(which, everything)
+        if not dry_run and not yes:
+            count = control.purge(which, limit=limit, dry_run=True).count
+            if not sys.stdin.isatty():
+                raise ConfigError(f"this deletes {count:,} dead letters for good: give --yes")
+            typer.confirm(f"Delete {count:,} dead letters for good?", abort=True)
+        moved = control.purge(which, limit=limit, dry_run=dry_run)
+    _report(moved, "deleted", "would delete", json)
+
+
+@app.command("redrive")
+def redrive(
+    queue: Queue = None,
+    name: Name = None,
+    reason: Reason = None,
+    group: Group = None,
+    task_id: Id = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = None,
+    everything: Everything = False,
+    dry_run: DryRun = False,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Send dead letters back to run again, the oldest first. Needs a filter or --all.
+
+    They keep their ids, their attempts count from zero, and they start within seconds if a worker
+    owns their shard.
+    """
+    with control_of(url_option) as control:
+        which = _filter(
+            control, since, until, queue=queue, name=name, reason=reason, group=group,
+            task_id=task_id,
+        )  # fmt: skip
+        _meant(which, everything)
+        moved = control.redrive(which, limit=limit, dry_run=dry_run)
+    _report(moved, "sent back", "would send back", json)
+
+
+def _meant(which: Filter, everything: bool) -> None:
+    filtered = any(value is not None for value in msgspec.structs.astuple(which))
+    if filtered and everything:
+        raise ConfigError("give a filter or --all, not both")
+    if not filtered and not everything:
+        raise ConfigError("which dead letters? give a filter (see --help), or --all")
+
+
+def _report(moved: Moved, done: str, would: str, json: bool) -> None:
+    if json:
+        output.as_json(moved)
+        return
+    typer.echo(f"{would if moved.dry_run else done} {moved.count:,} dead letters")
+    if moved.dry_run:
+        for task_id in moved.task_ids:
+            typer.echo(f"  {task_id}")
+        if moved.count > len(moved.task_ids):
+            typer.echo(f"  and {moved.count - len(moved.task_ids):,} more")

@@ -1,0 +1,159 @@
+"""Commands that look at tasks: status, show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from late.cli import output
+from late.cli.options import JsonOption, PayloadOption, UrlArgument, UrlOption, control_of
+
+if TYPE_CHECKING:
+    from late.control.views import Status, TaskInGroup
+    from late.task import AttemptError
+
+
+def status(
+    url: UrlArgument = None,
+    url_option: UrlOption = None,
+    queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
+    limit: Annotated[
+        int, typer.Option(help="Where each count of one shard stops and says `>=`.", min=1)
+    ] = 10_000,
+    json: JsonOption = False,
+) -> None:
+    """Show queues (depth, oldest age, in flight, parked, dead), shards, owners and workers.
+
+    depth: in the log and not started. in flight: started, or due within moments. parked: delays,
+    retries, tasks held by their ordering key. The four counts do not overlap.
+    """
+    with control_of(url, url_option) as control:
+        found = control.status(queue=queue, limit=limit)
+        where = control.url
+    if json:
+        output.as_json(found)
+    else:
+        _tables(found, where)
+
+
+def _tables(found: Status, where: str) -> None:
+    output.note(
+        f"{where}  schema {found.schema_version}  deployment {found.deployment}  "
+        f"at {output.moment(found.now_us)}"
+    )
+    output.table(
+        "Queues",
+        ("group", "queue", "depth>", "oldest>", "in flight>", "parked>", "dead>"),
+        [
+            (q.group, q.queue, q.depth, output.age(q.oldest_age_s), q.in_flight, q.parked, q.dead)
+            for q in found.queues
+        ],
+    )
+    output.table(
+        "Shards",
+        ("group", "shard>", "owner", "epoch>", "seq>", "lag>", "lag age>", "in flight>", "settled"),
+        [
+            (
+                s.group,
+                s.shard_id,
+                s.owner if s.owner_live or s.owner is None else f"{s.owner} (dead)",
+                s.epoch,
+                s.seq,
+                s.lag,
+                output.age(s.lag_s),
+                s.in_flight,
+                output.age(
+                    None
+                    if s.settled_at_us is None
+                    else max(0, found.now_us - s.settled_at_us) / 1_000_000
+                ),
+            )
+            for s in found.shards
+        ],
+    )
+    output.table(
+        "Workers",
+        ("worker", "address", "groups", "shards>", "capacity>", "version", "up>", "expires in>"),
+        [
+            (
+                w.worker_id,
+                w.address,
+                ", ".join(w.groups),
+                w.shards,
+                w.capacity,
+                w.version,
+                output.age(max(0, found.now_us - w.started_at_us) / 1_000_000),
+                output.age(w.expires_in_s),
+            )
+            for w in found.workers
+        ],
+    )
+
+
+def show(
+    task_id: Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)],
+    url_option: UrlOption = None,
+    payload: PayloadOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Show all that is known of one task. Exit code 1 if nothing is.
+
+    States: logged (not started), open (started, or due within moments), parked, dead, settled (it
+    ended, its row is still there), unknown (settled long ago, rolled back, or never made).
+    """
+    with control_of(url_option) as control:
+        found = control.show(task_id, payload=payload)
+    known = any(group.state != "unknown" for group in found.groups)
+    if json:
+        output.as_json(found)
+    else:
+        output.fields(
+            [
+                ("task", found.task_id),
+                ("shard", found.shard_id),
+                ("name", found.name),
+                ("queue", found.queue),
+                ("made", f"{output.moment(found.made_at_us)} by the producer's clock"),
+                ("inserted", output.moment(found.created_at_us)),
+                ("position", found.position),
+                ("options", found.options),
+                ("headers", found.headers),
+                ("payload", found.payload or _size(found.payload_bytes)),
+            ]
+        )
+        for group in found.groups:
+            _group(group)
+    if not known:
+        raise typer.Exit(1)
+
+
+def _size(count: int | None) -> str | None:
+    return None if count is None else f"{count:,} bytes (--payload shows them)"
+
+
+def _group(group: TaskInGroup) -> None:
+    typer.echo("")
+    output.fields(
+        [
+            ("group", group.group),
+            ("state", group.state),
+            ("reason", group.reason),
+            ("due", output.moment(group.due_at_us)),
+            ("died", output.moment(group.dead_at_us)),
+            ("held by key", group.held_key),
+            ("attempts", group.attempts),
+            ("deaths", group.deaths or None),
+            ("owner", group.owner),
+        ]
+    )
+    errors(group.errors)
+
+
+def errors(found: tuple[AttemptError, ...]) -> None:
+    """The attempts' errors, one line each: the first line of the text is what names the fault."""
+    for error in found:
+        lines = error.error.strip().splitlines() or [""]
+        typer.echo(
+            f"  attempt {error.attempt}  {output.moment(error.at_us)}  {output.plain(lines[-1])}"
+        )

@@ -1,0 +1,149 @@
+"""Options that several commands share, and how their texts become values."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.control import Control
+
+UrlArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="URL",
+        help="sqlite:///PATH or postgresql://USER@HOST/DATABASE",
+        show_default=False,
+    ),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", "-u", metavar="URL", help="The database; else $LATE_URL.",
+                 show_default=False),
+]  # fmt: skip
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
+PayloadOption = Annotated[
+    bool, typer.Option("--payload", help="Include payloads, which may be confidential.")
+]
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)\Z")
+_UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+
+
+def url_of(*given: str | None) -> str:
+    """The first URL that was given, else that of the environment.
+
+    Raises:
+        ConfigError: none, or two different ones.
+    """
+    chosen = {url for url in given if url}
+    if len(chosen) > 1:
+        raise ConfigError("two different URLs: give the argument or --url, not both")
+    url = chosen.pop() if chosen else os.environ.get("LATE_URL", "").strip()
+    if not url:
+        raise ConfigError("no database: give a URL, --url, or set LATE_URL")
+    return url
+
+
+def control_of(*given: str | None) -> Control:
+    """A `Control` of that database; nothing is connected yet."""
+    url = url_of(*given)
+    from late.control import Control
+
+    return Control(url)
+
+
+def duration_us(text: str, what: str) -> int:
+    """`90s`, `15m`, `1.5h`, `2d` or plain seconds, in microseconds.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    match = _DURATION.match(text.strip())
+    try:
+        if match:
+            return round(float(match[1]) * _UNITS_US[match[2]])
+        return round(float(text) * 1_000_000)
+    except (ValueError, OverflowError):
+        raise ConfigError(
+            f"{what} {text[:64]!r}: expected a time such as 90s, 15m, 2h or 7d"
+        ) from None
+
+
+def moment_us(text: str, what: str, now_us: int) -> int:
+    """A moment: ISO 8601 with a zone, or how long ago (`2h`, `7d`).
+
+    Args:
+        now_us: the database's now, which an age counts back from.
+
+    Raises:
+        ConfigError: neither, or without a zone: a day's letters must not depend on a laptop's zone.
+    """
+    if _DURATION.match(text.strip()):
+        return now_us - duration_us(text, what)
+    return round(instant(text, what).timestamp() * 1_000_000)
+
+
+def instant(text: str, what: str) -> datetime:
+    """An ISO 8601 date and time with its zone.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ConfigError(
+            f"{what} {text[:64]!r}: expected 2026-05-01T12:00:00Z, or an age such as 2h"
+        ) from None
+    if found.tzinfo is None:
+        raise ConfigError(f"{what} {text[:64]!r} has no time zone: append Z or +02:00")
+    return found.astimezone(UTC)
+
+
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ConfigError: not JSON, or not an object. The text is not repeated: it is a payload.
+    """
+    import msgspec
+
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ConfigError(f"{what} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{what} must be a JSON object, got {type(value).__name__}")
+    return value
+
+
+def pairs(texts: list[str], what: str) -> dict[str, str]:
+    """`KEY=VALUE` texts as a mapping.
+
+    Raises:
+        ConfigError: no `=`, or a key twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{what} {text[:64]!r}: expected KEY=VALUE")
+        if key in found:
+            raise ConfigError(f"{what} {key[:64]!r} is given twice")
+        found[key] = value
+    return found

@@ -1,0 +1,189 @@
+"""Commands that run things: worker, enqueue, demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from late.cli import output
+from late.cli.load import load_app
+from late.cli.options import JsonOption, UrlOption, duration_us, instant, json_object, pairs, url_of
+from late.errors import ConfigError, UnknownTask
+
+if TYPE_CHECKING:
+    from late.app import App
+
+AppArgument = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="Such as shop.tasks:app.", show_default=False)
+]
+
+
+def worker(
+    target: AppArgument,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Attempts that run at the same time.", min=1, max=10_000)
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="Consumer group; may be repeated. Default: the app's.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; may be repeated."),
+    ] = None,
+) -> None:
+    """Run tasks until SIGTERM or SIGINT; a second one stops at once.
+
+    A stop takes in nothing more, lets running tasks finish, records them, and hands the shards
+    over. Settings also come from variables such as LATE_CONCURRENCY.
+    """
+    app = load_app(target)
+    settings: dict[str, Any] = {**_settings(set_ or [])}
+    if concurrency is not None:
+        settings["concurrency"] = concurrency
+    if group:
+        settings["groups"] = tuple(dict.fromkeys(group))
+    from late.worker import run
+
+    raise typer.Exit(run(app, **settings))
+
+
+def _settings(texts: list[str]) -> dict[str, Any]:
+    """`--set` pairs as numbers, which is what all settings are.
+
+    Raises:
+        ConfigError: not KEY=VALUE, or no number.
+    """
+    found: dict[str, Any] = {}
+    for key, text in pairs(texts, "--set").items():
+        try:
+            found[key] = float(text) if "." in text or key.endswith("_s") else int(text)
+        except ValueError:
+            raise ConfigError(f"--set {key}={text[:64]!r}: expected a number") from None
+    return found
+
+
+def enqueue(
+    name: Annotated[str, typer.Argument(help="The task's name.", show_default=False)],
+    target: Annotated[
+        str | None,
+        typer.Option("--app", metavar="MODULE:APP", help="Check name and arguments by this app."),
+    ] = None,
+    url_option: UrlOption = None,
+    args: Annotated[
+        str, typer.Option("--args", metavar="JSON", help="Arguments by name, a JSON object.")
+    ] = "{}",
+    queue: Annotated[
+        str | None, typer.Option(help="Queue, when there is no --app to say it.")
+    ] = None,
+    delay: Annotated[str | None, typer.Option(metavar="TIME", help="Such as 90s or 2h.")] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Such as 2026-05-01T12:00:00Z.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME|WHEN", help="Do not start after that.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="-100..100, higher first.")] = None,
+    ordering_key: Annotated[
+        str | None, typer.Option(help="Tasks of one key run in order, one at a time.")
+    ] = None,
+    unique_key: Annotated[str | None, typer.Option(help="One unfinished task per key.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be repeated.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Enqueue one task in a transaction of its own; prints its id.
+
+    With --app the task must exist and the arguments must fit its signature. With --url alone
+    neither is checked: a worker that knows no such task parks it and asks again later.
+    """
+    arguments = json_object(args, "--args")
+    options: dict[str, Any] = {
+        "delay": None if delay is None else duration_us(delay, "--delay") / 1_000_000,
+        "at": None if at is None else instant(at, "--at"),
+        "expires": None if expires is None else _expires(expires),
+        "priority": priority,
+        "ordering_key": ordering_key,
+        "unique_key": unique_key,
+        "headers": pairs(header, "--header") if header else None,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    task_id = _enqueue(target, url_option, name, queue, arguments, given)
+    if json:
+        output.as_json({"task_id": task_id})
+    else:
+        typer.echo(task_id)
+
+
+def _expires(text: str) -> Any:
+    return instant(text, "--expires") if "T" in text else duration_us(text, "--expires") / 1_000_000
+
+
+def _enqueue(
+    target: str | None,
+    url: str | None,
+    name: str,
+    queue: str | None,
+    arguments: dict[str, Any],
+    options: dict[str, Any],
+) -> str:
+    from late.schema.engine import make_engine, writing
+
+    app = _nameless(url_of(url)) if target is None else load_app(target)
+    if target is not None and name not in app.tasks:
+        known = ", ".join(sorted(app.tasks)[:20]) or "none"
+        raise UnknownTask(f"{target} has no task {name[:128]!r}; known: {known}")
+    call = app.call(name, arguments, queue=queue, **options)
+    engine = make_engine(url or app.url)
+    try:
+        with writing(engine) as tx:
+            return app.enqueue(tx, call)
+    finally:
+        engine.dispose()
+
+
+def _nameless(url: str) -> App:
+    """An app with no tasks, as wide as the database says: an ordering key must lead to the shard
+    that the service's own app would choose."""
+    from late.app import App
+    from late.control import Control
+
+    with Control(url) as control:
+        shards = [lane.shards for lane in control.lanes() if lane.name == "default"]
+    return App(url, shards=shards[0] if shards else 1, strict=False)
+
+
+def demo(
+    url_option: UrlOption = None,
+    trips: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A CSV of trips; else made-up ones.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="How many made-up trips.", min=1)] = 1_000,
+    speed: Annotated[
+        float, typer.Option(help="How much faster than the trips' own time.", min=1)
+    ] = 86_400.0,
+    kill: Annotated[bool, typer.Option(help="Kill a worker in the middle.")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Run a small fulfilment service end to end and check that every promise was kept.
+
+    Without --url or LATE_URL it uses a SQLite file of its own, which is gone afterwards.
+    """
+    import importlib
+    import os
+
+    url = url_option or os.environ.get("LATE_URL", "").strip() or None
+    for package in ("late._examples.fulfilment", "examples.fulfilment"):
+        try:
+            module = importlib.import_module(f"{package}.main")
+            break
+        except ModuleNotFoundError as error:
+            # Installed they are part of the package, in a checkout they stand beside it.
+            if error.name is None or not f"{package}.main".startswith(error.name):
+                raise
+    else:
+        raise ConfigError("the examples are missing from this installation of late")
+    code: int = module.run_demo(url, trips, count=count, speed=speed, kill=kill, json=json)
+    raise typer.Exit(code)
