@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import measure
-from bench.targets import Postgres, Sqlite, Target
+from bench.targets import Postgres, Row, Sqlite, Target
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SINGLE = 3_000
@@ -56,9 +56,7 @@ def run(
     result: dict[str, Any] = {"store": target.name, "versions": target.versions(), "tasks": count}
     bare = measure.rows(count)
     say("limits: bare writes, commits and the read-and-delete loop")
-    result["limit_write_per_s"] = target.write_rate(bare)
-    result["limit_drain_per_s"] = target.drain_rate(bare)
-    result["limit_commit_per_s"] = target.commit_rate(SINGLE)
+    before = limits(target, bare)
     say(f"drain: {count:,} no-ops, one worker")
     result |= measure.drain(target, folder, count)
     say("enqueue: one per transaction, with a business row")
@@ -72,7 +70,19 @@ def run(
         say(f"latency: {rate}/s for {seconds:g} s{', beside an open transaction' if hold else ''}")
         found = measure.latency(target, folder, rate, seconds, hold=hold)
         result["latency"].append(found | {"open_transaction": hold})
-    return result
+    say("limits once more: the better of both counts")
+    after = limits(target, bare)
+    return result | {name: max(rate, after[name]) for name, rate in before.items()}
+
+
+def limits(target: Target, bare: Sequence[Row]) -> dict[str, float]:
+    """What the same driver does with the same rows and no queue. On a shared machine a single run
+    may be far off, so this is measured before and after, and the better one is the limit."""
+    return {
+        "limit_write_per_s": target.write_rate(bare),
+        "limit_drain_per_s": target.drain_rate(bare),
+        "limit_commit_per_s": target.commit_rate(SINGLE),
+    }
 
 
 def show(result: dict[str, Any], console: Console) -> None:

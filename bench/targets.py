@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import UUID
 
 from late.schema import migrate
 
@@ -210,7 +211,7 @@ class Postgres:
         connection.commit()
         return connection
 
-    def _write(self, connection: Any, rows: Sequence[Row]) -> None:
+    def _write(self, connection: Any, rows: Sequence[Sequence[Any]]) -> None:
         statement = "copy bare (shard, task_id, queue, name, payload) from stdin (format binary)"
         for start in range(0, len(rows), PAGE):
             with connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -220,9 +221,10 @@ class Postgres:
             connection.commit()
 
     def write_rate(self, rows: Sequence[Row]) -> float:
+        typed = _typed(rows)
         with closing(self._bare()) as connection:
             began = time.perf_counter()
-            self._write(connection, rows)
+            self._write(connection, typed)
             return len(rows) / (time.perf_counter() - began)
 
     def commit_rate(self, count: int) -> float:
@@ -238,7 +240,7 @@ class Postgres:
 
     def drain_rate(self, rows: Sequence[Row]) -> float:
         with closing(self._bare()) as connection:
-            self._write(connection, rows)
+            self._write(connection, _typed(rows))
             began = time.perf_counter()
             seen = 0
             with connection.cursor(binary=True) as cursor:
@@ -259,3 +261,8 @@ class Postgres:
                 "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"
             ).fetchone()
         return int(lsn)
+
+
+def _typed(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """With the ids as a binary COPY wants them."""
+    return [(shard, UUID(task), *rest) for shard, task, *rest in rows]
