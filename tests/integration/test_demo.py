@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from examples.fulfilment import database
-from examples.fulfilment.main import run_demo
 from sqlalchemy import func, select
 
+from examples.fulfilment import database
+from examples.fulfilment.main import run_demo
 from tests import servers
 
 TRIPS = 60
