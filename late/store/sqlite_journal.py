@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from late.store import sqlite_sql as sql
-from late.store.base import Lease, Settlement, SettleResult, Tick
+from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
 from late.task import Cursor, Epoch, NewTask, ShardId
 
 log = logging.getLogger("late.store")
@@ -206,7 +206,10 @@ def _take(
         seq=seq + 1,
         cursor=cursor,
         open=open_tasks,
-        held_keys=dict(connection.execute(sql.HELD_KEYS, key).fetchall()),
+        held_keys={
+            held_key: HeldKey(waiting, bool(head_parked))
+            for held_key, waiting, head_parked in connection.execute(sql.HELD_KEYS, key)
+        },
     )
 
 

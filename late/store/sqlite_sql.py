@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from late.schema.tables import NOW_US
-from late.task import AttemptError, Cursor, DeadLetter, OpenTask, Parked, Record, Usage
+from late.task import HELD_US, AttemptError, Cursor, DeadLetter, OpenTask, Parked, Record, Usage
 
 NOW = f"select {NOW_US['sqlite']}"
 
@@ -60,8 +60,8 @@ DUE_HELD = (
     " order by sequence, task_id limit ?"
 )
 HELD_KEYS = (
-    "select held_key, count(*) from late_timer where consumer_group = ? and shard_id = ?"
-    " and held_key is not null group by held_key"
+    f"select held_key, sum(due_at_us >= {HELD_US}), max(due_at_us < {HELD_US}) from late_timer"
+    " where consumer_group = ? and shard_id = ? and held_key is not null group by held_key"
 )
 UNPARK = (
     "delete from late_timer where consumer_group = ? and shard_id = ? and due_at_us = ?"

@@ -6,8 +6,9 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from late.store.base import LeaseView, SettleResult, Store
-from late.task import ShardId
+from late.errors import StoreError
+from late.store.base import HeldKey, LeaseView, SettleResult, Store
+from late.task import HELD_US, ShardId
 from tests.conformance.backends import Raw
 from tests.conformance.kit import Owner, own, parked, task, until, worker
 
@@ -122,14 +123,20 @@ async def test_a_lease_names_the_keys_that_parked_tasks_hold(store: Store) -> No
     owner = await own(store)
     await owner.settle(
         parked=(
-            parked(10, held_key="trip-1"),
-            parked(11, held_key="trip-1"),
-            parked(12, held_key="trip-2"),
+            parked(10, held_key="head and tail", reason="retry"),
+            parked(HELD_US, held_key="head and tail", reason="held"),
+            parked(HELD_US, held_key="head and tail", reason="held"),
+            parked(11, held_key="head", reason="retry"),
+            parked(HELD_US, held_key="tail", reason="held"),
             parked(13),
         )
     )
 
-    assert (await own(store)).lease.held_keys == {"trip-1": 2, "trip-2": 1}
+    assert (await own(store)).lease.held_keys == {
+        "head and tail": HeldKey(waiting=2, head_parked=True),
+        "head": HeldKey(waiting=0, head_parked=True),
+        "tail": HeldKey(waiting=1, head_parked=False),
+    }
     assert (await own(store, 1)).lease.held_keys == {}
 
 
@@ -188,9 +195,10 @@ async def test_under_contention_every_epoch_has_one_settling_owner(
 
     async def contend(mine: Store, name: str) -> None:
         for _ in range(10):
-            (lease,) = await mine.acquire(name, SHARDS[:1]) or (None,)
-            if lease is None:
-                await asyncio.sleep(0)
+            try:
+                (lease,) = await mine.acquire(name, SHARDS[:1])
+            except StoreError as lost_the_race:
+                assert lost_the_race.transient
                 continue
             owner = Owner(mine, lease)
             for _ in range(choose.randint(1, 3)):

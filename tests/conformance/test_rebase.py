@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from late.errors import StoreRefused
+from late.errors import StoreError, StoreRefused
 from late.store import open_store
 from late.store.base import SettleResult, Store
 from late.task import ShardId
@@ -26,6 +26,17 @@ async def test_a_copy_is_refused_with_the_remedy(store: Store, url: str, raw: Ra
             await copy.open()
 
     await copy.close()
+
+
+async def test_the_guards_cannot_be_walked_around(store: Store, url: str, raw: Raw) -> None:
+    move_elsewhere(raw)
+    copy = open_store(url)
+
+    with pytest.raises(StoreError):
+        await copy.acquire("w1", [("default", ShardId(0))])
+
+    await copy.close()
+    assert raw.execute("select count(*) from late_lease") == [(0,)]
 
 
 async def test_the_first_opening_claims_the_database(url: str, raw: Raw) -> None:
