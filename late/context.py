@@ -18,7 +18,7 @@ from late.errors import DispatchError
 from late.task import Attempt, TaskId
 
 if TYPE_CHECKING:
-    from late.app import Call
+    from late.tasks import Call
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -140,7 +140,7 @@ class Context(_Attempt):
         if not calls:
             return []
         with self.begin() as tx:
-            ids: list[TaskId] = calls[0].task.app.enqueue_many(tx, calls)
+            ids: list[TaskId] = calls[0].app.enqueue_many(tx, calls)
             return ids
 
 
@@ -168,7 +168,7 @@ class AsyncContext(_Attempt):
         if not calls:
             return []
         async with self.begin() as tx:
-            ids: list[TaskId] = await calls[0].task.app.enqueue_many(tx, calls)
+            ids: list[TaskId] = await calls[0].app.enqueue_many(tx, calls)
             return ids
 
 

@@ -99,9 +99,8 @@ class Rig:
             worker_id="w1",
             now_us=lambda: NOW_US,
             on_finished=self._finished,
-            url="sqlite:///nowhere.db",
             rng=random.Random(1),
-            **options,
+            **({"url": "sqlite:///nowhere.db"} | options),
         )
 
     @property
