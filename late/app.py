@@ -69,7 +69,7 @@ class App(Registry):
         # a batch evenly. Forked processes go on from the same number, which does no harm.
         self._turns = itertools.count(random.randrange(SHARDS_MAX))
         self._warned: set[str] = set()
-        self.capture: Callable[[list[Call], list[NewTask]], None] | None = None
+        self.capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None = None
         """Set by `late.testing.inline`: takes the tasks instead of the database."""
 
     def __repr__(self) -> str:
@@ -259,8 +259,7 @@ class App(Registry):
     ) -> list[TaskId] | Awaitable[list[TaskId]]:
         if self.capture is not None:
             asynchronous = tx is not None and outbox.is_async(tx)
-            self.capture(calls, rows)
-            ids = [row.task_id for row in rows]
+            ids = self.capture(calls, rows)
             return _ready(ids) if asynchronous else ids
         return outbox.insert_async(tx, rows) if outbox.is_async(tx) else outbox.insert(tx, rows)
 

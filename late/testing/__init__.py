@@ -1,0 +1,34 @@
+"""Helpers for the tests of services that use `late`. Names are imported on first use, so that the
+pytest plugin costs a run that does not use it next to nothing.
+
+- `inline(app)`: tasks are captured instead of stored, and run in the test's own thread.
+- `assert_enqueued(tx, task, args={...})`: what a transaction has put into the log.
+- the plugin `late.testing.plugin`: fixtures `late_db` and `late_app`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from late.testing.asserts import Enqueued, assert_enqueued
+    from late.testing.box import Box, inline
+    from late.testing.clock import VirtualClock
+
+__all__ = ["Box", "Enqueued", "VirtualClock", "assert_enqueued", "inline"]
+
+_HOME_OF = {
+    "Box": "box",
+    "Enqueued": "asserts",
+    "VirtualClock": "clock",
+    "assert_enqueued": "asserts",
+    "inline": "box",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'late.testing' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"late.testing.{_HOME_OF[name]}"), name)
+    return found

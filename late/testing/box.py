@@ -1,0 +1,186 @@
+"""Inline mode: no database, no worker, no waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from late.app import App, Call, Task
+from late.context import AsyncContext, Context
+from late.errors import KeyConflict, UnknownTask
+from late.policy import Discard, Signal
+from late.task import Attempt, NewTask, Options, Record, TaskId
+
+LIMIT = 1_000
+"""Tasks that one `run` executes: more is most likely a task that enqueues itself."""
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """One task that was enqueued inside the block."""
+
+    task_id: TaskId
+    name: str
+    queue: str
+    args: dict[str, Any]
+    """As the handler gets them, encoded and decoded once."""
+    options: Options
+    row: NewTask
+
+
+class Box:
+    """What was enqueued inside `inline(app)`, in order."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._keys: dict[str, NewTask] = {}
+        self.pending: list[Captured] = []
+        """Enqueued and not run yet."""
+        self.done: list[Captured] = []
+        """Run to a good end, discarded ones included."""
+
+    def of(self, task: Task[Any, Any] | str) -> list[Captured]:
+        """Pending tasks of one kind, in order."""
+        name = task if isinstance(task, str) else task.name
+        return [one for one in self.pending if one.name == name]
+
+    def run(self, *, limit: int = LIMIT) -> int:
+        """Run what is pending, and what that enqueues, in this thread; returns how many ran.
+
+        In the order of the enqueues: delays, priorities, expiries and ordering keys play no
+        part. The first failure is raised as it is, and so are `Retry`, `Snooze` and `Nack`,
+        because there is no later here; that task stays first in `pending`. `Discard` ends a task.
+
+        Raises:
+            UnknownTask: a task without a handler.
+            AssertionError: more than `limit` tasks.
+            RuntimeError: called inside a running loop with an async handler: use `run_async`.
+        """
+        count = 0
+        while self.pending:
+            count = self._count(count, limit)
+            with self._judged():
+                result = self._start(self.pending[0])
+                _settle(asyncio.run(_await(result)) if inspect.iscoroutine(result) else result)
+        return count
+
+    async def run_async(self, *, limit: int = LIMIT) -> int:
+        """`run` for async tests."""
+        count = 0
+        while self.pending:
+            count = self._count(count, limit)
+            with self._judged():
+                result = self._start(self.pending[0])
+                _settle(await result if inspect.iscoroutine(result) else result)
+        return count
+
+    def capture(self, calls: Sequence[Call], rows: Sequence[NewTask]) -> list[TaskId]:
+        """Take what the app would have inserted; unique keys hold until the box is gone."""
+        ids = []
+        for call, row in zip(calls, rows, strict=True):
+            first = self._keys.setdefault(row.unique_key, row) if row.unique_key else row
+            if first.digest != row.digest:
+                raise KeyConflict(f"unique key {row.unique_key!r} is held by another body")
+            if first is row:
+                self.pending.append(self._captured(call, row))
+            ids.append(first.task_id)
+        return ids
+
+    def _captured(self, call: Call, row: NewTask) -> Captured:
+        options = call.settings.options
+        args = (
+            call.task.decode(_record(row), options)
+            if call.task is not None
+            else dict(msgspec.to_builtins(call.values))
+        )
+        return Captured(row.task_id, row.name, row.queue, args, options, row)
+
+    def _count(self, count: int, limit: int) -> int:
+        assert count < limit, f"more than {limit} tasks: does {self.pending[0].name!r} repeat?"
+        return count + 1
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        current = self.pending[0]
+        with suppress(Discard):
+            yield
+        self.pending.remove(current)
+        self.done.append(current)
+
+    def _start(self, captured: Captured) -> Any:
+        task = self._app.tasks.get(captured.name)
+        if task is None:
+            raise UnknownTask(f"no task {captured.name!r} is registered")
+        record = _record(captured.row)
+        kwargs = task.decode(record, captured.options)
+        if not task.wants_context:
+            return task.fn(**kwargs)
+        kind = AsyncContext if task.is_async else Context
+        attempt = Attempt(
+            group=self._app.group,
+            record=record,
+            number=1,
+            deaths=0,
+            epoch=1,
+            due_at_us=record.created_at_us,
+            options=captured.options,
+        )
+        context = kind(
+            attempt,
+            started_at_us=record.created_at_us,
+            timeout_s=task.timeout_s,
+            attempts_max=1,
+            url=self._app.url,
+            beat=lambda: None,
+        )
+        return task.fn(context, **kwargs)
+
+
+@contextmanager
+def inline(app: App) -> Iterator[Box]:
+    """Capture what `app` enqueues inside the block, whatever transaction it is given (None too).
+
+        with inline(app) as box:
+            place_order(session)          # enqueues `charge`
+            assert box.of(charge)[0].args["amount"] == Decimal("3.50")
+            box.run()                     # runs it here
+
+    Payloads are encoded and decoded as always, so that what cannot be stored fails here as well.
+    The transaction plays no part: a rolled-back task is captured like any other. Whether a task
+    commits with its business row is shown by `assert_enqueued` on a real database.
+    """
+    box = Box(app)
+    before, app.capture = app.capture, box.capture
+    try:
+        yield box
+    finally:
+        app.capture = before
+
+
+async def _await(result: Any) -> Any:
+    return await result
+
+
+def _settle(result: Any) -> None:
+    if isinstance(result, Signal):
+        raise result
+
+
+def _record(row: NewTask) -> Record:
+    return Record(
+        shard_id=row.shard_id,
+        position=1,
+        task_id=row.task_id,
+        queue=row.queue,
+        name=row.name,
+        payload=row.payload,
+        headers=row.headers,
+        options=row.options,
+        created_at_us=time.time_ns() // 1000,
+        sequence=1,
+    )
