@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,10 @@ def show(result: dict[str, Any], console: Console) -> None:
     console.print(table)
 
 
+def _say(console: Console, store: str, text: str) -> None:
+    console.print(f"[dim]{store}: {text}[/]")
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.main", description=__doc__)
     parser.add_argument("--postgres", metavar="URL", help="a server in which databases may be made")
@@ -143,13 +148,8 @@ def main(arguments: Sequence[str]) -> int:
             targets.append(Postgres(options.postgres))
         for target in targets:
             try:
-                result = run(
-                    target,
-                    folder,
-                    options.count,
-                    options.seconds,
-                    lambda text, name=target.name: console.print(f"[dim]{name}: {text}[/]"),
-                )
+                say = partial(_say, console, target.name)
+                result = run(target, folder, options.count, options.seconds, say)
             except measure.GaveUp as error:
                 console.print(f"{target.name}: {error}", markup=False)
                 return 1
