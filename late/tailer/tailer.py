@@ -1,0 +1,194 @@
+"""The tail loop: reads the logs of all shards that want to be read, at the pace they need.
+
+It owns no position. Before every read it asks `wanted()` who wants to read and from where, and
+after every read it asks again: a page is handed over only if its shard **still wants to read from
+the cursor that the page was read from**. So a shard that was released, fenced, acquired anew or
+reset while a read was under way can never get a page that leaves a gap, and after an error there is
+nothing to forget.
+
+Pace, for the whole worker:
+
+- records come: every `poll_min_s` of the store's features;
+- nothing comes: an eighth of the silence so far, up to `poll_max_s` (`pacing.poll_after_s`);
+- a page was full: at once, for that shard alone, while the others keep their pace;
+- `wake()`: at once;
+- a transient error: full jitter from 0.1 to 30 s, and `wake()` does not shorten it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from late import events
+from late.errors import StoreError
+from late.events import Emitter
+from late.store.base import Features, Page
+from late.tailer.ownership import Key
+from late.tailer.pacing import Backoff, poll_after_s
+from late.task import Cursor, ShardId
+
+
+class LogReader(Protocol):
+    """What the tailer needs of a `Store`."""
+
+    @property
+    def features(self) -> Features: ...
+
+    async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]: ...
+
+
+class Tailer:
+    """Reads logs until it is stopped. All methods belong to the event loop that `run` is in.
+
+    Args:
+        store: open.
+        wanted: (group, shard) -> cursor to read from, for every shard that has room. Called
+            often: it must be quick and free of side effects.
+        on_pages: takes the pages of one group, which come in no order; must not raise.
+        page_size: most records per shard and read.
+        poll_max_s: longest wait between two reads when nothing happens.
+        rng: the source of jitter.
+    """
+
+    def __init__(
+        self,
+        store: LogReader,
+        *,
+        wanted: Callable[[], Mapping[Key, Cursor]],
+        on_pages: Callable[[str, list[Page]], None],
+        page_size: int = 1000,
+        poll_max_s: float = 1.0,
+        rng: random.Random | None = None,
+        emitter: Emitter = events.default,
+    ) -> None:
+        self._store = store
+        self._wanted = wanted
+        self._on_pages = on_pages
+        self._page_size = page_size
+        self._poll_max_s = poll_max_s
+        self._poll_min_s = min(store.features.poll_min_s, poll_max_s)
+        self._rng = rng or random.Random()
+        self._emitter = emitter
+        self._backoff = Backoff(self._rng)
+        self._woken = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._behind: set[Key] = set()
+        """Shards whose last page was full."""
+        self._due_s = 0.0
+        """When all wanted shards are read next, by the loop's time."""
+        self._quiet_since_s = 0.0
+        """When something last happened: records or a wake-up."""
+
+    async def run(self) -> None:
+        """Read until `stop`. Cancelling it at any moment is safe: nothing is held.
+
+        Raises:
+            StoreError: one that is not transient, such as a store that was closed.
+        """
+        self._quiet_since_s = _now_s()
+        while not self._stopped.is_set():
+            wanted = self._wanted()
+            behind = {key: cursor for key, cursor in wanted.items() if key in self._behind}
+            wait_s = self._due_s - _now_s()
+            everything = wait_s <= 0 or self._woken.is_set()
+            if not (everything or behind):
+                await _wait(self._woken, wait_s)
+                continue
+            if everything:
+                # Cleared before the read: a wake-up during it may mean a commit that the read
+                # did not see, and must lead to another one.
+                self._wake_taken()
+            try:
+                records = await self._read_all(wanted if everything else behind)
+            except StoreError as error:
+                await self._rest(error)
+                continue
+            self._backoff.reset()
+            self._pace(records, everything)
+            # Stores may answer without waiting, and a long backlog must not starve the loop.
+            await asyncio.sleep(0)
+
+    def wake(self) -> None:
+        """There may be something to read: look at once. A hint that can be given too often or
+        never; a lost one costs at most `poll_max_s`."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Let `run` return. Pages of a read that is under way are dropped. Calling it twice, or
+        before `run`, is fine."""
+        self._stopped.set()
+        self._woken.set()
+
+    def _wake_taken(self) -> None:
+        if self._woken.is_set():
+            self._woken.clear()
+            self._quiet_since_s = _now_s()
+
+    def _pace(self, records: int, everything: bool) -> None:
+        now_s = _now_s()
+        if records:
+            self._quiet_since_s = now_s
+        if everything:
+            self._due_s = now_s + poll_after_s(
+                now_s - self._quiet_since_s, self._poll_min_s, self._poll_max_s, self._rng
+            )
+
+    async def _read_all(self, cursors: Mapping[Key, Cursor]) -> int:
+        """Read each group's shards in one statement; returns how many records came."""
+        groups: dict[str, dict[ShardId, Cursor]] = {}
+        for (group, shard_id), cursor in cursors.items():
+            groups.setdefault(group, {})[shard_id] = cursor
+        self._behind -= cursors.keys()
+        return sum([await self._read_group(group, shards) for group, shards in groups.items()])
+
+    async def _read_group(self, group: str, cursors: dict[ShardId, Cursor]) -> int:
+        started_s = _now_s()
+        pages = await self._store.read(cursors, self._page_size)
+        if self._stopped.is_set():
+            return 0
+        records = sum(len(page.records) for page in pages)
+        self._emitter.emit(
+            events.PAGE_READ,
+            group=group,
+            pages=len(pages),
+            records=records,
+            duration_s=_now_s() - started_s,
+        )
+        self._behind.update((group, page.shard_id) for page in pages if page.more)
+        current = self._wanted()
+        valid = [
+            page for page in pages if current.get((group, page.shard_id)) == cursors[page.shard_id]
+        ]
+        if valid:
+            self._on_pages(group, valid)
+        return records
+
+    async def _rest(self, error: StoreError) -> None:
+        if not error.transient:
+            raise error
+        retry_in_s = self._backoff.next_s()
+        self._due_s = 0.0  # read everything first thing afterwards
+        self._emitter.emit(
+            events.STORE_ERROR,
+            component="tailer",
+            transient=True,
+            retry_in_s=retry_in_s,
+            error=error,
+        )
+        await _wait(self._stopped, retry_in_s)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    """Until `event` or `timeout_s`, whichever is first."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        pass
