@@ -89,6 +89,7 @@ class Scheduler:
         self._settings = settings
         self._rng = rng or random.Random()
         self._reads: dict[Shard, Cursor] = {}
+        self._behind: set[Shard] = set()  # the last page was full: there is more to read at once
         self._announced: dict[Shard, int] = {}  # results that the settler knows to wait
         self._turn = 0
         self._finished_since = 0
@@ -115,6 +116,7 @@ class Scheduler:
         """Throw a shard's state away: its attempts go on, their results change nothing."""
         core = self.cores.pop(shard, None)
         self._reads.pop(shard, None)
+        self._behind.discard(shard)
         self._announced.pop(shard, None)
         if core is not None:
             self._slots.abandon(shard[0], shard[1], core.lease.epoch)
@@ -153,8 +155,9 @@ class Scheduler:
         for page in pages:
             shard = (group, page.shard_id)
             core = self.cores.get(shard)
-            # The page of a read that was on its way when the shard changed hands is no use.
+            # The tailer gives no page of a read that was on its way when the shard changed hands.
             if core is not None and self._reads.pop(shard, None) is not None:
+                (self._behind.add if page.more else self._behind.discard)(shard)
                 self._step(shard, core, PageRead(page))
                 if page.records:
                     self._work.set()
@@ -275,7 +278,8 @@ class Scheduler:
                 return len(effect.attempts)
             case Read():
                 self._reads[shard] = effect.cursor
-                self._read_soon()
+                if shard in self._behind:  # else the tailer's own pace is right
+                    self._read_soon()
             case SettleSoon():
                 known = self._announced.get(shard, 0)
                 self._announced[shard] = effect.outcomes

@@ -256,7 +256,9 @@ class World:
         for task_id in sorted(before - accounted):
             self.final[task_id] = "dead" if task_id in self.dead else "ended"
             self.ends.append(task_id)
-        ended = sum(u.count for u in s.usage if u.outcome in ("done", "dead", "expired", "discarded"))
+        ended = sum(
+            u.count for u in s.usage if u.outcome in ("done", "dead", "expired", "discarded")
+        )
         assert ended == len(before - accounted), "usage does not add up"
         assert len(s.open) <= self.settings.window
 

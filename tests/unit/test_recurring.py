@@ -1,0 +1,111 @@
+"""Ticks: catch-up, overlap, and exactly one id per tick."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from late.ids import shard_of
+from late.scheduler.recurring import Recurring, fire
+from late.task import Options, Schedule, TaskId
+
+MINUTE = 60_000_000
+START = 1_000 * 24 * 60 * MINUTE
+
+
+def schedule(**changes: object) -> Schedule:
+    plain = Schedule(
+        name="nightly",
+        shard_id=3,
+        rule="* * * * *",
+        zone="UTC",
+        catch_up="latest",
+        catch_up_max=3,
+        overlap="allow",
+        queue="reports",
+        task_name="report",
+        payload=b"{}",
+        options=None,
+        anchor_us=0,
+        next_due_at_us=START,
+    )
+    return msgspec.structs.replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def due_headers(tick_tasks: tuple[object, ...]) -> list[str]:
+    return [msgspec.json.decode(t.headers)["late-due"][-14:-9] for t in tick_tasks]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "late_minutes", "fired"),
+    [
+        ("skip", 0, ["00:00"]),
+        ("latest", 0, ["00:00"]),
+        ("all", 0, ["00:00"]),
+        ("skip", 10, ["00:10"]),
+        ("latest", 10, ["00:10"]),
+        ("all", 10, ["00:08", "00:09", "00:10"]),
+    ],
+)
+def test_catch_up_after_a_downtime(catch_up: str, late_minutes: int, fired: list[str]) -> None:
+    tick = fire(schedule(catch_up=catch_up), START + late_minutes * MINUTE)
+    assert due_headers(tick.tasks) == fired
+    assert tick.next_due_at_us == START + (late_minutes + 1) * MINUTE
+
+
+def test_skip_leaves_out_what_is_older_than_the_grace() -> None:
+    daily = schedule(rule="0 0 * * *", catch_up="skip")
+    assert fire(daily, START + MINUTE).tasks
+    assert not fire(daily, START + 2 * MINUTE).tasks
+
+
+def test_overlap_skip_leaves_a_tick_out_while_the_last_one_runs() -> None:
+    running = schedule(overlap="skip", open_task_id=TaskId("x"))
+    tick = fire(running, START)
+    assert not tick.tasks
+    assert tick.next_due_at_us == START + MINUTE
+    assert fire(schedule(overlap="skip"), START).tasks
+
+
+def test_overlap_queue_orders_the_ticks() -> None:
+    [task] = fire(schedule(overlap="queue"), START).tasks
+    options = msgspec.json.decode(task.options or "", type=Options)
+    assert options.ordering_key == "schedule:nightly"
+    assert options.schedule == "nightly"
+
+
+def test_a_tick_has_one_id_whoever_computes_it() -> None:
+    [first] = fire(schedule(), START).tasks
+    [again] = fire(schedule(), START + 1).tasks
+    [other] = fire(schedule(next_due_at_us=START + MINUTE), START + MINUTE).tasks
+    assert first.task_id == again.task_id != other.task_id
+    assert shard_of(first.task_id) == 3
+
+
+def test_a_rule_broken_by_hand_never_fires_again() -> None:
+    tick = fire(schedule(rule="nonsense"), START)
+    assert tick.tasks == ()
+    assert tick.next_due_at_us is None
+
+
+def test_schedules_move_on_as_they_fire() -> None:
+    recurring = Recurring()
+    recurring.replace([schedule(), schedule(name="paused", paused=True)])
+    assert recurring.next_due_us() == START
+    assert recurring.take_due(START - 1) == ()
+    [tick] = recurring.take_due(START)
+    assert tick.due_at_us == START
+    assert recurring.take_due(START) == ()
+    assert recurring.next_due_us() == START + MINUTE
+
+
+def test_the_end_of_a_tick_lets_the_next_one_run() -> None:
+    recurring = Recurring()
+    recurring.replace([schedule(overlap="skip")])
+    [first] = recurring.take_due(START)
+    [second] = recurring.take_due(START + MINUTE)
+    assert first.tasks
+    assert not second.tasks
+    recurring.ended("nightly", first.tasks[0].task_id)
+    [third] = recurring.take_due(START + 2 * MINUTE)
+    assert third.tasks
