@@ -56,8 +56,9 @@ def installed(root: Path, venv: Path, level: str) -> bool:
 def attempt(command: Sequence[str], *, tries: int = 2) -> None:
     """Run a command and show its output; only the exit code decides, warnings do not.
 
-    A second try, because a download may break once. No `-q` anywhere: a quiet tool that fails
-    leaves nothing to go by.
+    A second try, because a download may break once; it also trusts the machine's own certificates,
+    which know a company's proxy. They are not the first choice because a bare image has none. No
+    `-q` anywhere: a quiet tool that fails leaves nothing to go by.
 
     Raises:
         SetupFailed: it failed every time.
@@ -74,6 +75,7 @@ def attempt(command: Sequence[str], *, tries: int = 2) -> None:
         code = subprocess.run(command, check=False, env=environment).returncode
         if code == 0:
             return
+        environment.setdefault("UV_SYSTEM_CERTS", "true")
         say(f"exit code {code} (try {number} of {tries}): {' '.join(command)}")
     raise SetupFailed(f"this step failed {tries} times: {' '.join(command)}")
 
