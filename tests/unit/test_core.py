@@ -1,0 +1,401 @@
+"""What one shard does in named situations; `test_core_property.py` covers what nobody named."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from late.scheduler.entry import Entry
+from late.scheduler.fairness import ReadyQueue
+from late.scheduler.messages import PageRead, Settled
+from late.scheduler.settings import CoreSettings
+from late.store.base import Page
+from late.task import HELD_US, TRANSITIONS, Cursor, Parked, Policy, ShardId
+from tests.unit.core_world import SECOND, World
+
+
+def settle(world: World) -> None:
+    world.write()
+    world.acknowledge()
+
+
+def answers(world: World) -> None:
+    while world.answers:
+        world.answer()
+
+
+def running_ids(world: World) -> list[str]:
+    return [attempt.record.task_id for attempt in world.running]
+
+
+def test_the_checkpoint_stands_at_the_last_started_record() -> None:
+    # Given five records, of which two slots start two
+    world = World()
+    ids = [world.enqueue() for _ in range(5)]
+    world.read_page()
+    world.grant(2)
+    # When the first ends and is settled
+    world.finish(world.running[0])
+    settle(world)
+    # Then the cursor covers what was started, and only the running one is open
+    assert world.last.cursor.startswith("w@2,")
+    assert [o.task_id for o in world.last.open] == [ids[1]]
+
+
+def test_a_slow_task_holds_nobody_up() -> None:
+    world = World()
+    slow = world.enqueue()
+    for _ in range(200):
+        world.enqueue()
+    for _ in range(200):
+        world.read_page()
+        world.grant(2)
+        for attempt in [a for a in world.running if a.record.task_id != slow]:
+            world.finish(attempt)
+        settle(world)
+    assert len(world.final) == 200
+    assert [o.task_id for o in world.last.open] == [slow]
+
+
+def test_the_tail_stops_at_the_window_and_goes_on_after_it() -> None:
+    world = World(settings=CoreSettings(window=20, page_size=10))
+    for _ in range(100):
+        world.enqueue()
+    for _ in range(5):
+        world.read_page()
+    assert world.core.unsettled == 20
+    assert world.want is None
+    world.drain()
+
+
+def test_a_far_task_leaves_memory_and_comes_back_on_time() -> None:
+    world = World()
+    far = world.enqueue(delay_us=60 * SECOND)
+    world.read_page()
+    answers(world)
+    settle(world)
+    assert world.core.unsettled == 0
+    assert list(world.timers) == [(world.now_us + 60 * SECOND, far)]
+    for _ in range(600):
+        world.now_us += SECOND // 10
+        world.grant(1)
+        answers(world)
+        world.grant(1)
+        if world.running:
+            break
+    assert running_ids(world) == [far]
+    lateness_us = world.now_us - world.running[0].due_at_us
+    assert 0 <= lateness_us <= SECOND // 5
+
+
+def test_a_load_that_overlaps_a_parking_does_not_make_the_task_late() -> None:
+    # Given a load of the next two seconds that has read the table but not answered yet
+    world = World()
+    world.grant(0)
+    answers(world)
+    world.now_us += 3 * SECOND // 2
+    world.grant(0)
+    assert world.answers
+    # When a task due within it is parked meanwhile
+    world.enqueue(delay_us=SECOND)
+    world.read_page()
+    settle(world)
+    answers(world)
+    # Then it starts in time, not with the next scan of what is overdue
+    world.now_us += SECOND
+    world.grant(1)
+    assert len(world.running) == 1
+
+
+def test_memory_for_timers_is_bounded_whatever_the_table_holds() -> None:
+    world = World(settings=CoreSettings(timers_max=50, window=24, page_size=8))
+    for _ in range(1_000):
+        world.enqueue(delay_us=5 * SECOND)
+    while len(world.timers) < 1_000:
+        world.read_page()
+        settle(world)
+    for _ in range(40):
+        world.now_us += SECOND // 10
+        world.grant(0)
+        answers(world)
+        assert len(world.core._timers.parked) <= 50
+    world.drain()
+    assert len(world.starts) == 1_000
+
+
+def test_retries_are_durable_before_they_start_and_end_in_the_dead_letters() -> None:
+    world = World()
+    task = world.enqueue()
+    world.read_page()
+    for number in range(1, 5):
+        world.grant(1)
+        assert [a.number for a in world.running] == [number]
+        world.finish(world.running[0], kind="failed", error=f"boom {number}", jitter=0.5)
+        world.now_us += 60 * SECOND
+        world.grant(1)
+        assert not world.running, "the retry is not in the journal yet"
+        settle(world)
+        answers(world)
+    assert world.dead == [task]
+
+
+def test_the_dead_letter_carries_every_error_and_the_reason() -> None:
+    world = World()
+    world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.finish(world.running[0], kind="failed", error="no", retryable=False)
+    settlement = world.core.settlement(world.now_us)
+    assert settlement is not None
+    [letter] = settlement.dead
+    assert (letter.reason, letter.attempts) == ("gave_up", 1)
+    assert [(e.attempt, e.error) for e in letter.errors] == [(1, "no")]
+
+
+def test_three_deaths_of_its_process_make_a_dead_letter_without_burning_attempts() -> None:
+    world = World()
+    task = world.enqueue()
+    world.read_page()
+    for _ in range(3):
+        world.grant(1)
+        assert world.running[0].number == 1
+        world.finish(world.running[0], kind="died", jitter=0.0)
+        settle(world)
+        answers(world)
+    assert world.dead == [task]
+
+
+def test_an_interrupted_task_costs_no_attempt_and_is_first_again() -> None:
+    world = World()
+    first, _ = world.enqueue(), world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.finish(world.running[0], kind="interrupted")
+    world.grant(1)
+    assert [(a.record.task_id, a.number) for a in world.running] == [(first, 1)]
+
+
+def test_an_unknown_task_waits_for_its_handler_and_dies_after_a_day() -> None:
+    world = World()
+    task = world.enqueue("stranger")
+    world.read_page()
+    world.grant(1)
+    settle(world)
+    assert not world.running
+    [row] = world.timers.values()
+    assert (row.reason, row.attempts, row.due_at_us) == ("unknown", 0, world.now_us + 60 * SECOND)
+    for _ in range(24 * 60 + 2):
+        world.now_us += 61 * SECOND
+        for _ in range(2):
+            world.grant(1)
+            answers(world)
+            settle(world)
+    assert world.dead == [task]
+    assert world.starts == []
+
+
+def test_options_from_the_future_are_not_run_without_what_they_ask() -> None:
+    world = World()
+    task_id = world.enqueue()
+    world.log[0] = msgspec.structs.replace(world.log[0], options='{"quorum":3}')
+    world.read_page()
+    world.grant(1)
+    settle(world)
+    assert not world.running
+    assert [(r.record.task_id, r.reason) for r in world.timers.values()] == [(task_id, "unknown")]
+
+
+def test_options_that_are_no_json_are_a_dead_letter_at_once() -> None:
+    world = World()
+    task_id = world.enqueue()
+    world.log[0] = msgspec.structs.replace(world.log[0], options="{")
+    world.read_page()
+    settle(world)
+    assert world.dead == [task_id]
+    assert world.starts == []
+
+
+def test_an_expired_task_never_runs_and_is_counted() -> None:
+    world = World()
+    world.enqueue(expires_in_us=SECOND)
+    world.read_page()
+    world.now_us += SECOND
+    world.grant(1)
+    settlement = world.core.settlement(world.now_us)
+    assert settlement is not None
+    assert [(u.outcome, u.count) for u in settlement.usage] == [("expired", 1)]
+    assert world.starts == []
+
+
+def test_a_failing_task_holds_its_key_until_it_is_done() -> None:
+    world = World()
+    first, second = (world.enqueue(ordering_key="trip-7") for _ in range(2))
+    other = world.enqueue(ordering_key="trip-8")
+    world.read_page()
+    world.grant(5)
+    assert running_ids(world) == [first, other]
+    world.finish(world.running[0], kind="failed", error="x", jitter=1.0)
+    settle(world)
+    answers(world)
+    for _ in range(3):
+        world.now_us += SECOND // 4
+        world.grant(5)
+        assert second not in running_ids(world)
+    world.now_us += 2 * SECOND
+    world.grant(5)
+    answers(world)
+    world.grant(5)
+    assert first in running_ids(world)
+    world.drain()
+    assert [i for i in (a.record.task_id for a in world.starts) if i != other] == [
+        first,
+        first,
+        second,
+    ]
+
+
+def test_a_key_stays_blocked_across_a_takeover() -> None:
+    # Given a key whose head is parked for a retry and whose second task is parked behind it
+    world = World()
+    first, second = (world.enqueue(ordering_key="k") for _ in range(2))
+    world.read_page()
+    world.grant(5)
+    world.finish(world.running[0], kind="failed", error="x", jitter=1.0)
+    world.now_us += SECOND // 2
+    settle(world)
+    world.now_us += SECOND
+    world.grant(0)
+    settle(world)
+    assert {(r.record.task_id, r.due_at_us == HELD_US) for r in world.timers.values()} == {
+        (first, False),
+        (second, True),
+    }
+    # When another owner comes
+    world.take_over()
+    third = world.enqueue(ordering_key="k")
+    world.drain()
+    # Then the order holds
+    seen = list(dict.fromkeys(a.record.task_id for a in world.starts))
+    assert seen == [first, second, third]
+
+
+def test_a_unique_key_is_freed_with_the_end_of_its_task_in_the_default_group() -> None:
+    for group, freed in (("default", [("u", "t00001")]), ("g", [])):
+        world = World()
+        world.core.lease = msgspec.structs.replace(world.core.lease, group=group)
+        world.core._draft._lease = world.core.lease
+        world.enqueue(unique_key="u")
+        world.read_page()
+        world.grant(1)
+        world.finish(world.running[0])
+        settlement = world.core.settlement(world.now_us)
+        assert settlement is not None
+        assert list(settlement.released_keys) == freed
+
+
+def test_a_settlement_that_is_out_does_not_change() -> None:
+    world = World()
+    for _ in range(2):
+        world.enqueue()
+    world.read_page()
+    world.grant(2)
+    world.finish(world.running[0])
+    first = world.core.settlement(world.now_us)
+    assert first is not None
+    copy = msgspec.json.encode(first)
+    world.finish(world.running[0])
+    assert world.core.settlement(world.now_us) is None, "one at a time"
+    assert msgspec.json.encode(first) == copy
+    world.core.step(Settled(world.now_us))
+    second = world.core.settlement(world.now_us)
+    assert second is not None
+    assert second.seq == first.seq + 1
+
+
+def test_an_idle_cursor_is_written_now_and_then_so_that_pruning_goes_on() -> None:
+    world = World(settings=CoreSettings(idle_settle_us=10 * SECOND))
+    world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.finish(world.running[0])
+    settle(world)
+    # Others commit to other shards: the cursor moves on, and no record comes.
+    moved = Page(ShardId(0), [], Cursor("9"), "w", False, world.now_us)
+    world.core.step(PageRead(moved))
+    assert world.core.settlement(world.now_us) is None
+    settlement = world.core.settlement(world.now_us + 10 * SECOND)
+    assert settlement is not None
+    assert (settlement.cursor, settlement.usage) == ("9", ())
+
+
+def test_late_results_are_counted_and_change_nothing() -> None:
+    world = World()
+    world.enqueue()
+    world.read_page()
+    world.grant(1)
+    [attempt] = world.running
+    world.finish(attempt)
+    world.running.append(attempt)
+    world.finish(attempt)
+    assert world.core.late == 1
+    assert world.core.running == 0
+
+
+def test_a_row_inserted_by_an_operator_is_found_within_the_scan() -> None:
+    world = World()
+    for _ in range(8):
+        world.now_us += SECOND
+        world.grant(0)
+        answers(world)
+    task = world.enqueue()
+    record = world.record(task)
+    world.log.clear()
+    world.timers[world.now_us, task] = Parked(record, world.now_us, "retry")
+    for _ in range(6):
+        world.now_us += SECOND
+        world.grant(1)
+        answers(world)
+    world.grant(1)
+    assert running_ids(world) == [task]
+
+
+def test_a_stopped_shard_starts_nothing_and_becomes_clean() -> None:
+    world = World()
+    for _ in range(5):
+        world.enqueue()
+    world.read_page()
+    world.grant(2)
+    world.stop()
+    assert world.core.clean
+    assert len(world.starts) == 2
+    world.take_over()
+    world.drain()
+
+
+def test_background_work_gets_one_start_in_nine_beside_foreground() -> None:
+    queue: ReadyQueue[int] = ReadyQueue()
+    for n in range(90):
+        queue.push(0, priority=5 if n % 2 else 0)
+        queue.push(-1, priority=-1)
+    first = [queue.pop() for _ in range(90)]
+    assert first.count(-1) == 10
+    assert len([queue.pop() for _ in range(len(queue))]) == 90
+    with pytest.raises(IndexError):
+        queue.pop()
+
+
+def test_higher_priority_goes_first_and_equals_in_order() -> None:
+    queue: ReadyQueue[str] = ReadyQueue()
+    for name, priority in (("a", 0), ("b", 9), ("c", 0), ("d", 9)):
+        queue.push(name, priority)
+    assert [queue.pop() for _ in range(4)] == ["b", "d", "a", "c"]
+
+
+def test_a_transition_that_is_not_in_the_table_is_our_own_mistake() -> None:
+    world = World()
+    world.enqueue()
+    entry = Entry(record=world.log[0], policy=Policy())
+    for state in TRANSITIONS:
+        entry.state = "done"
+        with pytest.raises(AssertionError):
+            entry.move(state)
