@@ -33,7 +33,9 @@ from late.store.base import (
 )
 from late.store.postgres_cursor import FIRST_ID
 from late.store.postgres_guard import Guard
-from late.store.postgres_link import Links, conninfo_of
+from late.store.postgres_link import Links, connect, conninfo_of, translated
+from late.store.postgres_prune import Pruner
+from late.store.postgres_rebase import rebase
 from late.store.postgres_tail import Tail
 from late.task import AttemptError, Cursor, OpenTask, Parked, Record, ShardId
 
@@ -93,6 +95,8 @@ class PostgresStore:
             StoreRefused: a standby, a restored or copied database, a server older than 13.
             StoreUnavailable: no connection.
         """
+        self._reading.open()
+        self._working.open()
         async with self._working.use() as connection:
             await connection.execute(sql.CLOCK)
 
@@ -159,7 +163,20 @@ class PostgresStore:
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
         """Remove what every group has settled; see `Store.prune`."""
-        return PruneReport()
+        return await Pruner(self._working).run(journal_keep_s)
+
+    async def rebase(self) -> None:
+        """Adopt a restored or copied database. For operators, with producers stopped.
+
+        Raises every epoch, frees every shard and claims the database; what was settled stays
+        settled. Calling it twice is fine; the store need not be open.
+        """
+        with translated():
+            async with (
+                await connect(self._conninfo) as connection,
+                await connect(self._conninfo) as burner,
+            ):
+                await rebase(connection, burner)
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """Say that the worker lives, and see who else does; see `Store.heartbeat`.

@@ -174,34 +174,56 @@ def _tick(tick: Tick) -> dict[str, Any]:
     }
 
 
-async def acquire(
-    connection: Connection, worker_id: str, shards: Sequence[tuple[str, ShardId]]
-) -> list[Lease]:
-    """Take what is free, each shard in one statement, and return the checkpoints."""
-    leases = [
-        await _acquire_one(connection, worker_id, group, shard_id) for group, shard_id in shards
-    ]
-    return [lease for lease in leases if lease is not None]
+TAKEOVERS = 3
+"""How often a takeover is tried against an owner who goes on settling."""
+
+Shard = tuple[str, ShardId]
 
 
-async def _acquire_one(
-    connection: Connection, worker_id: str, group: str, shard_id: ShardId
-) -> Lease | None:
-    values = {
-        "group": group,
-        "shard": shard_id,
-        "worker": worker_id,
-        "id": f"{worker_id}:{uuid.uuid4().hex}",
-    }
+async def acquire(connection: Connection, worker_id: str, shards: Sequence[Shard]) -> list[Lease]:
+    """Take what is free and return the checkpoints: all in one transaction, and if an old owner
+    still settles one of them, one by one."""
+    wanted = sorted(set(shards))
     try:
-        cursor = await connection.execute(sql.ACQUIRE, values)
+        return await _take(connection, worker_id, wanted)
     except errors.UniqueViolation:
-        # The old owner slipped in a settlement between our look and our insert. He cannot do it
-        # for ever: his lease has run out, and the second time we know his seq.
-        cursor = await connection.execute(sql.ACQUIRE, values)
-    row: Any = await cursor.fetchone()
-    if row is None:
-        return None
+        leases: list[Lease] = []
+        for shard in wanted:
+            leases += await _take_one(connection, worker_id, shard)
+        return leases
+
+
+async def _take_one(connection: Connection, worker_id: str, shard: Shard) -> list[Lease]:
+    """One shard, or nothing where its owner turns out to be alive and settling."""
+    for _ in range(TAKEOVERS):
+        try:
+            return await _take(connection, worker_id, [shard])
+        except errors.UniqueViolation:
+            continue
+    return []
+
+
+async def _take(connection: Connection, worker_id: str, shards: Sequence[Shard]) -> list[Lease]:
+    asked = []
+    async with connection.pipeline(), connection.transaction():
+        for group, shard_id in shards:
+            values = {
+                "group": group,
+                "shard": shard_id,
+                "worker": worker_id,
+                "id": f"{worker_id}:{uuid.uuid4().hex}",
+            }
+            await connection.execute(sql.GRANT, values)
+            asked.append((group, shard_id, await connection.execute(sql.TAKE_OVER, values)))
+    leases = []
+    for group, shard_id, cursor in asked:
+        row: Any = await cursor.fetchone()
+        if row is not None:
+            leases.append(_lease(group, shard_id, worker_id, row))
+    return leases
+
+
+def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
     epoch, seq, checkpoint, open_text, held = row
     return Lease(
         group=group,

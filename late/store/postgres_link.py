@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Literal
 
 import psycopg
-from psycopg import AsyncConnection, pq
+from psycopg import AsyncConnection, IsolationLevel, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from late.errors import (
@@ -85,6 +86,15 @@ def translate(error: BaseException) -> StoreError:
     return StoreError(f"PostgreSQL: {message}" + (f" ({state})" if state else ""))
 
 
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of psycopg leave as ours."""
+    try:
+        yield
+    except (psycopg.Error, TimeoutError, OSError) as error:
+        raise translate(error) from error
+
+
 def conninfo_of(url: str) -> dict[str, object]:
     """Connection parameters from a URL as SQLAlchemy or libpq writes it.
 
@@ -117,7 +127,17 @@ class Links:
         self._guard = guard
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
-        self._closed = False
+        self._state: Literal["new", "open", "closed"] = "new"
+
+    def open(self) -> None:
+        """Allow calls. Calling it twice is fine.
+
+        Raises:
+            StoreClosed: it was closed.
+        """
+        if self._state == "closed":
+            raise StoreClosed("the store was closed")
+        self._state = "open"
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Connection]:
@@ -127,8 +147,12 @@ class Links:
             StoreClosed, StoreUnavailable, TransactionAborted, and what the guard raises.
         """
         async with self._free:
-            if self._closed:
-                raise StoreClosed("the store is closed")
+            if self._state != "open":
+                raise StoreClosed(
+                    "the store is not open: call `await store.open()` first"
+                    if self._state == "new"
+                    else "the store was closed"
+                )
             connection: Connection | None = None
             kept = False
             try:
@@ -148,7 +172,7 @@ class Links:
 
     async def _put_back(self, connection: Connection, kept: bool) -> None:
         idle = connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
-        if kept and idle and not self._closed:
+        if kept and idle and self._state == "open":
             self._idle.append(connection)
             return
         await connection.close()
@@ -172,7 +196,7 @@ class Links:
 
     async def close(self) -> None:
         """Close what is idle now, and the rest as its call ends. Calling it twice is fine."""
-        self._closed = True
+        self._state = "closed"
         await self._drop_idle()
 
 
@@ -187,6 +211,9 @@ async def connect(conninfo: dict[str, object]) -> Connection:
         prepare_threshold=None,
         **conninfo,  # type: ignore[arg-type]
     )
+    # For explicit transactions, whatever the role's default: what is read under a lock must be
+    # read by a snapshot that is taken after the lock was got.
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     # psycopg knows no xid8; on the wire it is a 64 bit integer.
     loader = connection.adapters.get_loader(20, pq.Format.BINARY)
     assert loader is not None

@@ -94,7 +94,8 @@ _T_PARKED = (
 DUE = f"""
 select {_T_PARKED} from late_timer t
  where t.consumer_group = %(group)s and t.shard_id = %(shard)s
-   and (t.due_at_us, t.task_id) > (%(after)s, %(after_id)s::uuid) and t.due_at_us <= %(until)s
+   and (t.due_at_us, t.task_id) > (%(after)s::bigint, %(after_id)s::uuid)
+   and t.due_at_us <= %(until)s::bigint
  order by t.due_at_us, t.task_id limit %(limit)s
 """
 DUE_HELD = f"""
@@ -185,28 +186,31 @@ delete from late_unique k using unnest(%s::text[], %s::uuid[]) u (key, id)
 """
 
 # --- ownership -----------------------------------------------------------------------------------
-# Lease, takeover settlement and checkpoint in one statement, hence one snapshot: if the takeover's
-# seq was free, no settlement exists that this snapshot does not see, so that the checkpoint and
-# the held keys are the last word of the old owner. If he slipped one in, the key is taken and the
-# whole statement is undone.
-ACQUIRE = f"""
+# Two statements in one transaction. With the lease's row locked nobody else can take over, and the
+# takeover's own snapshot is taken after that lock was got. If its seq is then free, no settlement
+# exists that this snapshot does not see: checkpoint and held keys are the old owner's last word.
+# If he slips one in meanwhile, the key is taken and all is undone.
+GRANT = f"""
+insert into late_lease as e (consumer_group, shard_id, owner, epoch)
+values (%(group)s, %(shard)s, %(worker)s, 1 + coalesce((
+  select p.epoch from late_settlement p where p.consumer_group = %(group)s
+     and p.shard_id = %(shard)s order by p.seq desc limit 1), 0))
+on conflict (consumer_group, shard_id) do update
+   set owner = excluded.owner, epoch = greatest(e.epoch + 1, excluded.epoch)
+ where e.owner is null or e.owner = excluded.owner or not exists (
+       select 1 from late_worker w where w.worker_id = e.owner and w.expires_at_us > {NOW})
+"""
+TAKE_OVER = f"""
 with last as (
-  select p.seq, p.epoch, p.cursor, p.open from late_settlement p
+  select p.seq, p.cursor, p.open from late_settlement p
    where p.consumer_group = %(group)s and p.shard_id = %(shard)s order by p.seq desc limit 1),
-granted as (
-  insert into late_lease as e (consumer_group, shard_id, owner, epoch)
-  values (%(group)s, %(shard)s, %(worker)s, 1 + coalesce((select last.epoch from last), 0))
-  on conflict (consumer_group, shard_id) do update
-     set owner = excluded.owner, epoch = greatest(e.epoch + 1, excluded.epoch)
-   where e.owner is null or e.owner = excluded.owner or not exists (
-         select 1 from late_worker w where w.worker_id = e.owner and w.expires_at_us > {NOW})
-  returning e.epoch),
 taken as (
   insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
                                open, settled_at_us)
-  select %(group)s, %(shard)s, coalesce(last.seq, 0) + 1, %(id)s, granted.epoch, %(worker)s,
+  select e.consumer_group, e.shard_id, coalesce(last.seq, 0) + 1, %(id)s, e.epoch, e.owner,
          coalesce(last.cursor, ''), coalesce(last.open, '[]'), {NOW}
-    from granted left join last on true
+    from late_lease e left join last on true
+   where e.consumer_group = %(group)s and e.shard_id = %(shard)s and e.owner = %(worker)s
   returning epoch, seq, cursor, open)
 select taken.*, (select coalesce(json_agg(k), '[]')::text from (
     select t.held_key as key, count(*) filter (where t.due_at_us >= {HELD_US}) as waiting,
