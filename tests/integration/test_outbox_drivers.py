@@ -1,0 +1,317 @@
+"""What is particular to a driver: recognising it, autocommit, sessions, waiting, connecting."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, event
+from sqlalchemy.ext.asyncio import (
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+    create_async_engine,
+)
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    mapped_column,
+    scoped_session,
+    sessionmaker,
+)
+
+import late
+from late import outbox
+from tests.integration import outbox_kit as kit
+from tests.servers import drop_database, migrated_database, postgres_url
+
+app = late.App("sqlite:///unused.db")
+
+
+class Failed(Exception):
+    pass
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Trip(Base):
+    __tablename__ = "trip"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+@app.task
+def greet(name: str) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    admin = postgres_url()
+    if admin is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install one")
+    made = migrated_database(admin)
+    yield made
+    drop_database(admin, made)
+
+
+@pytest.fixture
+def clean(postgres: str) -> str:
+    with closing(kit.raw(postgres)) as connection:
+        connection.execute("delete from late_task")
+        connection.execute("delete from late_unique")
+    return postgres
+
+
+def sqlite_engine(url: str) -> Any:
+    engine = create_engine(url)
+    Base.metadata.create_all(engine)
+    return engine
+
+
+def test_an_unknown_type_is_refused_by_naming_the_accepted_ones(late_db: str) -> None:
+    engine = create_engine(late_db)
+    for tx in (None, object(), "sqlite:///x.db", engine, sessionmaker(engine)):
+        with pytest.raises(late.InvalidTask, match=r"AsyncSession.*sqlite3\.Connection"):
+            greet.enqueue(tx, "Ada")  # type: ignore[call-overload]
+    with pytest.raises(late.InvalidTask, match="a transaction is needed"):
+        greet.enqueue(engine, "Ada")  # type: ignore[call-overload]
+    connection = sqlite3.connect(":memory:")
+    with closing(connection), pytest.raises(late.InvalidTask, match="pass its connection"):
+        greet.enqueue(connection.cursor(), "Ada")  # type: ignore[call-overload]
+
+
+def test_no_driver_is_imported_that_the_caller_has_not(late_db: str) -> None:
+    code = f"""
+import sqlite3, sys
+import late
+app = late.App({late_db!r})
+@app.task
+def greet(name: str) -> None: ...
+with sqlite3.connect({kit.path(late_db).as_posix()!r}) as tx:
+    greet.options(unique_key="k").enqueue(tx, "Ada")
+print(sorted(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "'sqlalchemy'" not in done.stdout
+    assert "'psycopg'" not in done.stdout
+    assert kit.count(late_db, "late_task") == 1
+
+
+def test_sqlite_in_autocommit_mode_commits_one_task_by_itself(late_db: str) -> None:
+    with closing(sqlite3.connect(kit.path(late_db), isolation_level=None)) as tx:
+        task_id = greet.enqueue(tx, "Ada")
+        assert kit.rows(late_db) == [(task_id, "greet")]
+        with pytest.raises(late.InvalidTask, match="needs a transaction"):
+            greet.options(unique_key="k").enqueue(tx, "Ada")
+    assert kit.count(late_db, "late_unique") == 0
+
+
+def test_psycopg_in_autocommit_mode(clean: str) -> None:
+    with closing(psycopg.connect(clean, autocommit=True)) as tx:
+        task_id = greet.enqueue(tx, "Ada")
+        assert kit.rows(clean) == [(task_id, "greet")]
+        with pytest.raises(late.InvalidTask, match="needs a transaction"):
+            greet.options(unique_key="k").enqueue(tx, "Ada")
+        with tx.transaction():
+            greet.options(unique_key="k").enqueue(tx, "Ada")
+    assert kit.count(clean, "late_task") == 2
+
+
+@pytest.mark.parametrize("on", ["engine", "connection"])
+def test_sqlalchemy_in_autocommit_mode(clean: str, on: str) -> None:
+    options = {"isolation_level": "AUTOCOMMIT"}
+    engine = create_engine(kit.sqlalchemy_url(clean), **(options if on == "engine" else {}))
+    with engine.connect() as connection:
+        tx = connection.execution_options(**options) if on == "connection" else connection
+        task_id = greet.enqueue(tx, "Ada")
+        assert kit.rows(clean) == [(task_id, "greet")]
+        with pytest.raises(late.InvalidTask, match="needs a transaction"):
+            greet.options(unique_key="k").enqueue(tx, "Ada")
+    engine.dispose()
+
+
+def test_many_tasks_are_one_statement(late_db: str, clean: str) -> None:
+    calls = [greet.call(str(n)) for n in range(1000)]
+    for url in (late_db, clean):
+        engine = create_engine(kit.sqlalchemy_url(url))
+        seen: list[str] = []
+        event.listen(engine, "before_cursor_execute", lambda *a, seen=seen: seen.append(a[2]))
+        with engine.begin() as tx:
+            app.enqueue_many(tx, calls)
+        assert len(seen) == 1
+        assert kit.count(url, "late_task") == 1000
+        engine.dispose()
+
+
+def test_a_flush_before_or_after_makes_no_difference(late_db: str) -> None:
+    engine = sqlite_engine(late_db)
+    with Session(engine) as session, session.begin():
+        greet.enqueue(session, "before")
+        session.add(Trip(id=1))
+        greet.enqueue(session, "between")
+        session.flush()
+        greet.enqueue(session, "after")
+        with session.begin_nested() as nested:
+            greet.enqueue(session, "nested")
+            nested.rollback()
+    assert kit.count(late_db, "late_task") == 3
+
+    def fails() -> None:
+        with Session(engine) as session, session.begin():
+            session.add(Trip(id=2))
+            greet.enqueue(session, "lost")
+            raise Failed
+
+    with pytest.raises(Failed):
+        fails()
+    assert kit.count(late_db, "late_task") == 3
+    engine.dispose()
+
+
+def test_subclasses_and_scoped_sessions(late_db: str) -> None:
+    class OurSession(Session):
+        pass
+
+    engine = create_engine(late_db)
+    scoped = scoped_session(sessionmaker(engine, class_=OurSession))
+    greet.enqueue(scoped, "Ada")
+    greet.enqueue(scoped(), "Ada")
+    scoped.commit()
+    scoped.remove()
+    assert kit.count(late_db, "late_task") == 2
+    engine.dispose()
+
+
+async def test_async_scoped_sessions(late_db: str) -> None:
+    engine = create_async_engine(late_db.replace("sqlite:", "sqlite+aiosqlite:"))
+    make = async_sessionmaker(engine)
+    scoped: async_scoped_session[AsyncSession] = async_scoped_session(make, asyncio.current_task)
+    await greet.enqueue(scoped, "Ada")
+    await scoped.commit()
+    await scoped.remove()
+    await engine.dispose()
+    assert kit.count(late_db, "late_task") == 1
+
+
+async def test_async_input_is_refused_before_anything_is_awaited(late_db: str) -> None:
+    async with outbox.connect_async(late_db) as tx:
+        with pytest.raises(late.InvalidPayload):
+            greet.enqueue(tx, "NUL \0")
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback"])
+async def test_a_key_that_another_open_transaction_holds_is_waited_for(
+    clean: str, ending: str
+) -> None:
+    once = greet.options(unique_key="k")
+    first = await psycopg.AsyncConnection.connect(clean)
+    second = await psycopg.AsyncConnection.connect(clean)
+    try:
+        first_id = await once.enqueue(first, "Ada")
+        waiting = asyncio.ensure_future(once.enqueue(second, "Ada"))
+        with closing(kit.raw(clean)) as look:
+            sql = "select count(*) from pg_locks where not granted"
+            # The server tells nobody that it waits: it has to be asked.
+            while not look.execute(sql).fetchone()[0]:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        await (first.commit() if ending == "commit" else first.rollback())
+        second_id = await waiting
+        assert (second_id == first_id) == (ending == "commit")
+        await second.commit()
+    finally:
+        await first.close()
+        await second.close()
+    assert kit.rows(clean) == [(second_id, "greet")]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue("late_db" if request.param == "sqlite" else "clean"))
+
+
+async def test_connect_commits_at_the_end_and_rolls_back_on_an_error(url: str) -> None:
+    with outbox.connect(url) as tx:
+        greet.enqueue(tx, "Ada")
+        assert kit.count(url, "late_task") == 0
+    async with outbox.connect_async(url) as tx:
+        await greet.options(unique_key="k").enqueue(tx, "Ada")
+        assert kit.count(url, "late_task") == 1
+
+    def fails() -> None:
+        with outbox.connect(url) as tx:
+            greet.enqueue(tx, "lost")
+            raise Failed
+
+    async def fails_too() -> None:
+        async with outbox.connect_async(url) as tx:
+            await greet.enqueue(tx, "lost")
+            raise Failed
+
+    with pytest.raises(Failed):
+        fails()
+    with pytest.raises(Failed):
+        await fails_too()
+    assert kit.count(url, "late_task") == 2
+
+
+async def test_connect_async_lets_the_loop_run_while_it_waits_for_the_lock(late_db: str) -> None:
+    async def spin() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    async def second() -> None:
+        async with outbox.connect_async(late_db) as tx:
+            await greet.enqueue(tx, "second")
+
+    async with outbox.connect_async(late_db) as tx:
+        waiting = asyncio.ensure_future(second())
+        await spin()
+        assert not waiting.done()
+        await greet.enqueue(tx, "first")
+    await waiting
+    assert kit.count(late_db, "late_task") == 2
+
+
+async def test_connect_cancelled_rolls_back(late_db: str) -> None:
+    enqueued = asyncio.Event()
+
+    async def work() -> None:
+        async with outbox.connect_async(late_db) as tx:
+            await greet.enqueue(tx, "lost")
+            enqueued.set()
+            await asyncio.Event().wait()
+
+    working = asyncio.ensure_future(work())
+    await enqueued.wait()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    with outbox.connect(late_db) as tx:
+        greet.enqueue(tx, "Ada")
+    assert kit.count(late_db, "late_task") == 1
+
+
+async def test_connect_names_what_is_wrong(tmp_path: Path) -> None:
+    missing = f"sqlite:///{tmp_path}/missing.db"
+    for wrong, error in (
+        (missing, late.SchemaMismatch),
+        ("sqlite://", late.ConfigError),
+        ("mysql://root:secret@host/db", late.ConfigError),
+    ):
+        with pytest.raises(error) as caught, outbox.connect(wrong):
+            pass
+        assert "secret" not in str(caught.value)
+        with pytest.raises(error):
+            async with outbox.connect_async(wrong):
+                pass
+    assert not (tmp_path / "missing.db").exists()
