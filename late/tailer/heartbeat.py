@@ -1,0 +1,217 @@
+"""The heartbeat: a loop in a thread of its own that tells the fleet that this worker lives.
+
+It shares nothing with the work: its own thread, its own event loop, its own store and connection.
+However many tasks run, and however long a handler blocks the worker's loop, heartbeats go out; so
+a worker that is merely busy does not lose its shards, and its peers do not take over a load that
+was too much for one of them already.
+
+**Trust.** A heartbeat that was *sent* at local time `t` holds at the database until some moment
+after `t + ttl`. So the worker may believe itself alive until::
+
+    t + ttl - margin
+
+A slow reply can never lengthen that, and a lost one leaves it as it was. The margin covers the
+drift between the two clocks and what a worker does between looking and acting.
+
+| what happens | what follows |
+|---|---|
+| transient error, no reply within the ttl | tried again with full jitter, within one beat |
+| any other error (schema, guard) | the same: an operator may repair it while we wait |
+| the worker's loop is blocked | beats go on; memberships wait for it |
+| the process is paused | trust runs out by the monotonic clock, whatever was in flight |
+| stop | a last heartbeat with a ttl of 0: peers need not wait for the ttl |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from late import events
+from late.clock import DatabaseClock, Monotonic
+from late.errors import StoreError, StoreUnavailable
+from late.events import Emitter
+from late.store import open_store
+from late.store.base import Membership, Store, WorkerInfo
+from late.tailer.pacing import Backoff
+
+HURRY_S = 0.2
+"""Shortest time between two beats, however much in a hurry."""
+FAREWELL_S = 2.0
+"""How long a last heartbeat may take: without it peers wait for the ttl, and nothing breaks."""
+
+OnMembership = Callable[[Membership, float], None]
+"""Called with the fleet and the monotonic time until which this heartbeat can be trusted."""
+
+
+class Heartbeat:
+    """Beats from `start` to `stop`, once each.
+
+    Args:
+        url: the database; a store of its own is opened on it.
+        worker: what to say of this worker.
+        ttl_s: for how long a heartbeat holds.
+        every_s: time between two of them, a third of the ttl by default; up to 10 % shorter.
+        margin_s: see above; a tenth of the ttl by default.
+        on_membership: called in the event loop that `start` was called in, once per beat.
+        clock: learns the database's time from each reply.
+        store_factory: makes the store, in the thread.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        worker: WorkerInfo,
+        *,
+        on_membership: OnMembership,
+        ttl_s: float = 5.0,
+        every_s: float | None = None,
+        margin_s: float | None = None,
+        clock: DatabaseClock | None = None,
+        rng: random.Random | None = None,
+        monotonic: Monotonic = time.monotonic,
+        emitter: Emitter = events.default,
+        store_factory: Callable[[str], Store] = open_store,
+    ) -> None:
+        self._url = url
+        self._worker = worker
+        self._on_membership = on_membership
+        self._ttl_s = ttl_s
+        self._every_s = ttl_s / 3 if every_s is None else every_s
+        self._margin_s = ttl_s / 10 if margin_s is None else margin_s
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._monotonic = monotonic
+        self._emitter = emitter
+        self._store_factory = store_factory
+        self._trusted_until = -math.inf
+        self._hurried = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The thread's own."""
+        self._callers_loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def trusted_until(self) -> float:
+        """Monotonic time until which the database believes that this worker lives; minus infinity
+        before the first reply and after a stop. What a worker may *act* on is `Keeper.trusted`: by
+        then it has also seen which shards it lost meanwhile."""
+        return self._trusted_until
+
+    def start(self) -> None:
+        """Begin to beat, at once. Call it once, in the event loop that `on_membership` is for."""
+        assert self._thread is None, "a heartbeat starts once"
+        self._callers_loop = asyncio.get_running_loop()
+        self._loop = asyncio.new_event_loop()
+        # A daemon: a connection that hangs must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="late-heartbeat", daemon=True)
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Beat again soon (after `HURRY_S`), to see what the fleet does. From any thread."""
+        self._tell(self._hurried)
+
+    def stop(self) -> None:
+        """Say good-bye and end. **Blocks** for some seconds at most, so call it in a thread
+        (`asyncio.to_thread`). Calling it twice, or before `start`, is fine."""
+        self._tell(self._stopping)
+        if self._thread is not None:
+            self._thread.join(self._ttl_s + 2 * FAREWELL_S)
+        self._trusted_until = -math.inf
+
+    def _tell(self, event: asyncio.Event) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended already
+                self._loop.call_soon_threadsafe(event.set)
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.run_until_complete(self._live())
+        except Exception:
+            # Nothing can be told to anyone from here; trust runs out, so no harm is done.
+            _log.exception("the heartbeat ended")
+        finally:
+            self._loop.close()
+
+    async def _live(self) -> None:
+        store = self._store_factory(self._url)
+        beats = asyncio.create_task(self._beat_on(store))
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            # A beat that hangs must not delay the good-bye.
+            await asyncio.wait({beats, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (beats, stopping):
+                task.cancel()
+            await asyncio.gather(beats, stopping, return_exceptions=True)
+            self._trusted_until = -math.inf
+            with contextlib.suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    await store.heartbeat(self._worker, 0)
+            with contextlib.suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    await store.close()
+
+    async def _beat_on(self, store: Store) -> None:
+        backoff = Backoff(self._rng, cap_s=self._every_s)
+        while True:
+            sent_s = self._monotonic()
+            try:
+                await self._beat(store)
+            except Exception as error:
+                await self._failed(error, backoff.next_s())
+                continue
+            backoff.reset()
+            pause_s = self._every_s * self._rng.uniform(0.9, 1.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, sent_s + pause_s - self._monotonic())):
+                    await self._hurried.wait()
+                    await asyncio.sleep(max(0.0, sent_s + HURRY_S - self._monotonic()))
+            self._hurried.clear()
+
+    async def _beat(self, store: Store) -> None:
+        try:
+            async with asyncio.timeout(self._ttl_s):
+                await store.open()  # connects the first time, and does nothing later
+                sent_s = self._monotonic()
+                membership = await store.heartbeat(self._worker, self._ttl_s)
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no reply to a heartbeat for {self._ttl_s:g} s") from error
+        received_s = self._monotonic()
+        trusted_until = sent_s + self._ttl_s - self._margin_s
+        self._trusted_until = trusted_until
+        if self._clock is not None:
+            self._clock.sample(membership.now_us, received_s)
+        self._emitter.emit(
+            events.HEARTBEAT, workers=len(membership.workers), duration_s=received_s - sent_s
+        )
+        assert self._callers_loop is not None
+        with contextlib.suppress(RuntimeError):  # the worker's loop is closed: it is going away
+            self._callers_loop.call_soon_threadsafe(self._on_membership, membership, trusted_until)
+
+    async def _failed(self, error: Exception, retry_in_s: float) -> None:
+        transient = isinstance(error, StoreError) and error.transient
+        if not isinstance(error, StoreError):
+            # Our own mistake: say where, and go on, because a silent heartbeat costs all shards.
+            _log.error("heartbeat failed", exc_info=error)
+        self._emitter.emit(
+            events.STORE_ERROR,
+            component="heartbeat",
+            transient=transient,
+            retry_in_s=retry_in_s,
+            error=error,
+        )
+        await asyncio.sleep(retry_in_s)
+
+
+_log = logging.getLogger("late.heartbeat")

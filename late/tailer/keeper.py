@@ -1,0 +1,274 @@
+"""The keeper: a loop that takes and gives up shards as `ownership.plan` says.
+
+With every view of the fleet that the heartbeat brings:
+
+1. **lost** shards (a higher epoch in the view than ours) are dropped, before anything else;
+2. only then is the new **trust** taken over, so that a worker which was paused, and whose shards
+   went to others meanwhile, never works on them in between;
+3. shards of live peers are handed over: `before_release` stops reading and settles, then the
+   lease is released. That may take as long as what runs, so it holds nothing else up;
+4. free shards that are ours are acquired, a few at a time, because each begins with a cold read.
+
+Trust runs out by the monotonic clock when no heartbeat gets through. Then `on_distrusted` is
+called, and no shard is acquired; the leases stay, and the next heartbeat tells which were lost.
+
+All methods belong to one event loop. The keeper has no deadlines of its own: calls of the store
+have theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from late import events
+from late.clock import Monotonic
+from late.errors import StoreError
+from late.events import Emitter, Event
+from late.store.base import Lease, Membership
+from late.tailer import ownership
+from late.tailer.membership import Roster
+from late.tailer.ownership import Key
+from late.tailer.pacing import Backoff
+from late.task import ShardId
+
+HURRIES_MAX = 25
+"""Quick looks in a row at a shard that a peer should hand over; then the usual pace will do."""
+
+
+class LeaseStore(Protocol):
+    """What the keeper needs of a `Store`."""
+
+    async def acquire(self, worker_id: str, shards: Sequence[Key]) -> list[Lease]: ...
+
+    async def release(self, leases: Sequence[Lease]) -> None: ...
+
+
+class Keeper:
+    """Holds this worker's leases.
+
+    Args:
+        store: open.
+        me: this worker's id.
+        on_acquired: takes new leases; each is a beginning, also for a shard that was held before.
+        before_release: stop reading these, settle what is done; the lease goes when it returns.
+        on_lost: this shard has another owner: throw away what is in memory for it.
+        on_distrusted: start no task from now on.
+        on_trusted: tasks may be started (again). Called after `on_lost` of the same view.
+        hurry: asks for a view soon (`Heartbeat.hurry`).
+        takeovers_max: shards acquired at a time.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        me: str,
+        *,
+        on_acquired: Callable[[list[Lease]], None],
+        before_release: Callable[[list[Key]], Awaitable[None]],
+        on_lost: Callable[[Key], None],
+        on_distrusted: Callable[[], None],
+        on_trusted: Callable[[], None] = lambda: None,
+        hurry: Callable[[], None] = lambda: None,
+        takeovers_max: int = 4,
+        rng: random.Random | None = None,
+        monotonic: Monotonic = time.monotonic,
+        emitter: Emitter = events.default,
+    ) -> None:
+        self._store = store
+        self._me = me
+        self._on_acquired = on_acquired
+        self._before_release = before_release
+        self._on_lost = on_lost
+        self._on_distrusted = on_distrusted
+        self._on_trusted = on_trusted
+        self._hurry = hurry
+        self._takeovers_max = takeovers_max
+        self._rng = rng or random.Random()
+        self._monotonic = monotonic
+        self._emitter = emitter
+        self._held: dict[Key, Lease] = {}
+        self._epochs: dict[Key, int] = {}
+        """Highest epoch under which each shard was ever ours: tells an old view from news."""
+        self._releasing: set[Key] = set()
+        self._roster = Roster()
+        self._unsteady: frozenset[str] = frozenset()
+        self._membership: Membership | None = None
+        self._news = asyncio.Event()
+        self._trusted_until = -math.inf
+        self._trust_told = asyncio.Event()
+        """Set while the worker believes that it is trusted."""
+        self._awaited: tuple[Key, ...] = ()
+        self._hurries = 0
+        self._stopped = asyncio.Event()
+
+    # ------------------------------------------------------------------ what others ask
+
+    @property
+    def leases(self) -> Mapping[Key, Lease]:
+        """What this worker holds now, as far as it knows."""
+        return self._held
+
+    @property
+    def trusted(self) -> bool:
+        """Whether a task may be started **now**. By the clock and not by what was told: after a
+        pause of the process it is False at once, before any callback has run."""
+        return self._monotonic() < self._trusted_until
+
+    @property
+    def lowest_shard(self) -> ShardId | None:
+        """The lowest shard of the fleet; None before the first view. Who holds it does what one
+        worker must do for all."""
+        return min(self._membership.shards, default=None) if self._membership else None
+
+    def observe(self, membership: Membership, trusted_until: float) -> None:
+        """Take in what a heartbeat has brought: for `Heartbeat(on_membership=...)`."""
+        held_epochs = {key: lease.epoch for key, lease in self._held.items()}
+        for key in ownership.lost(membership, held_epochs):
+            self._tell(events.LEASE_LOST, self._held.pop(key))
+            self._on_lost(key)
+        self._trusted_until = trusted_until
+        if self.trusted and not self._trust_told.is_set():
+            if self._membership is not None:
+                self._emitter.emit(events.TRUST_REGAINED, shards=len(self._held))
+            self._trust_told.set()
+            self._on_trusted()
+        self._unsteady = self._roster.observe(membership)
+        self._membership = membership
+        self._news.set()
+
+    def forget(self, key: Key) -> None:
+        """The worker has dropped this shard: it was fenced, or its state could not be saved. If it
+        is ours all the same, it is acquired anew. Unknown keys are fine."""
+        self._held.pop(key, None)
+        self._epochs.pop(key, None)
+
+    # ------------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        """Keep shards until `stop`, and until the releases under way are done. Cancelling it is
+        safe: what was being acquired is then ours without our knowing, until the last heartbeat.
+
+        Raises:
+            StoreError: one that is not transient (in a group, from a release).
+        """
+        async with asyncio.TaskGroup() as tasks:
+            loops = [tasks.create_task(self._watch()), tasks.create_task(self._keep(tasks))]
+            await self._stopped.wait()
+            for loop in loops:
+                loop.cancel()
+
+    def stop(self) -> None:
+        """Plan nothing more; the leases stay (`release_all`), and so does the watch over what is
+        lost. Calling it twice, or before `run`, is fine."""
+        self._stopped.set()
+
+    async def release_all(self) -> None:
+        """Give every lease back, after `stop`, once all that ran is settled. Tried until it works:
+        whoever calls bounds it with a time-out, after which the last heartbeat frees them too."""
+        assert self._stopped.is_set(), "a keeper that goes on would take them back"
+        await self._give_back(list(self._held.values()))
+
+    async def _watch(self) -> None:
+        """Tell when trust runs out."""
+        while True:
+            await self._trust_told.wait()
+            left_s = self._trusted_until - self._monotonic()
+            if left_s > 0:
+                await asyncio.sleep(left_s)
+                continue
+            self._trust_told.clear()
+            self._emitter.emit(events.TRUST_LOST, shards=len(self._held))
+            self._on_distrusted()
+
+    async def _keep(self, tasks: asyncio.TaskGroup) -> None:
+        """Carry out the plan that follows from each view, oldest steps first."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            membership = self._membership
+            assert membership is not None
+            plan = ownership.plan(self._me, membership, self._held.keys(), unsteady=self._unsteady)
+            leaving = [key for key in plan.release if key not in self._releasing]
+            if leaving:
+                self._releasing.update(leaving)
+                tasks.create_task(self._hand_over(leaving))
+            self._look_soon(plan.awaited)
+            unheard = ownership.orphans(self._me, membership, self._epochs)
+            await self._acquire(sorted({*plan.acquire, *unheard}))
+
+    async def _acquire(self, keys: list[Key]) -> None:
+        """Acquire `keys` a few at a time, for as long as the view they come from is the latest.
+        What fails is tried again with the next view: heartbeats set the pace."""
+        for start in range(0, len(keys), self._takeovers_max):
+            if not self.trusted or (start and self._news.is_set()):
+                return
+            try:
+                leases = await self._store.acquire(
+                    self._me, keys[start : start + self._takeovers_max]
+                )
+            except StoreError as error:
+                self._report(error, retry_in_s=0.0)
+                return
+            for lease in leases:
+                self._held[_key(lease)] = lease
+                self._epochs[_key(lease)] = lease.epoch
+                self._tell(events.LEASE_ACQUIRED, lease)
+            if leases:
+                self._on_acquired(leases)
+
+    async def _hand_over(self, keys: list[Key]) -> None:
+        leases = [self._held[key] for key in keys]
+        try:
+            await self._before_release(keys)
+            await self._give_back(leases)
+        finally:
+            self._releasing.difference_update(keys)
+
+    async def _give_back(self, leases: list[Lease]) -> None:
+        """Release `leases`. Repeated until the answer is known: a lease that is held by a worker
+        that does not read it would leave its tasks waiting."""
+        backoff = Backoff(self._rng, cap_s=1.0)
+        # Time passes in here. What was lost, or lost and acquired anew, is not ours to give.
+        while leases := [lease for lease in leases if self._held.get(_key(lease)) is lease]:
+            try:
+                await self._store.release(leases)
+            except StoreError as error:
+                retry_in_s = backoff.next_s()
+                self._report(error, retry_in_s)
+                await asyncio.sleep(retry_in_s)
+                continue
+            for lease in leases:
+                if self._held.get(_key(lease)) is lease:
+                    del self._held[_key(lease)]
+                self._tell(events.LEASE_RELEASED, lease)
+
+    def _look_soon(self, awaited: tuple[Key, ...]) -> None:
+        """While a peer is about to hand a shard over, look often; but not for ever, because its
+        tasks may run for an hour."""
+        self._hurries = self._hurries + 1 if awaited == self._awaited else 0
+        self._awaited = awaited
+        if awaited and self._hurries < HURRIES_MAX:
+            self._hurry()
+
+    def _tell(self, event: Event, lease: Lease) -> None:
+        self._emitter.emit(event, group=lease.group, shard=lease.shard_id, epoch=lease.epoch)
+
+    def _report(self, error: StoreError, retry_in_s: float) -> None:
+        if not error.transient:
+            raise error
+        self._emitter.emit(
+            events.STORE_ERROR,
+            component="keeper",
+            transient=True,
+            retry_in_s=retry_in_s,
+            error=error,
+        )
+
+
+def _key(lease: Lease) -> Key:
+    return (lease.group, lease.shard_id)
