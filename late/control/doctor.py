@@ -11,8 +11,10 @@ import asyncio
 import platform
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
+from itertools import pairwise
 from typing import Literal
 
 from sqlalchemy import Connection, Engine, func, select
@@ -123,9 +125,14 @@ def _guards(url: str) -> Check:
             await store.close()
 
     try:
-        asyncio.run(opened())
+        # In a thread of its own: the caller may be a coroutine, whose loop cannot run another.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(lambda: asyncio.run(opened())).result()
     except LateError as error:
         return Check("guards", "failed", f"workers refuse to start: {error}")
+    except Exception as error:
+        # Rows that somebody damaged may break a store in ways it does not expect: a finding too.
+        return Check("guards", "failed", f"workers fail at start: {type(error).__name__}: {error}")
     return Check("guards", "ok", "the store opens")
 
 
@@ -188,8 +195,7 @@ def _faults(
     # The oldest are pruned, so a journal may begin anywhere; a hole inside is a lost settlement.
     if rows[0].seq - rows[-1].seq + 1 != len(rows):
         yield f"{name} has a hole between settlements {rows[-1].seq} and {rows[0].seq}"
-    newest_first: Callable[[int], bool] = lambda i: rows[i].epoch >= rows[i + 1].epoch  # noqa: E731
-    if not all(map(newest_first, range(len(rows) - 1))):
+    if any(newer.epoch < older.epoch for newer, older in pairwise(rows)):
         yield f"{name} has an epoch that goes back"
     if journal.epoch > epoch:
         yield f"{name} was settled under epoch {journal.epoch}, its lease has {epoch}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
 from late.control.rows import log_of, now_us
@@ -17,7 +18,7 @@ from late.ids import new_id
 from late.scheduler.cron import check, next_due_us
 from late.schema.engine import reading, writing
 from late.schema.tables import schedule
-from late.task import Schedule, TaskId
+from late.task import Options, Schedule, TaskId
 
 _DECLARED = (
     "rule", "zone", "catch_up", "catch_up_max", "overlap", "queue", "task_name", "payload",
@@ -115,7 +116,7 @@ def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
     else:
         from sqlalchemy.dialects.sqlite import insert as insert_or  # type: ignore[assignment]
     statement = insert_or(schedule).values(**values).on_conflict_do_nothing()
-    return connection.execute(statement).rowcount == 1
+    return connection.execute(statement.returning(schedule.c.name)).first() is not None
 
 
 def listed(engine: Engine, shards: Collection[int] | None = None) -> list[Schedule]:
@@ -166,8 +167,8 @@ def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
 def run(engine: Engine, name: str) -> TaskId:
     """Enqueue the schedule's task now, besides its ticks; returns the task's id.
 
-    The task is an ordinary one: it moves no due time and counts for no overlap policy. It works
-    for a paused schedule too.
+    It moves no due time and is nobody's last tick, so overlap `skip` does not see it; with
+    overlap `queue` it takes its turn among the ticks. It works for a paused schedule too.
 
     Raises:
         ConfigError: no such schedule.
@@ -182,10 +183,19 @@ def run(engine: Engine, name: str) -> TaskId:
                 queue=row["queue"],
                 name=row["task_name"],
                 payload=row["payload"],
-                options=row["options"],
+                options=_options(row),
             )
         )
         return task_id
+
+
+def _options(row: RowMapping) -> str:
+    """The template's options, and the schedule's name: a signed template was signed for that."""
+    given = msgspec.json.decode(row["options"], type=Options) if row["options"] else Options()
+    options = msgspec.structs.replace(given, schedule=row["name"])
+    if row["overlap"] == "queue":
+        options = msgspec.structs.replace(options, ordering_key=f"schedule:{row['name']}"[:128])
+    return msgspec.json.encode(options).decode()
 
 
 def remove(engine: Engine, name: str) -> None:

@@ -8,10 +8,9 @@ and shard, all in one transaction that sees one moment of the database.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 import msgspec
-from sqlalchemy import Connection, Engine, Table, and_, func, select
+from sqlalchemy import Connection, Engine, Table, and_, func, literal, select, tuple_
 
 from late.control import backlog
 from late.control.rows import log_of, now_us, open_of, seconds
@@ -77,8 +76,8 @@ def status(engine: Engine, *, queue: str | None = None, limit: int = LIMIT) -> S
         tally = _Tally(now)
         workers = _workers(connection, now)
         shards = _shards(connection, tally, {w.worker_id for w in workers}, limit)
-        _elsewhere(connection, tally, timer, "parked", shards, limit)
-        _elsewhere(connection, tally, dead, "dead", shards, limit)
+        _elsewhere(connection, tally, timer, "parked", limit)
+        _elsewhere(connection, tally, dead, "dead", limit)
     held: dict[str | None, int] = defaultdict(int)
     for shard in shards:
         held[shard.owner] += 1
@@ -104,16 +103,21 @@ def shard_ids(connection: Connection) -> list[int]:
     found: set[int] = set(connection.execute(select(lease.c.shard_id).distinct()).scalars())
     for first, count in connection.execute(select(lane.c.first_shard, lane.c.shards)):
         found.update(range(first, first + count))
+    return sorted(found | logged_shards(connection))
+
+
+def logged_shards(connection: Connection) -> set[int]:
+    """Shards that hold rows of the log."""
     # One step down the index per shard: `select distinct` would walk the whole log.
     log = log_of(connection)
-    last = -1
-    while True:
+    found: set[int] = set()
+    last: int | None = -1
+    while last is not None:
         statement = select(func.min(log.c.shard_id)).where(log.c.shard_id > last)
-        following = connection.execute(statement).scalar_one()
-        if following is None:
-            return sorted(found)
-        last = int(following)
-        found.add(last)
+        last = connection.execute(statement).scalar_one()
+        if last is not None:
+            found.add(last)
+    return found
 
 
 def journals(connection: Connection) -> dict[tuple[str, int], Journal]:
@@ -173,14 +177,16 @@ def _shards(connection: Connection, tally: _Tally, live: set[str], limit: int) -
     leases = {(row.consumer_group, row.shard_id): row for row in connection.execute(select(lease))}
     last = journals(connection)
     found = []
-    shards = shard_ids(connection)
+    shards, logged = shard_ids(connection), logged_shards(connection)
     for name in groups_of(connection):
         for shard_id in shards:
             journal = last.get((name, shard_id), Journal())
             held = leases.get((name, shard_id))
             owner = held.owner if held else None
             opened = open_of(journal.open)
-            lag, oldest = _log(connection, tally, name, shard_id, journal.cursor, limit)
+            lag, oldest = Count(), None
+            if shard_id in logged:
+                lag, oldest = _log(connection, tally, name, shard_id, journal.cursor, limit)
             for row in backlog.by_keys(connection, shard_id, opened):
                 tally.add((name, row.queue), "in_flight", 1)
                 tally.seen((name, row.queue), row.created_at_us)
@@ -214,23 +220,28 @@ def _log(
     return Count(total, capped), min((row[2] for row in rows), default=None)
 
 
-def _elsewhere(
-    connection: Connection,
-    tally: _Tally,
-    table: Table,
-    field: str,
-    shards: Iterable[ShardStatus],
-    limit: int,
-) -> None:
+def _elsewhere(connection: Connection, tally: _Tally, table: Table, field: str, limit: int) -> None:
     """Count the rows of the timers or the dead letters."""
-    for shard in shards:
+    key = (table.c.consumer_group, table.c.shard_id)
+    last: tuple[str, int] = ("", -1)
+    while True:
+        # From one (group, shard) that has rows to the next, along the primary key.
+        following = connection.execute(
+            select(*key)
+            .where(tuple_(*key) > tuple_(literal(last[0]), literal(last[1])))
+            .order_by(*key)
+            .limit(1)
+        ).first()
+        if following is None:
+            return
+        last = (following.consumer_group, following.shard_id)
         first = (
-            select(table.c["queue"])
-            .where(table.c["consumer_group"] == shard.group, table.c["shard_id"] == shard.shard_id)
+            select(table.c.queue)
+            .where(table.c.consumer_group == last[0], table.c.shard_id == last[1])
             .limit(limit)
             .subquery()
         )
         rows = connection.execute(select(first.c.queue, func.count()).group_by(first.c.queue)).all()
         capped = sum(row[1] for row in rows) >= limit
         for queue, n in rows:
-            tally.add((shard.group, queue), field, n, capped=capped)
+            tally.add((last[0], queue), field, n, capped=capped)

@@ -1,0 +1,184 @@
+"""Dead letters: filters, purge, and a redrive that the shard's owner finds by itself."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from late.control import Control, Filter
+from late.errors import ConfigError, InvalidName
+from late.ids import new_id
+from late.store import open_store
+from late.task import AttemptError, DeadLetter, Record
+from tests.conformance.kit import dead as letter
+from tests.conformance.kit import own, record
+from tests.integration.control_kit import execute, rows
+
+ERROR = AttemptError(attempt=3, at_us=9, worker="w1", error="ValueError: no such card")
+
+
+async def bury(url: str, *letters: DeadLetter, shard: int = 0, group: str = "default") -> None:
+    store = open_store(url)
+    await store.open()
+    owner = await own(store, shard, group=group, name=f"w-{group}-{shard}")
+    await owner.settle(dead=letters)
+    await store.release([owner.lease])
+    await store.close()
+
+
+def made(n: int, **changes: object) -> list[Record]:
+    return [record(position=i + 1, **changes) for i in range(n)]
+
+
+async def test_list_is_the_latest_first_and_bounded(url: str) -> None:
+    first, second, third = made(3)
+    await bury(url, letter(first, errors=(ERROR,)))
+    await bury(url, letter(second))
+    await bury(url, letter(third))
+    with Control(url) as control:
+        found = control.dead_letters()
+        times = [each.dead_at_us for each in found]
+        assert times == sorted(times, reverse=True)
+        assert {each.task_id for each in found} == {first.task_id, second.task_id, third.task_id}
+        assert len(control.dead_letters(limit=2)) == 2
+        (one,) = control.dead_letters(Filter(task_id=first.task_id))
+        assert (one.reason, one.attempts, one.errors) == ("failed", 3, (ERROR,))
+        assert (one.queue, one.name, one.shard_id, one.group) == ("default", "count", 0, "default")
+        assert (one.payload, one.payload_bytes) == (None, 2)
+        assert control.dead_letters(Filter(task_id=first.task_id), payload=True)[0].payload == "{}"
+
+
+async def test_every_filter_selects(url: str) -> None:
+    execute(url, "insert into late_group (name, created_at_us) values ('audit', 1)")
+    a, b, c = record(queue="a"), record(name="other"), record(shard=1)
+    await bury(url, letter(a), letter(b, reason="gave_up"))
+    await bury(url, letter(c), shard=1, group="audit")
+    execute(url, "update late_dead set dead_at_us = 1000 where queue = 'a'")
+    execute(url, "update late_dead set dead_at_us = 2000 where name = 'other'")
+    execute(url, "update late_dead set dead_at_us = 3000 where consumer_group = 'audit'")
+    cases = {
+        Filter(): {a, b, c},
+        Filter(queue="a"): {a},
+        Filter(name="other"): {b},
+        Filter(reason="gave_up"): {b},
+        Filter(reason="killed_worker"): set(),
+        Filter(group="audit"): {c},
+        Filter(task_id=c.task_id): {c},
+        Filter(task_id=new_id(1)): set(),
+        Filter(since_us=2000): {b, c},
+        Filter(until_us=2000): {a},
+        Filter(since_us=2000, until_us=3000): {b},
+        Filter(queue="a", name="other"): set(),
+    }
+    with Control(url) as control:
+        for which, expected in cases.items():
+            found = {each.task_id for each in control.dead_letters(which)}
+            assert found == {each.task_id for each in expected}, which
+            dry = control.purge(which, dry_run=True)
+            assert (dry.count, dry.dry_run) == (len(expected), True), which
+            assert set(dry.task_ids) == found, which
+        assert len(control.dead_letters()) == 3
+
+
+async def test_purge_deletes_only_what_matches(url: str) -> None:
+    kept, gone = record(queue="kept"), record(queue="gone")
+    await bury(url, letter(kept), letter(gone))
+    with Control(url) as control:
+        assert control.purge(Filter(queue="gone")).task_ids == (gone.task_id,)
+        assert [each.task_id for each in control.dead_letters()] == [kept.task_id]
+        assert control.purge(Filter(queue="gone")).count == 0
+    assert rows(url, "select count(*) from late_timer") == [(0,)]
+
+
+async def test_redrive_parks_the_whole_task_due_now_with_no_attempt_used(url: str) -> None:
+    task = record(
+        shard=2, queue="mail", name="send", payload=b"\x00\xff", headers='{"a":"b"}',
+        options='{"priority":5}', position=77, sequence=78,
+    )  # fmt: skip
+    await bury(url, letter(task, attempts=12, deaths=2, errors=(ERROR,)), shard=2)
+    store = open_store(url)
+    await store.open()
+    with Control(url) as control:
+        dry = control.redrive(Filter(), dry_run=True)
+        assert (dry.count, dry.dry_run, dry.task_ids) == (1, True, (task.task_id,))
+        assert await store.due("default", 2, until_us=2**62, limit=10) == []
+
+        assert control.redrive(Filter()).task_ids == (task.task_id,)
+        assert control.dead_letters() == []
+        (parked,) = await store.due("default", 2, until_us=await store.now(), limit=10)
+        assert parked.record == task
+        assert (parked.attempts, parked.deaths, parked.held_key) == (0, 0, None)
+        assert parked.errors == (ERROR,)
+        assert control.show(task.task_id).groups[0].state == "parked"
+        assert control.redrive(Filter()).count == 0
+    await store.close()
+
+
+@pytest.mark.parametrize("limit", [1, 250, 400])
+async def test_a_limit_takes_the_oldest_across_transactions(url: str, limit: int) -> None:
+    letters = made(450)
+    await bury(url, *(letter(each) for each in letters))
+    execute(url, "update late_dead set dead_at_us = 1000000 + position")
+    with Control(url) as control:
+        moved = control.redrive(Filter(), limit=limit)
+        assert moved.count == limit
+        assert len(moved.task_ids) == min(100, limit)
+        assert control.redrive(Filter(), limit=limit, dry_run=True).count == min(limit, 450 - limit)
+    left = rows(url, "select min(position), count(*) from late_dead")
+    assert left == [(limit + 1, 450 - limit)]
+    parked = rows(url, "select max(position), count(*) from late_timer")
+    assert parked == [(limit, limit)]
+
+
+async def test_two_redrives_at_once_send_each_task_back_once(url: str) -> None:
+    letters = made(600)
+    await bury(url, *(letter(each) for each in letters))
+    barrier = threading.Barrier(3)
+    counts: list[int] = []
+
+    def run() -> None:
+        with Control(url) as control:
+            control.check()
+            barrier.wait()
+            counts.append(control.redrive(Filter()).count)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(counts) == 600
+    assert rows(url, "select count(*), count(distinct task_id) from late_timer") == [(600, 600)]
+    assert rows(url, "select count(*) from late_dead") == [(0,)]
+
+
+async def test_a_task_that_dies_again_meanwhile_is_not_sent_back_again(url: str) -> None:
+    """What has died after the redrive began is not meant: else it might never end."""
+    await bury(url, *(letter(each) for each in made(3)))
+    execute(url, "update late_dead set dead_at_us = dead_at_us + 3600000000 where position = 3")
+    with Control(url) as control:
+        assert control.redrive(Filter()).count == 2
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        Filter(queue="a b"),
+        Filter(name=""),
+        Filter(reason="x" * 200),
+        Filter(group="'; drop table late_dead"),
+        Filter(since_us=5, until_us=5),
+    ],
+)
+def test_a_filter_that_means_nothing_is_refused(url: str, which: Filter) -> None:
+    with Control(url) as control:
+        for call in (control.dead_letters, control.purge, control.redrive):
+            with pytest.raises(ConfigError):
+                call(which)
+        with pytest.raises(InvalidName):
+            control.purge(Filter(task_id="17"))
+        with pytest.raises(ConfigError, match="limit 0"):
+            control.purge(Filter(), limit=0)
+        with pytest.raises(ConfigError, match="limit -1"):
+            control.dead_letters(limit=-1)

@@ -1,0 +1,80 @@
+"""Each finding of the doctor, made on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from late.control import Control, doctor
+from late.control.views import Check
+from late.store import open_store
+from tests.conformance.kit import dead, own, parked
+from tests.integration.control_kit import execute
+
+
+def checks_of(url: str) -> dict[str, Check]:
+    with Control(url) as control:
+        return {check.name: check for check in control.doctor()}
+
+
+async def test_a_healthy_database_has_no_fault(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    for shard in range(8):
+        owner = await own(store, shard)
+        await owner.settle()
+    checks = checks_of(url)
+    await store.close()
+    assert [check for check in checks.values() if check.result == "failed"] == []
+    assert checks["leases"].result == "ok"
+    assert checks["leases"].detail == "1 live workers hold 8 of 8 (group, shard)"
+    assert checks["journal"].detail == "8 journals without a hole"
+    assert {"versions", "server", "clock", "connection", "schema", "guards"} <= checks.keys()
+
+
+DAMAGE: dict[str, tuple[str, str, str]] = {
+    "a hole": ("delete from late_settlement where seq = 2", "journal", "has a hole between"),
+    "an epoch back": ("update late_settlement set epoch = 9 where seq = 2", "journal", "goes back"),
+    "a lease behind": ("update late_lease set epoch = 0", "journal", "its lease has 0"),
+    "open unreadable": ("update late_settlement set open = '{'", "journal", "unreadable `open`"),
+    "no journal": ("delete from late_settlement", "journal", "lease and no settlement"),
+    "dead owner": ("update late_lease set owner = 'gone'", "leases", "dead workers"),
+    "no worker": ("delete from late_worker", "leases", "no live worker"),
+    "free shards": ("delete from late_lease", "leases", "the rest has no owner"),
+    "overdue": ("update late_timer set due_at_us = 5", "timers", "default/0, is overdue by"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_damage_is_found(url: str, damage: str) -> None:
+    statement, name, words = DAMAGE[damage]
+    store = open_store(url)
+    await store.open()
+    owner = await own(store, 0)
+    due = await store.now() + 10**9
+    for _ in range(3):
+        await owner.settle()
+    await owner.settle(parked=(parked(due),), dead=(dead(),))
+    await store.close()
+    execute(url, statement)
+    checks = checks_of(url)
+    assert checks[name].result in ("warning", "failed"), checks[name]
+    assert words in checks[name].detail
+    assert checks["dead letters"].result == "warning"
+
+
+def test_the_stores_refusal_is_reported(url: str) -> None:
+    checks_of(url)  # the first look writes the identity
+    execute(url, "update late_meta set value = 'another' where key = 'identity'")
+    guards = checks_of(url)["guards"]
+    assert guards.result == "failed"
+    assert "refuse" in guards.detail
+
+
+def test_a_clock_that_is_off_is_seen(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[[], float] = doctor.time.time
+    monkeypatch.setattr(doctor.time, "time", lambda: real() - 3600)
+    clock = checks_of(url)["clock"]
+    assert clock.result == "warning"
+    assert "+3600." in clock.detail

@@ -1,0 +1,251 @@
+"""`Control.status` and `Control.show`: what they say follows the store's own journal."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from late import outbox
+from late.control import Control
+from late.errors import ConfigError, InvalidName, SchemaMismatch, StoreError, StoreUnavailable
+from late.ids import new_id
+from late.store import open_store
+from late.task import HELD_US, AttemptError
+from tests.conformance.kit import dead, open_of, own, parked, read_all, task, worker
+from tests.integration.control_kit import execute, insert, transaction
+
+
+async def test_the_four_counts_follow_a_task_through_its_life(url: str) -> None:
+    tasks = [task(3, queue="mail") for _ in range(5)]
+    insert(url, *tasks, task(4, queue="bulk"))
+    store = open_store(url)
+    await store.open()
+    with Control(url) as control:
+        before = {q.queue: q for q in control.status().queues}
+        assert before["mail"].depth.n == 5
+        assert before["bulk"].depth.n == 1
+        assert before["mail"].oldest_age_s is not None
+
+        owner = await own(store, 3)
+        (page,) = await store.read({3: ""}, 100)
+        now = await store.now()
+        await owner.settle(
+            cursor=page.cursor_after(page.records[3]),
+            open=(open_of(page.records[1]),),
+            parked=(parked(now + 10**9, of=page.records[2], reason="retry"),),
+            dead=(dead(of=page.records[3]),),
+        )
+        status = control.status(queue="mail")
+        (mail,) = status.queues
+        assert (mail.group, mail.depth.n, mail.in_flight.n, mail.parked.n, mail.dead.n) == (
+            "default", 1, 1, 1, 1,
+        )  # fmt: skip
+        assert not mail.depth.capped
+        shard = next(s for s in status.shards if s.shard_id == 3)
+        assert (shard.owner, shard.owner_live, shard.epoch) == ("w1", True, owner.lease.epoch)
+        assert (shard.seq, shard.lag.n, shard.in_flight) == (owner.seq, 1, 1)
+        assert shard.settled_at_us is not None
+        assert [(w.worker_id, w.shards, w.groups) for w in status.workers] == [
+            ("w1", 1, ("default",))
+        ]
+        assert [s.shard_id for s in status.shards] == list(range(8))
+
+        states = [control.show(r.task_id).groups[0].state for r in page.records]
+        assert states == ["settled", "open", "parked", "dead", "logged"]
+
+        await owner.settle(cursor=page.cursor, open=())
+        states = [control.show(r.task_id).groups[0].state for r in page.records]
+        assert states == ["settled", "settled", "parked", "dead", "settled"]
+        assert control.status(queue="mail").queues[0].depth.n == 0
+        await store.release([owner.lease])
+        await store.heartbeat(worker(), 0)
+        status = control.status()
+        assert status.workers == ()
+        assert next(s for s in status.shards if s.shard_id == 3).owner is None
+    await store.close()
+
+
+async def test_a_row_that_commits_behind_the_cursor_is_counted(url: str) -> None:
+    """Given a transaction that inserts first and commits last, where the store allows two."""
+    store = open_store(url)
+    await store.open()
+    slow, fast = task(0), task(0)
+    with ExitStack() as stack, Control(url) as control:
+        if store.features.commit_order:
+            insert(url, fast)
+        else:
+            open_transaction = stack.enter_context(transaction(url))
+            outbox.insert(open_transaction, [slow])
+            insert(url, fast)
+        owner = await own(store, 0)
+        _, cursor = await read_all(store, [fast])
+        await owner.settle(cursor=cursor, open=())
+        assert control.status().queues == ()
+        assert control.show(slow.task_id).groups[0].state == "unknown"
+
+        stack.close()
+        if store.features.commit_order:
+            insert(url, slow)
+        assert [queue.depth.n for queue in control.status().queues] == [1]
+        assert control.show(slow.task_id).groups[0].state == "logged"
+        assert control.show(fast.task_id).groups[0].state == "settled"
+    await store.close()
+
+
+async def test_counts_stop_at_the_limit_and_say_so(url: str) -> None:
+    insert(url, *(task(shard) for shard in (0, 1) for _ in range(6)))
+    with Control(url) as control:
+        (queue,) = control.status(limit=5).queues
+        assert (queue.depth.n, queue.depth.capped) == (10, True)
+        assert str(queue.depth) == ">= 10"
+        (queue,) = control.status(limit=100).queues
+        assert (queue.depth.n, queue.depth.capped, str(queue.depth)) == (12, False, "12")
+        with pytest.raises(ConfigError, match="limit 0"):
+            control.status(limit=0)
+
+
+async def test_groups_see_the_same_log_apart(url: str) -> None:
+    execute(url, "insert into late_group (name, created_at_us) values ('audit', 1)")
+    store = open_store(url)
+    await store.open()
+    tasks = [task(2) for _ in range(3)]
+    insert(url, *tasks)
+    owner = await own(store, 2, group="audit")
+    _, cursor = await read_all(store, tasks)
+    await owner.settle(cursor=cursor, open=())
+    with Control(url) as control:
+        depths = {q.group: q.depth.n for q in control.status().queues}
+        assert depths == {"default": 3}
+        states = {g.group: g.state for g in control.show(tasks[0].task_id).groups}
+        assert states == {"audit": "settled", "default": "logged"}
+        assert [g.name for g in control.groups()] == ["audit", "default"]
+    await store.close()
+
+
+async def test_a_shard_outside_every_lane_is_shown_while_it_holds_rows(url: str) -> None:
+    insert(url, task(4095))
+    with Control(url) as control:
+        assert [s.shard_id for s in control.status().shards] == [*range(8), 4095]
+        assert control.status().queues[0].depth.n == 1
+
+
+async def test_show_tells_everything_of_a_parked_and_a_dead_task(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    tasks = [
+        task(1, queue="mail", payload=b'{"to":"a"}', headers='{"trace":"t1"}',
+             options='{"ordering_key":"k"}')
+        for _ in range(2)
+    ]  # fmt: skip
+    insert(url, *tasks)
+    records, cursor = await read_all(store, tasks)
+    owner = await own(store, 1)
+    error = AttemptError(attempt=1, at_us=5, worker="w1", error="ValueError: no")
+    await owner.settle(
+        cursor=cursor,
+        open=(),
+        parked=(
+            parked(HELD_US, of=records[0], reason="held", held_key="k", attempts=2,
+                   errors=(error,)),
+        ),
+        dead=(dead(of=records[1], reason="gave_up", attempts=7, deaths=1, errors=(error,)),),
+    )  # fmt: skip
+    with Control(url) as control:
+        view = control.show(records[0].task_id)
+        (group,) = view.groups
+        assert (group.state, group.reason, group.due_at_us, group.held_key) == (
+            "parked", "held", None, "k",
+        )  # fmt: skip
+        assert (group.attempts, group.errors, group.owner) == (2, (error,), "w1")
+        assert (view.queue, view.name, view.shard_id) == ("mail", "count", 1)
+        assert (view.headers, view.options) == ({"trace": "t1"}, {"ordering_key": "k"})
+        assert (view.payload, view.payload_bytes) == (None, 10)
+        assert view.position == records[0].position
+        assert control.show(records[0].task_id, payload=True).payload == '{"to":"a"}'
+        (group,) = control.show(records[1].task_id).groups
+        assert (group.state, group.reason, group.attempts, group.deaths) == (
+            "dead", "gave_up", 7, 1,
+        )  # fmt: skip
+        # Once the log has forgotten the task, its timer still knows it.
+        execute(url, "delete from late_task")
+        view = control.show(records[0].task_id)
+        assert (view.groups[0].state, view.queue, view.position) == (
+            "parked", "mail", records[0].position,
+        )  # fmt: skip
+    await store.close()
+
+
+async def test_payloads_that_are_not_text_are_shown_in_base64(url: str) -> None:
+    broken, packed = task(0, payload=b"\xff\x00"), task(0, payload=b"{}", options='{"codec":"x"}')
+    insert(url, broken, packed)
+    with Control(url) as control:
+        assert control.show(broken.task_id, payload=True).payload == "/wA="
+        assert control.show(packed.task_id, payload=True).payload == "e30="
+
+
+async def test_unknown_and_impossible_ids(url: str) -> None:
+    with Control(url) as control:
+        view = control.show(new_id(5))
+        assert [group.state for group in view.groups] == ["unknown"]
+        assert (view.shard_id, view.queue) == (5, None)
+        for text in ("", "17", "x" * 100, "01a1fbd1-9c7b-4005-8000-00a0280d4b19", "'; drop table"):
+            with pytest.raises(InvalidName, match="not a task id"):
+                control.show(text)
+
+
+async def test_rows_that_somebody_damaged_are_shown_and_not_hidden(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    insert(url, made := task(0))
+    (found,), cursor = await read_all(store, [made])
+    owner = await own(store, 0)
+    await owner.settle(cursor=cursor, open=(), dead=(dead(of=found),))
+    await store.close()
+    execute(url, "update late_dead set errors = 'oops', options = '[1]', headers = '{'")
+    with Control(url) as control:
+        (letter,) = control.dead_letters()
+        assert "oops" in letter.errors[0].error
+        assert letter.options == {"invalid": "[1]"}
+        assert letter.headers == {"invalid": "{"}
+        execute(url, "update late_settlement set cursor = 'nonsense'")
+        with pytest.raises(StoreError, match="nonsense"):
+            control.status()
+        checks = {check.name: check for check in control.doctor()}
+        assert checks["journal"].result == "failed"
+        assert "nonsense" in checks["journal"].detail
+
+
+def test_without_a_schema_every_call_says_what_to_do(empty_url: str) -> None:
+    with Control(empty_url) as control:
+        for call in (control.status, control.dead_letters, control.schedules, control.lanes):
+            with pytest.raises(SchemaMismatch, match="run `late migrate URL`"):
+                call()
+        failed = [check for check in control.doctor() if check.result == "failed"]
+        assert [check.name for check in failed] == ["schema"]
+
+
+def test_a_newer_schema_is_refused(url: str) -> None:
+    execute(url, "update late_meta set value = '9999' where key = 'schema_version'")
+    with Control(url) as control, pytest.raises(SchemaMismatch, match="upgrade late"):
+        control.status()
+
+
+def test_an_unreachable_server_is_unavailable_and_keeps_the_password() -> None:
+    with Control("postgresql://me:sesame@127.0.0.1:1/shop") as control:
+        assert control.url == "postgresql://me:***@127.0.0.1:1/shop"
+        with pytest.raises(StoreUnavailable) as caught:
+            control.status()
+        assert "sesame" not in str(caught.value)
+        check = control.doctor()[-1]
+        assert (check.name, check.result) == ("connection", "failed")
+        assert "sesame" not in check.detail
+
+
+def test_a_mistyped_path_makes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "trips.db"
+    control = Control(f"sqlite:///{path}")
+    with control, pytest.raises(StoreUnavailable, match=r"trips\.db"):
+        control.status()
+    assert not path.exists()
