@@ -22,54 +22,51 @@ _L_BODY = ", ".join(f"l.{column}" for column in _BODY.split(", "))
 _L_RECORD = f"l.shard_id, l.xid, l.task_id::text, {_L_BODY}, l.created_at_us"
 
 # --- the tail ------------------------------------------------------------------------------------
-# Rows that `cur` sees and `prev` does not, of many shards that share the window. Form B: what was
-# running in `prev` by key (`xips`), what had not begun by range (`low`). The wrong shapes:
+# First a step's frame: the snapshot that becomes its upper end, and an LSN read after it was taken,
+# which is therefore at or above the commit record of everything that the snapshot sees. In a
+# statement of its own, and before the rows: whatever it sees, a later statement sees as well, and
+# what that one sees in addition is held back by `pg_visible_in_snapshot`. The other way round, rows
+# first, loses what commits between the two. And never in a transaction that has an xid: its own
+# later rows would count as seen.
+FRAME = f"""
+select s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins, {NOW}
+  from (select pg_current_snapshot() as cur,
+               case when not pg_is_in_recovery() then pg_current_wal_insert_lsn() end as ins
+          offset 0) s
+ where not pg_is_in_recovery()
+"""
+# Then the rows that `cur` sees and `prev` does not, for many shards that share the window. Form B:
+# what was running in `prev` by key (`xips`), what had not begun by range (`low`). The wrong shapes:
 #
 # - `where xid > last` loses tasks: a lower xid commits later.
 # - `xid >= xmin(prev) and not visible in prev` reads everything behind an open transaction again
 #   and again (8,000 buffers per poll at 500,000 rows).
 # - `xid < pg_snapshot_xmin(pg_current_snapshot())` is safe, and stands still while anybody in the
 #   cluster has a transaction open.
-# - the snapshot in a statement of its own loses what commits between the two; in a transaction
-#   that has an xid, its own later rows count as seen.
 # - `xips` as a subquery is no constant: full scan.
 #
 # The row comparison is the page key and the lower end at once, so that the scan starts right
-# there even inside one huge transaction. `low` and `high` repeat the range for the planner: a row
-# comparison prunes no partition.
-#
-# `ins` is read after the snapshot was taken, so it is at or above the commit record of everything
-# the snapshot sees: once WAL is flushed up to it, the page is durable.
-# The header row comes first (shard -1); it carries what belongs to the step and not to a row.
+# there even inside one huge transaction. `low` and `high` repeat the range for the planner, who
+# prunes no partition by a row comparison; `high` also hides the empty partitions that lie ahead.
 TAIL = f"""
-with s as materialized (
-  select coalesce(%(cur)s::pg_snapshot, pg_current_snapshot()) as cur,
-         case when pg_is_in_recovery() then null else pg_current_wal_insert_lsn() end as ins)
-select (-1)::smallint, '0'::xid8, s.cur::text,
-       coalesce((pg_current_wal_flush_lsn() >= s.ins)::text, 'standby'), s.ins::text,
-       ''::bytea, null::text, null::text, {NOW}, 0::bigint
-  from s
-union all
 select {_L_RECORD}
   from unnest(%(shards)s::smallint[], %(from_xids)s::xid8[], %(from_ids)s::uuid[],
               %(key_xids)s::xid8[], %(key_ids)s::uuid[])
-       with ordinality as q (shard_id, from_xid, from_id, key_xid, key_id, n)
-  cross join s
+       as q (shard_id, from_xid, from_id, key_xid, key_id)
   cross join lateral (
     (select l.* from late_task l
       where l.shard_id = q.shard_id and l.xid = any (%(xips)s::xid8[])
         and (l.xid, l.task_id) > (q.key_xid, q.key_id)
-        and pg_visible_in_snapshot(l.xid, s.cur)
+        and pg_visible_in_snapshot(l.xid, %(cur)s::pg_snapshot)
       order by l.xid, l.task_id limit %(limit)s)
     union all
     (select l.* from late_task l
       where l.shard_id = q.shard_id and (l.xid, l.task_id) > (q.from_xid, q.from_id)
         and l.xid >= %(low)s::xid8 and l.xid < %(high)s::xid8
-        and pg_visible_in_snapshot(l.xid, s.cur)
+        and pg_visible_in_snapshot(l.xid, %(cur)s::pg_snapshot)
       order by l.xid, l.task_id limit %(limit)s)
     order by xid, task_id limit %(limit)s) l
 """
-PROBE = "select pg_current_snapshot()::text"
 FLUSHED = "select pg_current_wal_flush_lsn() >= %s::pg_lsn"
 # A commit that wrote something and waits for its flush takes all WAL before it along, whatever
 # the role's own `synchronous_commit` says. An xid alone would commit without a flush.

@@ -12,16 +12,18 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from late.errors import StoreRefused, StoreUnavailable
 from late.store import postgres_sql as sql
 from late.store.base import Page
-from late.store.postgres_cursor import LAST_ID, XID_MAX, Window, parse, parse_snapshot
+from late.store.postgres_cursor import LAST_ID, Window, parse, parse_snapshot
 from late.store.postgres_link import CALL_TIMEOUT_S, Connection
 from late.task import Cursor, Record, ShardId
 
 CHUNK = 1_000
 """Rows turned into records before the event loop gets its turn."""
-FLUSH_POLLS_S = (0.0005, 0.001, 0.002)
+FLUSH_POLLS_S = (0.0005, 0.001)
 """Waits for somebody else's flush before we commit something ourselves."""
 ADVANCE_S = 1.0
 """Empty pages wait for a flush of their own at most this often."""
@@ -29,9 +31,19 @@ ADVANCE_S = 1.0
 Windows = Mapping[ShardId, Window]
 
 
+class Frame(msgspec.Struct, frozen=True):
+    """Where the database is when a step begins."""
+
+    snapshot: str
+    ins: str
+    """Once WAL is flushed up to here, all that `snapshot` sees is durable."""
+    durable: bool
+    """Whether it was flushed at once: so it is where everybody commits synchronously."""
+    now_us: int
+
+
 class Tail:
-    """Reads pages. Used by one call at a time, on a connection that never writes in a
-    transaction of its own.
+    """Reads pages, by one call at a time, on a connection that has no transaction of its own.
 
     Args:
         durable: hand out a page only when all that it may contain is on disk. Without it a task
@@ -52,62 +64,53 @@ class Tail:
             StoreRefused: the server turned out to be a standby.
         """
         windows = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
-        if await _unchanged(connection, windows):
-            return []
-        groups: dict[tuple[str, str | None], dict[ShardId, Window]] = defaultdict(dict)
+        frame = await _frame(connection)
+        # Shards that have caught up share a window, so as a rule there is one group. Those that
+        # are at its end already are done: no transaction has ended since.
+        groups: dict[tuple[str, str], dict[ShardId, Window]] = defaultdict(dict)
         for shard_id, window in windows.items():
-            groups[window.prev, window.cur][shard_id] = window
+            if window.prev != frame.snapshot:
+                groups[window.prev, window.cur or frame.snapshot][shard_id] = window
         pages: list[Page] = []
-        ins = None
-        for group in groups.values():
-            step, durable_at = await _read_group(connection, group, limit)
-            pages += step
-            ins = durable_at or ins
-        return await self._durable_pages(connection, pages, ins)
+        for (prev, cur), group in groups.items():
+            pages += await _read_group(connection, prev, cur, group, limit, frame.now_us)
+        return await self._durable_pages(connection, pages, frame)
 
     async def _durable_pages(
-        self, connection: Connection, pages: list[Page], ins: str | None
+        self, connection: Connection, pages: list[Page], frame: Frame
     ) -> list[Page]:
-        """`pages` once WAL is flushed up to `ins`; None says that it was already.
+        """`pages` once what the frame's snapshot sees is on disk.
 
         Cursors need it as much as rows: an xid that a crash takes back is given again, and a
         cursor that had seen it would hide the second transaction. So an empty page is left out
         rather than handed out early, except that once in a while it is worth a flush.
         """
         now = time.monotonic()
-        idle = not any(page.records for page in pages)
-        if ins is not None and self._durable:
+        if self._durable and not frame.durable:
+            idle = not any(page.records for page in pages)
             if idle and now - self._advanced_at < ADVANCE_S:
                 return []
-            await _flushed(connection, ins)
+            if pages:
+                await _flushed(connection, frame.ins)
         self._advanced_at = now
         return pages
 
 
-async def _unchanged(connection: Connection, windows: Windows) -> bool:
-    """Whether no transaction has ended since all of `windows` were read to their end."""
-    prev = {window.prev if window.cur is None else "" for window in windows.values()}
-    if len(prev) != 1 or "" in prev:
-        return False
-    cursor = await connection.execute(sql.PROBE)
-    row = await cursor.fetchone()
-    return row is not None and row[0] in prev
+async def _frame(connection: Connection) -> Frame:
+    cursor = await connection.execute(sql.FRAME)
+    row: Any = await cursor.fetchone()
+    if row is None:
+        raise StoreRefused("the server is a standby now: connect to the primary")
+    return Frame(*row)
 
 
 async def _read_group(
-    connection: Connection, windows: Windows, limit: int
-) -> tuple[list[Page], str | None]:
-    """The pages of shards that share a window, and the LSN up to which WAL must be flushed
-    before they may be used; None when it is already."""
-    window = next(iter(windows.values()))
-    values = _values(window, windows, limit)
+    connection: Connection, prev: str, cur: str, windows: Windows, limit: int, now_us: int
+) -> list[Page]:
+    """The next page of each of the shards that share the window from `prev` to `cur`."""
+    records: dict[ShardId, list[Record]] = {shard_id: [] for shard_id in windows}
     async with connection.cursor(binary=True) as cursor:
-        await cursor.execute(sql.TAIL, values)
-        header: Any = await cursor.fetchone()
-        _, _, cur, durable, ins, _, _, _, now_us, _ = header
-        if durable == "standby":
-            raise StoreRefused("the server is a standby now: connect to the primary")
-        records: dict[ShardId, list[Record]] = {shard_id: [] for shard_id in windows}
+        await cursor.execute(sql.TAIL, _values(prev, cur, windows, limit))
         while True:
             rows: list[Any] = await cursor.fetchmany(CHUNK)
             for row in rows:
@@ -115,33 +118,32 @@ async def _read_group(
             if len(rows) < CHUNK:
                 break
             await asyncio.sleep(0)
-    mark = f"{window.prev}|{cur}"
+    mark = f"{prev}|{cur}"
     pages = []
     for shard_id, found in records.items():
         full = len(found) == limit
         end = f"{mark}@{found[-1].position},{found[-1].task_id}" if full else cur
         pages.append(Page(shard_id, found, Cursor(end), mark, full, now_us))
-    return pages, None if durable == "true" else ins
+    return pages
 
 
-def _values(window: Window, windows: Windows, limit: int) -> dict[str, Any]:
+def _values(prev: str, cur: str, windows: Windows, limit: int) -> dict[str, Any]:
     """Parameters of `sql.TAIL`, with everything that can be worked out here as a constant."""
-    prev = parse_snapshot(window.prev)
-    high = XID_MAX if window.cur is None else parse_snapshot(window.cur).xmax
+    before = parse_snapshot(prev)
     keys = [each.key for each in windows.values()]
     # Where the range begins, as an exclusive row: at the page key, or right below `xmax(prev)`.
-    starts = [max(key, (prev.xmax - 1, LAST_ID)) if prev.xmax else key for key in keys]
-    running = sorted(xid for xid in prev.xip if xid >= min(keys)[0])
+    starts = [max(key, (before.xmax - 1, LAST_ID)) if before.xmax else key for key in keys]
+    running = sorted(xid for xid in before.xip if xid >= min(keys)[0])
     return {
-        "cur": window.cur,
+        "cur": cur,
         "shards": list(windows),
         "from_xids": _array(xid for xid, _ in starts),
         "from_ids": [task_id for _, task_id in starts],
         "key_xids": _array(xid for xid, _ in keys),
         "key_ids": [task_id for _, task_id in keys],
         "xips": _array(running),
-        "low": str(max(prev.xmax, min(starts)[0])),
-        "high": str(high),
+        "low": str(max(before.xmax, min(starts)[0])),
+        "high": str(parse_snapshot(cur).xmax),
         "limit": limit,
     }
 
