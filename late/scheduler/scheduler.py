@@ -8,6 +8,7 @@ Those are handed in as plain callables: components never import each other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,12 +73,12 @@ class Scheduler:
         now_us: Callable[[], int],
         settle_soon: Callable[[int], None],
         read_soon: Callable[[], None],
+        trusted: Callable[[], bool] = lambda: True,
+        on_fenced: Callable[[Shard], None] = lambda shard: None,
         settings: CoreSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.cores: dict[Shard, ShardCore] = {}
-        self.trusted = True
-        """False while the leases cannot be relied on: nothing is started."""
         self.fenced_total = 0
         self._store = store
         self._policies = policies
@@ -86,6 +87,8 @@ class Scheduler:
         self._now_us = now_us
         self._settle_soon = settle_soon
         self._read_soon = read_soon
+        self._trusted = trusted
+        self._on_fenced = on_fenced
         self._settings = settings
         self._rng = rng or random.Random()
         self._reads: dict[Shard, Cursor] = {}
@@ -138,11 +141,15 @@ class Scheduler:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 break
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, PASS_MAX_S)):
                     await self._changed.wait()
-            except TimeoutError:
-                continue
+        for shard in shards:
+            self.lost(shard)
+
+    def wake(self) -> None:
+        """Something outside has changed: pass soon."""
+        self._work.set()
 
     # ------------------------------------------------------------------ from the others
 
@@ -211,6 +218,7 @@ class Scheduler:
                 extra={"group": shard[0], "shard": shard[1], "epoch": core.lease.epoch},
             )
             self.lost(shard)
+            self._on_fenced(shard)
             return
         self._step(shard, core, Settled(self._now_us()))
         self._changed.set()
@@ -224,11 +232,9 @@ class Scheduler:
             while True:
                 self._work.clear()
                 wake_s = self._pass()
-                try:
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wake_s):
                         await self._work.wait()
-                except TimeoutError:
-                    pass
         finally:
             for call in self._calls:
                 call.cancel()
@@ -236,7 +242,8 @@ class Scheduler:
     def _pass(self) -> float:
         """Grant slots to the cores in turn; return in how many seconds to come again."""
         now_us = self._now_us()
-        room = self._room() if self.trusted else 0
+        # Asked at the last moment: after a pause of the process the answer is no at once.
+        room = self._room() if self._trusted() else 0
         shards = list(self.cores)
         self._turn += 1
         first = self._turn % len(shards) if shards else 0

@@ -1,0 +1,332 @@
+"""A worker process: the only place that wires the components together.
+
+    Heartbeat (thread) ─▶ Keeper ─▶ Scheduler ◀─ Tailer
+                                     │    ▲
+                          Dispatcher ◀┘    └─ Settler ─▶ store
+
+It stops against the flow of the work: intake (tailer), what runs (dispatcher), the record of it
+(settler), and the leases last, so that the worker is known to live until all is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from late import config, events
+from late.app import App
+from late.clock import DatabaseClock
+from late.config import WorkerConfig
+from late.control import Control
+from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.settle import Settler
+from late.errors import LateError, StoreError
+from late.scheduler.scheduler import Scheduler, Shard
+from late.scheduler.settings import CoreSettings
+from late.store import open_store
+from late.store.base import Page, Settlement, Store, WorkerInfo
+from late.tailer.heartbeat import Heartbeat
+from late.tailer.keeper import Keeper
+from late.tailer.tailer import Tailer
+from late.task import DEFAULT_GROUP
+
+logger = logging.getLogger("late.worker")
+
+SETTLE_S = 5.0
+"""At a stop, how long the record of what ran may take after the grace."""
+SCHEDULES_EVERY_S = 2.0
+"""How soon a change to a schedule, made by an operator or a deploy, is seen."""
+
+
+def run(app: App, *, groups: Sequence[str] | None = None, **settings: Any) -> int:
+    """Work until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once.
+
+    Args:
+        app: with the tasks to run. `app.url` is the database.
+        groups: consumer groups to work for; the app's own when None.
+        settings: fields of `late.config.WorkerConfig`.
+
+    Returns:
+        0 after a clean stop, 1 if a component failed.
+
+    Raises:
+        LateError: wrong settings, no schema, a guard of the store refused: nothing was started.
+    """
+    configuration = config.load(**settings)
+    chosen = tuple(groups or (app.group,))
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(app, chosen, configuration))
+    return asyncio.run(_serve(app, chosen, configuration))
+
+
+async def _serve(app: App, groups: tuple[str, ...], configuration: WorkerConfig) -> int:
+    worker = Worker(app, groups=groups, settings=configuration)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.ask_to_stop)
+    await worker.start()
+    return await worker.wait()
+
+
+class Worker:
+    """One worker on the running event loop. For a process of its own, use `run`."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        groups: Sequence[str] | None = None,
+        settings: WorkerConfig | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.app = app
+        self.settings = settings or config.load()
+        self.id = f"w-{secrets.token_hex(8)}"
+        self._rng = rng or random.Random()
+        self._groups = tuple(groups or (app.group,))
+        self._store: Store = open_store(app.url)
+        self.clock = DatabaseClock(
+            resolution_us=max(1, round(self._store.features.time_resolution_s * 1_000_000))
+        )
+        self._stop_asked = asyncio.Event()
+        self._asked_twice = False
+        self._failed = False
+        self._hurried_stop: asyncio.Future[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._wire()
+
+    def _wire(self) -> None:
+        app, settings, store = self.app, self.settings, self._store
+        policies = {name: task.policy for name, task in app.tasks.items()}
+        self.dispatcher = Dispatcher(
+            app.tasks,
+            worker_id=self.id,
+            concurrency=settings.concurrency,
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            url=app.url,
+            process_workers=settings.process_workers,
+            rng=self._rng,
+        )
+        self.settler = Settler(
+            store,
+            collect=lambda: self.scheduler.collect(),
+            on_result=lambda settlement, result: self.scheduler.settled(settlement, result),
+            on_error=self._unsettled,
+            delay_s=settings.settle_delay_s,
+            batch=settings.settle_batch,
+            rng=self._rng,
+        )
+        self.tailer = Tailer(
+            store,
+            wanted=lambda: self.scheduler.wanted(),
+            on_pages=self._pages,
+            page_size=settings.page_size,
+            poll_max_s=settings.poll_max_s,
+            rng=self._rng,
+        )
+        self.scheduler = Scheduler(
+            store,
+            policies,
+            slots=self.dispatcher,
+            concurrency=settings.concurrency,
+            now_us=self.clock.now_us,
+            settle_soon=self.settler.poke,
+            read_soon=self.tailer.wake,
+            trusted=lambda: self.keeper.trusted,
+            on_fenced=lambda shard: self.keeper.forget(shard),
+            settings=CoreSettings(
+                window=settings.window,
+                page_size=settings.page_size,
+                horizon_us=round(settings.horizon_s * 1_000_000),
+                timers_max=settings.timers_max,
+            ),
+            rng=self._rng,
+        )
+        info = WorkerInfo(
+            worker_id=self.id,
+            address=f"{socket.gethostname()}:{os.getpid()}",
+            groups=self._groups,
+            capacity=settings.capacity,
+            version=_version(),
+        )
+        self.keeper = Keeper(
+            store,
+            self.id,
+            on_acquired=self.scheduler.acquired,
+            before_release=lambda shards: self.scheduler.hand_over(shards, settings.grace_s),
+            on_lost=self.scheduler.lost,
+            on_distrusted=self.scheduler.wake,
+            on_trusted=self.scheduler.wake,
+            hurry=lambda: self.heartbeat.hurry(),
+            takeovers_max=settings.takeovers_max,
+            rng=self._rng,
+        )
+        self.heartbeat = Heartbeat(
+            app.url,
+            info,
+            ttl_s=settings.lease_ttl_s,
+            every_s=settings.beat_every_s,
+            margin_s=settings.margin_s,
+            on_membership=self.keeper.observe,
+            clock=self.clock,
+            rng=self._rng,
+        )
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Check the database, begin to work.
+
+        Raises:
+            StoreError: no connection, no schema, or a guard refused. Nothing runs then.
+        """
+        try:
+            await self._store.open()
+            self.clock.sample(await self._store.now(), time.monotonic())
+            await asyncio.to_thread(self._sync_schedules)
+        except BaseException:
+            await self._store.close()
+            raise
+        await self.dispatcher.start()
+        for name, loop in (
+            ("scheduler", self.scheduler.run),
+            ("settler", self.settler.run),
+            ("tailer", self.tailer.run),
+            ("keeper", self.keeper.run),
+            ("house-keeping", self._keep_house),
+            ("schedules", self._watch_schedules),
+        ):
+            self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
+        self.heartbeat.start()
+        events.default.emit(events.WORKER_STARTED, worker=self.id, version=_version())
+
+    async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        """A component that fails takes the worker down, visibly: half a worker would hold its
+        shards and do nothing."""
+        try:
+            await loop()
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            logger.exception("%s failed, the worker stops", name)
+            self._failed = True
+            self.ask_to_stop()
+
+    def ask_to_stop(self) -> None:
+        """Stop soon; asked again, do not wait for what runs."""
+        self._asked_twice = self._stop_asked.is_set()
+        self._stop_asked.set()
+        if self._asked_twice:
+            self._hurried_stop = asyncio.ensure_future(self.dispatcher.stop(0.0))
+
+    async def wait(self) -> int:
+        """Work until asked to stop, stop, and return the exit code."""
+        await self._stop_asked.wait()
+        await self.stop()
+        return int(self._failed)
+
+    async def stop(self) -> None:
+        """Stop against the flow: intake, what runs, the record of it, the leases last."""
+        grace_s = 0.0 if self._asked_twice else self.settings.grace_s
+        self._stop_asked.set()
+        self.keeper.stop()
+        self.tailer.stop()
+        # What has not started goes back at once; what runs may finish, and is settled meanwhile.
+        held = list(self.scheduler.cores)
+        await asyncio.gather(
+            self.dispatcher.stop(grace_s), self.scheduler.hand_over(held, grace_s + SETTLE_S)
+        )
+        with contextlib.suppress(TimeoutError, LateError):
+            async with asyncio.timeout(self.settings.lease_ttl_s):
+                await self.settler.flush()
+                await self.keeper.release_all()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.to_thread(self.heartbeat.stop)
+        await self._store.close()
+        events.default.emit(events.WORKER_STOPPED, worker=self.id)
+
+    # ------------------------------------------------------------------ between components
+
+    def _pages(self, group: str, pages: list[Page]) -> None:
+        # Every reply carries the database's time: a busy worker's clock is never older than this.
+        self.clock.sample(max(page.now_us for page in pages), time.monotonic())
+        self.scheduler.pages(group, pages)
+
+    def _unsettled(self, settlements: Sequence[Settlement], error: StoreError) -> None:
+        """The store will never take these: what is in memory cannot be made durable, so begin
+        again from the journal."""
+        logger.error("settlement refused, starting over from the journal: %s", error)
+        for settlement in settlements:
+            shard: Shard = (settlement.group, settlement.shard_id)
+            self.scheduler.lost(shard)
+            self.keeper.forget(shard)
+
+    # ------------------------------------------------------------------ house-keeping
+
+    async def _keep_house(self) -> None:
+        """Prune, by whoever holds the lowest shard: anyone may, one is enough."""
+        while True:
+            await asyncio.sleep(self.settings.prune_every_s * self._rng.uniform(0.8, 1.2))
+            first = min(self.scheduler.cores, default=None)
+            if first is None or first != (self._groups[0], self.keeper.lowest_shard):
+                continue
+            began = time.monotonic()
+            try:
+                report = await self._store.prune(journal_keep_s=self.settings.journal_keep_s)
+            except StoreError as error:
+                logger.warning("pruning failed, it is tried again: %s", error)
+                continue
+            events.default.emit(
+                events.PRUNED,
+                tasks=report.tasks,
+                partitions=report.partitions,
+                settlements=report.settlements,
+                workers=report.workers,
+                duration_s=time.monotonic() - began,
+            )
+
+    def _sync_schedules(self) -> None:
+        if self.app.schedules and DEFAULT_GROUP in self._groups:
+            with Control(self.app.url) as control:
+                control.sync_schedules(self.app.schedules)
+
+    async def _watch_schedules(self) -> None:
+        """Recurring tasks belong to the owners of their shards, in the default group only: a tick
+        is one row of the log, for all groups."""
+        if DEFAULT_GROUP not in self._groups:
+            return
+        control = Control(self.app.url)
+        try:
+            while True:
+                try:
+                    schedules = await asyncio.to_thread(control.schedules)
+                    self.scheduler.schedules(schedules, DEFAULT_GROUP)
+                except StoreError as error:
+                    logger.warning("schedules could not be read: %s", error)
+                await asyncio.sleep(SCHEDULES_EVERY_S * self._rng.uniform(0.8, 1.2))
+        finally:
+            control.close()
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("late")
+    except PackageNotFoundError:
+        return "0"
