@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -45,17 +44,24 @@ app.command("rebase")(database.rebase)
 app.command("demo")(run.demo)
 
 
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
-    ] = False,
-) -> None:
-    if version:
+def _version(wanted: bool) -> None:
+    if wanted:
         from importlib import metadata
 
         typer.echo(f"late {metadata.version('late')}")
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -68,10 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(code_of(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader went away (`late status | head`). Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def code_of(error: LateError) -> int:

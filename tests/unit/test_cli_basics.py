@@ -1,0 +1,164 @@
+"""What every command shares: help, URLs, exit codes, one line for a user's mistake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from late import errors
+from late.cli import options
+from late.cli.cli import app, code_of
+from late.errors import ConfigError
+from tests.unit.cli_kit import Cli
+
+COMMANDS = [
+    ("migrate",), ("worker",), ("enqueue",), ("status",), ("show",), ("doctor",), ("rebase",),
+    ("demo",), ("shards",), ("groups",), ("dead", "list"), ("dead", "show"), ("dead", "purge"),
+    ("dead", "redrive"), ("schedule", "list"), ("schedule", "pause"), ("schedule", "resume"),
+    ("schedule", "run"), ("schedule", "remove"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help(cli: Cli, command: tuple[str, ...]) -> None:
+    text = cli.fine(*command, "--help").out
+    assert "Usage:" in text
+    if command != ("worker",):
+        assert "--json" in text
+
+
+def test_the_list_above_is_complete() -> None:
+    group = typer.main.get_command(app)
+    found = set()
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", None)
+        found |= {(name, sub) for sub in inner} if inner else {(name,)}
+    assert found == set(COMMANDS)
+
+
+def test_help_names_the_exit_codes_and_version_works(cli: Cli) -> None:
+    assert "Exit codes" in cli.fine("--help").out
+    assert cli.fine("--version").out.startswith("late ")
+    assert cli("no-such-command").code == 2
+    assert cli("status", "--no-such-option").code == 2
+
+
+def test_help_loads_no_database_driver() -> None:
+    code = (
+        "import sys\n"
+        "from late.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'sqlalchemy', 'alembic', 'psycopg', 'rich', 'late.control', 'late.app'}\n"
+        "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or 0)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_python_dash_m_is_the_same_command() -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "LATE_URL"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "late.cli", "status"],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert ended.stderr == "late: no database: give a URL, --url, or set LATE_URL\n"
+
+
+def test_a_reader_that_goes_away_is_met_with_silence() -> None:
+    """`late … | head`: the pipe is closed before anything is written."""
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.run(
+        [sys.executable, "-m", "late.cli", "--help"],
+        stdout=write, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(write)
+    assert process.stderr == ""
+
+
+def test_where_the_url_comes_from(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LATE_URL")
+    assert "set LATE_URL" in cli.refused("status")
+    for arguments in (("status", cli.url), ("status", "--url", cli.url), ("status", "-u", cli.url)):
+        cli.fine(*arguments)
+    cli.fine("status", cli.url, "--url", cli.url)
+    assert "two different URLs" in cli.refused("status", cli.url, "--url", "sqlite:///other.db")
+    monkeypatch.setenv("LATE_URL", "sqlite:///absent.db")
+    cli.fine("status", cli.url)
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "words"),
+    [
+        ("shop.db", 2, "not a database URL"),
+        ("mysql://me:sesame@host/shop", 2, "no store for 'mysql'"),
+        ("postgresql://me:sesame@host:port/shop", 2, "not a database URL"),
+        ("postgresql://me:sesame@127.0.0.1:1/shop", 1, "127.0.0.1"),
+        ("sqlite:///no/such/folder/shop.db", 1, "no database file"),
+        ("sqlite:///absent.db", 1, "late migrate"),
+    ],
+)
+def test_a_wrong_url_is_one_line_without_the_password(
+    cli: Cli,
+    url: str,
+    code: int,
+    words: str,
+) -> None:
+    for command in (("status",), ("dead", "list"), ("schedule", "list"), ("shards",)):
+        line = cli.refused(*command, "--url", url, code=code)
+        assert words in line
+        assert "sesame" not in line
+
+
+def test_a_file_that_is_no_database(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("my notes " * 1000)
+    assert "not a database" in cli.refused("status", f"sqlite:///{tmp_path}/notes.txt", code=1)
+
+
+def test_each_error_has_a_code() -> None:
+    """2: what was asked is wrong. 1: it went wrong."""
+    codes = {
+        name: code_of(kind("x"))
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.LateError)
+    }
+    wrong = {name for name, code in codes.items() if code == 2}
+    assert wrong == {
+        "ConfigError", "InvalidTask", "InvalidName", "InvalidPayload", "PayloadTooLarge",
+        "InvalidSchedule", "InvalidPolicy", "InvalidCron", "BatchTooLarge", "KeyConflict",
+        "UnknownTask",
+    }  # fmt: skip
+    assert codes["StoreUnavailable"] == codes["SchemaMismatch"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90", 90_000_000), ("90s", 90_000_000), ("1.5h", 5_400_000_000), ("7d", 604_800_000_000),
+     ("250ms", 250_000), ("2w", 1_209_600_000_000), ("5us", 5), ("-5", -5_000_000)],
+)  # fmt: skip
+def test_durations(text: str, expected: int) -> None:
+    assert options.duration_us(text, "--delay") == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5x", "nan", "inf", "1e999", "h", "1 h 2 m", "٣x"])
+def test_durations_that_are_none(text: str) -> None:
+    with pytest.raises(ConfigError, match="--delay"):
+        options.duration_us(text, "--delay")
+
+
+def test_moments() -> None:
+    now = 1_800_000_000_000_000
+    assert options.moment_us("2h", "--since", now) == now - 7_200_000_000
+    assert options.moment_us("1970-01-01T00:00:01Z", "--since", now) == 1_000_000
+    assert options.moment_us("1970-01-01T02:00:01+02:00", "--since", now) == 1_000_000
+    for text in ("yesterday", "2026-05-01T12:00:00", "2026-13-01T00:00Z", ""):
+        with pytest.raises(ConfigError, match="--since"):
+            options.moment_us(text, "--since", now)
