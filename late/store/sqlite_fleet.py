@@ -8,7 +8,7 @@ import msgspec
 
 from late.store import sqlite_sql as sql
 from late.store.base import LeaseView, Membership, WorkerInfo
-from late.store.sqlite_journal import transaction
+from late.store.sqlite_lock import transaction
 from late.task import ShardId
 
 

@@ -15,11 +15,11 @@ from urllib.parse import quote, unquote
 
 from late.errors import ConfigError, SchemaMismatch, StoreRefused
 from late.schema import version as schema_version
+from late.store import sqlite_lock
 from late.store.sqlite_sql import LAST_CHECKPOINTS, position_of
 
 log = logging.getLogger("late.store")
 
-BUSY_TIMEOUT_S = 5.0
 POSITION_MAX = 2**62
 """The last rowid that the schema's CHECK admits: 2^63-1 would end every later insert."""
 VERSION_MIN = (3, 35, 0)
@@ -58,14 +58,16 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
         SchemaMismatch: no such file, no schema, or one of another version.
         StoreRefused: an unknown build of SQLite, no write-ahead log, a log that loses tasks.
     """
-    _check_build()
+    check_build()
     if not path.exists():
         # Never create it: an empty file would only move the mistake to a later message.
         raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
     # A private cache whatever the process-wide default: a shared one has table locks that ignore
     # the busy timeout, and lets read-uncommitted connections see rows that may be rolled back.
     where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
-    connection = sqlite3.connect(where, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    connection = sqlite3.connect(
+        where, uri=True, timeout=sqlite_lock.BUSY_TIMEOUT_S, isolation_level=None
+    )
     try:
         _settings(connection, path)
         _check_schema(connection, url)
@@ -77,7 +79,7 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
 
 
 @functools.cache  # once per process: the library does not change, and one warning is enough
-def _check_build() -> None:
+def check_build() -> None:
     """Refuse a library in which rowid order may not be commit order."""
     if sqlite3.sqlite_version_info < VERSION_MIN:
         raise StoreRefused(

@@ -1,7 +1,6 @@
 """Settling, taking over and rebasing: every write to the journal, as plain functions.
 
-They run in the store's own thread, each in one `BEGIN IMMEDIATE` transaction: a deferred one that
-reads and then writes fails at once with SQLITE_BUSY_SNAPSHOT, whatever the busy timeout.
+They run in the store's own thread, with the connection that it owns.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 import logging
 import sqlite3
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from late.store import sqlite_sql as sql
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
+from late.store.sqlite_lock import transaction
 from late.task import Cursor, Epoch, NewTask, ShardId
 
 log = logging.getLogger("late.store")
@@ -24,21 +23,6 @@ SEQ_MAX = 2**62
 
 class _SeqTaken(Exception):
     """Some settlement of the batch does not follow the last row of its journal."""
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[int]:
-    """One write transaction; yields the database's clock at its head. Rolled back on any error."""
-    connection.execute("begin immediate")
-    try:
-        (now_us,) = connection.execute(sql.NOW).fetchone()
-        yield now_us
-        connection.execute("commit")
-    except BaseException:
-        # A full disk or an input/output error may have ended the transaction already.
-        if connection.in_transaction:
-            connection.execute("rollback")
-        raise
 
 
 def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[SettleResult]:

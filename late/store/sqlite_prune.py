@@ -13,7 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from late.store import sqlite_sql as sql
-from late.store.sqlite_journal import transaction
+from late.store.sqlite_lock import transaction
 
 BATCH = 2_000
 """Rows per transaction: some ten milliseconds under the write lock that all producers share."""

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from late.store import sqlite_guards
-from late.store.sqlite_journal import transaction
+from late.store.sqlite_lock import transaction
 
 _CLAIM = (
     "insert into late_meta (key, value) values ('identity', ?)"

@@ -1,0 +1,545 @@
+"""What only the SQLite store promises: its guards, its error map, its cheap idle read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from late.errors import (
+    ConfigError,
+    LateError,
+    SchemaMismatch,
+    StoreClosed,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    TransactionAborted,
+)
+from late.ids import new_id
+from late.schema import migrate
+from late.store import open_store, sqlite_guards, sqlite_lock, sqlite_prune
+from late.store.base import Lease, Settlement, SettleResult
+from late.store.sqlite import SqliteStore
+from late.store.sqlite_errors import BY_CODE, translate
+from late.store.sqlite_sql import cursor_at, position_of
+from late.task import Cursor, OpenTask, ShardId
+
+SHARD = ShardId(0)
+BEGINNING = Cursor("")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "late.db"
+    migrate.upgrade(f"sqlite:///{path}")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma wal_checkpoint(truncate)")
+    return path
+
+
+@pytest.fixture
+def path(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copyfile(template, tmp_path / "late.db"))
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(f"sqlite:///{path}")
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def raw(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as connection:
+        yield connection
+
+
+def insert(raw: sqlite3.Connection, count: int = 1, shard: int = 0, **columns: object) -> list[str]:
+    made = [new_id(shard) for _ in range(count)]
+    for task_id in made:
+        row = {"shard_id": shard, "task_id": task_id, "queue": "q", "name": "n", "payload": b"{}"}
+        row |= columns
+        marks = ", ".join("?" * len(row))
+        raw.execute(
+            f"insert into late_task ({', '.join(row)}) values ({marks})", tuple(row.values())
+        )
+    return made
+
+
+async def opening(path: Path) -> None:
+    store = SqliteStore(f"sqlite:///{path}")
+    try:
+        await store.open()
+    finally:
+        await store.close()
+
+
+async def settle(store: SqliteStore, lease: Lease, cursor: Cursor) -> None:
+    settlement = Settlement(
+        settlement_id=new_id(0), group=lease.group, shard_id=lease.shard_id, seq=lease.seq + 1,
+        epoch=lease.epoch, owner=lease.owner, cursor=cursor, open=(),
+    )  # fmt: skip
+    assert await store.settle([settlement]) == [SettleResult.SETTLED]
+
+
+# --- URLs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///trips.db", "trips.db"),
+        ("sqlite:///data/trips.db", "data/trips.db"),
+        ("sqlite:////var/lib/trips.db", "/var/lib/trips.db"),
+        ("sqlite:///with%20space.db", "with space.db"),
+    ],
+)
+def test_a_sqlite_url_names_a_file(url: str, path: str) -> None:
+    assert sqlite_guards.path_of(url) == Path(path)
+    assert isinstance(open_store(url), SqliteStore)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite://host/trips.db",
+        "sqlite:///trips.db?cache=shared",
+        "sqlite:///trips.db?timeout=3",
+        "trips.db",
+        "",
+        "mysql://scott:tiger@host/db",
+        "scott:tiger@host://db",
+        "sqlite+aiosqlite:///trips.db",
+    ],
+)
+def test_anything_else_is_a_config_error_without_the_secret(url: str) -> None:
+    with pytest.raises(ConfigError) as failed:
+        open_store(url)
+    assert "tiger" not in str(failed.value)
+
+
+async def test_odd_names_are_only_names(template: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "a?mode=memory&b #1%41.db"
+    shutil.copyfile(template, odd)
+    store = SqliteStore(f"sqlite:///{str(odd).replace('%', '%25').replace('?', '%3F')}")
+    await store.open()
+    assert await store.now() > 0
+    await store.close()
+
+
+# --- guards --------------------------------------------------------------------------------------
+
+
+async def test_a_missing_file_is_not_created(tmp_path: Path) -> None:
+    with pytest.raises(SchemaMismatch, match="late migrate"):
+        await opening(tmp_path / "nowhere.db")
+    assert os.listdir(tmp_path) == []
+
+
+async def test_something_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "late.db").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(StoreError) as failed:
+        await opening(tmp_path / "late.db")
+    assert not failed.value.transient
+
+
+async def test_a_copied_file_is_refused_and_a_moved_one_is_not(
+    store: SqliteStore, path: Path, tmp_path: Path
+) -> None:
+    await store.close()
+    moved = Path(shutil.move(path, tmp_path / "moved.db"))
+    await opening(moved)
+    copy = Path(shutil.copyfile(moved, tmp_path / "copy.db"))
+
+    with pytest.raises(StoreRefused, match=f"late rebase sqlite:///{copy}"):
+        await opening(copy)
+
+    adopting = SqliteStore(f"sqlite:///{copy}")
+    await adopting.rebase()
+    await adopting.open()
+    await adopting.close()
+    await opening(moved)
+
+
+async def test_vacuum_keeps_identity_and_positions(
+    store: SqliteStore, path: Path, raw: sqlite3.Connection
+) -> None:
+    insert(raw, 3)
+    raw.execute("delete from late_task where seq < 3")
+    await store.close()
+    raw.execute("vacuum")
+    await opening(path)
+    assert raw.execute("select seq from late_task").fetchall() == [(3,)]
+
+
+async def test_a_log_without_autoincrement_is_refused(path: Path, raw: sqlite3.Connection) -> None:
+    (ddl,) = raw.execute("select sql from sqlite_master where name = 'late_task'").fetchone()
+    raw.execute("drop table late_task")
+    raw.execute(ddl.replace("AUTOINCREMENT", "").replace("autoincrement", ""))
+    with pytest.raises(StoreRefused, match="AUTOINCREMENT"):
+        await opening(path)
+
+
+@pytest.mark.parametrize("seq", [-5, 2**62, 2**63 - 1])
+async def test_rowids_set_by_hand_are_refused(
+    path: Path, raw: sqlite3.Connection, seq: int
+) -> None:
+    """The CHECK refuses most of them; a connection may have switched it off."""
+    raw.execute("pragma ignore_check_constraints = on")
+    insert(raw, seq=seq)
+
+    with pytest.raises(StoreRefused, match="by hand"):
+        await opening(path)
+
+
+async def test_a_counter_that_fell_back_is_refused_and_rebase_lifts_it(
+    store: SqliteStore, path: Path, raw: sqlite3.Connection
+) -> None:
+    """As after `.dump` of single tables, or a table rebuilt by hand."""
+    insert(raw, 5)
+    (lease,) = await store.acquire("w1", [("default", SHARD)])
+    (page,) = await store.read({SHARD: BEGINNING}, 10)
+    await settle(store, lease, page.cursor)
+    await store.close()
+    raw.execute("delete from late_task")
+    raw.execute("delete from sqlite_sequence")
+    below = insert(raw, 2)
+
+    with pytest.raises(StoreRefused, match="late rebase"):
+        await opening(path)
+    adopted = SqliteStore(f"sqlite:///{path}")
+    await adopted.rebase()
+    await adopted.open()
+    above = insert(raw, 2)
+
+    (page,) = await adopted.read({SHARD: page.cursor}, 10)
+    assert [r.task_id for r in page.records] == below + above
+    assert [r.position for r in page.records] == [6, 7, 8, 9]
+    await adopted.close()
+
+
+class Build:
+    """A library that answers like a fork would."""
+
+    def __init__(self, source_id: str, options: list[str], concurrent: bool) -> None:
+        self._rows = {
+            "select sqlite_source_id()": [(source_id,)],
+            "pragma compile_options": [(option,) for option in options],
+            "select name from pragma_function_list": [("abs",)],
+        }
+        self._concurrent = concurrent
+
+    def execute(self, statement: str) -> Build:
+        if statement == "begin concurrent" and not self._concurrent:
+            raise sqlite3.OperationalError("syntax error")
+        self._found = self._rows.get(statement, [])
+        return self
+
+    def fetchone(self) -> tuple[str, ...]:
+        return self._found[0]
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return iter(self._found)
+
+
+OFFICIAL = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f3alt1"
+
+
+@pytest.mark.parametrize(
+    ("source_id", "options", "concurrent"),
+    [
+        ("turso 0.4", [], False),
+        (OFFICIAL, ["LIBSQL_ENABLE_X"], False),
+        (OFFICIAL, [], True),
+    ],
+)
+def test_forks_are_refused(source_id: str, options: list[str], concurrent: bool) -> None:
+    with pytest.raises(StoreRefused, match="build"):
+        sqlite_guards.refuse_unknown_build(Build(source_id, options, concurrent))  # type: ignore[arg-type]
+    sqlite_guards.refuse_unknown_build(Build(OFFICIAL, ["THREADSAFE=1"], False))  # type: ignore[arg-type]
+
+
+def test_an_affected_library_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqlite_guards.check_build.cache_clear()
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 2))
+    for _ in range(2):
+        sqlite_guards.check_build()
+    assert [r.getMessage() for r in caplog.records if "WAL-reset" in r.getMessage()] != []
+    assert len(caplog.records) == 1
+
+    sqlite_guards.check_build.cache_clear()
+    caplog.clear()
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 3))
+    sqlite_guards.check_build()
+    assert caplog.records == []
+    sqlite_guards.check_build.cache_clear()
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with pytest.raises(StoreRefused, match="too old"):
+        sqlite_guards.check_build()
+    sqlite_guards.check_build.cache_clear()
+
+
+async def test_the_connection_is_set_for_the_promise(store: SqliteStore) -> None:
+    def ask(connection: sqlite3.Connection) -> list[object]:
+        names = ("journal_mode", "synchronous", "busy_timeout", "read_uncommitted")
+        return [connection.execute(f"pragma {name}").fetchone()[0] for name in names]
+
+    assert await store._on_connection(ask) == ["wal", 2, 5000, 0]
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def foreign(code: int, text: str = "text") -> sqlite3.Error:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    error.sqlite_errorname = "NAME"
+    return error
+
+
+def test_every_result_code_has_its_error() -> None:
+    """Walks all codes that the driver knows, extended ones included."""
+    names = [
+        name
+        for name in dir(sqlite3)
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_SCHEMA", "SQLITE_ABORT"))
+    ]
+    assert {type(translate(foreign(getattr(sqlite3, name)))) for name in names} == {
+        TransactionAborted
+    }
+    down = ("IOERR", "FULL", "CANTOPEN", "PROTOCOL", "NOMEM", "INTERRUPT", "READONLY")
+    names = [n for n in dir(sqlite3) if n.startswith(tuple(f"SQLITE_{d}" for d in down))]
+    assert {type(translate(foreign(getattr(sqlite3, n)))) for n in names} == {StoreUnavailable}
+    for name in ("ERROR", "CORRUPT", "NOTADB", "CONSTRAINT_UNIQUE", "MISUSE", "MISMATCH", "AUTH"):
+        assert type(translate(foreign(getattr(sqlite3, f"SQLITE_{name}")))) is StoreError
+    assert all(translate(foreign(code)).transient for code in BY_CODE)
+
+
+def test_errors_without_a_code() -> None:
+    closed = sqlite3.ProgrammingError("Cannot operate on a closed database.")
+    assert type(translate(closed)) is StoreClosed
+    for error in (
+        sqlite3.ProgrammingError("wrong thread"),
+        sqlite3.InterfaceError("x"),
+        sqlite3.Warning("x"),
+        OverflowError("big"),
+    ):
+        assert type(translate(error)) is StoreError
+    for text in ("no such table: late_task", "no such column: x"):
+        assert type(translate(foreign(sqlite3.SQLITE_ERROR, text))) is SchemaMismatch
+
+
+async def test_a_lock_held_too_long_is_transient(
+    path: Path, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_lock, "BUSY_TIMEOUT_S", 0.02)
+    store = SqliteStore(f"sqlite:///{path}")
+    await store.open()
+    raw.execute("begin immediate")
+
+    with pytest.raises(TransactionAborted):
+        await store.acquire("w1", [("default", SHARD)])
+    assert await store.read({SHARD: BEGINNING}, 10) == [], "readers do not wait for writers"
+    raw.execute("rollback")
+
+    assert len(await store.acquire("w1", [("default", SHARD)])) == 1
+    await store.close()
+
+
+async def test_a_number_beyond_64_bits_is_our_error(store: SqliteStore) -> None:
+    with pytest.raises(StoreError):
+        await store.due("default", SHARD, until_us=2**70, limit=1)
+    assert await store.now() > 0
+
+
+async def test_a_full_disk_is_transient_and_leaves_nothing(
+    store: SqliteStore, raw: sqlite3.Connection
+) -> None:
+    pages = await store._on_connection(
+        lambda connection: connection.execute("pragma page_count").fetchone()[0]
+    )
+
+    def cap(value: int) -> None:
+        return store._on_connection(lambda c: c.execute(f"pragma max_page_count = {value}"))
+
+    (lease,) = await store.acquire("w1", [("default", SHARD)])
+    await cap(pages + 2)
+    wide = tuple(OpenTask(n, new_id(0)) for n in range(2000))
+    settlement = Settlement("id", "default", SHARD, 2, lease.epoch, "w1", BEGINNING, wide)
+    with pytest.raises(StoreUnavailable):
+        await store.settle([settlement])
+    assert raw.execute("select count(*) from late_settlement").fetchone() == (1,)
+
+    await cap(1_000_000)
+    assert await store.settle([settlement]) == [SettleResult.SETTLED]
+
+
+# --- tampered rows -------------------------------------------------------------------------------
+
+
+async def test_text_that_is_not_utf8_does_not_stop_the_shard(
+    store: SqliteStore, raw: sqlite3.Connection
+) -> None:
+    good = insert(raw)
+    raw.execute(
+        "insert into late_task (shard_id, task_id, queue, name, payload)"
+        " values (0, ?, cast(x'ff41' as text), 'n', 'payload as text')",
+        (new_id(0),),
+    )
+    good += insert(raw)
+
+    (page,) = await store.read({SHARD: BEGINNING}, 10)
+
+    assert [page.records[0].task_id, page.records[2].task_id] == good
+    assert page.records[1].queue == "\ufffdA"
+    assert page.records[1].payload == b"payload as text"
+
+
+async def test_a_forged_journal_row_stops_its_own_shard_only(
+    store: SqliteStore, raw: sqlite3.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw.execute(
+        "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner,"
+        " cursor, open, settled_at_us) values ('default', 0, ?, 'x', 1, 'x', '', '[]', 1)",
+        (2**63 - 1,),
+    )
+
+    leases = await store.acquire("w1", [("default", SHARD), ("default", ShardId(1))])
+
+    assert [lease.shard_id for lease in leases] == [1]
+    assert "forged" in caplog.text
+
+
+async def test_a_lowered_epoch_is_raised_again(store: SqliteStore, raw: sqlite3.Connection) -> None:
+    for _ in range(3):
+        (lease,) = await store.acquire("w1", [("default", SHARD)])
+    raw.execute("update late_lease set epoch = 1")
+
+    (again,) = await store.acquire("w1", [("default", SHARD)])
+
+    assert again.epoch > lease.epoch
+
+
+# --- the tail and the thread ---------------------------------------------------------------------
+
+
+def test_cursors_are_positions() -> None:
+    assert position_of("") == 0
+    assert position_of(cursor_at(17)) == 17
+    assert position_of(f"@17,{new_id(0)}") == 17
+    assert cursor_at(0) == BEGINNING
+
+
+async def test_an_idle_read_asks_for_the_version_and_nothing_else(
+    store: SqliteStore, raw: sqlite3.Connection
+) -> None:
+    insert(raw, 3)
+    cursors = {SHARD: BEGINNING, ShardId(1): BEGINNING}
+    (page,) = await store.read(cursors, 10)
+    cursors[SHARD] = page.cursor
+    statements: list[str] = []
+    await store._on_connection(lambda c: c.set_trace_callback(statements.append))
+
+    assert await store.read(cursors, 10) == []
+    assert statements == ["pragma data_version"]
+    (again,) = await store.read({SHARD: BEGINNING}, 10)
+    assert again.records == page.records, "another reader from further back is served"
+
+    insert(raw)
+    (page,) = await store.read(cursors, 10)
+    assert len(page.records) == 1
+
+
+async def test_a_cancelled_call_that_waits_its_turn_never_runs(store: SqliteStore) -> None:
+    gate, entered, ran = threading.Event(), threading.Event(), []
+
+    def block(_: sqlite3.Connection) -> None:
+        entered.set()
+        gate.wait(10)
+
+    blocking = asyncio.create_task(store._on_connection(block))
+    await asyncio.to_thread(entered.wait)
+    queued = asyncio.create_task(store._on_connection(ran.append))
+    await asyncio.sleep(0)
+    queued.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await queued
+    gate.set()
+    await blocking
+
+    await store.now()
+    assert ran == []
+
+
+async def test_closing_waits_for_what_came_before(store: SqliteStore) -> None:
+    calls = [asyncio.create_task(store.now()) for _ in range(5)]
+    await asyncio.sleep(0)
+    await store.close()
+
+    assert all(now_us > 0 for now_us in await asyncio.gather(*calls))
+
+
+async def test_a_forked_child_must_open_its_own(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    with pytest.raises(StoreClosed, match="fork"):
+        await store.now()
+    monkeypatch.undo()
+
+
+def test_one_store_serves_one_loop_after_another(path: Path) -> None:
+    store = SqliteStore(f"sqlite:///{path}")
+    asyncio.run(store.open())
+    assert asyncio.run(store.now()) > 0
+    asyncio.run(store.close())
+
+
+async def test_pruning_leaves_gaps_for_writers(
+    store: SqliteStore, path: Path, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two batches a waiting producer gets the lock: it commits before the end."""
+    monkeypatch.setattr(sqlite_prune, "BATCH", 10)
+    insert(raw, 200)
+    (lease,) = await store.acquire("w1", [("default", SHARD)])
+    (page,) = await store.read({SHARD: BEGINNING}, 1000)
+    await settle(store, lease, page.cursor)
+
+    seen = []
+
+    async def produce() -> None:
+        while True:
+            await asyncio.to_thread(insert, producer)
+            left = "select count(*) from late_task where seq <= 200"
+            seen.append(raw.execute(left).fetchone()[0])
+
+    with closing(
+        sqlite3.connect(path, isolation_level=None, timeout=10, check_same_thread=False)
+    ) as producer:
+        producing = asyncio.create_task(produce())
+        assert (await store.prune(journal_keep_s=3600)).tasks == 200
+        producing.cancel()
+        await asyncio.wait([producing])
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    assert len({left for left in seen if 0 < left < 200}) > 1
+
+
+def test_all_errors_are_ours() -> None:
+    assert all(issubclass(error, LateError) for error in BY_CODE.values())
