@@ -105,7 +105,7 @@ class Control:
         return dead.listed(self._engine, which or Filter(), limit=limit, payload=payload)
 
     def purge(self, which: Filter, *, limit: int | None = None, dry_run: bool = False) -> Moved:
-        """Delete dead letters for good, the oldest first, in transactions of a few hundred."""
+        """Delete dead letters for good, the oldest first, a thousand to a transaction."""
         self.check()
         return dead.purge(self._engine, which, limit=limit, dry_run=dry_run)
 

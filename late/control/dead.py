@@ -30,7 +30,7 @@ from late.ids import shard_of
 from late.schema.engine import reading, writing
 from late.schema.tables import dead, timer
 
-CHUNK = 200
+CHUNK = 1_000
 """Rows that one transaction moves: an owner's settlement must never wait long for it."""
 IDS_SHOWN = 100
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
