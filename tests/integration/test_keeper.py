@@ -1,0 +1,162 @@
+"""Keepers and heartbeats on real stores: shards are shared, and move when a worker goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from late.store import open_store
+from late.store.base import Lease, Store, WorkerInfo
+from late.tailer.heartbeat import Heartbeat
+from late.tailer.keeper import Keeper
+from late.tailer.ownership import Key
+from late.tailer.placement import owner
+from late.task import ShardId
+from tests.conformance.backends import BACKENDS, Backend
+
+TTL_S = 3.0
+TIMEOUT_S = 60
+GROUP = "default"
+ALL = {(GROUP, ShardId(shard)) for shard in range(8)}
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    backend: Backend = request.param
+    made = backend.create(tmp_path)
+    yield made
+    backend.drop(made)
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    made = open_store(url)
+    await made.open()
+    yield made
+    await made.close()
+
+
+class Member:
+    """One worker as far as ownership goes."""
+
+    def __init__(self, url: str, store: Store, name: str, ttl_s: float) -> None:
+        self.name = name
+        self.settled: list[Key] = []
+        self.acquired: list[Lease] = []
+        self.lost: list[Key] = []
+        self.keeper = Keeper(
+            store,
+            name,
+            on_acquired=self.acquired.extend,
+            before_release=self.before_release,
+            on_lost=self.lost.append,
+            on_distrusted=lambda: None,
+            hurry=lambda: self.heartbeat.hurry(),
+        )
+        self.heartbeat = Heartbeat(
+            url,
+            WorkerInfo(name, "host:1", (GROUP,)),
+            ttl_s=ttl_s,
+            every_s=0.2,
+            on_membership=self.keeper.observe,
+        )
+
+    async def before_release(self, keys: list[Key]) -> None:
+        assert set(keys) <= set(self.keeper.leases), "still ours while it is settled"
+        self.settled.extend(keys)
+
+    async def holds(self, keys: set[Key]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while set(self.keeper.leases) != keys:  # noqa: ASYNC110 -- nothing tells of a release
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def member(url: str, name: str, ttl_s: float = TTL_S) -> AsyncIterator[Member]:
+    """A member that stops cleanly at the end: leases first, heartbeat last."""
+    store = open_store(url)
+    await store.open()
+    made = Member(url, store, name, ttl_s)
+    run = asyncio.create_task(made.keeper.run())
+    made.heartbeat.start()
+    try:
+        yield made
+    finally:
+        made.keeper.stop()
+        await run
+        await made.keeper.release_all()
+        await asyncio.to_thread(made.heartbeat.stop)
+        await store.close()
+
+
+def placed(name: str, *names: str) -> set[Key]:
+    weights = dict.fromkeys(names, 1.0)
+    return {key for key in ALL if owner(f"{key[0]}/{key[1]}", weights) == name}
+
+
+async def test_a_lone_worker_holds_everything(url: str) -> None:
+    async with member(url, "a") as a:
+        await a.holds(ALL)
+        assert {(lease.group, lease.shard_id) for lease in a.acquired} == ALL
+        assert a.keeper.trusted
+        assert a.keeper.lowest_shard == 0
+
+
+async def test_two_workers_share_and_a_stopped_one_hands_over_at_once(url: str) -> None:
+    """With a ttl of an hour: nothing that had to expire would move within the test's time."""
+    async with member(url, "a", ttl_s=3600) as a:
+        await a.holds(ALL)
+        async with member(url, "b", ttl_s=3600) as b:
+            await b.holds(placed("b", "a", "b"))
+            await a.holds(placed("a", "a", "b"))
+            assert set(a.settled) == placed("b", "a", "b"), "settled before it was released"
+        await a.holds(ALL)
+        assert a.lost == b.lost == []
+
+
+async def test_three_workers_agree(url: str) -> None:
+    names = ("a", "b", "c")
+    async with AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(member(url, name)) for name in names]
+        for each in members:
+            await each.holds(placed(each.name, *names))
+        keys = [key for each in members for key in each.keeper.leases]
+        assert sorted(keys) == sorted(ALL)
+
+
+async def test_the_shards_of_a_killed_worker_move_after_its_ttl_and_not_before(
+    url: str, store: Store
+) -> None:
+    """A killed worker is one whose heartbeats stop without a good-bye."""
+    killed = WorkerInfo("killed", "host:2", (GROUP,))
+    beaten = await store.heartbeat(killed, TTL_S)
+    leases = await store.acquire("killed", sorted(placed("killed", "a", "killed")))
+    assert leases
+    async with member(url, "a") as a:
+        await a.holds(placed("a", "a", "killed"))
+        await a.holds(ALL)
+        assert await store.now() >= beaten.now_us + TTL_S * 1e6
+        taken = {lease.shard_id: lease for lease in a.acquired}
+        assert all(taken[lease.shard_id].epoch > lease.epoch for lease in leases)
+
+
+async def test_a_worker_whose_shards_were_taken_learns_of_it(url: str, store: Store) -> None:
+    async with member(url, "a") as a:
+        await a.holds(ALL)
+        # What a takeover during a long pause leaves behind: the row of the worker has expired,
+        # and a peer has acquired. Only then does the paused worker's heartbeat come through.
+        taken: list[Lease] = []
+        while not taken:  # a heartbeat of `a` may come in between and keep its shards
+            await store.heartbeat(WorkerInfo("b", "host:2", (GROUP,)), TTL_S)
+            await store.heartbeat(WorkerInfo("a", "host:1", (GROUP,)), 0)
+            taken = await store.acquire("b", sorted(placed("b", "a", "b")))
+        keys = {(lease.group, lease.shard_id) for lease in taken}
+        async with asyncio.timeout(TIMEOUT_S):
+            while keys & set(a.keeper.leases):  # noqa: ASYNC110 -- nothing tells of a view
+                await asyncio.sleep(0.01)
+        await a.holds(ALL)  # b is silent: its shards come back after the ttl
+        assert keys <= set(a.lost) | set(a.settled)

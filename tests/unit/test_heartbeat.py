@@ -1,0 +1,198 @@
+"""The heartbeat's thread, with a scripted store: trust, errors, hanging calls, good-bye."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from late.clock import DatabaseClock
+from late.errors import SchemaMismatch, StoreUnavailable
+from late.events import Emitter, Event
+from late.store.base import Membership, Store, WorkerInfo
+from late.tailer.heartbeat import Heartbeat
+
+ME = WorkerInfo("me", "host:1", ("default",))
+TIMEOUT_S = 30
+
+
+class Pulse:
+    """`open`, `heartbeat` and `close` of a store; runs in the heartbeat's thread."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, float]] = []
+        self.threads: set[str] = set()
+        self.faults: list[Exception] = []
+        self.hang = False
+        self.on_beat: Callable[[], None] = lambda: None
+        self.beaten = threading.Semaphore(0)
+
+    async def open(self) -> None:
+        if self.calls[-1:] != [("open", 0)]:
+            self.calls.append(("open", 0))
+
+    async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
+        assert worker is ME
+        self.threads.add(threading.current_thread().name)
+        self.calls.append(("heartbeat", ttl_s))
+        self.beaten.release()
+        if self.faults:
+            raise self.faults.pop(0)
+        if self.hang and ttl_s:
+            await asyncio.Event().wait()
+        self.on_beat()
+        return Membership(len(self.calls), (worker,), (), ())
+
+    async def close(self) -> None:
+        self.calls.append(("close", 0))
+
+
+class Heart:
+    def __init__(self, **options: Any) -> None:
+        self.pulse = Pulse()
+        self.views: asyncio.Queue[tuple[Membership, float]] = asyncio.Queue()
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+        self.emitter = Emitter()
+        self.emitter.subscribe(self.listen)
+        self.beat = Heartbeat(
+            "nowhere://",
+            ME,
+            on_membership=lambda view, until: self.views.put_nowait((view, until)),
+            emitter=self.emitter,
+            store_factory=lambda url: cast(Store, self.pulse),
+            **options,
+        )
+
+    def listen(self, event: Event, values: Mapping[str, Any]) -> None:
+        self.heard.append((event.name, dict(values)))
+
+    async def view(self) -> tuple[Membership, float]:
+        return await asyncio.wait_for(self.views.get(), TIMEOUT_S)
+
+
+@asynccontextmanager
+async def beating(heart: Heart) -> AsyncIterator[None]:
+    heart.beat.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(heart.beat.stop)
+
+
+async def test_it_beats_at_once_from_a_thread_of_its_own() -> None:
+    heart = Heart(ttl_s=60)
+    assert heart.beat.trusted_until == -math.inf
+    began = time.monotonic()
+    async with beating(heart):
+        view, until = await heart.view()
+        assert view.workers == (ME,)
+        assert until == heart.beat.trusted_until
+        assert began + 54 <= until <= time.monotonic() + 54
+    assert heart.pulse.threads == {"late-heartbeat"}
+    assert heart.heard[0][0] == "heartbeat"
+
+
+async def test_a_slow_reply_never_lengthens_the_trust() -> None:
+    now = [1000.0]
+
+    def reply_takes_three_seconds() -> None:
+        now[0] += 3
+
+    clock = DatabaseClock(lambda: now[0])
+    heart = Heart(ttl_s=60, margin_s=7, monotonic=lambda: now[0], clock=clock)
+    heart.pulse.on_beat = reply_takes_three_seconds
+    async with beating(heart):
+        _, until = await heart.view()
+        assert until == 1000 + 60 - 7
+        assert clock.age_s == 0, "the sample counts from the reply"
+        assert clock.now_us() > 0
+
+
+async def test_errors_are_told_and_tried_again_without_trust() -> None:
+    heart = Heart(ttl_s=60, every_s=0.01)
+    heart.pulse.faults = [
+        StoreUnavailable("no connection"),
+        SchemaMismatch("too old"),
+        ValueError("a bug"),
+    ]
+    before: list[float] = []
+    heart.pulse.on_beat = lambda: before.append(heart.beat.trusted_until)
+    async with beating(heart):
+        await heart.view()
+    assert before[0] == -math.inf
+    told = [values for name, values in heart.heard if name == "store_error"]
+    assert [values["transient"] for values in told] == [True, False, False]
+    assert all(0 <= values["retry_in_s"] <= 0.01 for values in told)
+    assert {values["component"] for values in told} == {"heartbeat"}
+
+
+async def test_no_reply_within_the_ttl_is_an_error() -> None:
+    heart = Heart(ttl_s=0.05, every_s=0.01)
+    heart.pulse.hang = True
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def tell(*_: object) -> None:
+        loop.call_soon_threadsafe(told.set)
+
+    heart.emitter.subscribe(tell)
+    async with beating(heart):
+        await asyncio.wait_for(told.wait(), TIMEOUT_S)
+        heart.pulse.hang = False
+        await heart.view()
+    assert heart.heard[0][0] == "store_error"
+    assert "no reply" in str(heart.heard[0][1]["error"])
+
+
+async def test_a_blocked_event_loop_does_not_stop_it() -> None:
+    heart = Heart(ttl_s=60, every_s=0.001)
+    async with beating(heart):
+        for _ in range(5):
+            assert heart.pulse.beaten.acquire(timeout=TIMEOUT_S)  # blocks this loop, on purpose
+        assert heart.views.empty()
+        for _ in range(4):
+            await heart.view()
+
+
+async def test_a_hurry_brings_the_next_beat_forward() -> None:
+    heart = Heart(ttl_s=3600)
+    async with beating(heart):
+        await heart.view()
+        heart.beat.hurry()
+        await heart.view()
+        heart.beat.hurry()
+        await heart.view()
+
+
+@pytest.mark.parametrize("hang", [False, True])
+async def test_the_last_beat_says_good_bye_and_the_store_is_closed(hang: bool) -> None:
+    heart = Heart(ttl_s=60)
+    heart.pulse.hang = hang
+    async with beating(heart):
+        assert await asyncio.to_thread(heart.pulse.beaten.acquire, timeout=TIMEOUT_S)
+    assert heart.pulse.calls == [("open", 0), ("heartbeat", 60), ("heartbeat", 0), ("close", 0)]
+    assert heart.beat.trusted_until == -math.inf
+    heart.beat.stop()
+    heart.beat.hurry()
+    assert not heart.beat._thread.is_alive()  # type: ignore[union-attr]
+
+
+async def test_a_good_bye_that_fails_does_not_matter() -> None:
+    heart = Heart(ttl_s=60)
+    async with beating(heart):
+        await heart.view()
+        heart.pulse.faults = [StoreUnavailable("x")]
+    assert heart.pulse.calls[-1] == ("close", 0)
+
+
+def test_stopping_what_never_started_is_fine() -> None:
+    heart = Heart()
+    heart.beat.hurry()
+    heart.beat.stop()
+    heart.beat.stop()
