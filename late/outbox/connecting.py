@@ -16,7 +16,9 @@ from urllib.parse import quote
 
 from late.errors import ConfigError, SchemaMismatch
 from late.outbox.sqlite import AsyncSqlite
-from late.store.sqlite_guards import BUSY_TIMEOUT_S, path_of
+from late.store.sqlite_guards import path_of
+
+BUSY_TIMEOUT_S = 5.0
 
 
 @contextmanager

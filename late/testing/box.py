@@ -65,7 +65,7 @@ class Box:
         while self.pending:
             count = self._count(count, limit)
             with self._judged():
-                result = self._start(self.pending[0])
+                result = self._start(self.pending[0], in_loop=False)
                 _settle(asyncio.run(_await(result)) if inspect.iscoroutine(result) else result)
         return count
 
@@ -75,7 +75,7 @@ class Box:
         while self.pending:
             count = self._count(count, limit)
             with self._judged():
-                result = self._start(self.pending[0])
+                result = self._start(self.pending[0], in_loop=True)
                 _settle(await result if inspect.iscoroutine(result) else result)
         return count
 
@@ -112,10 +112,12 @@ class Box:
         self.pending.remove(current)
         self.done.append(current)
 
-    def _start(self, captured: Captured) -> Any:
+    def _start(self, captured: Captured, *, in_loop: bool) -> Any:
         task = self._app.tasks.get(captured.name)
         if task is None:
             raise UnknownTask(f"no task {captured.name!r} is registered")
+        if task.is_async and not in_loop and _loop_runs():
+            raise RuntimeError("a loop is running: use `await box.run_async()`")
         record = _record(captured.row)
         kwargs = task.decode(record, captured.options)
         if not task.wants_context:
@@ -160,6 +162,14 @@ def inline(app: App) -> Iterator[Box]:
         yield box
     finally:
         app.capture = before
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _await(result: Any) -> Any:

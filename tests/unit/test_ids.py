@@ -1,0 +1,92 @@
+"""Task ids: unique, in the order of their making, and they name their shard."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from late.errors import InvalidName
+from late.ids import IdFactory, made_at_us, new_id, shard_of
+
+
+@settings(deadline=None)  # machines under load are not what is tested
+@given(shard=st.integers(0, 4095))
+def test_an_id_is_a_uuid_of_version_7_that_names_its_shard(shard: int) -> None:
+    made = new_id(shard)
+    assert uuid.UUID(made).version == 7
+    assert uuid.UUID(made).variant == uuid.RFC_4122
+    assert str(uuid.UUID(made)) == made
+    assert shard_of(made) == shard
+
+
+def test_ids_of_a_shard_sort_in_the_order_of_their_making() -> None:
+    made = [new_id(7) for _ in range(20_000)]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+
+
+def test_a_clock_that_goes_back_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([2_000_000_000, 1_000_000_000, 1_000_000_000])
+    monkeypatch.setattr("late.ids.time.time_ns", lambda: next(times))
+    make = IdFactory().make
+    made = [make(0) for _ in range(3)]
+    assert made == sorted(made)
+    assert [made_at_us(one) for one in made] == [2_000_000] * 3
+
+
+def test_threads_share_a_factory() -> None:
+    made: list[str] = []
+
+    def work() -> None:
+        made.extend([new_id(1) for _ in range(2_000)])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 8_000
+
+
+def test_forked_processes_make_different_ids() -> None:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, "\n".join(new_id(0) for _ in range(100)).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    theirs = os.read(read, 65536).decode().split("\n")
+    os.close(read)
+    os.close(write)
+    ours = [new_id(0) for _ in range(100)]
+    assert len(theirs) == 100
+    assert not {one[-10:] for one in theirs} & {one[-10:] for one in ours}
+
+
+def test_made_at_is_about_now() -> None:
+    before = time.time_ns() // 1_000_000 * 1000
+    made = new_id(0)
+    # A factory that had to count beyond a millisecond may be a little ahead.
+    assert before <= made_at_us(made) <= time.time_ns() // 1000 + 1_000_000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "x",
+        str(uuid.UUID(int=0)),
+        str(uuid.UUID(int=2**128 - 1)),
+        new_id(1).upper(),
+        new_id(1) + "\n",
+    ],
+)
+def test_what_is_no_id_is_refused(wrong: str) -> None:
+    with pytest.raises(InvalidName):
+        shard_of(wrong)

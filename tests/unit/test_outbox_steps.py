@@ -1,0 +1,139 @@
+"""The steps of an insert, driven by hand: the answers that a real database gives too rarely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import late
+from late.errors import KeyConflict, TransactionAborted
+from late.outbox import dialects
+from late.outbox.base import Answer, Statement, drive
+from late.outbox.dialects import ASYNCPG, PSYCOPG, PSYCOPG2, SQLITE, Dialect
+from late.outbox.steps import ROUNDS_MAX, insert
+from late.schema import tables
+from late.task import NewTask
+
+app = late.App("sqlite:///x.db")
+
+
+@app.task
+def greet(name: str) -> None: ...
+
+
+class Target:
+    """A transaction that is not there."""
+
+    autocommit = False
+
+    def __init__(self, dialect: Dialect = SQLITE) -> None:
+        self.dialect = dialect
+
+
+def keyed(key: str, name: str = "Ada") -> NewTask:
+    return app.row(greet.options(unique_key=key).call(name))
+
+
+def run(rows: list[NewTask], *answers: Answer | Callable[[Statement], Answer]) -> tuple[Any, Any]:
+    """Ids and the first words of the statements."""
+    waiting = list(answers)
+    seen: list[str] = []
+
+    def execute(statement: Statement) -> Answer:
+        seen.append(" ".join(statement.sql.split()[:3]))
+        answer = waiting.pop(0)
+        return answer(statement) if callable(answer) else answer
+
+    ids = drive(insert(rows, Target()), execute)
+    assert not waiting
+    return ids, seen
+
+
+def test_no_rows_no_statement() -> None:
+    assert run([]) == ([], [])
+
+
+def test_free_keys_are_not_looked_up() -> None:
+    rows = [keyed("b"), keyed("a")]
+    claimed: list[Any] = []
+
+    def claim(statement: Statement) -> Answer:
+        claimed.extend(statement.params[::3])
+        return Answer(2)
+
+    ids, seen = run(rows, claim, Answer(2))
+    assert ids == [row.task_id for row in rows]
+    assert seen == ["insert into late_unique", "insert into late_task"]
+    assert claimed == ["a", "b"], "ascending: two transactions never wait for each other"
+
+
+def test_a_key_that_is_freed_between_claim_and_look_is_claimed_again() -> None:
+    row = keyed("a")
+    ids, seen = run([row], Answer(0), Answer(0, []), Answer(1), Answer(1))
+    assert ids == [row.task_id]
+    assert seen == [
+        "insert into late_unique",
+        "select unique_key, task_id,",
+        "insert into late_unique",
+        "insert into late_task",
+    ]
+
+
+def test_a_driver_that_counts_nothing_costs_a_look() -> None:
+    row = keyed("a")
+    ids, _ = run([row], Answer(-1), Answer(1, [("a", row.task_id, row.digest)]), Answer(1))
+    assert ids == [row.task_id]
+
+
+def test_a_key_that_keeps_changing_hands_is_given_up_and_left_clean() -> None:
+    answers = [Answer(0), Answer(0, [])] * ROUNDS_MAX
+    released: list[Any] = []
+
+    def release(statement: Statement) -> Answer:
+        assert statement.sql.startswith("delete from late_unique")
+        released.extend(statement.params)
+        return Answer(0)
+
+    row = keyed("a")
+    with pytest.raises(TransactionAborted) as caught:
+        run([row], *answers, release)
+    assert caught.value.transient
+    assert released == [row.task_id]
+
+
+def test_a_conflict_releases_what_the_batch_has_claimed() -> None:
+    ours, theirs = keyed("free"), keyed("taken")
+    found = [("free", ours.task_id, ours.digest), ("taken", "their id", "another digest")]
+    statements: list[str] = []
+
+    def release(statement: Statement) -> Answer:
+        statements.append(statement.sql)
+        assert set(statement.params) == {ours.task_id, theirs.task_id}
+        return Answer(1)
+
+    with pytest.raises(KeyConflict, match="'taken' is held by task their id"):
+        run([ours, theirs], Answer(1), Answer(2, found), release)
+    assert statements
+
+
+def test_two_bodies_under_one_key_in_a_batch_are_refused_before_any_statement() -> None:
+    with pytest.raises(KeyConflict, match="two different tasks"):
+        run([keyed("a", "one"), keyed("a", "two")])
+
+
+def test_the_clock_is_the_schema_s() -> None:
+    assert dialects.NOW_US == tables.NOW_US
+
+
+def test_position_and_time_are_never_written() -> None:
+    for dialect in (SQLITE, PSYCOPG, PSYCOPG2, ASYNCPG):
+        for rows in ([keyed("a")], [keyed("a"), keyed("b")]):
+            columns = dialect.tasks(rows).sql.partition("(")[2].partition(")")[0]
+            assert columns == "shard_id, task_id, queue, name, payload, headers, options"
+
+
+def test_the_text_on_postgresql_does_not_depend_on_the_number_of_rows() -> None:
+    texts = {PSYCOPG.tasks([keyed("a")] * n).sql for n in (2, 3, 1000)}
+    assert len(texts) == 1
