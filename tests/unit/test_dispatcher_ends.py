@@ -85,6 +85,23 @@ async def test_work_that_is_done_in_spite_of_the_cancellation_is_done() -> None:
     assert (first.kind, second.kind) == ("done", "done")
 
 
+async def test_a_cancelled_handler_has_time_to_clean_up() -> None:
+    cleaned = asyncio.Event()
+
+    @task(timeout_s=0.02)
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.1)  # Several sweeps long.
+            cleaned.set()
+
+    async with rig(work, cancel_grace_s=20) as it:
+        (outcome,) = await it.run(attempt())
+        assert cleaned.is_set()
+        assert (outcome.error, it.dispatcher.late) == ("timed out after 0.02 s", 0)
+
+
 async def test_a_coroutine_that_ignores_its_cancellation_is_stuck(
     told: list[tuple[str, dict[str, Any]]],
 ) -> None:

@@ -128,6 +128,28 @@ async def test_no_more_than_concurrency_run_and_the_rest_waits_in_order() -> Non
     assert order == list(range(8))
 
 
+async def test_idle_slots_share_what_is_submitted_at_once() -> None:
+    """Also when the first one to wake keeps its attempt for long."""
+    gate, started = asyncio.Event(), asyncio.Semaphore(0)
+
+    @task()
+    async def work() -> None:
+        started.release()
+        await gate.wait()
+
+    async with rig(work, concurrency=4) as it:
+        gate.set()
+        await it.run(*[attempt() for _ in range(20)])  # All slots are idle now.
+        for _ in range(20):
+            await started.acquire()
+        gate.clear()
+        it.dispatcher.submit([attempt() for _ in range(4)])
+        for _ in range(4):
+            await asyncio.wait_for(started.acquire(), 20)
+        gate.set()
+        await it.ended(24)
+
+
 async def test_outcomes_come_in_batches() -> None:
     @task()
     async def work() -> None:
@@ -347,7 +369,9 @@ async def test_a_fenced_epoch_is_dropped_and_counted() -> None:
         assert it.dispatcher.dropped == 2
         # An older fence does not lift a newer one.
         it.dispatcher.abandon("default", 1, 3)
+        it.dispatcher.submit([of(1, 4)])
         await it.run(of(1, 5))
+        assert it.dispatcher.dropped == 3
 
 
 async def test_a_receiver_that_raises_takes_no_slot_down() -> None:
