@@ -74,12 +74,13 @@ async def measure(task: Task, seconds: float, concurrency: int, ahead: int) -> f
     one = attempt(task.name)
     finished = 0
     ends = float("inf")
-    over = asyncio.Event()
+    warm, over = asyncio.Event(), asyncio.Event()
 
     def on_finished(outcomes: list[Outcome]) -> None:
         nonlocal finished
         assert all(outcome.kind == "done" for outcome in outcomes), outcomes[0]
         finished += len(outcomes)
+        warm.set()
         if time.perf_counter() < ends:
             dispatcher.submit([one] * max(0, concurrency + ahead - dispatcher.load))
         else:
@@ -95,8 +96,7 @@ async def measure(task: Task, seconds: float, concurrency: int, ahead: int) -> f
     )
     await dispatcher.start()
     dispatcher.submit([one])
-    while not finished:  # Children have started, caches are warm.
-        await asyncio.sleep(0.01)
+    await warm.wait()  # Children have started.
     before, began = finished, time.perf_counter()
     ends = began + seconds
     dispatcher.submit([one] * max(0, concurrency + ahead - dispatcher.load))

@@ -40,9 +40,9 @@ def hold(path: str, gate: str) -> None:
         time.sleep(0.01)
 
 
-@task(process=True, timeout_s=0.4)
+@task(process=True, timeout_s=0.8)
 def beat(ctx: Context) -> None:
-    ends = time.monotonic() + 1.2
+    ends = time.monotonic() + 1.8
     while time.monotonic() < ends:
         ctx.heartbeat()
         time.sleep(0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,41 @@ async def test_signals_to_the_process_group_do_not_end_a_child(tmp_path: Path) -
         assert int((tmp_path / "code").read_text()) == -signal.SIGTERM
 
 
+WORKER = """
+import asyncio, sys
+from tests.unit.dispatcher_kit import Rig, attempt
+from tests.unit.dispatcher_process_tasks import hold
+
+async def main():
+    it = Rig(hold, process_workers=1)
+    await it.dispatcher.start()
+    await it.run(attempt("hold", path=sys.argv[1], gate=sys.argv[1] + ".never"))
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
 async def test_a_child_ends_with_its_worker(tmp_path: Path) -> None:
-    """The worker's end of the socket closes, however the worker ended."""
+    """Also when the worker is killed: another one is about to repeat what the child runs."""
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(script),
+        str(tmp_path / "pid"),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+    )
+    assert worker.stdout is not None
+    await written(tmp_path / "pid")
+    worker.kill()
+    # The child holds the worker's standard output: its end is that of the child, too.
+    assert await asyncio.wait_for(worker.stdout.read(), 30) == b""
+    await worker.wait()
+
+
+async def test_a_child_whose_socket_breaks_is_replaced(tmp_path: Path) -> None:
     async with rig(*ALL, process_workers=1) as it:
         path = tmp_path / "pid"
         it.dispatcher.submit([attempt("hold", path=str(path), gate=str(tmp_path / "never"))])
@@ -174,6 +208,7 @@ async def test_a_child_ends_with_its_worker(tmp_path: Path) -> None:
         (outcome,) = await it.ended(1)
         assert outcome.kind == "died"
         assert not alive(pid)
+        assert (await it.run(attempt("whoami", path=str(tmp_path / "x"))))[0].kind == "done"
 
 
 async def test_handlers_are_found_through_the_app(tmp_path: Path) -> None:
