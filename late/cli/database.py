@@ -49,6 +49,10 @@ def doctor(
     Exit code 1 if a check failed. A first look may write the database's identity, as the start of
     a worker does; nothing else is changed.
     """
+    import logging
+
+    # What a store warns of when it opens is among the checks.
+    logging.getLogger("late").addHandler(logging.NullHandler())
     with control_of(url, url_option) as control:
         checks = control.doctor()
     failed = sum(check.result == "failed" for check in checks)

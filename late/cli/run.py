@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,11 +33,18 @@ def worker(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; may be repeated."),
     ] = None,
+    log_level: Annotated[
+        str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
+    ] = "INFO",
+    log_json: Annotated[
+        bool, typer.Option("--log-json", envvar="LATE_LOG_JSON", help="Log lines as JSON.")
+    ] = False,
 ) -> None:
     """Run tasks until SIGTERM or SIGINT; a second one stops at once.
 
     A stop takes in nothing more, lets running tasks finish, records them, and hands the shards
-    over. Settings also come from variables such as LATE_CONCURRENCY.
+    over. Settings also come from variables such as LATE_CONCURRENCY. Logs go to stderr, unless the
+    service's module has set up logging itself.
     """
     app = load_app(target)
     settings: dict[str, Any] = {**_settings(set_ or [])}
@@ -44,9 +52,26 @@ def worker(
         settings["concurrency"] = concurrency
     if group:
         settings["groups"] = tuple(dict.fromkeys(group))
+    end_logging = _log(log_level, json=log_json)
     from late.worker import run
 
-    raise typer.Exit(run(app, **settings))
+    try:
+        raise typer.Exit(run(app, **settings))
+    finally:
+        end_logging()
+
+
+def _log(level: str, *, json: bool) -> Callable[[], None]:
+    """Show the worker's events; returns what ends that."""
+    import logging
+
+    from late import events, log
+
+    if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ConfigError(f"--log-level {level[:32]!r}: DEBUG, INFO, WARNING or ERROR")
+    if not logging.getLogger().handlers and not logging.getLogger("late").handlers:
+        log.configure(level, json=json)
+    return log.log_events(events.default)
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
