@@ -43,30 +43,38 @@ select s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins, {NOW}
 #   and again (8,000 buffers per poll at 500,000 rows).
 # - `xid < pg_snapshot_xmin(pg_current_snapshot())` is safe, and stands still while anybody in the
 #   cluster has a transaction open.
-# - `xips` as a subquery is no constant: full scan.
+# - `xip` as a subquery is no constant: full scan. `xid = any (xips)` alone reads and sorts all rows
+#   of a large transaction again for every page of it; one probe for each running xid reads in
+#   order from the page key. The constant array beside it is for the planner, to prune partitions.
 #
 # The row comparison is the page key and the lower end at once, so that the scan starts right
 # there even inside one huge transaction. `low` and `high` repeat the range for the planner, who
 # prunes no partition by a row comparison; `high` also hides the empty partitions that lie ahead.
-TAIL = f"""
+_TAIL = f"""
 select {_L_RECORD}
   from unnest(%(shards)s::smallint[], %(from_xids)s::xid8[], %(from_ids)s::uuid[],
               %(key_xids)s::xid8[], %(key_ids)s::uuid[])
        as q (shard_id, from_xid, from_id, key_xid, key_id)
-  cross join lateral (
-    (select l.* from late_task l
-      where l.shard_id = q.shard_id and l.xid = any (%(xips)s::xid8[])
-        and (l.xid, l.task_id) > (q.key_xid, q.key_id)
-        and pg_visible_in_snapshot(l.xid, %(cur)s::pg_snapshot)
-      order by l.xid, l.task_id limit %(limit)s)
-    union all
+  cross join lateral ({{running}}
     (select l.* from late_task l
       where l.shard_id = q.shard_id and (l.xid, l.task_id) > (q.from_xid, q.from_id)
         and l.xid >= %(low)s::xid8 and l.xid < %(high)s::xid8
         and pg_visible_in_snapshot(l.xid, %(cur)s::pg_snapshot)
-      order by l.xid, l.task_id limit %(limit)s)
-    order by xid, task_id limit %(limit)s) l
+      order by l.xid, l.task_id limit %(limit)s){{merged}}) l
 """
+_RUNNING = """
+    (select l.* from unnest(%(xips)s::xid8[]) r (xid) cross join lateral (
+       select l.* from late_task l
+        where l.shard_id = q.shard_id and l.xid = r.xid and l.xid = any (%(xips)s::xid8[])
+          and (l.xid, l.task_id) > (q.key_xid, q.key_id)
+          and pg_visible_in_snapshot(l.xid, %(cur)s::pg_snapshot)
+        order by l.xid, l.task_id limit %(limit)s) l
+      order by l.xid, l.task_id limit %(limit)s)
+    union all"""
+_MERGED = "\n    order by xid, task_id limit %(limit)s"
+TAIL = _TAIL.format(running=_RUNNING, merged=_MERGED)
+TAIL_QUIET = _TAIL.format(running="", merged="")
+"""The same where nothing was running in `prev`."""
 FLUSHED = "select pg_current_wal_flush_lsn() >= %s::pg_lsn"
 # A commit that wrote something and waits for its flush takes all WAL before it along, whatever
 # the role's own `synchronous_commit` says. An xid alone would commit without a flush.

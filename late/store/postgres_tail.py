@@ -110,7 +110,8 @@ async def _read_group(
     """The next page of each of the shards that share the window from `prev` to `cur`."""
     records: dict[ShardId, list[Record]] = {shard_id: [] for shard_id in windows}
     async with connection.cursor(binary=True) as cursor:
-        await cursor.execute(sql.TAIL, _values(prev, cur, windows, limit))
+        values = _values(prev, cur, windows, limit)
+        await cursor.execute(sql.TAIL if values["xips"] != "{}" else sql.TAIL_QUIET, values)
         while True:
             rows: list[Any] = await cursor.fetchmany(CHUNK)
             for row in rows:
