@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from late import outbox
 from late.task import NewTask
 
 
@@ -43,19 +44,9 @@ class Raw:
         return [] if cursor.description is None else cursor.fetchall()
 
     def insert(self, *tasks: NewTask) -> None:
-        """What the outbox does: the columns that a producer may give, and no others."""
-        for task in tasks:
-            self.execute(
-                "insert into late_task (shard_id, task_id, queue, name, payload, headers, options)"
-                " values (?, ?, ?, ?, ?, ?, ?)",
-                task.shard_id,
-                task.task_id,
-                task.queue,
-                task.name,
-                task.payload,
-                task.headers,
-                task.options,
-            )
+        """What a producer does, through the adapter that a producer uses."""
+        for start in range(0, len(tasks), 1000):
+            outbox.insert(self._connection, tasks[start : start + 1000])
 
     def close(self) -> None:
         self._connection.close()
