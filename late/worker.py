@@ -20,13 +20,12 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from late import config, events
 from late.app import App
 from late.clock import DatabaseClock
 from late.config import WorkerConfig
-from late.control import Control
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.settle import Settler
 from late.errors import LateError, StoreError
@@ -38,6 +37,9 @@ from late.tailer.heartbeat import Heartbeat
 from late.tailer.keeper import Keeper
 from late.tailer.tailer import Tailer
 from late.task import DEFAULT_GROUP
+
+if TYPE_CHECKING:
+    from late.control import Control
 
 logger = logging.getLogger("late.worker")
 
@@ -302,6 +304,8 @@ class Worker:
 
     def _sync_schedules(self) -> None:
         if self.app.schedules and DEFAULT_GROUP in self._groups:
+            from late.control import Control  # SQLAlchemy takes as long to load as all the rest
+
             with Control(self.app.url) as control:
                 control.sync_schedules(self.app.schedules)
 
@@ -310,7 +314,9 @@ class Worker:
         is one row of the log, for all groups."""
         if DEFAULT_GROUP not in self._groups:
             return
-        control = Control(self.app.url)
+        if not self.app.schedules:
+            await asyncio.sleep(SCHEDULES_EVERY_S)  # nobody waits: let the first tasks start
+        control = await asyncio.to_thread(_control, self.app.url)
         try:
             while True:
                 try:
@@ -321,6 +327,12 @@ class Worker:
                 await asyncio.sleep(SCHEDULES_EVERY_S * self._rng.uniform(0.8, 1.2))
         finally:
             control.close()
+
+
+def _control(url: str) -> Control:
+    from late.control import Control
+
+    return Control(url)
 
 
 def _version() -> str:

@@ -17,7 +17,7 @@ from late.task import Parked
 
 RESCAN_US = 5_000_000
 LOAD_MAX = 1_000
-_LAST = "~"  # sorts after every task id
+_LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"  # at or above every task id
 
 
 class Timers:

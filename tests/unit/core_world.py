@@ -85,7 +85,7 @@ class World:
     def enqueue(self, name: str = "job", payload: bytes = b"{}", **options: object) -> TaskId:
         """Commit one task."""
         number = len(self.log) + 1
-        task_id = TaskId(f"t{number:05d}")
+        task_id = TaskId(f"a{number:05d}")
         text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
         self.log.append(
             Record(0, number, task_id, "q", name, payload, None, text, self.now_us, number)

@@ -280,7 +280,7 @@ def test_a_key_stays_blocked_across_a_takeover() -> None:
 
 
 def test_a_unique_key_is_freed_with_the_end_of_its_task_in_the_default_group() -> None:
-    for group, freed in (("default", [("u", "t00001")]), ("g", [])):
+    for group, freed in (("default", [("u", "a00001")]), ("g", [])):
         world = World()
         world.core.lease = msgspec.structs.replace(world.core.lease, group=group)
         world.core._draft._lease = world.core.lease
