@@ -119,7 +119,10 @@ def install(root: Path, venv: Path, level: str) -> None:
     # Without build isolation: a package that must be built uses the build tools of the lock
     # instead of downloading its own, whose hashes nobody would check.
     uv = [str(python), "-m", "uv", "pip"]
-    attempt([*uv, "sync", *target, "--require-hashes", "--no-build-isolation", *locks])
+    # Compiled once here and not at every start: a worker starts twice as fast, also where Python
+    # is told not to write byte code.
+    options = ["--require-hashes", "--no-build-isolation", "--compile-bytecode"]
+    attempt([*uv, "sync", *target, *options, *locks])
     say("installing late itself from this checkout (editable)")
     attempt([*uv, "install", *target, "--no-deps", "--no-build-isolation", "-e", str(root)])
 
