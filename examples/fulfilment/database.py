@@ -55,11 +55,17 @@ def connect(url: str, *, connections: int) -> Engine:
     """An engine for the service; a PostgreSQL URL without a driver gets psycopg."""
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
-        # Writers queue for SQLite's one write lock; half a minute is far above what it takes.
-        arguments = {"timeout": 30.0}
-    else:
-        parsed, arguments = parsed.set(drivername="postgresql+psycopg"), {}
-    return create_engine(parsed, pool_size=connections, connect_args=arguments)
+        # There is one write lock, and whoever finds it taken sleeps and tries again: many threads
+        # that do so are slower than a few, and one alone may be starved by another process.
+        return create_engine(
+            parsed,
+            pool_size=min(connections, 4),
+            max_overflow=0,
+            pool_timeout=60.0,
+            connect_args={"timeout": 60.0},
+        )
+    parsed = parsed.set(drivername="postgresql+psycopg")
+    return create_engine(parsed, pool_size=connections, max_overflow=0)
 
 
 def create(engine: Engine) -> None:

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -174,22 +175,27 @@ class Demo:
     def run(self, *, kill: bool, console: Console, quiet: bool) -> None:
         """Until everything is done, or nothing has moved for `STALLED_S`."""
         stop = threading.Event()
-        booking = threading.Thread(
-            target=run,
-            args=(self._engine, self._trips, self._bookings),
-            kwargs={"first_id": self._first_id, "speed": self._speed, "stop": stop},
-            daemon=True,
-        )
         columns = (
             TextColumn("{task.description:>14}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=console, disable=quiet) as bars:
+        with (
+            ThreadPoolExecutor(1) as service,
+            Progress(*columns, console=console, disable=quiet) as bars,
+        ):
             booked = bars.add_task("trips booked", total=len(self._trips))
             done = bars.add_task("steps done", total=None)
-            booking.start()
+            booking = service.submit(
+                run,
+                self._engine,
+                self._trips,
+                self._bookings,
+                first_id=self._first_id,
+                speed=self._speed,
+                stop=stop,
+            )
             try:
                 moved_at = time.monotonic()
                 while time.monotonic() - moved_at < STALLED_S and self._workers.alive:
@@ -199,7 +205,7 @@ class Demo:
                     if kill and half and not self._killed and self._done:
                         self._killed.add(self._workers.kill_one())
                         bars.console.print(f"killed worker {min(self._killed)} with SIGKILL")
-                    owed = None if booking.is_alive() else owed_steps(self._bookings.committed)
+                    owed = owed_steps(self._bookings.committed) if booking.done() else None
                     bars.update(booked, completed=len(self._bookings))
                     bars.update(done, completed=len(self._done), total=owed)
                     if owed == len(self._done) and self._poison_is_caught():
@@ -207,7 +213,7 @@ class Demo:
                     time.sleep(POLL_S)
             finally:
                 stop.set()
-                booking.join()
+            booking.result()
 
     def _step(self) -> bool:
         """Take in what the workers wrote; whether there was anything."""
