@@ -148,10 +148,11 @@ class Discard(Signal):
 
 
 class Nack(Signal):
-    """This worker cannot do it: hand the task to another one. Costs no attempt.
+    """Not here: with `not_capable` the task waits for another worker and no attempt is used.
 
     Args:
-        not_capable: the worker lacks something that another may have (a device, a file).
+        not_capable: the worker lacks something that another may have (a device, a file). False
+            refuses the task itself: a failed attempt, as by an exception.
         reason: text for the record of the attempt.
     """
 

@@ -49,12 +49,16 @@ SCHEDULES_EVERY_S = 2.0
 """How soon a change to a schedule, made by an operator or a deploy, is seen."""
 
 
-def run(app: App, *, groups: Sequence[str] | None = None, **settings: Any) -> int:
+def run(
+    app: App, *, groups: Sequence[str] | None = None, target: str | None = None, **settings: Any
+) -> int:
     """Work until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once.
 
     Args:
         app: with the tasks to run. `app.url` is the database.
         groups: consumer groups to work for; the app's own when None.
+        target: where child processes import the app from, as `module:attr`; without it they find
+            a handler by its module and name.
         settings: fields of `late.config.WorkerConfig`.
 
     Returns:
@@ -69,12 +73,14 @@ def run(app: App, *, groups: Sequence[str] | None = None, **settings: Any) -> in
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(app, chosen, configuration))
-    return asyncio.run(_serve(app, chosen, configuration))
+            return runner.run(_serve(app, chosen, target, configuration))
+    return asyncio.run(_serve(app, chosen, target, configuration))
 
 
-async def _serve(app: App, groups: tuple[str, ...], configuration: WorkerConfig) -> int:
-    worker = Worker(app, groups=groups, settings=configuration)
+async def _serve(
+    app: App, groups: tuple[str, ...], target: str | None, configuration: WorkerConfig
+) -> int:
+    worker = Worker(app, groups=groups, target=target, settings=configuration)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.ask_to_stop)
@@ -90,6 +96,7 @@ class Worker:
         app: App,
         *,
         groups: Sequence[str] | None = None,
+        target: str | None = None,
         settings: WorkerConfig | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -107,6 +114,7 @@ class Worker:
         self._failed = False
         self._hurried_stop: asyncio.Future[None] | None = None
         self._loops: list[asyncio.Task[None]] = []
+        self._target = target
         self._wire()
 
     def _wire(self) -> None:
@@ -121,6 +129,7 @@ class Worker:
             url=app.url,
             process_workers=settings.process_workers,
             rng=self._rng,
+            app=self._target,
         )
         self.settler = Settler(
             store,

@@ -56,7 +56,7 @@ def worker(
     from late.worker import run
 
     try:
-        raise typer.Exit(run(app, **settings))
+        raise typer.Exit(run(app, target=target, **settings))
     finally:
         end_logging()
 
