@@ -138,18 +138,23 @@ async def _check_copy(connection: Connection, state: State) -> None:
         raise StoreRefused(
             f"{name} is at transaction {state.xmax} and was at {highest} before: {remedy}"
         )
-    for group, shard_id, text in await _rows(connection, _CURSORS):
+    # Others settle and insert meanwhile, so the counter to compare with is read last.
+    cursors = await _rows(connection, _CURSORS)
+    # Once adopted on this very cluster, a row ahead of the counter can only be a forged one. It is
+    # never read, and must not keep workers out.
+    rows = await _rows(connection, _LAST_ROWS) if identity is None else []
+    xmax = await _xmax(connection)
+    for group, shard_id, text in cursors:
         seen = postgres_cursor.parse(Cursor(str(text))).xmax
-        if seen > state.xmax:
+        if seen > xmax:
             raise StoreRefused(
-                f"{name} is at transaction {state.xmax}, and group {group!r} has read shard "
+                f"{name} is at transaction {xmax}, and group {group!r} has read shard "
                 f"{shard_id} up to {seen}: {remedy}"
             )
-    for shard_id, xid in await _rows(connection, _LAST_ROWS):
-        # A row may have been written after the state was read, so far ahead it cannot be.
-        if int(str(xid)) >= state.xmax and int(str(xid)) >= await _xmax(connection):
+    for shard_id, xid in rows:
+        if int(str(xid)) >= xmax:
             raise StoreRefused(
-                f"{name} is at transaction {state.xmax}, and shard {shard_id} has a task of "
+                f"{name} is at transaction {xmax}, and shard {shard_id} has a task of "
                 f"transaction {xid}: {remedy}"
             )
 
