@@ -38,9 +38,10 @@ if TYPE_CHECKING:
         StoreError,
         UnknownTask,
     )
+    from late.options import TaskOptions
     from late.policy import Discard, Nack, Retry, Signal, Snooze
     from late.task import TaskId
-    from late.tasks import Call, Task, TaskOptions
+    from late.tasks import Call, Task
 
 __all__ = [
     "App",
@@ -85,7 +86,7 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "Snooze": "policy",
     "Task": "tasks",
     "TaskId": "task",
-    "TaskOptions": "tasks",
+    "TaskOptions": "options",
 }
 
 

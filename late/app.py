@@ -11,6 +11,7 @@ from typing import Any, Unpack, overload
 
 from late import codec as codecs
 from late import outbox, validate
+from late import payload as payloads
 from late.errors import (
     BatchTooLarge,
     InvalidPayload,
@@ -20,10 +21,11 @@ from late.errors import (
     UnknownTask,
 )
 from late.ids import new_id
+from late.options import TaskOptions, settings
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.registry import Registry
 from late.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Options, TaskId
-from late.tasks import Call, Prepared, Task, TaskOptions, settings
+from late.tasks import Call, Prepared, Task
 
 __all__ = ["App", "Call", "Prepared", "Task", "TaskOptions"]
 
@@ -57,7 +59,7 @@ class App(Registry):
         *,
         shards: int = 8,
         group: str = DEFAULT_GROUP,
-        codec: codecs.Codec | codecs.Format = "json",
+        codec: codecs.Codec | payloads.Format = "json",
         strict: bool = True,
         max_backlog: int | Mapping[str, int] | None = None,
     ) -> None:
@@ -188,7 +190,7 @@ class App(Registry):
         stored_as = None if self.codec.name == "json" else self.codec.name
         checked = settings(asked, Options(codec=stored_as))
         values = dict(args)
-        payload = codecs.pack(values, self.codec.format)
+        payload = payloads.pack(values, self.codec.format)
         return Call(self, name, queue, self.codec, values, payload, checked)
 
     def observe_backlog(self, queue: str, depth: int) -> None:
@@ -214,7 +216,7 @@ class App(Registry):
         if call.codec is not codecs.JSON:
             subject = codecs.Subject(task_id, call.name, call.queue)
             payload = call.codec.seal(payload, subject)
-        if len(payload) > codecs.PAYLOAD_BYTES_WARN:
+        if len(payload) > payloads.PAYLOAD_BYTES_WARN:
             self._check_size(call.name, len(payload))
         unique_key = options.unique_key
         return NewTask(
@@ -226,12 +228,12 @@ class App(Registry):
             checked.headers_json,
             checked.options_json,
             unique_key,
-            None if unique_key is None else codecs.digest(call.name, call.values),
+            None if unique_key is None else payloads.digest(call.name, call.values),
         )
 
     def _check_size(self, name: str, size: int) -> None:
-        if size > codecs.PAYLOAD_BYTES_MAX:
-            limit = codecs.PAYLOAD_BYTES_MAX
+        if size > payloads.PAYLOAD_BYTES_MAX:
+            limit = payloads.PAYLOAD_BYTES_MAX
             raise PayloadTooLarge(f"{name}: payload of {size} bytes, the limit is {limit}")
         if name not in self._warned:
             self._warned.add(name)

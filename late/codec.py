@@ -1,47 +1,20 @@
-"""Payload bytes: encoding, the limits of `reliability` 3.1, and the hook for signing.
+"""The outer layer of a payload: none, a signature, or what an application brings.
 
-A payload is one object, parameter name to value, in JSON (the default) or msgpack: never pickle,
-nothing that names a class or imports one. What may be rebuilt is what the handler's signature
-says, by msgspec's typed decoders.
-
-The limits cost next to nothing where they do not bite. Every violation leaves a trace in the
-encoded bytes that a C-speed search finds (more than 64 brackets, an escaped NUL, a `null` that
-may have been a NaN, 19 digits in a row); only a payload with such a trace is walked value by
-value. A trace is no proof: the walk decides.
-
-A `Codec` adds a second layer to the bytes, sealed for one task and opened by the worker:
-`Signed` is one, encryption can be another without a change here.
+A `Codec` seals encoded bytes for one task, and the worker opens them. `Signed` is one; encryption
+can be another without a change here. `late.payload` makes the bytes that are sealed.
 """
 
 from __future__ import annotations
 
-import decimal
-import hashlib
 import hmac
-import math
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from late import validate
-from late.errors import ConfigError, DecodeError, InvalidPayload, PayloadTooLarge
-
-PAYLOAD_BYTES_MAX = 1024 * 1024
-PAYLOAD_BYTES_WARN = 256 * 1024
-DEPTH_MAX = 64
-KEYS_MAX = 10_000
-
-Format = Literal["json", "msgpack"]
-T = TypeVar("T")
-
-_json = msgspec.json.Encoder().encode
-_msgpack = msgspec.msgpack.Encoder().encode
-# Sets have no order of their own and dicts that of insertion: for a digest both are sorted.
-_json_sorted = msgspec.json.Encoder(order="deterministic").encode
-_LONG_INT = re.compile(rb"[0-9]{19}")
-_INT_LEAST, _INT_MOST = -(2**63), 2**64 - 1
+from late.errors import ConfigError, DecodeError
+from late.payload import Format
 
 
 class Subject(NamedTuple):
@@ -212,112 +185,3 @@ def reader(mine: Codec, stored: str | None) -> Codec:
     if stored not in _BUILTIN:
         raise DecodeError(f"no codec is configured for {validate.shown(stored)}")
     return _BUILTIN[stored]
-
-
-def pack(values: object, form: Format = "json") -> bytes:
-    """Encode one payload object.
-
-    Raises:
-        InvalidPayload: a type that has no encoding, NaN or infinity, an int beyond 64 bits, a
-            lone surrogate, NUL, more than 64 levels or 10,000 keys.
-        PayloadTooLarge: above 1 MiB.
-    """
-    try:
-        payload = _json(values) if form == "json" else _msgpack(values)
-    except Exception as cause:  # values are the caller's: anything may go wrong in them
-        raise InvalidPayload(f"arguments cannot be encoded: {_why(cause)}") from cause
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        size = len(payload)
-        raise PayloadTooLarge(f"arguments take {size} bytes, the limit is {PAYLOAD_BYTES_MAX}")
-    # A NaN is `null` in JSON by now, a Decimal's is text: only the values themselves can tell.
-    doubtful = b"null" in payload or b"NaN" in payload or b"Inf" in payload
-    if form == "json" and not doubtful and _is_harmless(payload):
-        return payload
-    try:
-        _check(msgspec.to_builtins(values, builtin_types=(decimal.Decimal,), str_keys=True))
-    except Exception as cause:
-        raise InvalidPayload(f"arguments cannot be encoded: {_why(cause)}") from cause
-    return payload
-
-
-def unpack(payload: bytes, decode: Callable[[bytes], T], form: Format = "json") -> T:
-    """Decode one payload object with a typed decoder.
-
-    Raises:
-        DecodeError: `payload_too_large` above 1 MiB, else `undecodable`.
-    """
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        message = f"payload of {len(payload)} bytes, the limit is {PAYLOAD_BYTES_MAX}"
-        raise DecodeError(message, reason="payload_too_large")
-    try:
-        if form == "msgpack":
-            _check(msgspec.msgpack.decode(payload))
-        elif not _is_harmless(payload):
-            _check(msgspec.json.decode(payload))
-        return decode(payload)
-    except Exception as cause:  # stored bytes are hostile until they have been decoded
-        raise DecodeError(f"payload does not fit the task: {_why(cause)}") from cause
-
-
-def digest(name: str, values: object) -> str:
-    """What tells a repeat of the same request from another one under the same unique key.
-
-    Taken before any sealing, which differs from task to task.
-    """
-    state = hashlib.blake2b(name.encode() + b"\0", digest_size=16)
-    state.update(_json_sorted(values))
-    return state.hexdigest()
-
-
-def _is_harmless(payload: bytes) -> bool:
-    """Whether no limit but the size can be broken by these bytes of JSON."""
-    return (
-        payload.count(b"[") + payload.count(b"{") <= DEPTH_MAX
-        and payload.count(b":") <= KEYS_MAX
-        and b"\\u0000" not in payload
-        and _LONG_INT.search(payload) is None
-    )
-
-
-def _check(tree: Any) -> None:
-    """Walk decoded values; a loop and not a recursion, as the depth is what is in doubt.
-
-    Raises:
-        ValueError: a limit is broken.
-    """
-    keys = 0
-    waiting: list[tuple[Any, int]] = [(tree, 1)]
-    while waiting:
-        node, depth = waiting.pop()
-        match node:
-            case str():
-                if "\0" in node:
-                    raise ValueError("text holds a NUL character")
-            case bool() | None:
-                pass
-            case int():
-                if not _INT_LEAST <= node <= _INT_MOST:
-                    raise ValueError("an int is beyond 64 bits")
-            case float():
-                if not math.isfinite(node):
-                    raise ValueError(f"{node} is not a number")
-            case decimal.Decimal():
-                if not node.is_finite():
-                    raise ValueError(f"{node} is not a number")
-            case dict() | list() | tuple() | set() | frozenset():
-                if depth > DEPTH_MAX:
-                    raise ValueError(f"more than {DEPTH_MAX} levels")
-                if isinstance(node, dict):
-                    keys += len(node)
-                    waiting += [(key, depth + 1) for key in node]
-                    node = node.values()
-                if keys > KEYS_MAX:
-                    raise ValueError(f"more than {KEYS_MAX} keys")
-                waiting += [(item, depth + 1) for item in node]
-
-
-def _why(cause: Exception) -> str:
-    """The library's reason, without the text that a UnicodeError would quote from the payload."""
-    if isinstance(cause, UnicodeError):
-        return f"{cause.reason}" if isinstance(cause, UnicodeEncodeError) else "no valid UTF-8"
-    return str(cause)[:200] or type(cause).__name__

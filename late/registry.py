@@ -7,15 +7,18 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
+import msgspec
 import xxhash
 
 from late import codec as codecs
 from late import signature, validate
 from late.context import AsyncContext, Context
 from late.errors import ConfigError, InvalidCron, InvalidTask
+from late.options import settings
+from late.payload import Format
 from late.policy import Retry
 from late.task import SHARDS_MAX, Schedule
-from late.tasks import ScheduleDecorator, Task, TaskDecorator, settings
+from late.tasks import ScheduleDecorator, Task, TaskDecorator
 
 if TYPE_CHECKING:
     from late.app import App
@@ -35,9 +38,7 @@ class Registry:
     Raises (all methods): ConfigError, for what is wrong in the program and not in its input.
     """
 
-    def __init__(
-        self, url: str, *, shards: int, group: str, codec: codecs.Codec | codecs.Format
-    ) -> None:
+    def __init__(self, url: str, *, shards: int, group: str, codec: codecs.Codec | Format) -> None:
         scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
         if scheme not in SCHEMES:
             raise ConfigError("the app's URL must start with sqlite:/// or postgresql://")
@@ -77,7 +78,7 @@ class Registry:
         timeout_s: float | None = ...,
         process: bool = ...,
         priority: int = ...,
-        codec: codecs.Codec | codecs.Format | None = ...,
+        codec: codecs.Codec | Format | None = ...,
     ) -> TaskDecorator: ...
     def task(
         self,
@@ -90,7 +91,7 @@ class Registry:
         timeout_s: float | None = None,
         process: bool = False,
         priority: int = 0,
-        codec: codecs.Codec | codecs.Format | None = None,
+        codec: codecs.Codec | Format | None = None,
     ) -> Any:
         """Register a function, `def` or `async def`, as a task: `@app.task` or `@app.task(...)`.
 
@@ -186,37 +187,51 @@ class Registry:
         if not 1 <= catch_up_max <= CATCH_UP_MAX:
             raise ConfigError(f"catch_up_max must be 1..{CATCH_UP_MAX}, got {catch_up_max}")
 
+        template = Schedule(
+            name=name or "",
+            shard_id=0,
+            rule=text,
+            zone=tz,
+            catch_up=catch_up,
+            catch_up_max=catch_up_max,
+            overlap=overlap,
+            queue="",
+            task_name="",
+            payload=b"",
+            options=None,
+            # Intervals count from the epoch, so that a new deploy does not move them; the first
+            # due time is the database's to say when the schedule is stored.
+            anchor_us=0,
+            next_due_at_us=None,
+        )
+
         def register(function: Any) -> Any:
             task: Task[Any, Any] = function if isinstance(function, Task) else self.task(function)
-            label = _configured(name or task.name, "schedule name")
-            if any(known.name == label for known in self.schedules):
-                raise ConfigError(f"schedule {label!r} exists already: give it a name=...")
-            _, payload = task.encode((), args or {})
-            subject = codecs.Subject(f"schedule:{label}", task.name, task.queue)
-            stored = settings({}, task.base).options_json
-            self.schedules.append(
-                Schedule(
-                    name=label,
-                    shard_id=self.shard_of(label),
-                    rule=text,
-                    zone=tz,
-                    catch_up=catch_up,
-                    catch_up_max=catch_up_max,
-                    overlap=overlap,
-                    queue=task.queue,
-                    task_name=task.name,
-                    payload=task.codec.seal(payload, subject),
-                    options=stored,
-                    # Intervals count from the epoch, so that a new deploy does not move them;
-                    # the first due time is the database's to say when the schedule is stored.
-                    anchor_us=0,
-                    next_due_at_us=None,
-                )
-            )
+            self._add_schedule(template, task, args or {})
             return task
 
-        register_typed: ScheduleDecorator = register
-        return register_typed
+        decorator: ScheduleDecorator = register
+        return decorator
+
+    def _add_schedule(
+        self, template: Schedule, task: Task[Any, Any], args: Mapping[str, object]
+    ) -> None:
+        label = _configured(template.name or task.name, "schedule name")
+        if any(known.name == label for known in self.schedules):
+            raise ConfigError(f"schedule {label!r} exists already: give it a name=...")
+        _, payload = task.encode((), args)
+        subject = codecs.Subject(f"schedule:{label}", task.name, task.queue)
+        self.schedules.append(
+            msgspec.structs.replace(
+                template,
+                name=label,
+                shard_id=self.shard_of(label),
+                queue=task.queue,
+                task_name=task.name,
+                payload=task.codec.seal(payload, subject),
+                options=settings({}, task.base).options_json,
+            )
+        )
 
 
 def _checked(check: Callable[[], Any], label: str) -> Any:

@@ -7,7 +7,6 @@ them was raised where the call was made.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -15,7 +14,6 @@ from typing import (
     Generic,
     ParamSpec,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -24,8 +22,10 @@ from typing import (
 import msgspec
 
 from late import codec as codecs
+from late import payload as payloads
 from late import validate
-from late.errors import DecodeError, InvalidPayload, InvalidSchedule
+from late.errors import DecodeError, InvalidPayload
+from late.options import Settings, TaskOptions, settings
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.policy import Retry
 from late.signature import Signature
@@ -37,88 +37,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_encode_options = msgspec.json.Encoder().encode
-
-
-class TaskOptions(TypedDict, total=False):
-    """What may be asked for besides the arguments."""
-
-    delay: validate.Duration
-    """Not before this many seconds (or `timedelta`) after the database took the task in."""
-    at: datetime
-    """Not before this time, which carries its zone. In the past: now."""
-    expires: validate.Duration | datetime
-    """Not at or after this: the task ends as `expired` instead. Seconds and `timedelta` count
-    from when the database took the task in."""
-    priority: int
-    """-100..100, higher first; below 0 is background work."""
-    ordering_key: str
-    """Tasks of one key run one at a time, in order; a failing one holds the others."""
-    unique_key: str
-    """At most one unfinished task per key: a repeat returns the id of the first one."""
-    headers: Mapping[str, str]
-    """Strings that travel with the task and are no argument of it, such as a trace id."""
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """`TaskOptions` after they were checked: as they are stored."""
-
-    options: Options
-    options_json: str | None
-    headers_json: str | None
-
-
-def settings(asked: TaskOptions, base: Options) -> Settings:
-    """Check `asked` and lay it over `base`.
-
-    Raises:
-        InvalidSchedule, InvalidPolicy, InvalidName, InvalidPayload, PayloadTooLarge: by field.
-        TypeError: an option that does not exist.
-    """
-    unknown = asked.keys() - TaskOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"unknown task option {', '.join(sorted(unknown))}")
-    given = {key: value for key, value in asked.items() if value is not None}
-    fields: dict[str, Any] = {}
-    if "delay" in given and "at" in given:
-        raise InvalidSchedule("give delay or at, not both")
-    if "delay" in given:
-        fields |= {"delay_us": validate.delay_us(given["delay"], "delay"), "at_us": None}
-    if "at" in given:
-        fields |= {"at_us": validate.instant_us(given["at"], "at"), "delay_us": 0}
-    if "expires" in given:
-        fields |= _expiry(given["expires"])
-    if "priority" in given:
-        fields["priority"] = validate.priority(given["priority"])
-    for key in ("ordering_key", "unique_key"):
-        if key in given:
-            fields[key] = validate.name(given[key], key)
-    options = msgspec.structs.replace(base, **fields)
-    _check_window(options)
-    encoded = _encode_options(options).decode()
-    return Settings(
-        options=options,
-        options_json=None if encoded == "{}" else encoded,
-        headers_json=validate.headers(given.get("headers")),
-    )
-
-
-def _expiry(value: Any) -> dict[str, int | None]:
-    if isinstance(value, datetime):
-        return {"expires_at_us": validate.instant_us(value, "expires"), "expires_in_us": None}
-    after_us = validate.delay_us(value, "expires")
-    if after_us == 0:
-        raise InvalidSchedule(f"expires must be above 0 seconds, got {validate.shown(value)}")
-    return {"expires_in_us": after_us, "expires_at_us": None}
-
-
-def _check_window(options: Options) -> None:
-    """Refuse an expiry before the due time where both are counted from the same moment."""
-    begin, end = options.delay_us, options.expires_in_us
-    if options.at_us is not None:
-        begin, end = options.at_us, options.expires_at_us
-    if end is not None and end <= begin:
-        raise InvalidSchedule("expires is not after the task's due time: it could never run")
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
@@ -169,7 +87,7 @@ class Task(Generic[P, R]):
         self.is_async = signature.is_async
         self.wants_context = signature.wants_context
         self.shape = signature.shape
-        self._decoders: dict[codecs.Format, Callable[[bytes], msgspec.Struct]] = {
+        self._decoders: dict[payloads.Format, Callable[[bytes], msgspec.Struct]] = {
             "json": msgspec.json.Decoder(self.shape).decode,
             "msgpack": msgspec.msgpack.Decoder(self.shape).decode,
         }
@@ -241,7 +159,7 @@ class Task(Generic[P, R]):
             values = self.shape(*args, **kwargs)
         except TypeError as cause:
             raise InvalidPayload(f"{self.name}: {cause}") from None
-        payload = codecs.pack(values, self.codec.format)
+        payload = payloads.pack(values, self.codec.format)
         try:
             self._check(payload)
         except Exception as cause:  # a type's own checks may raise anything
@@ -259,8 +177,8 @@ class Task(Generic[P, R]):
             message = f"queue {validate.shown(record.queue)} is no name"
             raise DecodeError(message, reason="invalid_name")
         payload, codec = record.payload, self.codec
-        if len(payload) > codecs.PAYLOAD_BYTES_MAX:
-            message = f"payload of {len(payload)} bytes, the limit is {codecs.PAYLOAD_BYTES_MAX}"
+        if len(payload) > payloads.PAYLOAD_BYTES_MAX:
+            message = f"payload of {len(payload)} bytes, the limit is {payloads.PAYLOAD_BYTES_MAX}"
             raise DecodeError(message, reason="payload_too_large")
         stored_as = options.codec if options is not None else None
         if stored_as is not None or codec is not codecs.JSON:
@@ -268,7 +186,7 @@ class Task(Generic[P, R]):
             made_by = options.schedule if options is not None else None
             task_id = record.task_id if made_by is None else f"schedule:{made_by}"
             payload = codec.open(payload, codecs.Subject(task_id, record.name, record.queue))
-        values = codecs.unpack(payload, self._decoders[codec.format], codec.format)
+        values = payloads.unpack(payload, self._decoders[codec.format], codec.format)
         found = msgspec.structs.asdict(values)
         if msgspec.UNSET in found.values():
             return {key: value for key, value in found.items() if value is not msgspec.UNSET}

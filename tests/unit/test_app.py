@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 import late
-from late import codec
+from late import payload
 from late.ids import shard_of
 from late.task import Options, Policy, Record
 
@@ -177,7 +177,7 @@ def test_a_large_payload_is_logged_once_per_task(caplog: pytest.LogCaptureFixtur
 
     with caplog.at_level(logging.WARNING, "late"):
         for _ in range(3):
-            other.row(echo.call("x" * codec.PAYLOAD_BYTES_WARN))
+            other.row(echo.call("x" * payload.PAYLOAD_BYTES_WARN))
     (logged,) = caplog.records
     assert "task echo" in logged.getMessage()
     assert "xxx" not in logged.getMessage()

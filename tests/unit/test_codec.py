@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import late
-from late import codec
+from late import codec, payload
 from late.codec import JSON, MSGPACK, Plain, Signed, Subject
 from late.errors import ConfigError, DecodeError, InvalidPayload
 from late.task import Options, Record, Schedule
@@ -92,9 +92,9 @@ def test_the_limits_themselves_are_within() -> None:
             with pytest.raises(InvalidPayload):
                 task.call(value)
     overhead = len(b'{"value":""}')
-    echo.call("x" * (codec.PAYLOAD_BYTES_MAX - overhead))
+    echo.call("x" * (payload.PAYLOAD_BYTES_MAX - overhead))
     with pytest.raises(late.PayloadTooLarge, match="1048577 bytes, the limit is 1048576"):
-        echo.call("x" * (codec.PAYLOAD_BYTES_MAX - overhead + 1))
+        echo.call("x" * (payload.PAYLOAD_BYTES_MAX - overhead + 1))
 
 
 def test_a_task_reads_both_formats_whatever_its_own() -> None:
@@ -153,7 +153,7 @@ def secured(codec_: codec.Codec) -> late.Task[Any, Any]:
 
 
 @pytest.mark.parametrize("inner", ["json", "msgpack"])
-def test_a_signed_task_end_to_end(inner: codec.Format) -> None:
+def test_a_signed_task_end_to_end(inner: payload.Format) -> None:
     task = secured(Signed(inner, keys=KEYS, current="k2"))
     record, options = stored(task, [1, "two"])
     assert options.codec == f"signed+{inner}"
@@ -178,7 +178,7 @@ def test_a_required_signature_is_not_got_around() -> None:
 
 def test_a_seal_counts_towards_the_size() -> None:
     task = secured(Signed(keys=KEYS, current="k1"))
-    call = task.call("x" * (codec.PAYLOAD_BYTES_MAX - len(b'{"value":""}')))
+    call = task.call("x" * (payload.PAYLOAD_BYTES_MAX - len(b'{"value":""}')))
     with pytest.raises(late.PayloadTooLarge):
         task.app.row(call)
 
@@ -212,10 +212,10 @@ def test_a_bad_key_ring_is_refused(keys: Any, current: str) -> None:
 
 def test_the_digest_is_of_name_and_values_and_of_nothing_else() -> None:
     same = [echo.call({"b": {3, 1, 2}, "a": 1}), echo.call({"a": 1, "b": {2, 3, 1}})]
-    digests = {codec.digest(call.name, call.values) for call in same}
+    digests = {payload.digest(call.name, call.values) for call in same}
     assert len(digests) == 1
-    assert codec.digest("other", same[0].values) not in digests
-    assert codec.digest("echo", echo.call(2).values) not in digests
+    assert payload.digest("other", same[0].values) not in digests
+    assert payload.digest("echo", echo.call(2).values) not in digests
     task = secured(Signed(keys=KEYS, current="k1"))
     rows = [task.app.row(task.options(unique_key="k").call(1)) for _ in range(2)]
     assert rows[0].payload != rows[1].payload
