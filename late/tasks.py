@@ -57,8 +57,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 class Task(Generic[P, R]):
     """A registered function. Made by `@app.task`; calling it calls the function.
 
-    What one enqueue costs without the database, three arguments: some 7 µs, of which encoding
-    and decoding them once take two and the id three.
+    What one enqueue of three small arguments costs without the database: some 9 µs, a third of
+    it the id, a third encoding the arguments and decoding them once.
     """
 
     def __init__(

@@ -3,6 +3,8 @@
 A session's connection is asked for through the session, so that the insert is in the session's
 transaction (and its savepoint, if one is open), which begins as it would for any other statement.
 Nothing is flushed: the order of the caller's own rows and the task does not matter.
+
+Drivers: pysqlite, aiosqlite, psycopg (sync and async), psycopg2, asyncpg.
 """
 
 from __future__ import annotations
