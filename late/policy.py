@@ -33,7 +33,7 @@ class Retry(Signal):
 
     Before attempt n + 1 the task waits up to `base * factor ** (n - 1)`, at most `cap`; with
     full jitter a uniform share of it, so that tasks that failed together do not return together.
-    No attempt begins later than `deadline` after the task first became due.
+    No retry begins later than `deadline` after the first failed attempt.
 
     Raised or returned by a handler it asks for another attempt: `raise Retry(after_s=30)`, or at
     the policy's own time with `raise Retry()`. Such an attempt is counted like a failed one.
@@ -46,7 +46,7 @@ class Retry(Signal):
         jitter: `"full"` or `"none"`.
         retry_on: error types that may be repeated.
         give_up_on: error types that may not; wins over `retry_on`.
-        deadline: how long after the first due time the last attempt may begin.
+        deadline: how long after the first failed attempt the last one may begin.
         after_s: outcome only: wait exactly this long.
         reason: outcome only: text for the record of the attempt.
 

@@ -222,7 +222,7 @@ class Policy(msgspec.Struct, frozen=True):
     cap_us: int = 900_000_000
     full_jitter: bool = True
     deadline_us: int = 86_400_000_000
-    """No attempt begins later than this after the task first became due."""
+    """No retry begins later than this after the first failed attempt."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

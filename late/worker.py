@@ -118,6 +118,7 @@ class Worker:
         self._wire()
 
     def _wire(self) -> None:
+        """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
         policies = {name: task.policy for name, task in app.tasks.items()}
         self.dispatcher = Dispatcher(
@@ -166,6 +167,10 @@ class Worker:
             ),
             rng=self._rng,
         )
+        self._wire_ownership()
+
+    def _wire_ownership(self) -> None:
+        app, settings, store = self.app, self.settings, self._store
         info = WorkerInfo(
             worker_id=self.id,
             address=f"{socket.gethostname()}:{os.getpid()}",

@@ -19,30 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
+from late.scheduler import messages as m
 from late.scheduler.draft import Draft
-from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked
+from late.scheduler.entry import (
+    Entry,
+    expires_at_us,
+    first_due_us,
+    from_parked,
+    from_record,
+)
 from late.scheduler.fairness import ReadyQueue
 from late.scheduler.keys import Keys
-from late.scheduler.messages import (
-    Dispatch,
-    Effect,
-    Event,
-    Fetch,
-    Finished,
-    Grant,
-    Load,
-    LoadFailed,
-    OpenFetched,
-    PageRead,
-    ParkedLoaded,
-    Read,
-    SchedulesRead,
-    Settled,
-    SettleSoon,
-    Stop,
-)
 from late.scheduler.recurring import Recurring
 from late.scheduler.settings import CoreSettings
 from late.scheduler.timers import Timers
@@ -54,15 +41,12 @@ from late.task import (
     Attempt,
     DeadLetter,
     OpenTask,
-    Options,
     Outcome,
     Parked,
     Policy,
     Reason,
     Record,
 )
-
-DEFAULT_POLICY = Policy()
 
 
 class ShardCore:
@@ -98,57 +82,57 @@ class ShardCore:
 
     # ------------------------------------------------------------------ events
 
-    def step(self, event: Event) -> list[Effect]:
+    def step(self, event: m.Event) -> list[m.Effect]:
         """Take one event; return what is to be done, in order."""
-        effects: list[Effect] = []
+        effects: list[m.Effect] = []
         match event:
-            case Grant():
+            case m.Grant():
                 self._now_us = event.now_us
                 self._grant(event.slots, effects)
-            case Finished():
+            case m.Finished():
                 self._now_us = event.now_us
                 self._finished(event.outcomes)
-            case PageRead():
+            case m.PageRead():
                 self._page_read(event)
-            case Settled():
+            case m.Settled():
                 self._now_us = event.now_us
                 self._settled()
-            case ParkedLoaded():
+            case m.ParkedLoaded():
                 self._now_us = event.now_us
                 self._parked_loaded(event.request, event.parked)
-            case OpenFetched():
+            case m.OpenFetched():
                 self._now_us = event.now_us
                 self._open_fetched(event.records)
-            case LoadFailed():
+            case m.LoadFailed():
                 self._load_failed(event.request)
-            case SchedulesRead():
+            case m.SchedulesRead():
                 self._recurring.replace(event.schedules)
-            case Stop():
+            case m.Stop():
                 self._stopped = True
         if self._draft.out is None and self._settle_due():
-            effects.append(SettleSoon(len(self._draft)))
+            effects.append(m.SettleSoon(len(self._draft)))
         self._ask(effects)
         return effects
 
-    def _ask(self, effects: list[Effect]) -> None:
+    def _ask(self, effects: list[m.Effect]) -> None:
         if self._stopped:
             return
         if not self._recovered and not self._asked_open:
             self._asked_open = True
-            effects.append(Fetch(self.lease.open))
+            effects.append(m.Fetch(self.lease.open))
         if not self._recovered:
             return  # the checkpoint's open tasks come first in their ordering keys
         room = self._settings.window - self._settings.page_size
         if not self._reading and len(self._window) <= room:
             self._reading = True
-            effects.append(Read(self._window.read_cursor))
+            effects.append(m.Read(self._window.read_cursor))
         if self._now_us:
             effects.extend(self._timers.asked(load) for load in self._keys.loads())
             due = self._timers.load(self._now_us)
             if due is not None:
                 effects.append(due)
 
-    def _page_read(self, event: PageRead) -> None:
+    def _page_read(self, event: m.PageRead) -> None:
         self._reading = False
         page = event.page
         self._now_us = max(self._now_us, page.now_us)
@@ -156,7 +140,7 @@ class ShardCore:
         parked = self._timers.parked
         # A store may show a record again (`store/base.py`): what is here already is passed over.
         entries = [
-            self._entry(record)
+            from_record(record, self._policies)
             for record in page.records
             if record.task_id not in known and record.task_id not in parked
         ]
@@ -164,14 +148,10 @@ class ShardCore:
         for entry in entries:
             self._judge_new(entry)
 
-    def _entry(self, record: Record) -> Entry:
-        policy = self._policies.get(record.name)
-        return Entry(record=record, policy=policy or DEFAULT_POLICY, known=policy is not None)
-
     def _judge_new(self, entry: Entry) -> None:
         """A record without options and with a handler, nearly every one, takes the short way."""
         record = entry.record
-        if record.options is not None and not self._read_options(entry):
+        if record.options is not None and not entry.read_options():
             self._die(entry, "undecodable")
         else:
             entry.due_at_us = first_due_us(record, entry.options)
@@ -179,17 +159,6 @@ class ShardCore:
                 self._wait(entry)
             else:
                 self._due(entry)
-
-    def _read_options(self, entry: Entry) -> bool:
-        """Whether the options are well-formed. Those that are, but say what this version does not
-        know, come from a newer producer: the task is unknown, not run without what was asked."""
-        try:
-            entry.options = msgspec.json.decode(entry.record.options or "{}", type=Options)
-        except msgspec.ValidationError:
-            entry.known = False
-        except msgspec.DecodeError:
-            return False
-        return True
 
     def _wait(self, entry: Entry) -> None:
         """Due later: in memory when that is soon (or durable elsewhere), else in the table."""
@@ -232,11 +201,11 @@ class ShardCore:
         # is missing was pruned by hand: there is nothing left to run.
         self._recovered = True
         for record in sorted(records, key=lambda r: (r.sequence, r.task_id)):
-            entry = self._entry(record)
+            entry = from_record(record, self._policies)
             self._window.reopen(entry)
             self._judge_new(entry)
 
-    def _parked_loaded(self, request: Load, parked: Sequence[Parked]) -> None:
+    def _parked_loaded(self, request: m.Load, parked: Sequence[Parked]) -> None:
         rows = self._timers.answer(request, parked)
         entries = [
             self._take_parked(row)
@@ -259,10 +228,7 @@ class ShardCore:
 
     def _take_parked(self, row: Parked) -> Entry:
         record = row.record
-        policy = self._policies.get(record.name)
-        entry = from_parked(row, policy or DEFAULT_POLICY, known=policy is not None)
-        if record.options is not None:
-            self._read_options(entry)
+        entry = from_parked(row, self._policies)
         self._timers.parked[record.task_id] = entry
         if row.held_key is not None and row.due_at_us < HELD_US:
             self._keys.head_loaded(row.held_key, entry)
@@ -276,8 +242,8 @@ class ShardCore:
         if entry is not None:
             self._start(entry)
 
-    def _load_failed(self, request: Load | Fetch) -> None:
-        if isinstance(request, Fetch):
+    def _load_failed(self, request: m.Load | m.Fetch) -> None:
+        if isinstance(request, m.Fetch):
             self._asked_open = False
             return
         self._timers.failed(request)
@@ -286,7 +252,7 @@ class ShardCore:
 
     # ------------------------------------------------------------------ starting
 
-    def _grant(self, slots: int, effects: list[Effect]) -> None:
+    def _grant(self, slots: int, effects: list[m.Effect]) -> None:
         now_us = self._now_us
         for entry in self._timers.pop_due(now_us):
             self._due(entry)
@@ -318,7 +284,7 @@ class ShardCore:
             )
         if attempts:
             self.running += len(attempts)
-            effects.append(Dispatch(attempts))
+            effects.append(m.Dispatch(attempts))
 
     def _expire(self, entry: Entry) -> bool:
         expires = expires_at_us(entry.record, entry.options)

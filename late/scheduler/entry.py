@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from late.task import TRANSITIONS, AttemptError, Options, Parked, Policy, Record
 
 DEFAULTS = Options()
+DEFAULT_POLICY = Policy()
 
 
 class Entry(msgspec.Struct, gc=False, eq=False):
@@ -31,6 +34,21 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     known: bool = True
     """False when there is no handler for it here, or its options say what this version does not
     understand."""
+
+    def read_options(self) -> bool:
+        """Take the record's options in; False when they are no JSON at all.
+
+        Those that are well-formed but say what this version does not know come from a newer
+        producer: the task is not `known`, for it must not run without what was asked.
+        """
+        try:
+            self.options = msgspec.json.decode(self.record.options or "{}", type=Options)
+        except msgspec.ValidationError:
+            self.known = False
+        except msgspec.DecodeError:
+            self.known = False
+            return False
+        return True
 
     @property
     def order(self) -> tuple[int, str]:
@@ -59,16 +77,21 @@ def expires_at_us(record: Record, options: Options) -> int | None:
     return min(ends, default=None)
 
 
-def from_parked(parked: Parked, policy: Policy, *, known: bool) -> Entry:
+def from_record(record: Record, policies: Mapping[str, Policy]) -> Entry:
+    """The entry of a record that was just read from the log."""
+    policy = policies.get(record.name)
+    return Entry(record=record, policy=policy or DEFAULT_POLICY, known=policy is not None)
+
+
+def from_parked(parked: Parked, policies: Mapping[str, Policy]) -> Entry:
     """The entry of a task that was loaded from the timer table."""
-    return Entry(
-        record=parked.record,
-        policy=policy,
-        state="parked",
-        timer_key=(parked.due_at_us, parked.record.task_id),
-        due_at_us=parked.due_at_us,
-        attempts=parked.attempts,
-        deaths=parked.deaths,
-        errors=parked.errors,
-        known=known,
-    )
+    entry = from_record(parked.record, policies)
+    entry.state = "parked"
+    entry.timer_key = (parked.due_at_us, parked.record.task_id)
+    entry.due_at_us = parked.due_at_us
+    entry.attempts = parked.attempts
+    entry.deaths = parked.deaths
+    entry.errors = parked.errors
+    if parked.record.options is not None:
+        entry.read_options()
+    return entry

@@ -17,7 +17,7 @@ from __future__ import annotations
 import msgspec
 
 from late.scheduler.backoff import backoff_us
-from late.scheduler.entry import Entry, first_due_us
+from late.scheduler.entry import Entry
 from late.task import AttemptError, Final, Outcome, Reason
 
 DEATHS_MAX = 3
@@ -96,11 +96,20 @@ def _failed(
         reason = outcome.reason or "gave_up"
     elif attempts >= policy.max_attempts:
         reason = "attempts_exhausted"
-    elif due > first_due_us(entry.record, entry.options) + policy.deadline_us:
+    elif due > _first_failure_us(errors, now_us) + policy.deadline_us:
         reason = "retry_deadline"
     if reason is not None:
         return Verdict("dead", attempts, entry.deaths, errors, final="dead", reason=reason)
     return Verdict("retried", attempts, entry.deaths, errors, parked="retry", due_at_us=due)
+
+
+def _first_failure_us(errors: tuple[AttemptError, ...], now_us: int) -> int:
+    """When the present series of attempts first failed.
+
+    Not when the task was due: a backlog uses up nobody's retries. And not the very first error: a
+    dead letter that was sent back after a week begins a new series, with the old errors kept.
+    """
+    return next((error.at_us for error in reversed(errors) if error.attempt == 1), now_us)
 
 
 def _with_error(

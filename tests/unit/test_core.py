@@ -399,3 +399,22 @@ def test_a_transition_that_is_not_in_the_table_is_our_own_mistake() -> None:
         entry.state = "done"
         with pytest.raises(AssertionError):
             entry.move(state)
+
+
+def test_the_deadline_of_retries_counts_from_the_first_failure_of_the_series() -> None:
+    # Given a task that is due for two days before it gets its turn
+    world = World()
+    task = world.enqueue()
+    world.read_page()
+    world.now_us += 48 * 3_600 * SECOND
+    world.grant(1)
+    world.finish(world.running[0], kind="failed", error="x", jitter=0.0)
+    settle(world)
+    answers(world)
+    # Then it still has its retries
+    world.grant(1)
+    assert [a.number for a in world.running] == [2]
+    # But not one that would begin a day after the first failure
+    world.finish(world.running[0], kind="failed", error="x", after_us=25 * 3_600 * SECOND)
+    settle(world)
+    assert world.dead == [task]
