@@ -14,7 +14,7 @@ from late.task import ShardId
 
 def heartbeat(connection: sqlite3.Connection, worker: WorkerInfo, ttl_s: float) -> Membership:
     """Write the heartbeat and read the fleet in one transaction, by one reading of the clock."""
-    with transaction(connection) as now_us:
+    with transaction(connection, durable=False) as now_us:
         if ttl_s > 0:
             row = (
                 worker.worker_id,

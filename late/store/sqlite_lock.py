@@ -14,8 +14,14 @@ LOCK_PAUSE_S = 0.001
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[int]:
+def transaction(connection: sqlite3.Connection, *, durable: bool = True) -> Iterator[int]:
     """One write transaction; yields the database's clock at its head. Rolled back on any error.
+
+    Args:
+        durable: whether the commit waits for the disk. One that does not survives the death of
+            the process all the same, and reaches the disk with the next durable one: enough for
+            what a power failure may well take back (a prune that is repeated, the heartbeat of a
+            worker on the same dead machine).
 
     `BEGIN IMMEDIATE`: a deferred transaction that reads and then writes fails at once with
     SQLITE_BUSY_SNAPSHOT, whatever the busy timeout.
@@ -23,6 +29,18 @@ def transaction(connection: sqlite3.Connection) -> Iterator[int]:
     Raises:
         sqlite3.OperationalError: SQLITE_BUSY when the lock was not to be had for 5 s.
     """
+    if not durable:
+        connection.execute("pragma synchronous = normal")
+    try:
+        with _locked(connection) as now_us:
+            yield now_us
+    finally:
+        if not durable:
+            connection.execute("pragma synchronous = full")
+
+
+@contextmanager
+def _locked(connection: sqlite3.Connection) -> Iterator[int]:
     _lock(connection)
     try:
         (now_us,) = connection.execute(sql.NOW).fetchone()

@@ -22,9 +22,10 @@ WORKER_KEEP_US = 3_600_000_000
 
 
 class Range(msgspec.Struct):
-    """Log rows of one shard that every group has settled: up to `through`, without `open`."""
+    """Log rows that every group has settled: above `after`, up to `through`, without `open`."""
 
-    shard_id: int
+    shard_id: int | None
+    """None: of all shards."""
     after: int
     through: int
     open: Sequence[int]
@@ -32,21 +33,37 @@ class Range(msgspec.Struct):
 
 
 def settled_ranges(connection: sqlite3.Connection) -> list[Range]:
-    """What the last settlements of all groups agree on, shard by shard.
+    """What the last settlements of all groups agree on.
 
     A group that exists but has no settlement for a shard has read nothing of it: it holds the
     shard at its beginning. So does a lease whose journal is missing.
+
+    First the range in which the rows of *all* shards are settled, deleted in the table's own
+    order; then what each shard has settled beyond it. Shard by shard alone would rewrite every
+    page of the table once for each shard, whose rows lie side by side in it.
     """
     groups = {name for (name,) in connection.execute(sql.GROUPS)}
-    floors: dict[int, list[int]] = defaultdict(list)
+    covered: dict[int, list[int]] = defaultdict(list)
     needed: dict[int, set[int]] = defaultdict(set)
     for _, shard_id, cursor, open_text in connection.execute(sql.LAST_CHECKPOINTS):
-        floors[shard_id].append(sql.position_of(cursor))
+        covered[shard_id].append(sql.position_of(cursor))
         needed[shard_id].update(task.position for task in sql.open_of(open_text))
-    return [
-        Range(shard_id, 0, min(positions), sorted(needed[shard_id]))
-        for shard_id, positions in sorted(floors.items())
-        if len(positions) == len(groups) and min(positions) > 0
+    floors = {s: min(at) for s, at in covered.items() if len(at) == len(groups) and min(at) > 0}
+    if not floors:
+        return []
+    # Rows that are inserted from here on lie above every floor, so that looking shard by shard
+    # without a transaction cannot miss one below the end of the common range.
+    common = max(floors.values())
+    for (shard_id,) in connection.execute(sql.SHARDS_WITH_ROWS).fetchall():
+        key = (shard_id, floors.get(shard_id, 0))
+        (unsettled,) = connection.execute(sql.FIRST_AFTER, key).fetchone()
+        if unsettled is not None:
+            common = min(common, unsettled - 1)
+    everywhere = Range(None, 0, common, sorted(set().union(*needed.values())))
+    return [everywhere] + [
+        Range(shard_id, common, floor, sorted(needed[shard_id]))
+        for shard_id, floor in sorted(floors.items())
+        if floor > common
     ]
 
 
@@ -56,18 +73,20 @@ def delete_batch(connection: sqlite3.Connection, todo: Range) -> int | None:
     Returns:
         How many rows went; None when the range is finished.
     """
-    bounds = (todo.shard_id, todo.after, todo.through, BATCH)
-    (end,) = connection.execute(sql.BATCH_END, bounds).fetchone()
+    shard: tuple[int, ...] = () if todo.shard_id is None else (todo.shard_id,)
+    batch_end = sql.BATCH_END if shard else sql.BATCH_END_ALL
+    delete = sql.DELETE_TASKS if shard else sql.DELETE_TASKS_ALL
+    bounds = (*shard, todo.after, todo.through, BATCH)
+    (end,) = connection.execute(batch_end, bounds).fetchone()
     if end is None:
         return None
     # Between two rows that must stay everything goes, so a batch is a few ranges of the index.
     stay = [position for position in todo.open if todo.after < position <= end]
     edges = [todo.after, *stay, end + 1]
-    pairs = [(todo.shard_id, low, high) for low, high in pairwise(edges)]
-    with transaction(connection):
-        deleted = connection.executemany(sql.DELETE_TASKS, pairs).rowcount
+    with transaction(connection, durable=False):
+        deleted = connection.executemany(delete, [(*shard, *pair) for pair in pairwise(edges)])
     todo.after = end
-    return deleted
+    return deleted.rowcount
 
 
 def old_settlements(
@@ -87,13 +106,13 @@ def old_settlements(
 def delete_settlements(
     connection: sqlite3.Connection, group: str, shard_id: int, before: int
 ) -> int:
-    with transaction(connection):
+    with transaction(connection, durable=False):
         deleted = connection.execute(sql.DELETE_SETTLEMENTS, (group, shard_id, before))
     return deleted.rowcount
 
 
 def delete_workers(connection: sqlite3.Connection) -> int:
     """Workers that have been silent for so long that nobody can be waiting for them."""
-    with transaction(connection) as now_us:
+    with transaction(connection, durable=False) as now_us:
         gone = connection.execute(sql.DELETE_WORKERS, (now_us - WORKER_KEEP_US,))
     return gone.rowcount

@@ -143,12 +143,14 @@ LANES = "select first_shard, shards from late_lane"
 # Shards outside every lane (one that was made smaller) with work left. The log is asked for one
 # shard after the other, one step down the index each; `select distinct` would walk all of it.
 # Timers exist only where there was a lease.
-SHARDS_WITH_WORK = (
+SHARDS_WITH_ROWS = (
     "with recursive logged (shard_id) as (select min(shard_id) from late_task union all"
     " select (select min(shard_id) from late_task t where t.shard_id > logged.shard_id)"
     " from logged where shard_id is not null)"
     " select shard_id from logged where shard_id is not null"
-    " union select shard_id from late_schedule"
+)
+SHARDS_WITH_WORK = (
+    f"{SHARDS_WITH_ROWS} union select shard_id from late_schedule"
     " union select shard_id from late_lease l where exists (select 1 from late_timer t"
     " where t.consumer_group = l.consumer_group and t.shard_id = l.shard_id)"
 )
@@ -156,12 +158,18 @@ SHARDS_WITH_WORK = (
 # --- house-keeping -------------------------------------------------------------------------------
 
 GROUPS = "select name from late_group union select consumer_group from late_lease"
-# Where a batch of a range delete ends: a walk over the index only.
+# Where a batch of a range delete ends: a walk over the index, or over the table's own order.
 BATCH_END = (
     "select max(seq) from (select seq from late_task where shard_id = ? and seq > ? and seq <= ?"
     " order by seq limit ?)"
 )
+BATCH_END_ALL = (
+    "select max(seq) from (select seq from late_task where seq > ? and seq <= ?"
+    " order by seq limit ?)"
+)
 DELETE_TASKS = "delete from late_task where shard_id = ? and seq > ? and seq < ?"
+DELETE_TASKS_ALL = "delete from late_task where seq > ? and seq < ?"
+FIRST_AFTER = "select min(seq) from late_task where shard_id = ? and seq > ?"
 # The first journal row to keep: the first one young enough, else the last one. It is a prefix that
 # goes, whatever the clock did meanwhile: a hole in the journal would look like a free `seq`.
 JOURNAL_KEEP = (

@@ -102,6 +102,31 @@ async def test_an_unread_shard_is_untouched(store: Store, raw: Raw, backend: Bac
     assert left(raw, 1) == set(ids(elsewhere))
 
 
+async def test_shards_that_are_ahead_go_further(store: Store, raw: Raw, backend: Backend) -> None:
+    """Rows of three shards lie mixed: one is settled to its end, one halfway, one not at all."""
+    new = [task(shard) for _ in range(6) for shard in (0, 1, 2)]
+    raw.insert(*new)
+    by_shard = {s: [t for t in new if t.shard_id == s] for s in (0, 1, 2)}
+    records = {s: (await read_all(store, by_shard[s]))[0] for s in (0, 1, 2)}
+    for shard, settled in ((0, 6), (1, 3)):
+        cursor = await page_of(store, records[shard], settled)
+        await (await own(store, shard)).settle(cursor=cursor, open=(open_of(records[shard][1]),))
+
+    await store.prune(journal_keep_s=3600)
+
+    needed = {0: records[0][1:2], 1: [records[1][1], *records[1][3:]], 2: records[2]}
+    for shard, kept in needed.items():
+        assert left(raw, shard) >= set(ids(kept))
+        if backend.prunes_rows:
+            assert left(raw, shard) == set(ids(kept))
+
+    await (await own(store, 2)).settle(cursor=await page_of(store, records[2], 6))
+    await store.prune(journal_keep_s=3600)
+    assert left(raw, 1) >= set(ids(needed[1]))
+    if backend.prunes_rows:
+        assert [left(raw, s) for s in (0, 1, 2)] == [set(ids(needed[s])) for s in (0, 1)] + [set()]
+
+
 async def test_an_old_owner_prunes_nothing_more(
     store: Store, other_store: Store, raw: Raw, backend: Backend
 ) -> None:
