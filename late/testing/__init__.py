@@ -3,6 +3,8 @@ pytest plugin costs a run that does not use it next to nothing.
 
 - `inline(app)`: tasks are captured instead of stored, and run in the test's own thread.
 - `assert_enqueued(tx, task, args={...})`: what a transaction has put into the log.
+- `drain(app)`: a real worker, in this process, until nothing is left to do.
+- `VirtualClock`: time that jumps when all tasks of the loop wait.
 - the plugin `late.testing.plugin`: fixtures `late_db` and `late_app`.
 """
 
@@ -15,14 +17,25 @@ if TYPE_CHECKING:
     from late.testing.asserts import Enqueued, assert_enqueued
     from late.testing.box import Box, inline
     from late.testing.clock import VirtualClock
+    from late.testing.draining import NotDrained, drain
 
-__all__ = ["Box", "Enqueued", "VirtualClock", "assert_enqueued", "inline"]
+__all__ = [
+    "Box",
+    "Enqueued",
+    "NotDrained",
+    "VirtualClock",
+    "assert_enqueued",
+    "drain",
+    "inline",
+]
 
 _HOME_OF = {
     "Box": "box",
     "Enqueued": "asserts",
     "VirtualClock": "clock",
     "assert_enqueued": "asserts",
+    "NotDrained": "draining",
+    "drain": "draining",
     "inline": "box",
 }
 

@@ -183,6 +183,15 @@ class PostgresServer:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def clone_of(self, primary: PostgresServer) -> None:
+        """Become a streaming standby of a running server; for one made with `initdb=False`."""
+        self._password = primary._password
+        self.run(
+            "pg_basebackup", "--host", "127.0.0.1", "--port", str(primary.port),
+            "--username", "postgres", "--pgdata", str(self.data), "--checkpoint", "fast",
+            "--wal-method", "stream", "--write-recovery-conf", "--no-sync",
+        )  # fmt: skip
+
     def run(self, program: str, *arguments: str) -> None:
         """Run one of PostgreSQL's programs (`pg_basebackup`, `pg_ctl`, ...) as the server's user.
 
