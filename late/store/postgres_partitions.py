@@ -34,6 +34,8 @@ WORK_TIMEOUT_MS = 500
 """For what happens under the lock; attaching scans the DEFAULT leaf, as a rule empty."""
 PERIOD_S = 600
 """How long one range of the common width is meant to last."""
+MARGIN_S = 1.0
+"""How far ahead of the present the first range begins: the lock may take that long to get."""
 SIZE_BYTES = 256 << 20
 """How large a leaf of the common width is meant to get."""
 WIDTH_MIN = 1 << 10
@@ -206,7 +208,7 @@ def plan_layout(
         elapsed_s, grown = (now_us - at_us) / 1e6, max(0, snapshot.xmax - xmax)
     rate = grown / elapsed_s if elapsed_s > 1 else 0.0
     # Where the present may be by the time the lock is held.
-    present = snapshot.xmax + max(WIDTH_MIN, round(rate))
+    present = snapshot.xmax + max(WIDTH_MIN, round(rate * MARGIN_S))
     over = [
         leaf for leaf in leaves if leaf.size_bytes == 0 and snapshot.sees_all(leaf.low, leaf.high)
     ]

@@ -1,0 +1,376 @@
+"""Partitions of the log: consumed ones go, room is made ahead, producers notice nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from late.store import postgres_partitions
+from late.store.base import Lease, Settlement, SettleResult, WorkerInfo
+from late.store.postgres import PostgresStore
+from late.store.postgres_cursor import parse_snapshot
+from late.store.postgres_partitions import (
+    AHEAD,
+    WIDTH_MAX,
+    WIDTH_MIN,
+    Partition,
+    plan_layout,
+)
+from late.task import OpenTask, ShardId
+from tests.integration.postgres_kit import (
+    SHARD,
+    Producer,
+    Reader,
+    database,
+    enqueue,
+    enqueue_many,
+    open_store,
+    opened,
+    producer,
+)
+
+KEEP_S = 3600.0
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with database() as made:
+        yield made
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    made = await open_store(url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def writer(url: str) -> Iterator[Producer]:
+    with opened(made := producer(url)):
+        yield made
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of a few transactions each whatever the rate, dropped as soon as they are empty."""
+    monkeypatch.setattr(postgres_partitions, "PERIOD_S", 0)
+    monkeypatch.setattr(postgres_partitions, "MARGIN_S", 0)
+    monkeypatch.setattr(postgres_partitions, "WIDTH_MIN", 32)
+    monkeypatch.setattr(postgres_partitions, "DROP_AT", 1)
+
+
+class Owner:
+    """Settles what a reader has read."""
+
+    def __init__(self, store: PostgresStore, lease: Lease) -> None:
+        self.store, self.lease, self.seq = store, lease, lease.seq
+
+    @classmethod
+    async def of(cls, store: PostgresStore, shard: int = 0, group: str = "default") -> Owner:
+        await store.heartbeat(WorkerInfo("w1", "h:1", (group,)), 60)
+        (lease,) = await store.acquire("w1", [(group, ShardId(shard))])
+        return cls(store, lease)
+
+    async def settle(self, reader: Reader, *open_tasks: OpenTask) -> None:
+        settlement = Settlement(
+            settlement_id=f"{self.lease.group}-{self.lease.shard_id}-{self.seq + 1}",
+            group=self.lease.group,
+            shard_id=self.lease.shard_id,
+            seq=self.seq + 1,
+            epoch=self.lease.epoch,
+            owner="w1",
+            cursor=reader.cursors[self.lease.shard_id],
+            open=open_tasks,
+        )
+        assert await self.store.settle([settlement]) == [SettleResult.SETTLED]
+        self.seq += 1
+
+
+def leaves(connection: Producer) -> dict[str, int]:
+    """Name and size of every leaf but the DEFAULT one."""
+    rows = connection.execute(
+        "select c.relname, pg_relation_size(c.oid) from pg_inherits i"
+        " join pg_class c on c.oid = i.inhrelid where i.inhparent = 'late_task'::regclass"
+        " and c.relname <> 'late_task_default'"
+    ).fetchall()
+    return {str(name): int(str(size)) for name, size in rows}
+
+
+def rows_in(connection: Producer, table: str = "late_task") -> int:
+    ((count,),) = connection.execute(f"select count(*) from {table}").fetchall()
+    return int(str(count))
+
+
+def burn(connection: Producer, beyond: int) -> None:
+    """Use up transaction ids until `beyond` is reached."""
+    while xmax(connection) <= beyond:
+        connection.execute("select pg_current_xact_id()")
+
+
+def xmax(connection: Producer) -> int:
+    rows = connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text").fetchall()
+    return int(str(rows[0][0]))
+
+
+async def into_a_range(store: PostgresStore, writer: Producer) -> None:
+    """Lay out, and move the present into the first range."""
+    await store.prune(journal_keep_s=KEEP_S)
+    burn(writer, min(int(name.split("_")[2]) for name in leaves(writer)))
+
+
+async def test_room_is_made_ahead_and_the_present_moves_into_it(
+    store: PostgresStore, writer: Producer
+) -> None:
+    enqueue(writer)
+    await into_a_range(store, writer)
+    enqueue(writer)
+
+    assert len(leaves(writer)) == len(AHEAD)
+    assert rows_in(writer, "only late_task_default") == 1
+    again = dict(leaves(writer))
+    await store.prune(journal_keep_s=KEEP_S)
+    assert leaves(writer).keys() == again.keys(), "no lock on the log without a reason"
+
+
+@pytest.mark.usefixtures("narrow")
+async def test_consumed_leaves_are_emptied_and_dropped(
+    store: PostgresStore, writer: Producer
+) -> None:
+    await into_a_range(store, writer)
+    reader, owner = Reader(store), await Owner.of(store)
+    seen: set[str] = set()
+    biggest = 0
+    for _ in range(14):
+        await reader.until(*[enqueue(writer) for _ in range(20)])
+        await owner.settle(reader)
+        await store.prune(journal_keep_s=KEEP_S)
+        seen |= leaves(writer).keys()
+        biggest = max(biggest, rows_in(writer))
+
+    assert rows_in(writer, "only late_task_default") == 0, "the ranges went on ahead"
+    assert len(seen - leaves(writer).keys()) >= 3, "and those behind were dropped"
+    assert biggest < 100 < len(reader.ids) == len(set(reader.ids))
+
+
+@pytest.mark.usefixtures("narrow")
+async def test_one_open_task_holds_its_leaf_only(store: PostgresStore, writer: Producer) -> None:
+    await into_a_range(store, writer)
+    reader, owner = Reader(store), await Owner.of(store)
+    await reader.until(enqueue(writer))
+    slow = reader.records[0]
+    key = OpenTask(slow.position, slow.task_id)
+    for _ in range(10):
+        await reader.until(*[enqueue(writer) for _ in range(20)])
+        await owner.settle(reader, key)
+        await store.prune(journal_keep_s=KEEP_S)
+
+    assert [record.task_id for record in await store.fetch(SHARD, [key])] == [slow.task_id]
+    assert rows_in(writer) < 120
+    await owner.settle(reader)
+    burn(writer, xmax(writer) + 40)
+    await store.prune(journal_keep_s=KEEP_S)
+    assert await store.fetch(SHARD, [key]) == []
+
+
+@pytest.mark.usefixtures("narrow")
+async def test_a_long_transaction_holds_its_leaf_only(
+    store: PostgresStore, writer: Producer, url: str
+) -> None:
+    await into_a_range(store, writer)
+    reader, owner = Reader(store), await Owner.of(store)
+    with opened(holder := producer(url, autocommit=False)):
+        held = enqueue(holder)
+        for _ in range(10):
+            await reader.until(*[enqueue(writer) for _ in range(20)])
+            await owner.settle(reader)
+            await store.prune(journal_keep_s=KEEP_S)
+        # Two narrow leaves; no new ones can be laid out while it holds the log.
+        assert rows_in(writer) < len(reader.ids) - 40, "what is behind it goes all the same"
+        holder.commit()
+    await reader.until(held)
+
+
+@pytest.mark.usefixtures("narrow")
+async def test_a_producer_is_not_held_up_and_holds_nothing_up(
+    store: PostgresStore, writer: Producer, url: str
+) -> None:
+    """While a transaction that enqueued stays open, the log cannot be locked: house-keeping gives
+    up at once, others enqueue, and it makes good later."""
+    await into_a_range(store, writer)
+    reader, owner = Reader(store), await Owner.of(store)
+    with opened(holder := producer(url, autocommit=False)):
+        held = enqueue(holder)
+        first = set(leaves(writer))
+        for _ in range(5):
+            ids = [enqueue(writer) for _ in range(20)]
+            pruning = asyncio.create_task(store.prune(journal_keep_s=KEEP_S))
+            ids += await asyncio.to_thread(lambda: [enqueue(writer) for _ in range(5)])
+            await pruning
+            await reader.until(*ids)
+            await owner.settle(reader)
+        assert set(leaves(writer)) == first, "the lock was not to be had"
+        holder.commit()
+    await reader.until(held)
+    await owner.settle(reader)
+    await store.prune(journal_keep_s=KEEP_S)
+    await store.prune(journal_keep_s=KEEP_S)
+
+    assert set(leaves(writer)) != first
+    assert len(reader.ids) == len(set(reader.ids))
+
+
+async def test_waiting_for_the_log_is_short(
+    store: PostgresStore, writer: Producer, url: str
+) -> None:
+    """Whoever enqueues while we wait for the lock queues behind us: not for long."""
+    with opened(holder := producer(url, autocommit=False)):
+        enqueue(holder)
+        await store.prune(journal_keep_s=KEEP_S)  # wants to attach to the leaf that is in use
+        began = time.monotonic()
+        enqueue(writer)
+        assert time.monotonic() - began < 5, "the lock is not kept"
+        assert leaves(writer) == {}
+        holder.rollback()
+
+    assert postgres_partitions.LOCK_TIMEOUT_MS <= 50
+
+
+async def test_inserts_go_on_when_no_range_is_there(store: PostgresStore, writer: Producer) -> None:
+    writer.execute("select 1")
+    reader = Reader(store)
+    await reader.until(*[enqueue(writer) for _ in range(5)])
+    owner = await Owner.of(store)
+    await owner.settle(reader)
+
+    report = await store.prune(journal_keep_s=KEEP_S)
+
+    assert report.tasks == 5, "in the DEFAULT leaf they go by range"
+    assert rows_in(writer) == 0
+
+
+async def test_an_idle_shard_holds_nothing_that_is_not_its_own(
+    store: PostgresStore, writer: Producer
+) -> None:
+    """Its last settlement is old, its checkpoint far behind: it has no rows there."""
+    idle, busy = await Owner.of(store, 1), await Owner.of(store, 0)
+    await idle.settle(Reader(store, shards=2))
+    reader = Reader(store)
+    await reader.until(*enqueue_many(writer, 50))
+    await busy.settle(reader)
+
+    await store.prune(journal_keep_s=KEEP_S)
+
+    assert rows_in(writer) == 0
+
+
+@pytest.mark.usefixtures("narrow")
+async def test_a_group_without_a_journal_holds_every_leaf(
+    store: PostgresStore, writer: Producer
+) -> None:
+    await into_a_range(store, writer)
+    writer.execute("insert into late_group (name, created_at_us) values ('audit', 1)")
+    reader, owner = Reader(store), await Owner.of(store)
+    ids = []
+    for _ in range(4):
+        ids += [enqueue(writer) for _ in range(6)]
+        await reader.until(*ids)
+        await owner.settle(reader)
+        await store.prune(journal_keep_s=KEEP_S)
+    assert rows_in(writer) == len(ids)
+
+    late = Reader(store)
+    await late.until(*ids)
+    await (await Owner.of(store, group="audit")).settle(late)
+    burn(writer, xmax(writer) + 40)
+    await store.prune(journal_keep_s=KEEP_S)
+    assert rows_in(writer) < len(ids)
+
+
+@pytest.mark.usefixtures("narrow")
+async def test_many_prune_at_once(store: PostgresStore, writer: Producer, url: str) -> None:
+    await into_a_range(store, writer)
+    others = [await open_store(url) for _ in range(3)]
+    reader, owner = Reader(store), await Owner.of(store)
+    for _ in range(4):
+        await reader.until(*[enqueue(writer) for _ in range(6)])
+        await owner.settle(reader)
+        await asyncio.gather(*(each.prune(journal_keep_s=KEEP_S) for each in [store, *others]))
+    for other in others:
+        await other.close()
+
+    assert len(reader.ids) == len(set(reader.ids)) == 24
+
+
+# --- the plan, without a database ----------------------------------------------------------------
+
+
+def leaf(low: int, high: int, size_bytes: int = 0) -> Partition:
+    return Partition(f"late_task_{low}_{high}", low, high, size_bytes)
+
+
+def test_the_first_layout_begins_ahead_of_the_present() -> None:
+    plan = plan_layout([], parse_snapshot("900:1000:900"), 0, None)
+
+    assert plan is not None
+    assert plan.over == []
+    assert [high - low for low, high in plan.new] == [WIDTH_MIN * units for units in AHEAD]
+    assert plan.new[0][0] == 1000 + WIDTH_MIN
+    assert all(a[1] == b[0] for a, b in zip(plan.new, plan.new[1:], strict=False))
+
+
+def test_ranges_follow_the_rate_and_stay_bounded() -> None:
+    def width(grown: int, seconds: int) -> int:
+        sample = f"1000,{0}"
+        snapshot = parse_snapshot(f"{1000 + grown}:{1000 + grown}:")
+        plan = plan_layout([], snapshot, seconds * 1_000_000, sample)
+        assert plan is not None
+        return plan.new[0][1] - plan.new[0][0]
+
+    assert width(6000, 60) == 100 * postgres_partitions.PERIOD_S
+    assert width(0, 60) == WIDTH_MIN
+    assert width(10**12, 60) == WIDTH_MAX
+
+
+def test_large_rows_make_narrow_ranges() -> None:
+    full = leaf(1000, 100_000, size_bytes=4 * postgres_partitions.SIZE_BYTES)
+    plan = plan_layout([full], parse_snapshot("90000:90000:"), 10**8, "1000,0")
+
+    assert plan is not None
+    low, high = plan.new[0]
+    assert low == full.high
+    assert high - low == 89_000 // 4
+
+
+def test_wide_ranges_that_nobody_reached_are_cut_again() -> None:
+    present = leaf(0, 10_000, size_bytes=8192)
+    ahead = [leaf(10_000, 30_000), leaf(30_000, 300_000)]
+    plan = plan_layout([present, *ahead], parse_snapshot("500:500:"), 10**8, "400,0")
+
+    assert plan is not None
+    assert plan.over == ahead
+    assert plan.new[0][0] == present.high
+
+
+def test_what_still_runs_keeps_its_leaf() -> None:
+    behind = [leaf(n * 10, n * 10 + 10) for n in range(20)]
+    rest = [leaf(200, 20_000, 8192), *(leaf(n, n + 1) for n in range(20_000, 20_003))]
+    plan = plan_layout([*behind, *rest], parse_snapshot("55:300:55"), 0, None)
+
+    assert plan is not None
+    assert behind[5] not in plan.over
+    assert len(plan.over) == 19
+    assert plan.new == []
+
+
+def test_a_restored_copys_ranges_are_replaced() -> None:
+    """They lie far ahead of this cluster's counter: nothing covers the present."""
+    old = [leaf(n, n + 1000) for n in range(50_000, 58_000, 1000)]
+    plan = plan_layout(old, parse_snapshot("800:800:"), 0, None)
+
+    assert plan is not None
+    assert plan.over == old
+    assert plan.new[0][0] == 800 + WIDTH_MIN
