@@ -6,6 +6,7 @@ Never by age: a row that committed late may be old by its clock and read by nobo
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -81,7 +82,7 @@ def delete_batch(connection: sqlite3.Connection, todo: Range) -> int | None:
     if end is None:
         return None
     # Between two rows that must stay everything goes, so a batch is a few ranges of the index.
-    stay = [position for position in todo.open if todo.after < position <= end]
+    stay = todo.open[bisect_right(todo.open, todo.after) : bisect_right(todo.open, end)]
     edges = [todo.after, *stay, end + 1]
     with transaction(connection, durable=False):
         deleted = connection.executemany(delete, [(*shard, *pair) for pair in pairwise(edges)])

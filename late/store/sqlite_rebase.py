@@ -18,8 +18,8 @@ _TAKE_OVER = (
     "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner,"
     " cursor, open, settled_at_us) select s.consumer_group, s.shard_id, s.seq + 1, ?, l.epoch,"
     " 'rebase', s.cursor, s.open, ? from late_lease l"
-    " join late_settlement s on s.consumer_group = l.consumer_group and s.shard_id = l.shard_id"
-    " and s.seq = (select max(seq) from late_settlement m"
+    " cross join late_settlement s on s.consumer_group = l.consumer_group"
+    " and s.shard_id = l.shard_id and s.seq = (select max(seq) from late_settlement m"
     " where m.consumer_group = l.consumer_group and m.shard_id = l.shard_id)"
 )
 

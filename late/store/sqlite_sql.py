@@ -104,11 +104,12 @@ LAST = (
     "select seq, epoch, cursor, open from late_settlement where consumer_group = ? and shard_id = ?"
     " order by seq desc limit 1"
 )
-# By way of the leases, one per journal: a `group by` over the journal would read all of it.
+# By way of the leases, one per journal: a `group by` over the journal would read all of it, and so
+# would a plain join, which the planner turns round. CROSS JOIN keeps the order as written.
 LAST_CHECKPOINTS = (
     "select l.consumer_group, l.shard_id, s.cursor, s.open from late_lease l"
-    " join late_settlement s on s.consumer_group = l.consumer_group and s.shard_id = l.shard_id"
-    " and s.seq = (select max(seq) from late_settlement m"
+    " cross join late_settlement s on s.consumer_group = l.consumer_group"
+    " and s.shard_id = l.shard_id and s.seq = (select max(seq) from late_settlement m"
     " where m.consumer_group = l.consumer_group and m.shard_id = l.shard_id)"
 )
 

@@ -236,6 +236,15 @@ async def test_an_idle_tail_sees_what_comes_later(store: Store, raw: Raw) -> Non
         assert ids(found) == ids([new])
 
 
+async def test_the_clock_has_the_declared_resolution(store: Store) -> None:
+    step_us = round(store.features.time_resolution_s * 1_000_000)
+    moments = [await store.now() for _ in range(40)]
+
+    assert moments == sorted(moments)
+    assert all(moment % step_us == 0 for moment in moments)
+    assert any(moment % (10 * step_us) for moment in moments), "coarser than it says"
+
+
 @pytest.mark.parametrize(
     "payload",
     [b"", b"\x00", b"a\x00b", b"\xff\xfe\x80", b"\xed\xa0\x80", random.Random(7).randbytes(MIB)],

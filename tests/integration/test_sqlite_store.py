@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import sqlite3
 import threading
@@ -14,8 +15,6 @@ from pathlib import Path
 import pytest
 
 from late.errors import (
-    ConfigError,
-    LateError,
     SchemaMismatch,
     StoreClosed,
     StoreError,
@@ -25,11 +24,9 @@ from late.errors import (
 )
 from late.ids import new_id
 from late.schema import migrate
-from late.store import open_store, sqlite_guards, sqlite_lock, sqlite_prune
+from late.store import sqlite_lock, sqlite_prune, sqlite_rebase, sqlite_sql
 from late.store.base import Lease, Settlement, SettleResult
 from late.store.sqlite import SqliteStore
-from late.store.sqlite_errors import BY_CODE, translate
-from late.store.sqlite_sql import cursor_at, position_of
 from late.task import Cursor, OpenTask, ShardId
 
 SHARD = ShardId(0)
@@ -90,45 +87,6 @@ async def settle(store: SqliteStore, lease: Lease, cursor: Cursor) -> None:
         epoch=lease.epoch, owner=lease.owner, cursor=cursor, open=(),
     )  # fmt: skip
     assert await store.settle([settlement]) == [SettleResult.SETTLED]
-
-
-# --- URLs ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("url", "path"),
-    [
-        ("sqlite:///trips.db", "trips.db"),
-        ("sqlite:///data/trips.db", "data/trips.db"),
-        ("sqlite:////var/lib/trips.db", "/var/lib/trips.db"),
-        ("sqlite:///with%20space.db", "with space.db"),
-    ],
-)
-def test_a_sqlite_url_names_a_file(url: str, path: str) -> None:
-    assert sqlite_guards.path_of(url) == Path(path)
-    assert isinstance(open_store(url), SqliteStore)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "sqlite://",
-        "sqlite:///",
-        "sqlite:///:memory:",
-        "sqlite://host/trips.db",
-        "sqlite:///trips.db?cache=shared",
-        "sqlite:///trips.db?timeout=3",
-        "trips.db",
-        "",
-        "mysql://scott:tiger@host/db",
-        "scott:tiger@host://db",
-        "sqlite+aiosqlite:///trips.db",
-    ],
-)
-def test_anything_else_is_a_config_error_without_the_secret(url: str) -> None:
-    with pytest.raises(ConfigError) as failed:
-        open_store(url)
-    assert "tiger" not in str(failed.value)
 
 
 async def test_odd_names_are_only_names(template: Path, tmp_path: Path) -> None:
@@ -231,69 +189,6 @@ async def test_a_counter_that_fell_back_is_refused_and_rebase_lifts_it(
     await adopted.close()
 
 
-class Build:
-    """A library that answers like a fork would."""
-
-    def __init__(self, source_id: str, options: list[str], concurrent: bool) -> None:
-        self._rows = {
-            "select sqlite_source_id()": [(source_id,)],
-            "pragma compile_options": [(option,) for option in options],
-            "select name from pragma_function_list": [("abs",)],
-        }
-        self._concurrent = concurrent
-
-    def execute(self, statement: str) -> Build:
-        if statement == "begin concurrent" and not self._concurrent:
-            raise sqlite3.OperationalError("syntax error")
-        self._found = self._rows.get(statement, [])
-        return self
-
-    def fetchone(self) -> tuple[str, ...]:
-        return self._found[0]
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return iter(self._found)
-
-
-OFFICIAL = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f3alt1"
-
-
-@pytest.mark.parametrize(
-    ("source_id", "options", "concurrent"),
-    [
-        ("turso 0.4", [], False),
-        (OFFICIAL, ["LIBSQL_ENABLE_X"], False),
-        (OFFICIAL, [], True),
-    ],
-)
-def test_forks_are_refused(source_id: str, options: list[str], concurrent: bool) -> None:
-    with pytest.raises(StoreRefused, match="build"):
-        sqlite_guards.refuse_unknown_build(Build(source_id, options, concurrent))  # type: ignore[arg-type]
-    sqlite_guards.refuse_unknown_build(Build(OFFICIAL, ["THREADSAFE=1"], False))  # type: ignore[arg-type]
-
-
-def test_an_affected_library_is_named_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    sqlite_guards.check_build.cache_clear()
-    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 2))
-    for _ in range(2):
-        sqlite_guards.check_build()
-    assert [r.getMessage() for r in caplog.records if "WAL-reset" in r.getMessage()] != []
-    assert len(caplog.records) == 1
-
-    sqlite_guards.check_build.cache_clear()
-    caplog.clear()
-    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 3))
-    sqlite_guards.check_build()
-    assert caplog.records == []
-    sqlite_guards.check_build.cache_clear()
-    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
-    with pytest.raises(StoreRefused, match="too old"):
-        sqlite_guards.check_build()
-    sqlite_guards.check_build.cache_clear()
-
-
 async def test_the_connection_is_set_for_the_promise(store: SqliteStore) -> None:
     def ask(connection: sqlite3.Connection) -> list[object]:
         names = ("journal_mode", "synchronous", "busy_timeout", "read_uncommitted")
@@ -303,45 +198,6 @@ async def test_the_connection_is_set_for_the_promise(store: SqliteStore) -> None
 
 
 # --- errors --------------------------------------------------------------------------------------
-
-
-def foreign(code: int, text: str = "text") -> sqlite3.Error:
-    error = sqlite3.OperationalError(text)
-    error.sqlite_errorcode = code
-    error.sqlite_errorname = "NAME"
-    return error
-
-
-def test_every_result_code_has_its_error() -> None:
-    """Walks all codes that the driver knows, extended ones included."""
-    names = [
-        name
-        for name in dir(sqlite3)
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_SCHEMA", "SQLITE_ABORT"))
-    ]
-    assert {type(translate(foreign(getattr(sqlite3, name)))) for name in names} == {
-        TransactionAborted
-    }
-    down = ("IOERR", "FULL", "CANTOPEN", "PROTOCOL", "NOMEM", "INTERRUPT", "READONLY")
-    names = [n for n in dir(sqlite3) if n.startswith(tuple(f"SQLITE_{d}" for d in down))]
-    assert {type(translate(foreign(getattr(sqlite3, n)))) for n in names} == {StoreUnavailable}
-    for name in ("ERROR", "CORRUPT", "NOTADB", "CONSTRAINT_UNIQUE", "MISUSE", "MISMATCH", "AUTH"):
-        assert type(translate(foreign(getattr(sqlite3, f"SQLITE_{name}")))) is StoreError
-    assert all(translate(foreign(code)).transient for code in BY_CODE)
-
-
-def test_errors_without_a_code() -> None:
-    closed = sqlite3.ProgrammingError("Cannot operate on a closed database.")
-    assert type(translate(closed)) is StoreClosed
-    for error in (
-        sqlite3.ProgrammingError("wrong thread"),
-        sqlite3.InterfaceError("x"),
-        sqlite3.Warning("x"),
-        OverflowError("big"),
-    ):
-        assert type(translate(error)) is StoreError
-    for text in ("no such table: late_task", "no such column: x"):
-        assert type(translate(foreign(sqlite3.SQLITE_ERROR, text))) is SchemaMismatch
 
 
 async def test_a_lock_held_too_long_is_transient(
@@ -387,6 +243,27 @@ async def test_a_full_disk_is_transient_and_leaves_nothing(
 
     await cap(1_000_000)
     assert await store.settle([settlement]) == [SettleResult.SETTLED]
+
+
+# --- the statements ------------------------------------------------------------------------------
+
+
+def test_no_statement_walks_a_log(raw: sqlite3.Connection) -> None:
+    """Every access to the tables that grow is by a key: a scan gets slower with every day."""
+    statements = {
+        name: text
+        for name, text in vars(sqlite_sql).items()
+        if name.isupper() and isinstance(text, str) and not name.startswith("_")
+    }
+    statements["TAKE_OVER"] = sqlite_rebase._TAKE_OVER
+    assert len(statements) > 30
+    for name, statement in statements.items():
+        numbered = re.findall(r"\?(\d+)", statement)
+        count = max(map(int, numbered)) if numbered else statement.count("?")
+        plan = raw.execute(f"explain query plan {statement}", (1,) * count).fetchall()
+        scans = [row[3] for row in plan if row[3].startswith("SCAN")]
+        big = ("late_task", "late_settlement", "late_timer", "late_dead", " s", " t", " m")
+        assert not [scan for scan in scans if scan.endswith(big)], (name, scans)
 
 
 # --- tampered rows -------------------------------------------------------------------------------
@@ -436,13 +313,6 @@ async def test_a_lowered_epoch_is_raised_again(store: SqliteStore, raw: sqlite3.
 
 
 # --- the tail and the thread ---------------------------------------------------------------------
-
-
-def test_cursors_are_positions() -> None:
-    assert position_of("") == 0
-    assert position_of(cursor_at(17)) == 17
-    assert position_of(f"@17,{new_id(0)}") == 17
-    assert cursor_at(0) == BEGINNING
 
 
 async def test_an_idle_read_asks_for_the_version_and_nothing_else(
@@ -539,7 +409,3 @@ async def test_pruning_leaves_gaps_for_writers(
         await asyncio.get_running_loop().shutdown_default_executor()
 
     assert len({left for left in seen if 0 < left < 200}) > 1
-
-
-def test_all_errors_are_ours() -> None:
-    assert all(issubclass(error, LateError) for error in BY_CODE.values())
