@@ -153,13 +153,6 @@ CHILD_DIED = _event(
     tags="name",
     details="task exit_code",
 )
-SHARD_FULL = _event(
-    "shard_full",
-    "debug",
-    "window full: reading waits for the oldest task",
-    measures="open",
-    tags="group shard",
-)
 TICK = _event("tick", "debug", "schedule fired", measures="tasks lateness_s", tags="schedule")
 SCHEDULE_DISABLED = _event(
     "schedule_disabled", "error", "schedule cannot be read", tags="schedule", details="error"

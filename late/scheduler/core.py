@@ -47,6 +47,7 @@ from late.task import (
     Reason,
     Record,
 )
+from late.validate import is_name
 
 
 class ShardCore:
@@ -123,7 +124,8 @@ class ShardCore:
         if not self._recovered:
             return  # the checkpoint's open tasks come first in their ordering keys
         room = self._settings.window - self._settings.page_size
-        if not self._reading and len(self._window) <= room:
+        full = len(self._window) > room or self._window.bytes > self._settings.window_bytes
+        if not self._reading and not full:
             self._reading = True
             effects.append(m.Read(self._window.read_cursor))
         if self._now_us:
@@ -151,14 +153,19 @@ class ShardCore:
     def _judge_new(self, entry: Entry) -> None:
         """A record without options and with a handler, nearly every one, takes the short way."""
         record = entry.record
-        if record.options is not None and not entry.read_options():
-            self._die(entry, "undecodable")
+        fault = None
+        if record.options is not None or not entry.known:
+            fault = entry.inspect()
+        elif not is_name(record.queue):
+            fault = "invalid_name"
+        if fault is not None:
+            self._die(entry, fault)
+            return
+        entry.due_at_us = first_due_us(record, entry.options)
+        if record.options is not None and entry.due_at_us > self._now_us:
+            self._wait(entry)
         else:
-            entry.due_at_us = first_due_us(record, entry.options)
-            if entry.due_at_us > self._now_us and record.options is not None:
-                self._wait(entry)
-            else:
-                self._due(entry)
+            self._due(entry)
 
     def _wait(self, entry: Entry) -> None:
         """Due later: in memory when that is soon (or durable elsewhere), else in the table."""
@@ -444,7 +451,7 @@ class ShardCore:
         self._timers.shrink()
 
     def _forget(self, task_id: str) -> None:
-        if self._window.entries.pop(task_id, None) is None:
+        if not self._window.forget(task_id):
             self._timers.parked.pop(task_id, None)
 
     # ------------------------------------------------------------------ state

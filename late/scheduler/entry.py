@@ -7,7 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from late.task import TRANSITIONS, AttemptError, Options, Parked, Policy, Record
+from late.validate import is_name
 
+DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
+"""What an enqueue accepts, and an hour for clocks that differ."""
 DEFAULTS = Options()
 DEFAULT_POLICY = Policy()
 
@@ -35,20 +38,32 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     """False when there is no handler for it here, or its options say what this version does not
     understand."""
 
-    def read_options(self) -> bool:
-        """Take the record's options in; False when they are no JSON at all.
+    def inspect(self) -> str | None:
+        """Take the record's options in. Returns the reason why such a task can never run (it goes
+        to the dead letters), or None.
 
-        Those that are well-formed but say what this version does not know come from a newer
+        Options that are well-formed but say what this version does not know come from a newer
         producer: the task is not `known`, for it must not run without what was asked.
         """
+        if not is_name(self.record.name) or not is_name(self.record.queue):
+            return "invalid_name"
+        if self.record.options is None:
+            return None
         try:
-            self.options = msgspec.json.decode(self.record.options or "{}", type=Options)
+            options = msgspec.json.decode(self.record.options, type=Options)
         except msgspec.ValidationError:
             self.known = False
+            return None
         except msgspec.DecodeError:
             self.known = False
-            return False
-        return True
+            return "undecodable"
+        if options.ordering_key is not None and not is_name(options.ordering_key):
+            return "invalid_name"
+        due_us = first_due_us(self.record, options)
+        if due_us - self.record.created_at_us > DUE_AFTER_US_MAX:
+            return "invalid_schedule"
+        self.options = options
+        return None
 
     @property
     def order(self) -> tuple[int, str]:
@@ -92,6 +107,6 @@ def from_parked(parked: Parked, policies: Mapping[str, Policy]) -> Entry:
     entry.attempts = parked.attempts
     entry.deaths = parked.deaths
     entry.errors = parked.errors
-    if parked.record.options is not None:
-        entry.read_options()
+    if parked.record.options is not None:  # judged when it was read from the log
+        entry.inspect()
     return entry

@@ -14,7 +14,9 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from late import events
 from late.errors import StoreError
+from late.scheduler import report
 from late.scheduler.core import ShardCore
 from late.scheduler.messages import (
     Dispatch,
@@ -77,6 +79,7 @@ class Scheduler:
         on_fenced: Callable[[Shard], None] = lambda shard: None,
         settings: CoreSettings | None = None,
         rng: random.Random | None = None,
+        emitter: events.Emitter = events.default,
     ) -> None:
         self.cores: dict[Shard, ShardCore] = {}
         self.fenced_total = 0
@@ -91,6 +94,7 @@ class Scheduler:
         self._on_fenced = on_fenced
         self._settings = settings
         self._rng = rng or random.Random()
+        self._emitter = emitter
         self._reads: dict[Shard, Cursor] = {}
         self._behind: set[Shard] = set()  # the last page was full: there is more to read at once
         self._announced: dict[Shard, int] = {}  # results that the settler knows to wait
@@ -181,6 +185,8 @@ class Scheduler:
             core = self.cores.get(shard)
             if core is not None:
                 self._step(shard, core, Finished(part, now_us))
+        if self._emitter.wants(events.ATTEMPT_FAILED):
+            report.failed(self._emitter, outcomes)
         self._finished_since += len(outcomes)
         self._work.set()
 
@@ -213,14 +219,15 @@ class Scheduler:
             return
         if result is SettleResult.FENCED:
             self.fenced_total += 1
-            logger.warning(
-                "fenced: another worker owns the shard",
-                extra={"group": shard[0], "shard": shard[1], "epoch": core.lease.epoch},
+            self._emitter.emit(
+                events.FENCED, group=shard[0], shard=shard[1], epoch=core.lease.epoch
             )
             self.lost(shard)
             self._on_fenced(shard)
             return
-        self._step(shard, core, Settled(self._now_us()))
+        now_us = self._now_us()
+        self._step(shard, core, Settled(now_us))
+        report.settled(self._emitter, settlement, now_us)
         self._changed.set()
         self._work.set()
 
@@ -282,6 +289,7 @@ class Scheduler:
         match effect:
             case Dispatch():
                 self._slots.submit(effect.attempts)
+                self._emitter.emit(events.DISPATCHED, count=len(effect.attempts), group=shard[0])
                 return len(effect.attempts)
             case Read():
                 self._reads[shard] = effect.cursor

@@ -10,6 +10,8 @@ class CoreSettings(msgspec.Struct, frozen=True):
 
     window: int = 2_000
     """Records read and not settled; at the bound the tail stops, nothing is forgotten."""
+    window_bytes: int = 64 * 1024 * 1024
+    """Their payloads; exceeded by one page at most, which the tailer keeps small."""
     page_size: int = 1_000
     horizon_us: int = 10_000_000
     timers_max: int = 10_000

@@ -25,6 +25,8 @@ class Window:
         self.entries: dict[str, Entry] = {}  # task id -> entry; insertion order = read order
         self.read_cursor: Cursor = cursor
         """Where the tail goes on: covers everything read."""
+        self.bytes = 0
+        """Payload of the entries."""
         self._covered = 0
         self._read = 0
         self._base = cursor  # the checkpoint's cursor when nothing of the present pages is covered
@@ -37,6 +39,7 @@ class Window:
         """Take in a record of the checkpoint's `open`: covered from the start."""
         entry.index = 0
         self.entries[entry.record.task_id] = entry
+        self.bytes += len(entry.record.payload)
 
     def append(self, entries: Sequence[Entry], page: Page) -> None:
         """Take in all of a page before any of it is covered: `cursor` may be the page's own only
@@ -47,6 +50,7 @@ class Window:
             entry.index = self._read
             entry.window = page.window
             self.entries[entry.record.task_id] = entry
+            self.bytes += len(entry.record.payload)
         self.read_cursor = page.cursor
 
     def cover(self, entry: Entry) -> None:
@@ -54,6 +58,14 @@ class Window:
         if entry.index is not None and entry.index > self._covered:
             self._covered = entry.index
             self._edge = entry
+
+    def forget(self, task_id: str) -> bool:
+        """The task is settled, or durable in the timer table; False if it was not here."""
+        entry = self.entries.pop(task_id, None)
+        if entry is None:
+            return False
+        self.bytes -= len(entry.record.payload)
+        return True
 
     @property
     def cursor(self) -> Cursor:

@@ -30,6 +30,10 @@ from late.tailer.ownership import Key
 from late.tailer.pacing import Backoff, poll_after_s
 from late.task import Cursor, ShardId
 
+PAGE_BYTES = 8 * 1024 * 1024
+FIRST_LIMIT = 125
+"""Records of the first read, when nothing is known of their size: 125 MiB at the very worst."""
+
 
 class LogReader(Protocol):
     """What the tailer needs of a `Store`."""
@@ -68,6 +72,7 @@ class Tailer:
         self._wanted = wanted
         self._on_pages = on_pages
         self._page_size = page_size
+        self._limit = min(page_size, FIRST_LIMIT)
         self._poll_max_s = poll_max_s
         self._poll_min_s = min(store.features.poll_min_s, poll_max_s)
         self._rng = rng or random.Random()
@@ -146,7 +151,7 @@ class Tailer:
 
     async def _read_group(self, group: str, cursors: dict[ShardId, Cursor]) -> int:
         started_s = _now_s()
-        pages = await self._store.read(cursors, self._page_size)
+        pages = await self._store.read(cursors, self._limit)
         if self._stopped.is_set():
             return 0
         records = sum(len(page.records) for page in pages)
@@ -157,6 +162,7 @@ class Tailer:
             records=records,
             duration_s=_now_s() - started_s,
         )
+        self._size_next(pages)
         self._behind.update((group, page.shard_id) for page in pages if page.more)
         current = self._wanted()
         valid = [
@@ -165,6 +171,15 @@ class Tailer:
         if valid:
             self._on_pages(group, valid)
         return records
+
+    def _size_next(self, pages: list[Page]) -> None:
+        """How many records the next read may take, by the payloads of this one: so that a page
+        of large ones is a few megabytes too. It shrinks at once and doubles at most."""
+        for page in pages:
+            if page.records:
+                size = sum([len(record.payload) for record in page.records]) // len(page.records)
+                fits = max(1, PAGE_BYTES // max(1, size))
+                self._limit = min(self._page_size, fits, self._limit * 2)
 
     async def _rest(self, error: StoreError) -> None:
         if not error.transient:

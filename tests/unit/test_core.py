@@ -418,3 +418,43 @@ def test_the_deadline_of_retries_counts_from_the_first_failure_of_the_series() -
     world.finish(world.running[0], kind="failed", error="x", after_us=25 * 3_600 * SECOND)
     settle(world)
     assert world.dead == [task]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"options": "{"}, "undecodable"),
+        ({"options": "\x00"}, "undecodable"),
+        ({"name": "rm -rf /"}, "invalid_name"),
+        ({"name": "x" * 129}, "invalid_name"),
+        ({"queue": "a b"}, "invalid_name"),
+        ({"queue": "a b", "options": '{"priority":3}'}, "invalid_name"),
+        ({"options": '{"ordering_key":"a b"}'}, "invalid_name"),
+        ({"options": '{"at_us":253402300800000000}'}, "invalid_schedule"),
+        ({"options": '{"delay_us":99999999999999}'}, "invalid_schedule"),
+    ],
+)
+def test_a_row_that_cannot_be_is_a_dead_letter_and_hurts_nobody(
+    change: dict[str, str], reason: str
+) -> None:
+    world = World()
+    bad, good = world.enqueue(), world.enqueue()
+    world.log[0] = msgspec.structs.replace(world.log[0], **change)
+    world.read_page()
+    world.grant(2)
+    assert running_ids(world) == [good]
+    settlement = world.core.settlement(world.now_us)
+    assert settlement is not None
+    [letter] = settlement.dead
+    assert (letter.record.task_id, letter.reason, letter.attempts) == (bad, reason, 0)
+
+
+def test_large_payloads_fill_the_window_before_their_number_does() -> None:
+    world = World(settings=CoreSettings(window=100, page_size=10, window_bytes=5_000))
+    for _ in range(100):
+        world.enqueue(payload=b"x" * 1_000)
+    for _ in range(5):
+        world.read_page()
+    assert world.core.unsettled == 10
+    world.drain()
+    assert world.core._window.bytes == 0
