@@ -83,8 +83,8 @@ def test_made_at_is_about_now() -> None:
         "x",
         str(uuid.UUID(int=0)),
         str(uuid.UUID(int=2**128 - 1)),
-        new_id(1).upper(),
-        new_id(1) + "\n",
+        "01A1FC01-E1DB-7001-8000-009DFAAB9E5A",
+        "01a1fc01-e1db-7001-8000-017a6470f36a\n",
     ],
 )
 def test_what_is_no_id_is_refused(wrong: str) -> None:
