@@ -260,6 +260,7 @@ async def test_rebase_does_not_hide_who_is_in_the_middle_of_enqueueing() -> None
     """He has his transaction id already, and inserts when the rebase lets go of the log."""
     with database() as url, producer(url) as early, producer(url) as done:
         store = await open_store(url)
+        await store.acquire("w0", [("default", SHARD)])
         finished = enqueue(done)
         early.execute("begin")
         early.execute("select pg_current_xact_id()")
@@ -269,9 +270,8 @@ async def test_rebase_does_not_hide_who_is_in_the_middle_of_enqueueing() -> None
         (lease,) = await store.acquire("w1", [("default", SHARD)])
         reader = Reader(store)
         reader.cursors[SHARD] = lease.cursor
-        await reader.until(finished)
         early.execute("commit")
-        await reader.until(inserted)
+        await reader.until(finished, inserted)
         await store.close()
 
 
