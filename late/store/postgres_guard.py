@@ -8,6 +8,7 @@ says `late rebase`.
 
 from __future__ import annotations
 
+import msgspec
 import psycopg
 from psycopg.rows import TupleRow
 
@@ -25,6 +26,8 @@ select pg_is_in_recovery(), pg_snapshot_xmax(pg_current_snapshot())::text,
        case when has_function_privilege('pg_control_system()', 'execute')
             then (select system_identifier::text from pg_control_system()) end,
        current_database(),
+       case when not pg_is_in_recovery()
+            then left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) end,
        (select json_object_agg(key, value)::text from late_meta)
 """
 _CURSORS = """
@@ -58,9 +61,7 @@ class State:
     """What the database says of itself."""
 
     def __init__(self, row: TupleRow) -> None:
-        import msgspec
-
-        self.in_recovery, xmax, self.system, self.database, meta = row
+        self.in_recovery, xmax, self.system, self.database, self.timeline, meta = row
         self.xmax = int(xmax)
         self.meta: dict[str, str] = msgspec.json.decode(meta) if meta else {}
 
@@ -104,6 +105,7 @@ class Guard:
 
     def __init__(self, deployment: str | None = None) -> None:
         self._deployment = deployment
+        self._timeline: str | None = None
 
     async def __call__(self, connection: Connection) -> None:
         """Raises what `state_of` does, and `StoreRefused` for a copy."""
@@ -114,12 +116,20 @@ class Guard:
                 f"database {state.database!r} belongs to deployment {found!r} and not to "
                 f"{self._deployment!r}: check the URL"
             )
+        # A promoted standby may lack the last commits, and gives their transaction ids again. The
+        # journal went back together with the log; what this process has in memory did not.
+        if self._timeline not in (None, state.timeline):
+            raise StoreRefused(
+                f"database {state.database!r} failed over (timeline {self._timeline} to "
+                f"{state.timeline}): restart this worker, it must read its checkpoints again"
+            )
         await _check_copy(connection, state)
         if "identity" not in state.meta and state.system is not None:
             await connection.execute(_ADOPT, ("identity", state.system))
         if "position_max" not in state.meta:
             await connection.execute(POSITION_MAX)
         self._deployment = found
+        self._timeline = state.timeline
 
 
 async def _check_copy(connection: Connection, state: State) -> None:

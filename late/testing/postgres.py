@@ -183,6 +183,13 @@ class PostgresServer:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def touch(self, name: str) -> None:
+        """Make an empty file in the data folder, such as `standby.signal`."""
+        path = self.data / name
+        path.touch()
+        if self._user is not None:
+            os.chown(path, self._user.pw_uid, self._user.pw_gid)
+
     def clone_of(self, primary: PostgresServer) -> None:
         """Become a streaming standby of a running server; for one made with `initdb=False`."""
         self._password = primary._password

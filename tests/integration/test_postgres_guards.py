@@ -157,6 +157,26 @@ async def test_a_standby_is_refused_and_a_promoted_one_is_not(server: PostgresSe
         standby.close()
 
 
+async def test_after_a_fail_over_nothing_in_memory_is_trusted(server: PostgresServer) -> None:
+    """The new primary may have lost commits, and gives their transaction ids again."""
+    url = migrated(server)
+    store = await open_store(url)
+    await Reader(store).step()
+    server.stop()
+    server.touch("standby.signal")
+    server.start()
+    server.run("pg_ctl", "promote", "--wait", "--pgdata", str(server.data))
+
+    async with asyncio.timeout(30):
+        for call in (store.now, Reader(store).step):
+            with pytest.raises(StoreUnavailable):
+                await call()  # the old link
+            with pytest.raises(StoreRefused, match="restart this worker"):
+                await call()
+    await store.close()
+    await (await open_store(url)).close()
+
+
 # --- copies --------------------------------------------------------------------------------------
 
 
