@@ -61,7 +61,7 @@ class Fleet:
 
     def stop(self) -> list[int]:
         """SIGTERM to all; exit codes of those that were not killed."""
-        until(lambda: self.logs().count("worker_started") == len(self.processes), self)
+        until(lambda: self.up() == len(self.processes), self)
         living = [p for p in self.processes if p.pid not in self.killed]
         for process in living:
             process.terminate()
@@ -78,6 +78,10 @@ class Fleet:
     def started(self) -> int:
         """How many starts there were, repeats included: cheap to ask often."""
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("*.txt"))
+
+    def up(self) -> int:
+        """How many have begun to work: before that a SIGTERM ends a process the hard way."""
+        return sum("worker_started" in p.read_text() for p in self.folder.glob("*.log"))
 
     def logs(self) -> str:
         return "\n".join(p.read_text()[-2_000:] for p in sorted(self.folder.glob("*.log")))
