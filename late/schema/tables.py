@@ -74,7 +74,6 @@ NOW_US = {
 """The database's clock in microseconds, per dialect."""
 
 
-
 def log_table(dialect: str, meta: MetaData) -> Table:
     """The task log. Its position is the dialect's own: see `design` section 4.
 
@@ -95,9 +94,7 @@ def log_table(dialect: str, meta: MetaData) -> Table:
             "late_task",
             meta,
             Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
-            Column(
-                "xid", Xid8, primary_key=True, server_default=text("pg_current_xact_id()")
-            ),
+            Column("xid", Xid8, primary_key=True, server_default=text("pg_current_xact_id()")),
             Column("task_id", TaskIdType, primary_key=True),
             *body,
             CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
