@@ -128,6 +128,7 @@ class Worker:
             now_us=self.clock.now_us,
             on_finished=lambda outcomes: self.scheduler.finished(outcomes),
             url=app.url,
+            trusted=lambda: self.keeper.trusted,
             process_workers=settings.process_workers,
             rng=self._rng,
             app=self._target,

@@ -54,6 +54,7 @@ class Dispatcher:
         now_us: Callable[[], int],
         on_finished: Callable[[list[Outcome]], None],
         url: str,
+        trusted: Callable[[], bool] = lambda: True,
         process_workers: int = 2,
         rng: random.Random | None = None,
         app: str | None = None,
@@ -68,6 +69,8 @@ class Dispatcher:
             on_finished: gets every outcome once, in batches, a few per pass of the loop at most.
                 It may call `submit` and `abandon`. It must not raise.
             url: the business database, for `ctx.begin()`.
+            trusted: whether this worker may start work now. Asked at every start: an attempt that
+                waited here for a slot may have slept through the end of its lease.
             app: `module:attribute` of the `late.App`, for child processes; without it they find
                 a handler by its function's module and qualified name.
             scrub: removes secrets from error texts.
@@ -77,6 +80,7 @@ class Dispatcher:
         self._handlers = handlers
         self._bound: dict[str, Bound] = {}
         self._now_us = now_us
+        self._trusted = trusted
         self._scrub = scrub
         self._cancel_grace_s = cancel_grace_s
         processes = Processes(process_workers, url=url, app=app, scrub=scrub)
@@ -191,6 +195,8 @@ class Dispatcher:
         slot.attempt = attempt
         slot.started_us = now_us = self._now_us()
         slot.begun = monotonic()
+        if not self._trusted():
+            raise Refused(INTERRUPTED)
         if attempt.deadline_us is not None and attempt.deadline_us <= now_us:
             raise Refused(EXPIRED)
         name = attempt.record.name

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
-from time import monotonic
 
 from late import events
+from late.clock import Monotonic
 from late.dispatcher.classify import clean
 from late.errors import StoreError
 from late.store.base import Settlement, SettleResult, Store
@@ -51,6 +52,7 @@ class Settler:
         batch: int = 256,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        monotonic: Monotonic = time.monotonic,
         emitter: events.Emitter = events.default,
     ) -> None:
         """
@@ -70,6 +72,7 @@ class Settler:
         self._batch = batch
         self._rng = rng or random.Random()
         self._sleep = sleep
+        self._monotonic = monotonic
         self._emitter = emitter
         self._outcomes = 0
         self._due: float | None = None
@@ -91,7 +94,7 @@ class Settler:
         """That many more outcomes wait; 0 when something else does (a cursor that moved)."""
         self._outcomes += outcomes
         if self._due is None:
-            self._due = monotonic() + self.delay_s
+            self._due = self._monotonic() + self.delay_s
             self._poked.set()
         elif self._outcomes >= self._batch:
             self._poked.set()
@@ -119,7 +122,7 @@ class Settler:
             if self._due is None:
                 await self._poked.wait()
                 continue
-            left_s = self._due - monotonic()
+            left_s = self._due - self._monotonic()
             if left_s <= 0 or self._outcomes >= self._batch:
                 return
             try:
@@ -140,7 +143,7 @@ class Settler:
             return await self._resolve(outcomes)
 
     async def _resolve(self, outcomes: int) -> bool:
-        began = monotonic()
+        began = self._monotonic()
         try:
             results = await self._write(self._unresolved)
         except StoreError as error:
@@ -149,7 +152,7 @@ class Settler:
             refused, self._unresolved = self._unresolved, []
             self._on_error(refused, error)
             return False
-        took_s = monotonic() - began
+        took_s = self._monotonic() - began
         settled, self._unresolved = self._unresolved, []
         for settlement, result in zip(settled, results, strict=True):
             self._on_result(settlement, result)
@@ -183,7 +186,7 @@ class Settler:
         """
         bound_s, longest_s = BACKOFF_S
         while True:
-            began = monotonic()
+            began = self._monotonic()
             try:
                 results = await self._store.settle(settlements)
             except StoreError as error:
@@ -200,5 +203,5 @@ class Settler:
                 )
                 await self._sleep(wait_s)
             else:
-                self._latencies_s.append(monotonic() - began)
+                self._latencies_s.append(self._monotonic() - began)
                 return results

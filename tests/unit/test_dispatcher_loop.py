@@ -391,3 +391,20 @@ async def test_a_receiver_that_raises_takes_no_slot_down() -> None:
         await it.run(*[attempt() for _ in range(20)])
         await it.run(attempt())
     assert isinstance(told[0]["exception"], ZeroDivisionError)
+
+
+async def test_what_waited_for_a_slot_does_not_start_once_trust_has_run_out() -> None:
+    """A process that was stopped and woke up must not work on what it had taken before."""
+    started: list[int] = []
+    trusted = True
+
+    @task()
+    async def handler(trip: int) -> None:
+        nonlocal trusted
+        started.append(trip)
+        trusted = False  # the lease ends while the first one runs
+
+    async with rig(handler, concurrency=1, trusted=lambda: trusted) as it:
+        outcomes = await it.run(*(attempt("handler", trip=trip) for trip in range(3)))
+    assert started == [0]
+    assert sorted(outcome.kind for outcome in outcomes) == ["done", "interrupted", "interrupted"]

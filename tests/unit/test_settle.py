@@ -258,17 +258,14 @@ async def test_flush_ends_when_the_store_refuses() -> None:
 
 
 @pytest.mark.parametrize(("latency_s", "delay_s"), [(0.02, 0.01), (0.2, 0.05)])
-async def test_the_delay_grows_when_commits_are_slow(
-    monkeypatch: pytest.MonkeyPatch, latency_s: float, delay_s: float
-) -> None:
+async def test_the_delay_grows_when_commits_are_slow(latency_s: float, delay_s: float) -> None:
     now = 0.0
 
     async def take() -> None:
         nonlocal now
         now += latency_s
 
-    monkeypatch.setattr(settle, "monotonic", lambda: now)
-    it = Rig(Journal(*[take] * 20), delay_s=0.01)
+    it = Rig(Journal(*[take] * 20), delay_s=0.01, monotonic=lambda: now)
     for seq in range(20):
         it.add(settlement(0, seq))
         await it.settler.flush()
