@@ -1,0 +1,199 @@
+"""Task logs as the four databases keep them: where a row gets its position, and what a read sees.
+
+Each is a few dozen lines over a plain list of committed rows, made so that one can see that it is
+right; the conformance machine runs the same rules against them and against the real stores.
+
+| profile | position | a read sees | cursor |
+|---|---|---|---|
+| sqlite | rowid, under the only write lock | what is committed | the last rowid |
+| postgres | xid, taken at the first write | what its snapshot sees | the snapshot |
+| spanner | commit timestamp, ties are frequent | commits at or before T | T |
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from late.store.postgres_cursor import parse, parse_snapshot
+from late.task import Cursor, Record
+
+Key = tuple[int, str]
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What one read of one shard gives; see `late.store.base.Page`."""
+
+    records: list[Record]
+    cursor: Cursor
+    window: str
+    more: bool
+
+
+class Log(Protocol):
+    """The log of one database, all shards."""
+
+    rows: list[Record]
+    """Committed rows."""
+
+    def begin(self) -> int:
+        """A transaction begins to write."""
+
+    def commit(self, transaction: int, records: Sequence[Record]) -> list[Record]:
+        """It commits, now; returns the rows with their positions."""
+
+    def abort(self, transaction: int) -> None: ...
+
+    def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read: ...
+
+    def covers(self, cursor: Cursor, record: Record) -> bool:
+        """Whether who holds this cursor has been shown the row."""
+
+
+def _key(record: Record) -> Key:
+    return record.position, record.task_id
+
+
+def _page(rows: Sequence[Record], limit: int, window: str, end: Cursor) -> Read:
+    """The first `limit` of `rows`; a full page ends within its window."""
+    page = sorted(rows, key=_key)[:limit]
+    if len(page) < limit:
+        return Read(page, end, window, more=False)
+    last = page[-1]
+    return Read(page, Cursor(f"{window}@{last.position},{last.task_id}"), window, more=True)
+
+
+class SqliteLog:
+    """One writer at a time, so that the order of rowids is that of commits."""
+
+    def __init__(self) -> None:
+        self.rows: list[Record] = []
+        self._last = 0
+
+    def begin(self) -> int:
+        return 0
+
+    def commit(self, transaction: int, records: Sequence[Record]) -> list[Record]:
+        done = []
+        for record in records:
+            self._last += 1
+            done.append(msgspec.structs.replace(record, position=self._last, sequence=self._last))
+        self.rows += done
+        return done
+
+    def abort(self, transaction: int) -> None:
+        """Nothing has been taken: the rowid comes with the lock."""
+
+    def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read:
+        after = _place(cursor)
+        rows = [r for r in self.rows if r.shard_id == shard_id and _key(r) > after]
+        return _page(rows, limit, str(self._last), Cursor(str(self._last)))
+
+    def covers(self, cursor: Cursor, record: Record) -> bool:
+        return _key(record) <= _place(cursor)
+
+
+def _place(cursor: Cursor) -> Key:
+    """How far a cursor of whole positions goes: `~` is above every task id."""
+    _, at, key = cursor.partition("@")
+    if at:
+        position, _, task_id = key.partition(",")
+        return int(position), task_id
+    return int(cursor or 0), "~"
+
+
+class PostgresLog:
+    """Rows have the xid of their transaction, and a lower one may commit later."""
+
+    def __init__(self) -> None:
+        self.rows: list[Record] = []
+        self._next = 3
+        self._running: set[int] = set()
+        self._sequence = 0
+
+    def begin(self) -> int:
+        xid, self._next = self._next, self._next + 1
+        self._running.add(xid)
+        return xid
+
+    def commit(self, transaction: int, records: Sequence[Record]) -> list[Record]:
+        self._running.discard(transaction)
+        done = []
+        for record in records:
+            self._sequence += 1
+            done.append(
+                msgspec.structs.replace(record, position=transaction, sequence=self._sequence)
+            )
+        self.rows += done
+        return done
+
+    def abort(self, transaction: int) -> None:
+        self._running.discard(transaction)
+
+    def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read:
+        place = parse(cursor)
+        prev, cur = place.prev, place.cur
+        if cur is None:
+            running = sorted(self._running)
+            low = running[0] if running else self._next
+            cur = f"{low}:{self._next}:{','.join(map(str, running))}"
+        sees = parse_snapshot(cur).sees
+        rows = [
+            r
+            for r in self.rows
+            if r.shard_id == shard_id
+            and sees(r.position)
+            and not place.covers(r.position, r.task_id)
+        ]
+        return _page(rows, limit, f"{prev}|{cur}", Cursor(cur))
+
+    def covers(self, cursor: Cursor, record: Record) -> bool:
+        return parse(cursor).covers(record.position, record.task_id)
+
+
+class SpannerLog:
+    """Commit timestamps. Transactions that touch different rows may have the same one, as long
+    as nobody has read at it."""
+
+    def __init__(self, now: Callable[[], int], rng: random.Random, ties: float = 0.1) -> None:
+        self.rows: list[Record] = []
+        self._now = now
+        self._rng = rng
+        self._ties = ties
+        self._last = 0
+        self._read_at = 0
+
+    def begin(self) -> int:
+        return 0
+
+    def commit(self, transaction: int, records: Sequence[Record]) -> list[Record]:
+        tie = self._last > self._read_at and self._rng.random() < self._ties
+        if not tie:
+            self._last = max(self._now(), self._last + 1, self._read_at + 1)
+        done = [
+            msgspec.structs.replace(record, position=self._last, sequence=self._last)
+            for record in records
+        ]
+        self.rows += done
+        return done
+
+    def abort(self, transaction: int) -> None:
+        """A timestamp comes with the commit."""
+
+    def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read:
+        window, at, _ = cursor.partition("@")
+        after = _place(cursor)
+        moment = int(window) if at else max(self._now(), self._last)
+        self._read_at = max(self._read_at, moment)
+        rows = [
+            r
+            for r in self.rows
+            if r.shard_id == shard_id and _key(r) > after and r.position <= moment
+        ]
+        return _page(rows, limit, str(moment), Cursor(str(moment)))
+
+    def covers(self, cursor: Cursor, record: Record) -> bool:
+        return _key(record) <= _place(cursor)

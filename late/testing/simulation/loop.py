@@ -1,0 +1,199 @@
+"""An event loop in which many processes live, time is virtual, and chance is a seed.
+
+asyncio's own machinery runs on it unchanged: the tasks, events and time-outs of the real loops of
+`late`. What differs:
+
+- **Time** stands still while anything can run, and then jumps to the next timer.
+- **Processes.** Every callback belongs to the process in whose context it was made (a context
+  variable, which asyncio hands down to whatever a task starts). A process has a clock of its own,
+  with an offset and a drift; it can be paused, and then its callbacks wait while the world goes
+  on, or killed, and then they never come.
+- **No threads, sockets or signals**, so that the same seed gives the same run.
+
+Source: FoundationDB's simulation, where the whole cluster is one process on virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import heapq
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context, ContextVar
+from typing import Any
+
+import msgspec
+
+Handle = asyncio.Handle
+
+
+class Process(msgspec.Struct, eq=False):
+    """One process of the simulation."""
+
+    name: str
+    offset_s: float = 0.0
+    """Its monotonic clock at the beginning of the world."""
+    rate: float = 1.0
+    """How fast it runs: 1.0002 gains 200 ppm."""
+    dead: bool = False
+    paused: bool = False
+    stalled: deque[Handle] = msgspec.field(default_factory=deque)
+    tasks: set[asyncio.Task[Any]] = msgspec.field(default_factory=set)
+
+
+_process: ContextVar[Process | None] = ContextVar("late_simulated_process", default=None)
+
+
+def here() -> Process | None:
+    """The process in which the caller runs; None for the world outside of all."""
+    return _process.get()
+
+
+class Stalled(AssertionError):
+    """Everything waits for something that will never come."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """See the module. One loop per simulated world."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        """The world's time, seconds since its beginning."""
+        self.steps = 0
+        """Callbacks that have run."""
+        self.errors: list[BaseException] = []
+        """What no task has caught: each is a defect of `late` or of the world."""
+        self._queue: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._made = 0
+        self.set_exception_handler(self._failed)
+        self.set_task_factory(self._make_task)
+
+    # ------------------------------------------------------------------ processes
+
+    def start(self, process: Process, main: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Run `main()` in `process`."""
+        context = Context()
+        context.run(_process.set, process)
+        self.call_soon(lambda: self.create_task(main()), context=context)
+
+    def kill(self, process: Process) -> None:
+        """SIGKILL: nothing of it runs again, and its memory is gone."""
+        process.dead = True
+        process.stalled.clear()
+
+    def pause(self, process: Process) -> None:
+        """SIGSTOP."""
+        process.paused = True
+
+    def resume(self, process: Process) -> None:
+        """SIGCONT: everything that it has missed comes at once, in order."""
+        process.paused = False
+        self._queue.extend(process.stalled)
+        process.stalled.clear()
+
+    def outside(self, callback: Callable[..., Any], *args: Any, delay_s: float = 0.0) -> None:
+        """Call `callback` in no process: it happens even if the caller dies meanwhile."""
+        Context().run(self.call_later, delay_s, callback, *args)
+
+    def forget(self) -> None:
+        """The world is over: nothing that waits will happen."""
+        self._queue.clear()
+        self._timers.clear()
+        self.close()
+
+    # ------------------------------------------------------------------ what asyncio asks of it
+
+    def time(self) -> float:
+        """Seconds, by the clock of the process that asks."""
+        process = _process.get()
+        return self.now_s if process is None else process.offset_s + process.rate * self.now_s
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> Handle:
+        handle = Handle(callback, args, self, context)
+        self._queue.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        process = _process.get()
+        at_s = when if process is None else (when - process.offset_s) / process.rate
+        self._made += 1
+        heapq.heappush(self._timers, (at_s, self._made, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are passed over when their time comes."""
+
+    def _run_once(self) -> None:
+        """One callback, or a jump to the next timer."""
+        if not self._queue:
+            while self._timers and self._timers[0][2].cancelled():
+                heapq.heappop(self._timers)
+            if not self._timers:
+                raise Stalled("nothing can run and no timer is set")
+            at_s, _, timer = heapq.heappop(self._timers)
+            self.now_s = max(self.now_s, at_s)
+            self._queue.append(timer)
+            return
+        handle = self._queue.popleft()
+        if handle.cancelled():
+            return
+        process = handle._context.get(_process)  # type: ignore[attr-defined]
+        if process is None or not (process.dead or process.paused):
+            self.steps += 1
+            handle._run()
+        elif not process.dead:
+            process.stalled.append(handle)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
+        process = _process.get()
+        if process is not None:
+            # Kept: a coroutine that is collected runs its `finally`, which a killed one must not.
+            process.tasks.add(task)
+            task.add_done_callback(process.tasks.discard)
+        return task
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.errors.append(error if error is not None else RuntimeError(context["message"]))
+
+    def _process_events(self, events: Any) -> None:
+        """No I/O, no events."""
+
+    def _write_to_self(self) -> None:
+        """No other threads to be woken by."""
+
+
+def bury(processes: Iterable[Process]) -> None:
+    """Forget all processes of a world that is over, without a word from their coroutines.
+
+    A coroutine that is collected is closed, and one that waits in a `finally` then complains.
+    """
+    for process in processes:
+        for task in process.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        process.tasks.clear()
+        process.stalled.clear()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda args: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook

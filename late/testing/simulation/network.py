@@ -1,0 +1,190 @@
+"""A store as a process sees it: the database at the far end of a network that does its worst.
+
+A call is a message there, an instant at the database, and a message back. Messages take time, get
+lost (the call then ends by its deadline), come twice, or find the line cut. What has been sent
+happens even if the sender is killed meanwhile, and an answer that finds nobody is forgotten: so
+every kind of unknown outcome comes up by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from late.errors import StoreError, StoreUnavailable, TransactionAborted
+from late.store.base import (
+    Features,
+    Lease,
+    Membership,
+    Page,
+    PruneReport,
+    Settlement,
+    SettleResult,
+    WorkerInfo,
+)
+from late.task import Cursor, OpenTask, Parked, Record, ShardId
+from late.testing.simulation.database import Broken, Database
+from late.testing.simulation.loop import SimLoop
+
+T = TypeVar("T")
+
+FEATURES = Features(
+    commit_order=False,
+    delay_counts_from="commit",
+    time_resolution_s=0.000_001,
+    poll_min_s=0.02,
+    group_commit=True,
+    batch_size_max=1_000,
+)
+DEADLINE_S = 5.0
+
+
+class Network(msgspec.Struct):
+    """How the lines to the database are now. Rates are per message."""
+
+    delay_s: float = 0.002
+    """Mean of one way; exponential."""
+    lost: float = 0.0
+    """The message never arrives."""
+    twice: float = 0.0
+    """It arrives a second time, later."""
+    refused: float = 0.0
+    """The call fails, and nothing has happened."""
+    aborted: float = 0.0
+    """The database aborts the transaction."""
+    cut: frozenset[str] = frozenset()
+    """Processes without a line."""
+
+    def heal(self) -> None:
+        """All is well from now on."""
+        self.lost = self.twice = self.refused = self.aborted = 0.0
+        self.cut = frozenset()
+
+
+class NetworkStore:
+    """`late.store.base.Store` over a `Network`. One per process."""
+
+    def __init__(
+        self, loop: SimLoop, database: Database, network: Network, name: str, rng: random.Random
+    ) -> None:
+        self._loop = loop
+        self._database = database
+        self._network = network
+        self._name = name
+        self._rng = rng
+
+    @property
+    def features(self) -> Features:
+        return FEATURES
+
+    async def _call(self, what: str, work: Callable[[], T]) -> T:
+        """`work` at the database, under a name for the trace.
+
+        Raises:
+            StoreUnavailable: it may have happened or not.
+            TransactionAborted: it has not.
+        """
+        network, rng = self._network, self._rng
+        if rng.random() < network.refused:
+            await asyncio.sleep(self._delay())
+            raise StoreUnavailable("refused")
+        answer: asyncio.Future[T] = self._loop.create_future()
+        if not self._loses():
+            self._loop.outside(self._arrive, what, work, answer, delay_s=self._delay())
+            if rng.random() < network.twice:
+                forgotten: asyncio.Future[T] = self._loop.create_future()
+                late_s = 20 * self._delay()
+                self._loop.outside(self._arrive, what, work, forgotten, delay_s=late_s)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await answer
+        except TimeoutError as error:
+            raise StoreUnavailable("no answer") from error
+
+    def _arrive(self, what: str, work: Callable[[], T], answer: asyncio.Future[T]) -> None:
+        """In no process: the database does it, whoever waits."""
+        self._database.note(f"{self._name} {what}")
+        result: Any = None
+        error: StoreError | None = None
+        if self._rng.random() < self._network.aborted:
+            error = TransactionAborted("aborted")
+        else:
+            try:
+                result = work()
+            except Broken as broken:
+                self._database.verdicts.append(broken)
+                return
+        if self._loses():
+            return
+
+        def deliver() -> None:
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+                answer.exception()  # a sender that was killed will never ask
+            else:
+                answer.set_result(result)
+
+        self._loop.outside(deliver, delay_s=self._delay())
+
+    def _delay(self) -> float:
+        return self._rng.expovariate(1 / self._network.delay_s)
+
+    def _loses(self) -> bool:
+        return self._name in self._network.cut or self._rng.random() < self._network.lost
+
+    # ------------------------------------------------------------------ the seam
+
+    async def open(self) -> None:
+        """Nothing to check."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def now(self) -> int:
+        return await self._call("now", self._database.now_us)
+
+    async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
+        wanted = dict(cursors)
+        return await self._call("read", lambda: self._database.read(wanted, limit))
+
+    async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
+        return await self._call("fetch", lambda: self._database.fetch(shard_id, keys))
+
+    async def due(
+        self,
+        group: str,
+        shard_id: ShardId,
+        *,
+        until_us: int,
+        limit: int,
+        after: tuple[int, str] = (0, ""),
+        held_key: str | None = None,
+    ) -> list[Parked]:
+        return await self._call(
+            "due",
+            lambda: self._database.due(group, shard_id, until_us, limit, after, held_key),
+        )
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        written = tuple(settlements)
+        return await self._call("settle", lambda: self._database.settle(written))
+
+    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+        return await self._call("prune", self._database.prune)
+
+    async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
+        return await self._call("heartbeat", lambda: self._database.heartbeat(worker, ttl_s))
+
+    async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
+        wanted = tuple(shards)
+        return await self._call("acquire", lambda: self._database.acquire(worker_id, wanted))
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        given = tuple(leases)
+        await self._call("release", lambda: self._database.release(given))
