@@ -116,7 +116,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Handle:
         handle = Handle(callback, args, self, context)
-        self._queue.append(handle)
+        if not self.is_closed():  # else a coroutine that is being collected wants to go on
+            self._queue.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -133,7 +134,8 @@ class SimLoop(asyncio.BaseEventLoop):
         process = _process.get()
         at_s = when if process is None else (when - process.offset_s) / process.rate
         self._made += 1
-        heapq.heappush(self._timers, (at_s, self._made, handle))
+        if not self.is_closed():
+            heapq.heappush(self._timers, (at_s, self._made, handle))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -188,9 +190,8 @@ def bury(processes: Iterable[Process]) -> None:
     A coroutine that is collected is closed, and one that waits in a `finally` then complains.
     """
     for process in processes:
-        for task in process.tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-        process.tasks.clear()
+        while process.tasks:
+            process.tasks.pop()._log_destroy_pending = False  # type: ignore[attr-defined]
         process.stalled.clear()
     hook, sys.unraisablehook = sys.unraisablehook, lambda args: None
     try:

@@ -201,6 +201,9 @@ class World:
             asyncio.set_event_loop(None)
         processes = [*self._buried, *(process for process, _ in self._places)]
         self._places, self._buried = [], []
+        # Errors hold on to frames, and those to all that was alive in them.
+        self.loop.errors.clear()
+        self.database.verdicts.clear()
         self.loop.forget()
         bury(processes)
         witnesses = [w for group in self.database.witness.values() for w in group.values()]

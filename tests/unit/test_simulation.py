@@ -1,0 +1,185 @@
+"""The simulator itself: that it is deterministic, that time and processes are as they should be,
+and that it finds what is broken. That nothing is broken is `make simulation`'s to say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from late.errors import StoreUnavailable
+from late.store.base import Page, Settlement, SettleResult
+from late.task import Cursor
+from late.testing.simulation import database, logs
+from late.testing.simulation.loop import Process, SimLoop, Stalled, bury
+from late.testing.simulation.minimise import describe, minimise
+from late.testing.simulation.world import FAULTS, PROFILES, Plan, World
+
+
+def live(loop: SimLoop, main: Any) -> Any:
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.forget()
+
+
+def test_time_passes_only_when_everything_waits() -> None:
+    loop = SimLoop()
+
+    async def main() -> list[tuple[float, str]]:
+        seen = []
+
+        async def sleeper(name: str, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            seen.append((loop.now_s, name))
+
+        await asyncio.gather(sleeper("hour", 3600), sleeper("second", 1), sleeper("now", 0))
+        return seen
+
+    assert live(loop, main) == [(0, "now"), (1, "second"), (3600, "hour")]
+
+
+def test_a_process_has_a_clock_of_its_own() -> None:
+    loop = SimLoop()
+    process = Process("w", offset_s=100, rate=2)
+
+    async def inside() -> None:
+        assert asyncio.get_running_loop().time() == 100
+        async with asyncio.timeout(10):  # by its own clock: five seconds of the world
+            await asyncio.sleep(4)
+        assert (loop.time(), loop.now_s) == (104, 2)
+
+    async def main() -> None:
+        loop.start(process, inside)
+        await asyncio.sleep(10)
+
+    live(loop, main)
+    assert loop.errors == []
+
+
+def test_a_paused_process_misses_nothing_and_a_killed_one_everything() -> None:
+    loop = SimLoop()
+    paused, killed = Process("paused"), Process("killed")
+    seen: list[tuple[str, float]] = []
+
+    async def work(name: str) -> None:
+        try:
+            for _ in range(4):
+                await asyncio.sleep(1)
+                seen.append((name, loop.now_s))
+        finally:
+            seen.append((name, -1))
+
+    async def main() -> None:
+        loop.start(paused, lambda: work("paused"))
+        loop.start(killed, lambda: work("killed"))
+        await asyncio.sleep(1.5)
+        loop.pause(paused)
+        loop.kill(killed)
+        await asyncio.sleep(8.5)
+        loop.resume(paused)
+        await asyncio.sleep(10)
+
+    live(loop, main)
+    assert seen == [
+        ("paused", 1), ("killed", 1), ("paused", 10), ("paused", 11), ("paused", 12), ("paused", -1)
+    ]  # fmt: skip
+    bury([killed])
+
+
+def test_a_world_in_which_nothing_can_happen_any_more_says_so() -> None:
+    loop = SimLoop()
+    with pytest.raises(Stalled):
+        live(loop, asyncio.Event().wait)
+
+
+def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
+    program = (
+        "import logging; logging.disable(logging.CRITICAL)\n"
+        "from late.testing.simulation.world import Plan, World\n"
+        "for seed in (3, 4):\n"
+        "    r = World(Plan.draw(seed)).run(); print(r.trace, r.steps, r.error)\n"
+    )
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": salt},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for salt in ("1", "2")
+    )
+    assert first == second
+    assert first.count("None") == 2
+
+
+def test_seeds_draw_every_profile_and_every_fault() -> None:
+    plans = [Plan.draw(seed) for seed in range(100)]
+    assert {plan.profile for plan in plans} == set(PROFILES)
+    assert {fault.kind for plan in plans for fault in plan.faults} == set(FAULTS)
+    assert any(not plan.faults for plan in plans)
+
+
+def _last_row(read: Any) -> Any:
+    def broken(self: Any, shard_id: int, cursor: Cursor, limit: int) -> logs.Read:
+        found: logs.Read = read(self, shard_id, cursor, limit)
+        if not found.records:
+            return found
+        return msgspec.structs.replace(found, cursor=Cursor(str(found.records[-1].position)))
+
+    return broken
+
+
+def test_a_cursor_that_is_the_last_rows_timestamp_is_found_and_minimised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs.SpannerLog, "read", _last_row(logs.SpannerLog.read))
+    broken = next(
+        result
+        for seed in range(100)
+        if (result := World(Plan.draw(seed, "spanner")).run()).error is not None
+    )
+    smallest = minimise(broken)
+    assert smallest.error is not None
+    assert "S2" in smallest.error or "E1" in smallest.error
+    assert smallest.plan.faults == ()  # no fault is needed to lose a tie
+    assert len(smallest.plan.bookings) < len(broken.plan.bookings)
+    assert f"seed {broken.plan.seed} on spanner" in describe(smallest)
+
+
+def test_a_database_that_does_not_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = database.Database._settle
+
+    def unfenced(self: database.Database, s: Settlement) -> SettleResult:
+        journal = self.journals[s.group, s.shard_id]
+        if journal.ids.get(s.seq) == s.settlement_id:
+            return SettleResult.SETTLED
+        journal.epoch = s.epoch
+        return settle(self, msgspec.structs.replace(s, seq=journal.seq + 1))
+
+    monkeypatch.setattr(database.Database, "_settle", unfenced)
+    assert any(World(Plan.draw(seed)).run().error for seed in range(40))
+
+
+def test_an_error_that_no_component_catches_ends_the_world(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(self: Any, cursors: Any, limit: int) -> list[Page]:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(database.Database, "read", broken)
+    error = World(Plan.draw(1)).run().error
+    assert error is not None
+    assert "a defect" in error or "E1" in error
+
+
+def test_a_store_error_is_no_defect() -> None:
+    assert StoreUnavailable("x").transient
+    quiet = msgspec.structs.replace(Plan.draw(5), faults=())
+    assert World(quiet).run().error is None
