@@ -71,6 +71,14 @@ PRUNED = _event(
     measures="tasks partitions settlements workers duration_s",
 )
 
+RPC = _event(
+    "rpc",
+    "debug",
+    "call to the database's API ended",
+    measures="duration_s sent_bytes received_bytes retries",
+    tags="method code role",
+)
+
 HEARTBEAT = _event("heartbeat", "debug", "heartbeat sent", measures="workers duration_s")
 TRUST_LOST = _event(
     "trust_lost", "warning", "heartbeat overdue: no task is started", measures="shards"

@@ -1,0 +1,345 @@
+"""gRPC channels to Spanner: traffic leaves a broken one at once, and every call is measured.
+
+`ChannelPool` is a `grpc.Channel` over several real ones, each with a connection of its own. A call
+goes to the healthy channel with the fewest calls in flight. A channel is left alone while gRPC
+says that its connection is down, and for `AVOID_S` after it has answered UNAVAILABLE; if all are
+bad, the least bad one is used, because an error from the network tells more than one from us.
+
+Keepalive: gRPC pings a connection that has a call in flight and has been silent for
+`KEEPALIVE_TIME_S`, and drops it if no answer comes within `KEEPALIVE_TIMEOUT_S`; calls on it then
+end with UNAVAILABLE. So a dead peer is noticed within 6 s, where the client's own settings take
+120 s. Idle connections are not pinged: a server may close a connection that pings for nothing.
+
+Only unary calls and server streams are served, because Spanner's API has no other.
+
+Source: outlier handling and keepalive follow what Uber describes of its Spanner gateway.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import grpc
+
+from late import events
+
+KEEPALIVE_TIME_S = 4.0
+KEEPALIVE_TIMEOUT_S = 2.0
+AVOID_S = 1.0
+"""How long a channel rests after UNAVAILABLE although its connection looks fine."""
+
+OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", int(KEEPALIVE_TIME_S * 1000)),
+    ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_S * 1000)),
+    # Channels with equal arguments would otherwise share one connection, and break together.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A broken connection is tried again soon; gRPC's own cap is two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+]
+"""Arguments of every channel of ours."""
+
+_REQUEST_ID = "x-goog-spanner-request-id"
+
+
+class Stamp(NamedTuple):
+    """What every request carries unless its caller has said otherwise."""
+
+    priority: int
+    """`RequestOptions.Priority`."""
+    tag: str
+    """Request tag of reads and queries, for Spanner's own statistics."""
+
+    def put(self, request: Any) -> None:
+        """Fill in what is unset in `request`, a message of Spanner's API. May be done twice."""
+        message = getattr(request, "_pb", request)
+        if "request_options" not in message.DESCRIPTOR.fields_by_name:
+            return
+        options = message.request_options
+        if not options.priority:
+            options.priority = self.priority
+        if not options.request_tag and type(message).__name__ in _TAGGED:
+            options.request_tag = self.tag
+
+
+# A commit is tagged by its transaction: the server refuses a request tag there.
+_TAGGED = ("ReadRequest", "ExecuteSqlRequest", "ExecuteBatchDmlRequest")
+
+
+class _Member:
+    """One channel, and what is known of its health."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.channel = channel
+        self.in_flight = 0
+        self.down = False
+        self.avoid_until = 0.0
+        self._calls: dict[tuple[str, bool], Any] = {}
+        # Called in a thread of gRPC's. `True`: connect now, and again whenever it breaks.
+        channel.subscribe(self._changed, try_to_connect=True)
+
+    def call(self, method: str, stream: bool) -> Any:
+        """The callable for `method` over bytes: what is sent and received can then be counted."""
+        found = self._calls.get((method, stream))
+        if found is None:
+            make = self.channel.unary_stream if stream else self.channel.unary_unary
+            found = self._calls[method, stream] = make(method)
+        return found
+
+    def _changed(self, state: grpc.ChannelConnectivity) -> None:
+        broken = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
+        if state in broken:
+            self.down = True
+        elif state is grpc.ChannelConnectivity.READY:
+            self.down = False
+            self.avoid_until = 0.0
+
+    def close(self) -> None:
+        self.channel.unsubscribe(self._changed)
+        self.channel.close()
+
+
+class ChannelPool(grpc.Channel):
+    """Several channels as one. Safe to use from any thread.
+
+    Args:
+        channels: at least one; made with `OPTIONS`, and closed with the pool.
+        stamp: put on every request.
+        emitter: hears of every call (`late.events.RPC`).
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[grpc.Channel],
+        *,
+        stamp: Stamp,
+        emitter: events.Emitter = events.default,
+    ) -> None:
+        self._members = [_Member(channel) for channel in channels]
+        self._turn = itertools.count()
+        self._lock = threading.Lock()
+        self.stamp = stamp
+        self.emitter = emitter
+
+    def take(self) -> _Member:
+        """The member for the next call; `give_back` it when the call has ended."""
+        now = time.monotonic()
+        turn = next(self._turn)
+        count = len(self._members)
+        with self._lock:
+            index = min(
+                range(count),
+                key=lambda i: (
+                    self._members[i].down,
+                    self._members[i].avoid_until > now,
+                    self._members[i].in_flight,
+                    (i - turn) % count,
+                ),
+            )
+            member = self._members[index]
+            member.in_flight += 1
+        return member
+
+    def give_back(self, member: _Member, code: grpc.StatusCode) -> None:
+        """The call has ended with `code`."""
+        with self._lock:
+            member.in_flight -= 1
+            if code is grpc.StatusCode.UNAVAILABLE:
+                member.avoid_until = time.monotonic() + AVOID_S
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return _Unary(self, method, request_serializer, response_deserializer)
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return _Stream(self, method, request_serializer, response_deserializer)
+
+    def stream_unary(self, method: str, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{method}: Spanner has no client streams")
+
+    stream_stream = stream_unary
+
+    def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
+        self._members[0].channel.subscribe(callback, try_to_connect)
+
+    def unsubscribe(self, callback: Any) -> None:
+        self._members[0].channel.unsubscribe(callback)
+
+    def close(self) -> None:
+        """Close every channel; calls in flight end with CANCELLED. Calling it twice is fine."""
+        for member in self._members:
+            member.close()
+
+    def __enter__(self) -> ChannelPool:
+        return self
+
+    def __exit__(self, *_: object) -> bool:
+        self.close()
+        return False
+
+
+class _Method:
+    """One method of the API, called through whichever channel is best at that moment."""
+
+    def __init__(
+        self,
+        pool: ChannelPool,
+        method: str,
+        serializer: Callable[[Any], bytes] | None,
+        deserializer: Callable[[bytes], Any] | None,
+    ) -> None:
+        self._pool = pool
+        self._method = method
+        self._serialize = serializer or bytes
+        self._deserialize = deserializer or bytes
+
+    def _start(self, request: Any, metadata: Any) -> _Call:
+        self._pool.stamp.put(request)
+        return _Call(self._pool, self._method, request, self._serialize(request), metadata)
+
+
+class _Unary(_Method, grpc.UnaryUnaryMultiCallable):
+    def __call__(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.with_call(request, *args, **kwargs)[0]
+
+    def with_call(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Any, Any]:
+        call = self._start(request, metadata)
+        run = call.member.call(self._method, stream=False).with_call
+        try:
+            raw, answer = run(call.sent, timeout, metadata, *args, **kwargs)
+        except BaseException as error:
+            call.end(_code(error))
+            raise
+        call.received = len(raw)
+        call.end(grpc.StatusCode.OK)
+        return self._deserialize(raw), answer
+
+    def future(self, request: Any, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{self._method}: the client has no use for futures")
+
+
+class _Stream(_Method, grpc.UnaryStreamMultiCallable):
+    def __call__(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        call = self._start(request, metadata)
+        run = call.member.call(self._method, stream=True)
+        try:
+            answers = run(call.sent, timeout, metadata, *args, **kwargs)
+        except BaseException as error:
+            call.end(_code(error))
+            raise
+        return _Answers(call, answers, self._deserialize)
+
+
+class _Answers:
+    """A server stream that counts what comes; everything else is the call's own."""
+
+    def __init__(self, call: _Call, answers: Any, deserialize: Callable[[bytes], Any]) -> None:
+        self._call = call
+        self._answers = answers
+        self._deserialize = deserialize
+        # A reader that stops early leaves the stream; the end is then told by gRPC.
+        answers.add_callback(lambda: call.end(answers.code() or grpc.StatusCode.UNKNOWN))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            raw = next(self._answers)
+        except StopIteration:
+            self._call.end(grpc.StatusCode.OK)
+            raise
+        except BaseException as error:
+            self._call.end(_code(error))
+            raise
+        self._call.received += len(raw)
+        return self._deserialize(raw)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._answers, name)
+
+
+class _Call:
+    """One attempt of one call: where it runs, and what is told of it at its end."""
+
+    _last = threading.local()
+
+    def __init__(
+        self, pool: ChannelPool, method: str, request: Any, sent: bytes, metadata: Any
+    ) -> None:
+        self.member = pool.take()
+        self.sent = sent
+        self.received = 0
+        self.retries = self._count(method, request, metadata)
+        self._pool = pool
+        self._method = method.rpartition("/")[2]
+        self._started = time.monotonic()
+        self._ended = threading.Lock()
+
+    def _count(self, method: str, request: Any, metadata: Any) -> int:
+        """How often this same request has been sent before by this thread.
+
+        The client repeats either below the request id (the same message once more) or above it
+        (the same id with its last part, the attempt, raised).
+        """
+        identity = dict(metadata or ()).get(_REQUEST_ID, "")
+        stem, _, attempt = identity.rpartition(".")
+        key, before = getattr(self._last, "call", (None, 0))
+        mine = (method, stem or id(request))
+        repeats = before + 1 if mine == key else 0
+        if attempt.isdigit():
+            repeats = max(repeats, int(attempt) - 1)
+        self._last.call = (mine, repeats)
+        return repeats
+
+    def end(self, code: grpc.StatusCode) -> None:
+        """Tell of the end, once: the reader and gRPC's thread may both see it."""
+        if not self._ended.acquire(blocking=False):
+            return
+        self._pool.give_back(self.member, code)
+        self._pool.emitter.emit(
+            events.RPC,
+            duration_s=time.monotonic() - self._started,
+            sent_bytes=len(self.sent),
+            received_bytes=self.received,
+            retries=self.retries,
+            method=self._method,
+            code=code.name,
+            role=self._pool.stamp.tag,
+        )
+
+
+def _code(error: BaseException) -> grpc.StatusCode:
+    code = getattr(error, "code", None)
+    return code() if callable(code) else grpc.StatusCode.UNKNOWN
