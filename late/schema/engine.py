@@ -31,6 +31,8 @@ _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
+    "spanner": "spanner+spanner",
+    "spanner+spanner": "spanner+spanner",
 }
 _SECRETS = ("password", "passwd", "sslpassword")
 _POSTGRES_MIN = (13,)
@@ -62,6 +64,11 @@ def parse(url: str) -> URL:
     return parsed.set(drivername=driver)
 
 
+def is_spanner(url: str) -> bool:
+    """Whether a URL is one of Spanner, whose schema has statements of its own."""
+    return url.startswith(("spanner:///", "spanner+spanner:///"))
+
+
 def shown(url: str) -> str:
     """The URL for messages and logs: without any password, without the driver's name."""
     try:
@@ -88,6 +95,8 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
     parsed = parse(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite_engine(parsed, create=create)
+    if parsed.get_backend_name() == "spanner":
+        return _spanner_engine(parsed)
     try:
         return create_engine(
             parsed,
@@ -104,6 +113,18 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
     except ModuleNotFoundError as error:
         raise ConfigError(
             'the PostgreSQL driver is not installed: pip install "late[postgres]"'
+        ) from error
+
+
+def _spanner_engine(parsed: URL) -> Engine:
+    try:
+        from late.schema.spanner import emulator_settings
+
+        emulator_settings()
+        return create_engine(parsed, pool_size=1, max_overflow=1)
+    except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
+        raise ConfigError(
+            'the dialect of Spanner is not installed: pip install "late[spanner]"'
         ) from error
 
 
@@ -152,6 +173,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
     options: dict[str, Any] = {}
     if engine.dialect.name == "postgresql":
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    if is_spanner(str(engine.url)):
+        options = {"read_only": True}
     with (
         translated(),
         engine.connect().execution_options(**options) as connection,
@@ -168,6 +191,8 @@ def check_server(connection: Connection) -> None:
         StoreRefused: PostgreSQL below 13 (no `xid8`), SQLite below 3.35 (no RETURNING).
     """
     name = connection.dialect.name
+    if name.startswith("spanner"):
+        return  # a service: it has one version
     version = connection.dialect.server_version_info or ()
     least = _POSTGRES_MIN if name == "postgresql" else _SQLITE_MIN
     if tuple(version) < least:
@@ -194,6 +219,10 @@ def translate(error: exc.SQLAlchemyError | sqlite3.Error) -> StoreError:
     """The error of `late` that says the same. Pure; a test walks the whole map."""
     original: Any = getattr(error, "orig", None) or error
     message = (str(original).strip().splitlines() or [type(original).__name__])[0][:300]
+    if (foreign := _of_spanner(error)) is not None:
+        from late.schema.spanner_errors import translate as translate_spanner
+
+        return translate_spanner(foreign)
     if isinstance(original, sqlite3.Error):
         return _translate_sqlite(original, message)
     state: str | None = getattr(original, "sqlstate", None)
@@ -207,6 +236,16 @@ def translate(error: exc.SQLAlchemyError | sqlite3.Error) -> StoreError:
     if lost or (state is None and isinstance(error, exc.OperationalError | exc.TimeoutError)):
         return StoreUnavailable(message)
     return StoreError(message)
+
+
+def _of_spanner(error: BaseException) -> BaseException | None:
+    """The client's own error below the DB-API's, which has no text of its own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__module__.startswith(("google.api_core", "google.auth")):
+            return cause
+        cause = getattr(cause, "orig", None) or cause.__cause__
+    return None
 
 
 def _translate_sqlite(original: sqlite3.Error, message: str) -> StoreError:

@@ -37,6 +37,8 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", int(KEEPALIVE_TIME_S * 1000)),
     ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_S * 1000)),
+    # The one that counts: with keepalive's own alone, an unanswered ping is given 60 s.
+    ("grpc.http2.ping_timeout_ms", int(KEEPALIVE_TIMEOUT_S * 1000)),
     # Channels with equal arguments would otherwise share one connection, and break together.
     ("grpc.use_local_subchannel_pool", 1),
     # A broken connection is tried again soon; gRPC's own cap is two minutes.
@@ -172,12 +174,12 @@ class ChannelPool(grpc.Channel):
         return _Stream(self, method, request_serializer, response_deserializer)
 
     def stream_unary(self, method: str, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"{method}: Spanner has no client streams")
+        raise TypeError(f"{method}: Spanner has no client streams")
 
     stream_stream = stream_unary
 
     def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
-        self._members[0].channel.subscribe(callback, try_to_connect)
+        self._members[0].channel.subscribe(callback, bool(try_to_connect))
 
     def unsubscribe(self, callback: Any) -> None:
         self._members[0].channel.unsubscribe(callback)
@@ -190,9 +192,8 @@ class ChannelPool(grpc.Channel):
     def __enter__(self) -> ChannelPool:
         return self
 
-    def __exit__(self, *_: object) -> bool:
+    def __exit__(self, *_: object) -> None:
         self.close()
-        return False
 
 
 class _Method:
@@ -215,7 +216,7 @@ class _Method:
         return _Call(self._pool, self._method, request, self._serialize(request), metadata)
 
 
-class _Unary(_Method, grpc.UnaryUnaryMultiCallable):
+class _Unary(_Method, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
     def __call__(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         return self.with_call(request, *args, **kwargs)[0]
 
@@ -239,10 +240,10 @@ class _Unary(_Method, grpc.UnaryUnaryMultiCallable):
         return self._deserialize(raw), answer
 
     def future(self, request: Any, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"{self._method}: the client has no use for futures")
+        raise TypeError(f"{self._method}: the client has no use for futures")
 
 
-class _Stream(_Method, grpc.UnaryStreamMultiCallable):
+class _Stream(_Method, grpc.UnaryStreamMultiCallable):  # type: ignore[type-arg]
     def __call__(
         self,
         request: Any,

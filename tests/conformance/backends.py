@@ -63,8 +63,15 @@ class Backend:
     """The same without a schema."""
     drop: Callable[[str], None]
     raw: Callable[[str], Raw]
+    make_old: Callable[[Raw], None]
+    """Make every row of the log look years old, without changing what else it is."""
     prunes_rows: bool
     """Whether settled rows go one by one, so that a test sees them go; else whole partitions."""
+    savepoints: bool = True
+
+
+def _created_long_ago(raw: Raw) -> None:
+    raw.execute("update late_task set created_at_us = 1")
 
 
 # --- SQLite --------------------------------------------------------------------------------------
@@ -142,6 +149,39 @@ def _postgres_raw(url: str) -> Raw:
     return Raw(psycopg.connect(url.replace("+psycopg", ""), autocommit=True), mark="%s")
 
 
+# --- Spanner -------------------------------------------------------------------------------------
+
+
+def _spanner_create(*, migrated: bool) -> str:
+    from late.testing import spanner
+    from tests import servers
+
+    if servers.spanner_host() is None:
+        pytest.skip("no Spanner emulator: install it with gcloud or set SPANNER_EMULATOR_HOST")
+    return spanner.create_database(migrated=migrated)
+
+
+def _spanner_drop(url: str) -> None:
+    from late.testing import spanner
+
+    spanner.drop_database(url)
+
+
+def _spanner_raw(url: str) -> Raw:
+    from tests.conformance.spanner_raw import SpannerRaw
+
+    return SpannerRaw(url)
+
+
+def _committed_long_ago(raw: Raw) -> None:
+    columns = "shard_id, task_id, queue, name, payload"
+    raw.execute(
+        f"insert into late_task (created_at, {columns})"
+        f" select timestamp '2020-01-01T00:00:00Z', {columns} from late_task"
+    )
+    raw.execute("delete from late_task where created_at > timestamp '2020-01-01T00:00:00Z'")
+
+
 BACKENDS: Sequence[Backend] = (
     Backend(
         name="sqlite",
@@ -149,6 +189,7 @@ BACKENDS: Sequence[Backend] = (
         create_empty=_sqlite_empty,
         drop=lambda url: None,  # the directory is the test's own
         raw=_sqlite_raw,
+        make_old=_created_long_ago,
         prunes_rows=True,
     ),
     Backend(
@@ -157,6 +198,17 @@ BACKENDS: Sequence[Backend] = (
         create_empty=_postgres_empty,
         drop=_postgres_drop,
         raw=_postgres_raw,
+        make_old=_created_long_ago,
         prunes_rows=False,
+    ),
+    Backend(
+        name="spanner",
+        create=lambda _: _spanner_create(migrated=True),
+        create_empty=lambda _: _spanner_create(migrated=False),
+        drop=_spanner_drop,
+        raw=_spanner_raw,
+        make_old=_committed_long_ago,
+        prunes_rows=True,
+        savepoints=False,
     ),
 )

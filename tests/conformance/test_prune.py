@@ -141,7 +141,7 @@ async def test_an_old_owner_prunes_nothing_more(
 
 async def test_age_decides_nothing(store: Store, raw: Raw, backend: Backend) -> None:
     records, _ = await filled(store, raw, 2)
-    raw.execute("update late_task set created_at_us = 1")
+    backend.make_old(raw)
     await (await own(store)).settle(cursor=BEGINNING)
 
     await check(store, raw, backend, needed=ids(records), settled=[])
