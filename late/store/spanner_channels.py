@@ -20,12 +20,13 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import grpc
 
 from late import events
+from late.store.spanner_calls import Answers, Call, Stamp, code_of
 
 KEEPALIVE_TIME_S = 4.0
 KEEPALIVE_TIMEOUT_S = 2.0
@@ -46,32 +47,6 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_reconnect_backoff_ms", 2000),
 ]
 """Arguments of every channel of ours."""
-
-_REQUEST_ID = "x-goog-spanner-request-id"
-
-
-class Stamp(NamedTuple):
-    """What every request carries unless its caller has said otherwise."""
-
-    priority: int
-    """`RequestOptions.Priority`."""
-    tag: str
-    """Request tag of reads and queries, for Spanner's own statistics."""
-
-    def put(self, request: Any) -> None:
-        """Fill in what is unset in `request`, a message of Spanner's API. May be done twice."""
-        message = getattr(request, "_pb", request)
-        if "request_options" not in message.DESCRIPTOR.fields_by_name:
-            return
-        options = message.request_options
-        if not options.priority:
-            options.priority = self.priority
-        if not options.request_tag and type(message).__name__ in _TAGGED:
-            options.request_tag = self.tag
-
-
-# A commit is tagged by its transaction: the server refuses a request tag there.
-_TAGGED = ("ReadRequest", "ExecuteSqlRequest", "ExecuteBatchDmlRequest")
 
 
 class _Member:
@@ -211,9 +186,9 @@ class _Method:
         self._serialize = serializer or bytes
         self._deserialize = deserializer or bytes
 
-    def _start(self, request: Any, metadata: Any) -> _Call:
+    def _start(self, request: Any, metadata: Any) -> Call:
         self._pool.stamp.put(request)
-        return _Call(self._pool, self._method, request, self._serialize(request), metadata)
+        return Call(self._pool, self._method, request, self._serialize(request), metadata)
 
 
 class _Unary(_Method, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
@@ -233,7 +208,7 @@ class _Unary(_Method, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
         try:
             raw, answer = run(call.sent, timeout, metadata, *args, **kwargs)
         except BaseException as error:
-            call.end(_code(error))
+            call.end(code_of(error))
             raise
         call.received = len(raw)
         call.end(grpc.StatusCode.OK)
@@ -257,90 +232,6 @@ class _Stream(_Method, grpc.UnaryStreamMultiCallable):  # type: ignore[type-arg]
         try:
             answers = run(call.sent, timeout, metadata, *args, **kwargs)
         except BaseException as error:
-            call.end(_code(error))
+            call.end(code_of(error))
             raise
-        return _Answers(call, answers, self._deserialize)
-
-
-class _Answers:
-    """A server stream that counts what comes; everything else is the call's own."""
-
-    def __init__(self, call: _Call, answers: Any, deserialize: Callable[[bytes], Any]) -> None:
-        self._call = call
-        self._answers = answers
-        self._deserialize = deserialize
-        # A reader that stops early leaves the stream; the end is then told by gRPC.
-        answers.add_callback(lambda: call.end(answers.code() or grpc.StatusCode.UNKNOWN))
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            raw = next(self._answers)
-        except StopIteration:
-            self._call.end(grpc.StatusCode.OK)
-            raise
-        except BaseException as error:
-            self._call.end(_code(error))
-            raise
-        self._call.received += len(raw)
-        return self._deserialize(raw)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._answers, name)
-
-
-class _Call:
-    """One attempt of one call: where it runs, and what is told of it at its end."""
-
-    _last = threading.local()
-
-    def __init__(
-        self, pool: ChannelPool, method: str, request: Any, sent: bytes, metadata: Any
-    ) -> None:
-        self.member = pool.take()
-        self.sent = sent
-        self.received = 0
-        self.retries = self._count(method, request, metadata)
-        self._pool = pool
-        self._method = method.rpartition("/")[2]
-        self._started = time.monotonic()
-        self._ended = threading.Lock()
-
-    def _count(self, method: str, request: Any, metadata: Any) -> int:
-        """How often this same request has been sent before by this thread.
-
-        The client repeats either below the request id (the same message once more) or above it
-        (the same id with its last part, the attempt, raised).
-        """
-        identity = dict(metadata or ()).get(_REQUEST_ID, "")
-        stem, _, attempt = identity.rpartition(".")
-        key, before = getattr(self._last, "call", (None, 0))
-        mine = (method, stem or id(request))
-        repeats = before + 1 if mine == key else 0
-        if attempt.isdigit():
-            repeats = max(repeats, int(attempt) - 1)
-        self._last.call = (mine, repeats)
-        return repeats
-
-    def end(self, code: grpc.StatusCode) -> None:
-        """Tell of the end, once: the reader and gRPC's thread may both see it."""
-        if not self._ended.acquire(blocking=False):
-            return
-        self._pool.give_back(self.member, code)
-        self._pool.emitter.emit(
-            events.RPC,
-            duration_s=time.monotonic() - self._started,
-            sent_bytes=len(self.sent),
-            received_bytes=self.received,
-            retries=self.retries,
-            method=self._method,
-            code=code.name,
-            role=self._pool.stamp.tag,
-        )
-
-
-def _code(error: BaseException) -> grpc.StatusCode:
-    code = getattr(error, "code", None)
-    return code() if callable(code) else grpc.StatusCode.UNKNOWN
+        return Answers(call, answers, self._deserialize)

@@ -29,7 +29,8 @@ from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpc
 
 from late import events
 from late.errors import ConfigError
-from late.store.spanner_channels import OPTIONS, ChannelPool, Stamp
+from late.store.spanner_calls import Stamp
+from late.store.spanner_channels import OPTIONS, ChannelPool
 
 SCHEMES = ("spanner", "spanner+spanner")
 Role = Literal["foreground", "background"]

@@ -18,12 +18,12 @@ from late import events
 from late.errors import ConfigError
 from late.outbox import connect
 from late.store import spanner_client
+from late.store.spanner_calls import Stamp
 from late.store.spanner_channels import (
     KEEPALIVE_TIME_S,
     KEEPALIVE_TIMEOUT_S,
     OPTIONS,
     ChannelPool,
-    Stamp,
 )
 from late.store.spanner_client import close_database, open_database
 from tests.integration import spanner_kit as kit
