@@ -296,8 +296,11 @@ class Worker:
 
     async def _keep_house(self) -> None:
         """Prune, by whoever holds the lowest shard: anyone may, one is enough."""
+        # Soon the first time: on PostgreSQL it lays out the partitions for what is to come.
+        pause_s = min(1.0, self.settings.prune_every_s)
         while True:
-            await asyncio.sleep(self.settings.prune_every_s * self._rng.uniform(0.8, 1.2))
+            await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
+            pause_s = self.settings.prune_every_s
             first = min(self.scheduler.cores, default=None)
             if first is None or first != (self._groups[0], self.keeper.lowest_shard):
                 continue

@@ -309,7 +309,7 @@ class ShardCore:
         pressed = len(self._window) > self._settings.window - self._settings.page_size
         limit_us = self._now_us - (0 if pressed else self._settings.park_after_us)
         for since_us, name in self._keys.waiting_since_us():
-            if since_us > limit_us:
+            if since_us > limit_us or self._about_to_run(self._keys.holder_of(name)):
                 continue
             for entry in self._keys.park_waiting(name):
                 if entry.timer_key is not None and entry.timer_key[0] == HELD_US:
@@ -317,6 +317,13 @@ class ShardCore:
                     entry.move("parked")
                 else:
                     self._park(entry, HELD_US, "held", holds=True)
+
+    def _about_to_run(self, task_id: str | None) -> bool:
+        """Whether a key's holder only waits for a slot: then those behind it stay, for in a
+        backlog they would be written to the timer table and read again for nothing."""
+        task_id = task_id or ""
+        holder = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
+        return holder is not None and holder.state == "ready"
 
     # ------------------------------------------------------------------ ending
 

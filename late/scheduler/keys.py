@@ -18,6 +18,8 @@ from late.store.base import HeldKey
 from late.task import HELD_US
 
 LOAD_MAX = 100
+LOADS_OUT_MAX = 4
+"""Keys whose parked tasks are loaded at the same time: a thousand may be free at once."""
 _PARKED_HEAD = ""  # holder of a key whose head is in the timer table and not yet known by id
 
 
@@ -41,7 +43,9 @@ class Keys:
             name: _Key(_PARKED_HEAD if state.head_parked else None, state.waiting)
             for name, state in held.items()
         }
-        self._wants = {name for name, state in held.items() if not state.head_parked}
+        # In order: a dict, because a set has none that is the same everywhere.
+        self._wants = {name: None for name, state in held.items() if not state.head_parked}
+        self._loads_out = 0
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -81,7 +85,7 @@ class Keys:
                 key.holder = entry.record.task_id
                 return entry
         if key.parked:
-            self._wants.add(name)
+            self._wants[name] = None
         else:
             del self._keys[name]
         return None
@@ -105,7 +109,7 @@ class Keys:
         fresh = [e for e in out if e.timer_key is None or e.timer_key[0] != HELD_US]
         key.parking += len(fresh)
         if key.holder is None:
-            self._wants.add(name)
+            self._wants[name] = None
         return out
 
     def parking_settled(self, name: str) -> None:
@@ -114,16 +118,23 @@ class Keys:
         if key is not None:
             key.parking -= 1
 
+    def holder_of(self, name: str) -> str | None:
+        """Id of the task that holds the key, if one does and its id is known."""
+        return self._keys[name].holder
+
     def loads(self) -> list[Load]:
         """What must be loaded so that keys without a holder go on; each is asked once."""
-        found = []
-        for name in sorted(self._wants):
+        found: list[Load] = []
+        for name in list(self._wants):
+            if self._loads_out >= LOADS_OUT_MAX:
+                break
             key = self._keys.get(name)
-            if key is None or key.holder is not None or not key.parked:
-                self._wants.discard(name)
-            # A row on its way is not in the table yet: its settlement comes first.
-            elif not key.loading and not key.parking:
+            if key is None or key.holder is not None or not key.parked or key.loading:
+                del self._wants[name]
+            elif not key.parking:  # a row on its way is not in the table yet
+                del self._wants[name]
                 key.loading = True
+                self._loads_out += 1
                 found.append(Load(until_us=HELD_US, limit=LOAD_MAX, held_key=name))
         return found
 
@@ -132,12 +143,13 @@ class Keys:
 
         Returns the entry that holds the key now and may start, if one does.
         """
+        self._loads_out -= 1
         key = self._keys.get(name)
         if key is None:
             return None
         key.loading = False
         if entries is None:
-            self._wants.add(name)
+            self._wants[name] = None
             return None
         # Rows may have been taken away by an operator: what the table says is true.
         key.parked = max(0, key.parked - len(entries)) if full else 0

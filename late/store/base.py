@@ -250,9 +250,7 @@ class Store(Protocol):
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
 
-    async def acquire(
-        self, worker_id: str, shards: Sequence[tuple[str, ShardId]]
-    ) -> list[Lease]:
+    async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         """Take those of (group, shard) that are free: never owned, released, or whose owner's
         heartbeat has expired by the database's clock. Raises the epoch, writes the takeover
         settlement (same cursor and open, new epoch) and returns the checkpoint, all in one

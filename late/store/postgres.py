@@ -59,7 +59,8 @@ class PostgresStore:
     Args:
         url: `postgresql://...` or `postgresql+psycopg://...`; a PgBouncer in transaction mode in
             front is fine.
-        connections: most connections that are open at once, 2 or more.
+        connections: most connections that are open at once, 3 or more: one that reads the log,
+            one that settles, the others for the rest.
         durable: hand out only tasks whose commit is on disk; see `postgres_tail.Tail`.
         deployment: what `late_meta` must say under `deployment`; None takes what is there.
 
@@ -71,17 +72,20 @@ class PostgresStore:
         self,
         url: str,
         *,
-        connections: int = 3,
+        connections: int = 4,
         durable: bool = True,
         deployment: str | None = None,
     ) -> None:
-        if connections < 2:
-            raise ConfigError(f"connections must be 2 or more, not {connections}")
+        if connections < 3:
+            raise ConfigError(f"connections must be 3 or more, not {connections}")
         self._conninfo = conninfo_of(url)
         guard = Guard(deployment)
         self._tail = Tail(durable=durable)
         self._reading = Links(self._conninfo, 1, guard)
-        self._working = Links(self._conninfo, connections - 1, guard)
+        # A settlement never queues behind loads: after a backlog there may be one for each of a
+        # thousand ordering keys, and what has run and is not settled would run again after a kill.
+        self._settling = Links(self._conninfo, 1, guard)
+        self._working = Links(self._conninfo, connections - 2, guard)
 
     @property
     def features(self) -> Features:
@@ -96,13 +100,16 @@ class PostgresStore:
             StoreUnavailable: no connection.
         """
         self._reading.open()
+        self._settling.open()
         self._working.open()
-        async with self._working.use() as connection:
-            await connection.execute(sql.CLOCK)
+        for links in (self._working, self._settling):
+            async with links.use() as connection:
+                await connection.execute(sql.CLOCK)
 
     async def close(self) -> None:
         """Close all connections. Calling it twice, or before `open`, is fine."""
         await self._reading.close()
+        await self._settling.close()
         await self._working.close()
 
     async def now(self) -> int:
@@ -158,7 +165,7 @@ class PostgresStore:
         """Write settlements; see `Store.settle`. One transaction for all where none is refused."""
         if not settlements:
             return []
-        async with self._working.use() as connection:
+        async with self._settling.use() as connection:
             return await journal.settle(connection, settlements)
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:

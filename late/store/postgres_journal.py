@@ -10,6 +10,7 @@ import msgspec
 import psycopg
 from psycopg import errors
 
+from late.errors import TransactionAborted
 from late.store import postgres_sql as sql
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
 from late.store.postgres_link import Connection
@@ -182,25 +183,39 @@ Shard = tuple[str, ShardId]
 
 async def acquire(connection: Connection, worker_id: str, shards: Sequence[Shard]) -> list[Lease]:
     """Take what is free and return the checkpoints: all in one transaction, and if an old owner
-    still settles one of them, one by one."""
+    still settles one of them, one by one.
+
+    Raises:
+        TransactionAborted: nothing was taken, because of an owner who goes on settling.
+    """
     wanted = sorted(set(shards))
     try:
         return await _take(connection, worker_id, wanted)
     except errors.UniqueViolation:
-        leases: list[Lease] = []
-        for shard in wanted:
-            leases += await _take_one(connection, worker_id, shard)
-        return leases
+        pass
+    leases: list[Lease] = []
+    contested: Shard | None = None
+    for shard in wanted:
+        taken = await _take_one(connection, worker_id, shard)
+        if taken is None:
+            contested = shard
+        else:
+            leases += taken
+    if contested is not None and not leases:
+        raise TransactionAborted(
+            "the owner of shard {1} in group {0!r} goes on settling".format(*contested)
+        )
+    return leases
 
 
-async def _take_one(connection: Connection, worker_id: str, shard: Shard) -> list[Lease]:
-    """One shard, or nothing where its owner turns out to be alive and settling."""
+async def _take_one(connection: Connection, worker_id: str, shard: Shard) -> list[Lease] | None:
+    """One shard, if it is free; None where its owner turns out to be settling all the time."""
     for _ in range(TAKEOVERS):
         try:
             return await _take(connection, worker_id, [shard])
         except errors.UniqueViolation:
             continue
-    return []
+    return None
 
 
 async def _take(connection: Connection, worker_id: str, shards: Sequence[Shard]) -> list[Lease]:

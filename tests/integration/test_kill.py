@@ -61,8 +61,8 @@ class Fleet:
 
     def stop(self) -> list[int]:
         """SIGTERM to all; exit codes of those that were not killed."""
-        until(lambda: self.logs().count("worker_started") == len(self.processes), self)
         living = [p for p in self.processes if p.pid not in self.killed]
+        until(lambda: all(self.is_up(p) for p in living), self)
         for process in living:
             process.terminate()
         return [process.wait(30) for process in living]
@@ -78,6 +78,11 @@ class Fleet:
     def started(self) -> int:
         """How many starts there were, repeats included: cheap to ask often."""
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("*.txt"))
+
+    def is_up(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether it has begun to work: before that a SIGTERM ends it the hard way."""
+        log = self.folder / f"worker-{self.processes.index(process)}.log"
+        return "worker_started" in log.read_text()
 
     def logs(self) -> str:
         return "\n".join(p.read_text()[-2_000:] for p in sorted(self.folder.glob("*.log")))

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 import late
+from late import outbox
+from late.codec import Signed
 from late.config import WorkerConfig
 from late.control import Control, Filter
+from late.ids import new_id
 from late.outbox import connect
+from late.task import NewTask
 from late.testing import NotDrained, drain
 from late.worker import Worker
 from tests.conformance.backends import BACKENDS, Backend
@@ -266,3 +270,36 @@ def test_a_drain_that_cannot_end_says_so(url: str) -> None:
         hangs.enqueue(tx)
     with pytest.raises(NotDrained):
         drain(app, timeout_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("codec", "payload", "reason"),
+    [
+        ("json", b"{", "undecodable"),
+        ("json", b'{"n":"three"}', "undecodable"),
+        ("json", b'{"n":1,"m":2}', "undecodable"),
+        ("json", b"[" * 5_000, "undecodable"),
+        ("json", b'{"n":1' + b" " * 1_100_000 + b"}", "payload_too_large"),
+        ("signed", b'{"n":1}', "bad_signature"),
+    ],
+)
+def test_a_payload_that_no_producer_of_ours_made_is_buried_unrun(
+    url: str, codec: str, payload: bytes, reason: str
+) -> None:
+    signed = Signed("json", keys={"k1": b"0123456789abcdef"}, current="k1")
+    app, ran = late.App(url, codec=signed if codec == "signed" else "json"), []
+
+    @app.task
+    def note(n: int) -> None:
+        ran.append(n)
+
+    # Given a row that somebody with access to the table has written, and one of ours
+    with connect(url) as tx:
+        outbox.insert(tx, [NewTask(0, new_id(0), "default", note.name, payload)])
+        note.enqueue(tx, 7)
+    # Then it is a dead letter that used no attempt, and ours has run
+    assert drain(app) == {"done": 1, "dead": 1}
+    assert ran == [7]
+    with Control(url) as control:
+        [letter] = control.dead_letters(Filter())
+    assert (letter.reason, letter.attempts) == (reason, 0)

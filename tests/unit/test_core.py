@@ -7,7 +7,7 @@ import pytest
 
 from late.scheduler.entry import Entry
 from late.scheduler.fairness import ReadyQueue
-from late.scheduler.messages import PageRead, Settled
+from late.scheduler.messages import PageRead, ParkedLoaded, Settled
 from late.scheduler.settings import CoreSettings
 from late.store.base import Page
 from late.task import HELD_US, TRANSITIONS, Cursor, Parked, Policy, ShardId
@@ -458,3 +458,36 @@ def test_large_payloads_fill_the_window_before_their_number_does() -> None:
     assert world.core.unsettled == 10
     world.drain()
     assert world.core._window.bytes == 0
+
+
+def test_in_a_backlog_tasks_stay_in_memory_behind_a_head_that_waits_for_a_slot() -> None:
+    world = World()
+    for key in ("a", "b", "c"):
+        world.enqueue(ordering_key=key)
+        world.enqueue(ordering_key=key)
+    world.read_page()
+    world.grant(1)  # the head of `a` runs; those of `b` and `c` wait
+    world.now_us += 5 * SECOND
+    world.grant(0)
+    settle(world)
+    assert sorted(r.record.task_id for r in world.timers.values()) == ["a00002"]
+
+
+def test_keys_that_are_free_at_once_are_loaded_a_few_at_a_time() -> None:
+    world = World(settings=CoreSettings(window=200, page_size=50))
+    for n in range(40):
+        world.enqueue(ordering_key=f"k{n}")
+        world.enqueue(ordering_key=f"k{n}")
+    for _ in range(2):
+        world.read_page()
+    world.grant(40)
+    world.now_us += 2 * SECOND
+    world.grant(0)
+    settle(world)
+    assert len(world.timers) == 40
+    for attempt in list(world.running):
+        world.finish(attempt)
+    assert (
+        sum(isinstance(e, ParkedLoaded) and bool(e.request.held_key) for e, _ in world.answers) == 4
+    )
+    world.drain()

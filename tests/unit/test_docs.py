@@ -58,6 +58,29 @@ def test_the_readme_example_does_what_it_says(tmp_path: Path) -> None:
     assert b"ada@example.org" in rows[0][1]
 
 
+def test_the_readme_example_runs_its_task(tmp_path: Path) -> None:
+    (example,) = readme_blocks("python")
+    (tmp_path / "shop.py").write_text(example)
+    commands = [line.partition("#")[0].split() for line in readme_blocks("sh")[1].splitlines()]
+    (migrate_it, enqueue_it, work) = commands
+    assert enqueue_it == ["python", "shop.py"]
+    run([sys.executable, "-m", "late.cli", *migrate_it[1:]], tmp_path)
+    run([sys.executable, "shop.py"], tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "late.cli", *work[1:]],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as worker:
+        try:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "receipt for order 1 to ada@example.org\n"
+        finally:
+            worker.terminate()
+    assert worker.returncode == 0
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_links_lead_somewhere(document: Path) -> None:
     text = (ROOT / document).read_text()

@@ -1,0 +1,50 @@
+"""The measurements run, and measure what they say; how fast anything is gates nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import main, measure
+from bench.targets import Sqlite
+
+
+def test_a_small_run_measures_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(main, "SINGLE", 20)
+    monkeypatch.setattr(main, "COUNTED", 200)
+    assert main.main(["--only", "sqlite", "--count", "500", "--seconds", "0.2"]) == 0
+    (path,) = (tmp_path / "results").iterdir()
+    report = json.loads(path.read_text())
+    assert report["machine"]["cores"] >= 1
+    (store,) = report["stores"]
+    assert store["tasks"] == 500
+    for name in ("drain", "enqueue_bulk", "enqueue_single", "limit_drain", "limit_write"):
+        assert store[f"{name}_per_s"] > 0
+    assert store["statements"]["begin"] > 0
+    assert [one["asked_per_s"] for one in store["latency"]] == [100, 1_000]
+    for one in store["latency"]:
+        assert 0 <= one["p50_ms"] <= one["p95_ms"] <= one["p99_ms"] <= one["max_ms"]
+    assert "drain, no-op" in capsys.readouterr().out
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    lags = [float(n) for n in range(1, 101)]
+    assert measure.percentile(lags, 0.50) == 51.0
+    assert measure.percentile(lags, 0.99) == 100.0
+    assert measure.percentile([7.0], 0.99) == 7.0
+
+
+def test_a_worker_that_dies_is_a_message_and_not_a_hang(tmp_path: Path) -> None:
+    # Given a database without the schema
+    target = Sqlite(tmp_path)
+    url = target.fresh()
+    with measure.worker(f"sqlite:///{tmp_path}/none.db", tmp_path) as running:
+        running.process.wait(30)
+        # Then waiting for it says so at once
+        with pytest.raises(measure.GaveUp, match="the worker ended with"):
+            measure.wait_settled(target, url, 1, running)
