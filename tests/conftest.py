@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-pytest_plugins = ["tests.servers"]
+pytest_plugins = ["tests.servers", "tests.databases"]
 
 # Every reason for which a test may be skipped, with why that is acceptable. A reason matches by
 # its beginning. A skip that is not listed fails, and in CI so does a missing server: there a test

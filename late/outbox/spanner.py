@@ -29,7 +29,7 @@ from google.cloud.spanner_v1.transaction import Transaction
 
 from late.outbox.base import Answer, Statement
 from late.outbox.dialects import GoogleSql
-from late.store.spanner_client import open_database
+from late.store.spanner_client import open_database, turn
 from late.task import NewTask
 
 T = TypeVar("T")
@@ -179,7 +179,11 @@ def connect(url: str) -> Iterator[Any]:
 
     ABORTED leaves the block as the client's `Aborted`: whoever runs the block runs it again.
     """
-    database = _database(url)
+    with turn(url):
+        yield from _transaction_of(_database(url))
+
+
+def _transaction_of(database: Any) -> Iterator[Any]:
     session = database.sessions_manager.get_session(TransactionType.READ_WRITE)
     tx = session.transaction()
     tx.transaction_tag = database.late_tag

@@ -21,13 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from late.scheduler import messages as m
 from late.scheduler.draft import Draft
-from late.scheduler.entry import (
-    Entry,
-    expires_at_us,
-    first_due_us,
-    from_parked,
-    from_record,
-)
+from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked, from_record
 from late.scheduler.fairness import ReadyQueue
 from late.scheduler.keys import Keys
 from late.scheduler.recurring import Recurring
@@ -40,7 +34,6 @@ from late.task import (
     HELD_US,
     Attempt,
     DeadLetter,
-    OpenTask,
     Outcome,
     Parked,
     Policy,
@@ -74,6 +67,7 @@ class ShardCore:
         self._recurring = Recurring()
         self._draft = Draft(lease)
         self._now_us = 0
+        self._looked_at_us = 0
         self._stopped = False
         self._recovered = not lease.open
         self._asked_open = False
@@ -304,8 +298,11 @@ class ShardCore:
 
     def _park_long_held(self) -> None:
         """Tasks that wait behind their key for long leave the window for the timer table."""
-        if not len(self._keys):
+        # Each look goes over all keys, so not at every grant.
+        since_us = self._now_us - self._looked_at_us
+        if not len(self._keys) or 0 <= since_us < self._settings.held_look_us:
             return
+        self._looked_at_us = self._now_us
         pressed = len(self._window) > self._settings.window - self._settings.page_size
         limit_us = self._now_us - (0 if pressed else self._settings.park_after_us)
         for since_us, name in self._keys.waiting_since_us():
@@ -484,6 +481,11 @@ class ShardCore:
         return 0 if self._stopped or not self._recovered else len(self._ready)
 
     @property
+    def unrecorded(self) -> int:
+        """Tasks that have ended or are to be parked, and are not in the journal yet."""
+        return self._draft.unrecorded
+
+    @property
     def unsettled(self) -> int:
         """How many log records are read and not settled."""
         return len(self._window)
@@ -492,7 +494,3 @@ class ShardCore:
         """When the next `Grant` has something to do by time alone, or None."""
         times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
         return min(times, default=None)
-
-    def open_keys(self) -> tuple[OpenTask, ...]:
-        """What the checkpoint would list as open now: for status and for tests."""
-        return self._window.open(without=self._draft.unfinished())

@@ -34,6 +34,11 @@ class Draft:
         """Tasks that wait for the next settlement."""
         return len(self._ended) + len(self._parking)
 
+    @property
+    def unrecorded(self) -> int:
+        """The same, with those of the settlement that is out."""
+        return len(self) + len(self._out_ended) + len(self._out_parking)
+
     def end(self, entry: Entry) -> None:
         """The task is over in this group."""
         task_id = entry.record.task_id
@@ -99,12 +104,3 @@ class Draft:
         ended, self._out_ended = self._out_ended, {}
         parked, self._out_parking = self._out_parking, {}
         return settlement, ended, parked
-
-    def unfinished(self) -> set[str]:
-        """Ids that are over or parked but not yet in the journal."""
-        return (
-            self._ended.keys()
-            | self._out_ended.keys()
-            | self._parking.keys()
-            | (self._out_parking.keys())
-        )

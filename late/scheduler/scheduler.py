@@ -50,6 +50,9 @@ READAHEAD_S = 0.005
 """Attempts are handed over for so much work beyond the free slots, judged by the present rate: a
 slot that ends finds the next one without a pass in between. Slow tasks get none ahead."""
 READAHEAD_MAX = 512
+UNRECORDED_MAX = 2_000
+"""Tasks of one worker that have run, or run, and are not recorded: the most that its death can
+repeat."""
 RETRY_S = 0.5
 
 
@@ -276,7 +279,11 @@ class Scheduler:
             self._finished_since = 0
             self._passed_at = now
         ahead = min(READAHEAD_MAX, int(self._rate * READAHEAD_S))
-        return max(0, self._concurrency + ahead - self._slots.load)
+        # The brake: what has run and is not in the journal would run again after a kill. A slow
+        # database slows the work down instead of making that number large.
+        unrecorded = sum(core.unrecorded for core in self.cores.values())
+        room = min(self._concurrency + ahead, UNRECORDED_MAX - unrecorded)
+        return max(0, room - self._slots.load)
 
     def _step(self, shard: Shard, core: ShardCore, event: Event) -> int:
         """Take a step and carry out its effects; return how many attempts were started."""

@@ -26,3 +26,5 @@ class CoreSettings(msgspec.Struct, frozen=True):
     """How long a task without a handler is parked before the next look."""
     unknown_max_us: int = 86_400_000_000
     """How old it may get before it goes to the dead letters."""
+    held_look_us: int = 100_000
+    """How often it is looked for such tasks: each look goes over all keys."""

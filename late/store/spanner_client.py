@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import grpc
@@ -46,6 +48,9 @@ _NOT_IN_EMULATOR = (
     "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_FOR_RW",
     "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_PARTITIONED_OPS",
 )
+TURN_WAIT_S = 2.0
+"""How long a transaction on the emulator waits for another one of this process to end."""
+_turns: dict[str, threading.Lock] = {}
 _PATH = re.compile(r"projects/([^/?#]+)/instances/([^/?#]+)/databases/([^/?#]+)")
 
 
@@ -146,6 +151,25 @@ def close_database(database: Database) -> None:
         stop.set()
     if isinstance(database, _Database):
         database.late_channels.close()
+
+
+@contextmanager
+def turn(url: str) -> Iterator[None]:
+    """Hold it around a read-write transaction; it does something on the emulator only.
+
+    The emulator has one such transaction at a time and aborts whichever comes second: those of
+    one process wait in line instead. A courtesy and no guarantee: who has waited long goes ahead.
+    """
+    if not os.environ.get(_EMULATOR):
+        yield
+        return
+    lock = _turns.setdefault(url.partition("?")[0].rpartition(":///")[2], threading.Lock())
+    held = lock.acquire(timeout=TURN_WAIT_S)
+    try:
+        yield
+    finally:
+        if held:
+            lock.release()
 
 
 def _channel(client: Any, emulator: str | None) -> grpc.Channel:

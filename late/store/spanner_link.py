@@ -26,7 +26,7 @@ from google.api_core.retry import Retry, if_exception_type
 
 from late.errors import StoreClosed, StoreUnavailable
 from late.schema.spanner_errors import translated
-from late.store.spanner_client import Role, close_database, open_database
+from late.store.spanner_client import Role, close_database, open_database, turn
 
 T = TypeVar("T")
 
@@ -38,8 +38,6 @@ RETRY_DELAY_S = 0.015
 _UNAVAILABLE_PAUSE_S = 0.05
 
 _deadline: contextvars.ContextVar[float] = contextvars.ContextVar("late_spanner_deadline")
-_gates: dict[str, threading.Lock] = {}
-_gates_guard = threading.Lock()
 
 
 class Link:
@@ -56,9 +54,6 @@ class Link:
         self._opening = threading.Lock()
         self._databases: dict[Role, Any] = {}
         self._closed = False
-        # The emulator has one read-write transaction at a time: our own wait in line, so that
-        # they do not abort one another. On Spanner they run side by side.
-        self._gate = gate_of(url) if os.environ.get("SPANNER_EMULATOR_HOST") else None
 
     async def call(self, work: Callable[..., T], *args: Any, role: Role = "foreground") -> T:
         """Run `work(database, *args)` in a thread.
@@ -87,16 +82,11 @@ class Link:
         return await self.call(self._transact, work, args)
 
     def _transact(self, database: Any, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        if self._gate is not None and not self._gate.acquire(timeout=_left()):
-            raise StoreUnavailable("another transaction of this process has not ended")
-        try:
+        with turn(self._url):
             result: T = database.run_in_transaction(
                 work, *args, timeout_secs=_left(), default_retry_delay=RETRY_DELAY_S
             )
             return result
-        finally:
-            if self._gate is not None:
-                self._gate.release()
 
     def _run(self, work: Callable[..., T], args: tuple[Any, ...], role: Role) -> T:
         _deadline.set(time.monotonic() + CALL_TIMEOUT_S)
@@ -149,12 +139,6 @@ class Link:
                 close_database(database)
             except api.GoogleAPIError:
                 continue  # the server is gone, and its sessions with it
-
-
-def gate_of(url: str) -> threading.Lock:
-    """What the writers of this process to one database of an emulator take turns by."""
-    with _gates_guard:
-        return _gates.setdefault(url.rpartition(":///")[2], threading.Lock())
 
 
 def _left() -> float:

@@ -7,7 +7,7 @@ import threading
 import time
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import Engine, func, select
 
 from late.app import App
 from late.config import WorkerConfig
@@ -64,46 +64,41 @@ def drain(app: App, *, timeout_s: float = 30.0, wait_s: float = 0.0) -> dict[str
 async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
     worker = Worker(app, settings=WorkerConfig(poll_max_s=0.05, settle_delay_s=0.001, grace_s=5.0))
     deadline = time.monotonic() + timeout_s
-    with Control(app.url) as control:
-        until_us = control.now() + round(wait_s * 1_000_000)
-        await worker.start()
-        try:
-            while await asyncio.to_thread(_busy, control, app, until_us):
-                if time.monotonic() > deadline:
-                    raise NotDrained(f"tasks are left after {timeout_s:g} s in {app!r}")
-                await asyncio.sleep(_POLL_S)
-        finally:
-            await worker.stop()
-    return _ended(app, worker.id)
+    engine = make_engine(app.url)
+    try:
+        with Control(app.url) as control:
+            until_us = control.now() + round(wait_s * 1_000_000)
+            await worker.start()
+            try:
+                while await asyncio.to_thread(_busy, control, engine, app.group, until_us):
+                    if time.monotonic() > deadline:
+                        raise NotDrained(f"tasks are left after {timeout_s:g} s in {app!r}")
+                    await asyncio.sleep(_POLL_S)
+            finally:
+                await worker.stop()
+        return _ended(engine, worker.id)
+    finally:
+        engine.dispose()
 
 
-def _busy(control: Control, app: App, until_us: int) -> bool:
-    if any(q.depth.n or q.in_flight.n for q in control.status().queues if q.group == app.group):
+def _busy(control: Control, engine: Engine, group: str, until_us: int) -> bool:
+    if any(q.depth.n or q.in_flight.n for q in control.status().queues if q.group == group):
         return True
     overdue = select(func.count()).where(
-        timer.c.consumer_group == app.group, timer.c.due_at_us <= max(until_us, control.now())
+        timer.c.consumer_group == group, timer.c.due_at_us <= max(until_us, control.now())
     )
-    engine = make_engine(app.url)
-    try:
-        with reading(engine) as connection:
-            return bool(connection.execute(overdue).scalar_one())
-    finally:
-        engine.dispose()
+    with reading(engine) as connection:
+        return bool(connection.execute(overdue).scalar_one())
 
 
-def _ended(app: App, worker_id: str) -> dict[str, int]:
-    engine = make_engine(app.url)
-    try:
-        with reading(engine) as connection:
-            rows = connection.execute(
-                select(settlement.c.usage).where(
-                    settlement.c.owner == worker_id, settlement.c.usage.is_not(None)
-                )
-            ).scalars()
-            ended: dict[str, int] = {}
-            for usage in (u for text in rows for u in _usage(text)):
+def _ended(engine: Engine, worker_id: str) -> dict[str, int]:
+    mine = select(settlement.c.usage).where(
+        settlement.c.owner == worker_id, settlement.c.usage.is_not(None)
+    )
+    ended: dict[str, int] = {}
+    with reading(engine) as connection:
+        for text in connection.execute(mine).scalars():
+            for usage in _usage(text):
                 if usage.outcome in _ENDS:
                     ended[usage.outcome] = ended.get(usage.outcome, 0) + usage.count
-    finally:
-        engine.dispose()
     return ended

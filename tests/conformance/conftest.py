@@ -1,51 +1,14 @@
-"""Fixtures of the conformance suite: `store`, and what else a test needs of the same database."""
+"""Fixtures of the conformance suite: what else a test needs of the database of `store`."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from late.store import open_store
 from late.store.base import Store
-from tests.conformance.backends import BACKENDS, Backend, Raw, forget_templates
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _templates() -> Iterator[None]:
-    yield
-    forget_templates()
-
-
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    """The kind of database; a test asks `store.features` and never the name."""
-    return request.param
-
-
-@pytest.fixture
-def url(backend: Backend, tmp_path: Path) -> Iterator[str]:
-    """A database of the test's own with the current schema: lane `default`, group `default`."""
-    made = backend.create(tmp_path)
-    yield made
-    backend.drop(made)
-
-
-@pytest.fixture
-def empty_url(backend: Backend, tmp_path: Path) -> Iterator[str]:
-    """A database without any schema."""
-    made = backend.create_empty(tmp_path)
-    yield made
-    backend.drop(made)
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[Store]:
-    made = open_store(url)
-    await made.open()
-    yield made
-    await made.close()
+from tests.conformance.backends import Backend, Raw
 
 
 @pytest.fixture

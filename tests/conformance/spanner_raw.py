@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode, b64encode
+from contextlib import ExitStack
 from typing import Any
 
 from google.cloud import spanner_dbapi
 from google.cloud.spanner_v1 import TypeCode
 
-from late.store.spanner_client import place_of
-from late.store.spanner_link import gate_of
+from late.store.spanner_client import place_of, turn
 from late.task import NewTask
 from tests.conformance.backends import Raw
 
@@ -32,11 +32,12 @@ class SpannerRaw(Raw):
         connection = spanner_dbapi.connect(place.instance, place.database, project=place.project)
         connection.autocommit = True
         super().__init__(connection, mark="%s")
-        self._gate = gate_of(url)
+        self._url = url
+        self._turn = ExitStack()
         self._holds = False
 
     def begin(self) -> None:
-        self._gate.acquire()
+        self._turn.enter_context(turn(self._url))
         self._holds = True
         self._run("begin")
 
@@ -51,7 +52,7 @@ class SpannerRaw(Raw):
             self._run(statement)
         finally:
             self._holds = False
-            self._gate.release()
+            self._turn.close()
 
     def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         if self._holds:
@@ -59,7 +60,7 @@ class SpannerRaw(Raw):
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                with self._gate:
+                with turn(self._url):
                     return self._run(statement, *values)
             except Exception as error:
                 # Another process has the emulator's one transaction: nothing of ours happened.

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.backends import BACKENDS, Backend
-
 SERVICE = """
 import os
 import late
@@ -27,12 +25,6 @@ def greet(name: str) -> None:
         out.write(f"hello {name}")
     os.rename(path + ".part", path)
 """
-
-
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    """Every kind of database."""
-    return request.param
 
 
 @pytest.fixture

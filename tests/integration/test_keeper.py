@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-
-import pytest
 
 from late.store import open_store
 from late.store.base import Lease, Store, WorkerInfo
@@ -16,28 +13,11 @@ from late.tailer.keeper import Keeper
 from late.tailer.ownership import Key
 from late.tailer.placement import owner
 from late.task import ShardId
-from tests.conformance.backends import BACKENDS, Backend
 
 TTL_S = 3.0
 TIMEOUT_S = 60
 GROUP = "default"
 ALL = {(GROUP, ShardId(shard)) for shard in range(8)}
-
-
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    backend: Backend = request.param
-    made = backend.create(tmp_path)
-    yield made
-    backend.drop(made)
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[Store]:
-    made = open_store(url)
-    await made.open()
-    yield made
-    await made.close()
 
 
 class Member:

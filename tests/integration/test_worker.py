@@ -20,15 +20,8 @@ from late.outbox import connect
 from late.task import NewTask
 from late.testing import NotDrained, drain
 from late.worker import Worker
-from tests.conformance.backends import BACKENDS, Backend
 
 QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=2.0, grace_s=5.0)
-
-
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    """Every kind of database."""
-    return request.param
 
 
 async def until(condition: Callable[[], Any], limit_s: float = 20.0) -> None:

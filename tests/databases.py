@@ -1,0 +1,48 @@
+"""Databases of tests: one of each kind, the test's own. Registered in `tests/conftest.py`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from late.store import open_store
+from late.store.base import Store
+from tests.conformance.backends import BACKENDS, Backend, forget_templates
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _templates() -> Iterator[None]:
+    yield
+    forget_templates()
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """The kind of database; a test asks `store.features` and never the name."""
+    return request.param
+
+
+@pytest.fixture
+def url(backend: Backend, tmp_path: Path) -> Iterator[str]:
+    """A database of the test's own with the current schema: lane `default`, group `default`."""
+    made = backend.create(tmp_path)
+    yield made
+    backend.drop(made)
+
+
+@pytest.fixture
+def empty_url(backend: Backend, tmp_path: Path) -> Iterator[str]:
+    """A database without any schema."""
+    made = backend.create_empty(tmp_path)
+    yield made
+    backend.drop(made)
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    made = open_store(url)
+    await made.open()
+    yield made
+    await made.close()
