@@ -63,6 +63,10 @@ FIRST = (
   usage STRING(MAX),
   settled_at_us INT64 NOT NULL
 ) PRIMARY KEY (consumer_group, shard_id, seq)""",
+    # Spanner finds the first row of a key at once and the last one only by reading them all; a
+    # journal keeps a week. Descending for takeovers and pruning, which ask for the last row.
+    """CREATE INDEX IF NOT EXISTS late_settlement_last
+ON late_settlement (consumer_group, shard_id, seq DESC)""",
     """CREATE TABLE IF NOT EXISTS late_lease (
   consumer_group STRING(128) NOT NULL,
   shard_id INT64 NOT NULL,

@@ -18,6 +18,8 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+import msgspec
+
 from late.clock import DatabaseClock
 from late.errors import ConfigError, StoreClosed
 from late.store import spanner_fleet, spanner_guard, spanner_journal, spanner_prune, spanner_tail
@@ -74,6 +76,8 @@ class SpannerStore:
         self._opening = asyncio.Lock()
         # Up to which key each shard is known to be empty of settled rows.
         self._pruned: dict[int, spanner_prune.Key] = {}
+        # And up to which `seq` each journal, by (group, shard).
+        self._journals: dict[tuple[str, int], int] = {}
 
     @property
     def features(self) -> Features:
@@ -155,14 +159,7 @@ class SpannerStore:
             tasks += await self._prune_shard(settled)
         horizon_us = plan.now_us - round(journal_keep_s * 1_000_000)
         for journal in plan.journals:
-            more = True
-            while more:
-                count, last, more = await background(
-                    spanner_prune.old_settlements, journal, horizon_us
-                )
-                if count:
-                    await link.write(spanner_prune.delete_settlements, journal, last)
-                    settlements += count
+            settlements += await self._prune_journal(journal, horizon_us)
         workers = await link.write(spanner_prune.delete_workers)
         return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
 
@@ -179,6 +176,25 @@ class SpannerStore:
         # The next round begins before the first row that had to stay.
         stay = min((task.position for task in settled.open), default=after[0] + 1)
         self._pruned[settled.shard_id] = min(after, (stay - 1, ""))
+        return deleted
+
+    async def _prune_journal(self, journal: spanner_prune.Journal, horizon_us: int) -> int:
+        place = (journal.group, journal.shard_id)
+        deleted, more = 0, True
+        # Mostly nothing is old enough: one row tells.
+        limit = 1
+        while more:
+            journal = msgspec.structs.replace(journal, first=self._journals.get(place, 0))
+            count, last, more = await self._link.call(
+                spanner_prune.old_settlements, journal, horizon_us, limit, role="background"
+            )
+            if limit == 1:
+                limit = spanner_prune.BATCH
+                continue
+            if count:
+                await self._link.write(spanner_prune.delete_settlements, journal, last)
+                self._journals[place] = last + 1
+                deleted += count
         return deleted
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:

@@ -4,9 +4,9 @@ A settlement is two round trips: one read of the two keys that decide (the row t
 the row that must not), and one commit of mutations. Nothing here is a single-use transaction:
 those have no protection against a commit that is sent twice.
 
-Mutations of one commit at most: 18 for a parked task with its index, 16 for a dead one, 1 for a
-timer that goes, 10 for the journal row. A full window of 2,000 tasks stays below 40,000; Spanner
-allows 80,000.
+Mutations of one commit, as Spanner counts them: 13 for the journal row with its index, 17 for a
+parked task and 6 more for its index if it waits for a key, 16 for a dead letter, 2 for a timer
+that goes. A full window of 2,000 parked tasks stays below 50,000; Spanner allows 80,000.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from late.task import HELD_US, Cursor, Epoch, NewTask, ShardId
 
 _TAKE = f"""
 SELECT {NOW},
-  ARRAY(SELECT AS STRUCT seq, epoch, cursor, open FROM late_settlement
+  ARRAY(SELECT AS STRUCT seq, epoch, cursor, open
+        FROM late_settlement@{{FORCE_INDEX=late_settlement_last}}
         WHERE consumer_group = @group AND shard_id = @shard ORDER BY seq DESC LIMIT 1),
   ARRAY(SELECT AS STRUCT l.owner, l.epoch, w.expires_at_us FROM late_lease l
         LEFT JOIN late_worker w ON w.worker_id = l.owner

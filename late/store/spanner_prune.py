@@ -4,6 +4,9 @@ Rows leave the log by **deletes of key ranges**. A range is one mutation however
 holds, touches only keys below every cursor, where no producer writes any more, and takes exactly
 what is settled. A row deletion policy would judge by age, which must decide nothing here.
 
+Spanner deletes only ranges whose two ends differ in their last part alone. So a run of rows is up
+to three ranges: of ids within the first timestamp, of whole timestamps, of ids within the last.
+
 To bound a transaction its rows are counted first, by a read of their keys at a timestamp in the
 past, which takes no lock. What was deleted stays on disk as a mark for an hour, and a read from
 the beginning of a shard would walk over all of it, so each round starts where the last one ended.
@@ -33,7 +36,8 @@ _GROUPS = (
 )
 _CHECKPOINTS = """
 SELECT l.consumer_group, l.shard_id, ARRAY(
-  SELECT AS STRUCT s.seq, s.cursor, s.open FROM late_settlement s
+  SELECT AS STRUCT s.seq, s.cursor, s.open
+  FROM late_settlement@{FORCE_INDEX=late_settlement_last} s
   WHERE s.consumer_group = l.consumer_group AND s.shard_id = l.shard_id
   ORDER BY s.seq DESC LIMIT 1)
 FROM late_lease l
@@ -54,7 +58,10 @@ class Journal(msgspec.Struct, frozen=True):
 
     group: str
     shard_id: int
-    last_seq: int
+    last: int
+    """Its last `seq`."""
+    first: int = 0
+    """Everything below is known to be gone."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -66,8 +73,9 @@ class Plan(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """Rows of one shard to delete in one transaction."""
 
-    ranges: list[tuple[Key, Key]]
-    """First and last key of each, both included."""
+    ranges: list[tuple[list[Any], list[Any]]]
+    """First and last key of each without the shard, both included: `[position, task id]`, or
+    `[position]` for all rows of the positions in between."""
     rows: int
     end: Key
     """Nothing settled is left of the shard up to here."""
@@ -122,51 +130,70 @@ def next_batch(database: Any, settled: Settled, after: Key) -> Batch:
     )
 
 
-def _ranges(found: list[Key], stay: set[Key]) -> Iterator[tuple[Key, Key]]:
-    """The runs of `found` between the keys that stay."""
+def _ranges(found: list[Key], stay: set[Key]) -> Iterator[tuple[list[Any], list[Any]]]:
+    """What covers `found`, which are neighbours in the log, without the keys that stay."""
     run: list[Key] = []
     for key in found:
         if key not in stay:
             run.append(key)
         elif run:
-            yield run[0], run[-1]
+            yield from _pieces(run)
             run = []
     if run:
-        yield run[0], run[-1]
+        yield from _pieces(run)
+
+
+def _pieces(run: list[Key]) -> Iterator[tuple[list[Any], list[Any]]]:
+    """A run as ranges that Spanner deletes. Only of the first and the last timestamp may there be
+    rows outside the run; every other one is in it as a whole."""
+    first, last = run[0][0], run[-1][0]
+    for position in sorted({first, last}):
+        ids = [task_id for at, task_id in run if at == position]
+        yield [position, ids[0]], [position, ids[-1]]
+    between = [position for position, _ in run if first < position < last]
+    if between:
+        yield [between[0]], [between[-1]]
 
 
 def delete_batch(transaction: Any, shard_id: int, batch: Batch) -> None:
     """One mutation per range; rows that somebody else has deleted meanwhile are fine."""
 
-    def key(of: Key) -> list[Any]:
-        return [shard_id, timestamp(of[0]), of[1]]
+    def key(of: list[Any]) -> list[Any]:
+        return [shard_id, timestamp(of[0]), *of[1:]]
 
     ranges = [KeyRange(start_closed=key(low), end_closed=key(high)) for low, high in batch.ranges]
     transaction.delete(LOG, KeySet(ranges=ranges))
 
 
-def old_settlements(database: Any, journal: Journal, horizon_us: int) -> tuple[int, int, bool]:
+def old_settlements(
+    database: Any, journal: Journal, horizon_us: int, limit: int = BATCH
+) -> tuple[int, int, bool]:
     """(how many go, the last seq that goes, whether there may be more) of one journal.
 
     Only a prefix: a hole below a kept row would look like a free `seq` to a zombie, whatever the
     clock did meanwhile.
     """
-    prefix = [journal.group, journal.shard_id]
-    below = KeyRange(start_closed=prefix, end_open=[*prefix, journal.last_seq])
+    if journal.first >= journal.last:
+        return 0, 0, False
+    keys = KeyRange(
+        start_closed=[journal.group, journal.shard_id, journal.first],
+        end_open=[journal.group, journal.shard_id, journal.last],
+    )
     count = last = 0
     with database.snapshot() as snapshot:
         for seq, settled_at_us in snapshot.read(
-            "late_settlement", ("seq", "settled_at_us"), KeySet(ranges=[below]), limit=BATCH
+            "late_settlement", ("seq", "settled_at_us"), KeySet(ranges=[keys]), limit=limit
         ):
             if settled_at_us >= horizon_us:
                 break
             count, last = count + 1, seq
-    return count, last, count == BATCH
+    return count, last, count == limit
 
 
 def delete_settlements(transaction: Any, journal: Journal, last: int) -> None:
-    prefix = [journal.group, journal.shard_id]
-    old = KeyRange(start_closed=prefix, end_closed=[*prefix, last])
+    # A full key at both ends: Spanner deletes only ranges that differ in the last part.
+    low, high = ([journal.group, journal.shard_id, seq] for seq in (journal.first, last))
+    old = KeyRange(start_closed=low, end_closed=high)
     transaction.delete("late_settlement", KeySet(ranges=[old]))
 
 

@@ -167,6 +167,19 @@ async def test_more_than_a_batch_goes_in_one_round(
         assert (await store.prune(journal_keep_s=3600)).tasks == 0
 
 
+async def test_tasks_of_many_commits_go_too(store: Store, raw: Raw, backend: Backend) -> None:
+    new = [task() for _ in range(12)]
+    for start in (0, 3, 4, 5, 9):
+        raw.begin()
+        raw.insert(*new[start : {0: 3, 5: 9, 9: 12}.get(start, start + 1)])
+        raw.commit()
+    records, cursor = await read_all(store, new, limit=5)
+    kept = [records[1], records[4], records[10]]
+    await (await own(store)).settle(cursor=cursor, open=tuple(open_of(r) for r in kept))
+
+    await check(store, raw, backend, needed=ids(kept), settled=set(ids(records)) - set(ids(kept)))
+
+
 async def test_the_journal_keeps_its_last_row_and_the_young_ones(store: Store, raw: Raw) -> None:
     first, second = await own(store, 0), await own(store, 1)
     for owner in (first, second):

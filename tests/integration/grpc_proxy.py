@@ -50,6 +50,8 @@ class Heard(NamedTuple):
 
     method: str
     request: Any
+    answers: list[bytes]
+    """What went back; all of it once the caller has it."""
 
 
 class GrpcProxy:
@@ -104,7 +106,8 @@ class GrpcProxy:
         """All answers to one call; a unary one has one."""
         method = path.rpartition("/")[2]
         kind = _MESSAGES.get(method)
-        self.heard.append(Heard(method, kind.deserialize(raw) if kind else raw))
+        answers: list[bytes] = []
+        self.heard.append(Heard(method, kind.deserialize(raw) if kind else raw, answers))
         rule = self._rule(method)
         if rule is not None and rule.hold is not None:
             rule.hold.wait()
@@ -117,9 +120,9 @@ class GrpcProxy:
         ]
         try:
             if method in _STREAMS:
-                answers = list(self._upstream.unary_stream(path)(raw, metadata=metadata))
+                answers += self._upstream.unary_stream(path)(raw, metadata=metadata)
             else:
-                answers = [self._upstream.unary_unary(path)(raw, metadata=metadata)]
+                answers.append(self._upstream.unary_unary(path)(raw, metadata=metadata))
         except grpc.RpcError as error:
             context.set_trailing_metadata(error.trailing_metadata() or ())
             context.abort(error.code(), error.details())

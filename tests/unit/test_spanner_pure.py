@@ -8,6 +8,8 @@ pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
 
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
+from hypothesis import given
+from hypothesis import strategies as st
 
 from late.errors import (
     ConfigError,
@@ -86,12 +88,48 @@ def test_a_range_leaves_out_ties_only_where_all_of_them_are_covered() -> None:
 
 
 def test_ranges_to_delete_leave_what_must_stay() -> None:
-    keys = [(n, "a") for n in range(1, 7)]
+    keys = [(n, "a") for n in range(1, 9)]
     assert list(spanner_prune._ranges(keys, {(1, "a"), (4, "a")})) == [
-        ((2, "a"), (3, "a")),
-        ((5, "a"), (6, "a")),
+        ([2, "a"], [2, "a"]),
+        ([3, "a"], [3, "a"]),
+        ([5, "a"], [5, "a"]),
+        ([8, "a"], [8, "a"]),
+        ([6], [7]),
     ]
     assert list(spanner_prune._ranges(keys, set(keys))) == []
+
+
+def test_only_whole_timestamps_are_deleted_without_ids() -> None:
+    """At the edges of a run there may be rows of the same timestamp that are not settled."""
+    ties = [(position, task_id) for position in (1, 2, 3, 4) for task_id in "abc"]
+    assert list(spanner_prune._ranges(ties[1:-1], set())) == [
+        ([1, "b"], [1, "c"]),
+        ([4, "a"], [4, "b"]),
+        ([2], [3]),
+    ]
+    assert list(spanner_prune._ranges(ties, {(2, "b")})) == [
+        ([1, "a"], [1, "c"]),
+        ([2, "a"], [2, "a"]),
+        ([2, "c"], [2, "c"]),
+        ([4, "a"], [4, "c"]),
+        ([3], [3]),
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.sampled_from("abcd")), unique=True),
+    st.sets(st.tuples(st.integers(1, 6), st.sampled_from("abcd"))),
+)
+def test_ranges_take_the_settled_rows_and_no_other(
+    log: list[spanner_prune.Key], stay: set[spanner_prune.Key]
+) -> None:
+    log = sorted(log)
+    found = log[: len(log) // 2 + 1]
+    gone = set()
+    for low, high in spanner_prune._ranges(found, stay):
+        assert low[:-1] == high[:-1], "Spanner takes no other"
+        gone |= {key for key in log if low <= list(key[: len(low)]) <= high}
+    assert gone == set(found) - stay
 
 
 def test_gaps_are_all_shards_that_are_not_known() -> None:
