@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from google.api_core import exceptions as api
 from google.cloud.spanner_v1 import KeyRange, KeySet
 
 from late.store.base import Page
@@ -63,13 +64,22 @@ class Tail:
         windows: dict[int | None, dict[ShardId, Place]] = {}
         for shard_id in sorted(cursors):
             place = place_of(cursors[shard_id])
-            # Compared with what Spanner itself has told, never with a clock of this machine.
-            recent = place.window and place.window > self._newest_ns - WINDOW_NS
+            # Compared with what Spanner itself has told, never with a clock of this machine; while
+            # it has told nothing, a window may be one that a predecessor opened days ago.
+            newest_ns = self._newest_ns
+            recent = place.window and newest_ns and place.window > newest_ns - WINDOW_NS
             windows.setdefault(place.window if recent else None, {})[shard_id] = place
         pages: list[Page] = []
         for window, places in windows.items():
             while places:
-                pages += self._step(database, window, places, limit)
+                try:
+                    pages += self._step(database, window, places, limit)
+                except (api.FailedPrecondition, api.OutOfRange):
+                    # A worker that did not read for an hour: the versions of its window are gone.
+                    # A new window is as good for a cursor; only a strong read cannot be too old.
+                    if window is None:
+                        raise
+                    window = None
         return pages
 
     def _step(
@@ -98,9 +108,10 @@ class Tail:
             records = found.get(shard_id, [])
             if shard_id == last:
                 pages.append(_full_page(shard_id, records, read_ns))
-            elif records or place.window is not None:
-                # A bounded staleness may read below the cursor, and then finds nothing.
-                end = cursor_at(max(read_ns, place.position))
+            elif read_ns >= place.position and (records or place.window is not None):
+                # A bounded staleness may read below the cursor: that finds nothing and says
+                # nothing, not even of the ties at the cursor's own timestamp.
+                end = cursor_at(read_ns)
                 pages.append(Page(shard_id, records, end, str(read_ns), False, read_ns // 1_000))
         return pages
 
