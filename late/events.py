@@ -51,6 +51,12 @@ def _event(
 
 
 WORKER_STARTED = _event("worker_started", "info", "worker started", details="worker version")
+STORE_EXPERIMENTAL = _event(
+    "store_experimental",
+    "warning",
+    "this store is experimental: it has never been run on a real node of its database",
+    details="store",
+)
 WORKER_STOPPED = _event("worker_stopped", "info", "worker stopped", details="worker")
 
 PAGE_READ = _event(

@@ -29,7 +29,7 @@ R = TypeVar("R")
 TIMEOUT_S = 300.0
 TIMEOUT_S_MAX = 7 * validate.DAY_S
 CATCH_UP_MAX = 1_000
-SCHEMES = ("sqlite", "postgresql", "spanner")
+SCHEMES = ("sqlite", "postgresql", "spanner", "cockroachdb")
 
 
 class Registry:
@@ -42,7 +42,8 @@ class Registry:
         scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
         if scheme not in SCHEMES:
             raise ConfigError(
-                "the app's URL must start with sqlite:///, postgresql:// or spanner+spanner:///"
+                "the app's URL must start with sqlite:///, postgresql://, spanner+spanner:///"
+                " or cockroachdb://"
             )
         if not isinstance(shards, int) or not 1 <= shards <= SHARDS_MAX:
             raise ConfigError(f"shards must be 1..{SHARDS_MAX}, got {validate.shown(shards)}")

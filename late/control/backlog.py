@@ -16,11 +16,13 @@ from sqlalchemy import (
     Connection,
     DateTime,
     FromClause,
+    Numeric,
     Row,
     and_,
     cast,
     func,
     literal,
+    literal_column,
     not_,
     or_,
     select,
@@ -28,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import UserDefinedType
 
-from late.control.rows import SPANNER, log_of
+from late.control.rows import COCKROACH, SPANNER, log_of
 from late.errors import StoreError
 from late.schema.tables import TaskIdType, Xid8
 from late.task import Cursor, OpenTask
@@ -59,6 +61,8 @@ def beyond(connection: Connection, shard_id: int, cursor: str) -> ColumnElement[
         return and_(log.c.shard_id == shard_id, _beyond_snapshot(log, cursor))
     if connection.dialect.name == SPANNER:
         return and_(log.c.shard_id == shard_id, _beyond_timestamp(log, cursor))
+    if connection.dialect.name == COCKROACH:
+        return and_(log.c.shard_id == shard_id, _beyond_passes(log, cursor))
     from late.store.sqlite_sql import position_of
 
     try:
@@ -95,6 +99,23 @@ def _beyond_timestamp(log: FromClause, cursor: str) -> ColumnElement[bool]:
     return or_(later, and_(log.c.created_at == moment, log.c.task_id > place.task_id))
 
 
+def _beyond_passes(log: FromClause, cursor: str) -> ColumnElement[bool]:
+    from late.store.cockroach_cursor import parse
+
+    window = parse(Cursor(cursor))
+    moment: ColumnElement[Any] = literal_column("crdb_internal_mvcc_timestamp", Numeric)
+
+    def upto(us: int) -> ColumnElement[bool]:
+        return moment <= literal_column(f"{us}000")
+
+    recent = log.c.task_id >= literal(window.recent_from, TaskIdType)
+    covered = or_(upto(window.swept), and_(upto(window.seen), recent))
+    if window.until is not None:
+        passed = and_(upto(window.until), log.c.task_id <= literal(window.key, TaskIdType))
+        covered = or_(covered, passed if window.sweep else and_(passed, recent))
+    return not_(covered)
+
+
 def _visible(log: FromClause, snapshot: str) -> ColumnElement[bool]:
     seen = func.pg_visible_in_snapshot(log.c.xid, cast(snapshot, _Snapshot), type_=Boolean)
     return seen.is_(True)
@@ -107,6 +128,8 @@ def order_of(connection: Connection) -> tuple[ColumnElement[Any], ...]:
         return (log.c.xid, log.c.task_id)
     if connection.dialect.name == SPANNER:
         return (log.c.created_at, log.c.task_id)
+    if connection.dialect.name == COCKROACH:
+        return (log.c.task_id,)
     return (log.c.seq,)
 
 
@@ -147,7 +170,7 @@ def _is_one_of(connection: Connection, keys: Sequence[OpenTask]) -> ColumnElemen
     log = log_of(connection)
     if connection.dialect.name == "postgresql":
         return tuple_(log.c.xid, log.c.task_id).in_([(k.position, k.task_id) for k in keys])
-    if connection.dialect.name == SPANNER:
+    if connection.dialect.name in (SPANNER, COCKROACH):
         # Ids are unique; the shard is in the statement already.
         return log.c.task_id.in_([key.task_id for key in keys])
     return log.c.seq.in_([key.position for key in keys])

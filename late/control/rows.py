@@ -24,7 +24,10 @@ _errors = msgspec.json.Decoder(tuple[AttemptError, ...])
 _open = msgspec.json.Decoder(tuple[OpenTask, ...])
 SPANNER = "spanner+spanner"
 """SQLAlchemy's name of Spanner's dialect."""
-_tables = {name: log_table(name, MetaData()) for name in ("sqlite", "postgresql", SPANNER)}
+COCKROACH = "cockroachdb"
+_tables = {
+    name: log_table(name, MetaData()) for name in ("sqlite", "postgresql", COCKROACH, SPANNER)
+}
 
 
 def _readable() -> dict[str, FromClause]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
-from late.control.rows import SPANNER, log_table_of, now_us
+from late.control.rows import COCKROACH, SPANNER, log_table_of, now_us
 from late.errors import ConfigError
 from late.ids import new_id
 from late.scheduler.cron import check, next_due_us
@@ -119,7 +119,7 @@ def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
         # was found: whoever is second is aborted and looks again.
         connection.execute(insert(schedule).values(**values))
         return True
-    if connection.dialect.name == "postgresql":
+    if connection.dialect.name in ("postgresql", COCKROACH):
         from sqlalchemy.dialects.postgresql import insert as insert_or
     else:
         from sqlalchemy.dialects.sqlite import insert as insert_or  # type: ignore[assignment]

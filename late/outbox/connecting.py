@@ -85,10 +85,12 @@ def _plain(url: str) -> str:
 
 
 def _conninfo(url: str) -> str:
-    plain = _plain(url)
-    if not plain.startswith("postgresql://"):
-        raise ConfigError("a URL starts with sqlite:///, postgresql:// or spanner:///")
-    return plain
+    scheme, _, rest = _plain(url).partition("://")
+    if scheme not in ("postgresql", "cockroachdb"):
+        raise ConfigError(
+            "a URL starts with sqlite:///, postgresql://, spanner:/// or cockroachdb://"
+        )
+    return f"postgresql://{rest}"
 
 
 def _psycopg() -> ModuleType:

@@ -22,6 +22,7 @@ _TYPES = ("smallint", "uuid", "text", "text", "bytea", "text", "text")
 # importing that module would cost every producer the import of SQLAlchemy.
 NOW_US = {
     "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    "cockroachdb": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
     "sqlite": "(cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)",
     "spanner+spanner": "UNIX_MICROS(CURRENT_TIMESTAMP())",
 }
@@ -250,3 +251,6 @@ GOOGLE = GoogleSql()
 PSYCOPG = Postgres("psycopg")
 PSYCOPG2 = Postgres("format")
 ASYNCPG = Postgres("numeric")
+COCKROACH = Postgres("format")
+"""The same statements with parameters as text, which leave their types to the casts: whether
+CockroachDB reads psycopg's binary arrays was never seen."""

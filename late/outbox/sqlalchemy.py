@@ -1,4 +1,5 @@
-"""SQLAlchemy: `Session`, `Connection` and their async twins, on SQLite and PostgreSQL;
+"""SQLAlchemy: `Session`, `Connection` and their async twins, on SQLite, PostgreSQL
+and CockroachDB (experimental);
 `Session` and `Connection` on Spanner.
 
 A session's connection is asked for through the session, so that the insert is in the session's
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from late.errors import InvalidTask
 from late.outbox.base import Answer, Statement
-from late.outbox.dialects import ASYNCPG, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
+from late.outbox.dialects import ASYNCPG, COCKROACH, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
 from late.outbox.sqlite import autocommits
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ DIALECTS: dict[tuple[str, str], Dialect] = {
     ("postgresql", "psycopg_async"): PSYCOPG,
     ("postgresql", "psycopg2"): PSYCOPG2,
     ("postgresql", "asyncpg"): ASYNCPG,
+    ("cockroachdb", "psycopg"): COCKROACH,
+    ("cockroachdb", "psycopg2"): COCKROACH,
     ("spanner+spanner", "spanner"): GOOGLE,
 }
 

@@ -31,12 +31,15 @@ _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
+    "cockroachdb": "cockroachdb+psycopg",
+    "cockroachdb+psycopg": "cockroachdb+psycopg",
     "spanner": "spanner+spanner",
     "spanner+spanner": "spanner+spanner",
 }
 _SECRETS = ("password", "passwd", "sslpassword")
 _POSTGRES_MIN = (13,)
 _SQLITE_MIN = (3, 35, 0)
+_COCKROACH_MIN = 230100  # as psycopg counts: v23.1.0
 
 _MISSING_TABLE = {"42P01", "42703", "3F000"}
 _REPEATABLE = {"40001", "40P01", "55P03"}
@@ -59,7 +62,7 @@ def parse(url: str) -> URL:
     if driver is None:
         raise ConfigError(
             f"no store for {parsed.drivername!r} URLs: "
-            "use sqlite:///PATH, postgresql://… or postgresql+psycopg://…"
+            "use sqlite:///PATH, postgresql://…, spanner+spanner:///… or cockroachdb://…"
         )
     return parsed.set(drivername=driver)
 
@@ -97,6 +100,7 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
         return _sqlite_engine(parsed, create=create)
     if parsed.get_backend_name() == "spanner":
         return _spanner_engine(parsed)
+    cockroach = parsed.get_backend_name() == "cockroachdb"
     try:
         return create_engine(
             parsed,
@@ -110,9 +114,10 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
                 "application_name": "late",
             },
         )
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
+        name, extra = ("CockroachDB", "cockroach") if cockroach else ("PostgreSQL", "postgres")
         raise ConfigError(
-            'the PostgreSQL driver is not installed: pip install "late[postgres]"'
+            f'the {name} driver is not installed: pip install "late[{extra}]"'
         ) from error
 
 
@@ -193,6 +198,12 @@ def check_server(connection: Connection) -> None:
     name = connection.dialect.name
     if name.startswith("spanner"):
         return  # a service: it has one version
+    if name == "cockroachdb":
+        # The dialect calls every server PostgreSQL 9.5; the driver knows better.
+        driver: Any = connection.connection.driver_connection
+        if driver.info.server_version < _COCKROACH_MIN:
+            raise StoreRefused("CockroachDB is too old: late needs v23.1 or newer")
+        return
     version = connection.dialect.server_version_info or ()
     least = _POSTGRES_MIN if name == "postgresql" else _SQLITE_MIN
     if tuple(version) < least:

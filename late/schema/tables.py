@@ -76,6 +76,7 @@ class Xid8(UserDefinedType[int]):
 
 
 @compiles(TaskIdType, "postgresql")
+@compiles(TaskIdType, "cockroachdb")
 def _task_id_postgresql(*_: Any, **__: Any) -> str:
     return "uuid"
 
@@ -83,6 +84,7 @@ def _task_id_postgresql(*_: Any, **__: Any) -> str:
 NOW_US = {
     "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
     # Milliseconds are all that SQLite's clock gives before 3.42; the cast keeps it an integer.
+    "cockroachdb": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
     "sqlite": "(cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)",
     "spanner+spanner": "UNIX_MICROS(CURRENT_TIMESTAMP())",
 }
@@ -95,7 +97,8 @@ def log_table(dialect: str, meta: MetaData) -> Table:
     PostgreSQL: `xid`, the inserting top-level transaction, partitioned by ranges of it so that
     consumed rows leave by TRUNCATE and DROP of a partition. SQLite: `seq`, an AUTOINCREMENT rowid
     (without AUTOINCREMENT the highest deleted id is used again and lands below every cursor).
-    Spanner: `created_at`, the commit timestamp; its DDL is `late.schema.spanner`'s.
+    Spanner: `created_at`, the commit timestamp; its DDL is `late.schema.spanner`'s. CockroachDB:
+    none of its own; every row version has a commit timestamp beside its columns.
     """
     if dialect == "spanner+spanner":
         return _log_spanner(meta)
@@ -117,6 +120,15 @@ def log_table(dialect: str, meta: MetaData) -> Table:
             *body,
             CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
             postgresql_partition_by="RANGE (xid)",
+        )
+    if dialect == "cockroachdb":
+        return Table(
+            "late_task",
+            meta,
+            Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
+            Column("task_id", TaskIdType, primary_key=True),
+            *body,
+            CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
         )
     return Table(
         "late_task",
@@ -298,7 +310,8 @@ SHARDS_DEFAULT = 8
 
 
 def all_tables(dialect: str) -> MetaData:
-    """A fresh `MetaData` with every table as `dialect` (`sqlite`, `postgresql`) has it."""
+    """A fresh `MetaData` with every table as `dialect` (`sqlite`, `postgresql`, `cockroachdb`)
+    has it."""
     full = MetaData()
     log_table(dialect, full)
     for table in metadata.sorted_tables:
