@@ -160,7 +160,7 @@ class SpannerStore:
         horizon_us = plan.now_us - round(journal_keep_s * 1_000_000)
         for journal in plan.journals:
             settlements += await self._prune_journal(journal, horizon_us)
-        workers = await link.write(spanner_prune.delete_workers)
+        workers = await link.write(spanner_prune.delete_workers, role="background")
         return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
 
     async def _prune_shard(self, settled: spanner_prune.Settled) -> int:
@@ -170,7 +170,9 @@ class SpannerStore:
                 spanner_prune.next_batch, settled, after, role="background"
             )
             if batch.ranges:
-                await self._link.write(spanner_prune.delete_batch, settled.shard_id, batch)
+                await self._link.write(
+                    spanner_prune.delete_batch, settled.shard_id, batch, role="background"
+                )
             deleted += batch.rows
             after, more = batch.end, batch.full
         # The next round begins before the first row that had to stay.
@@ -192,7 +194,9 @@ class SpannerStore:
                 limit = spanner_prune.BATCH
                 continue
             if count:
-                await self._link.write(spanner_prune.delete_settlements, journal, last)
+                await self._link.write(
+                    spanner_prune.delete_settlements, journal, last, role="background"
+                )
                 self._journals[place] = last + 1
                 deleted += count
         return deleted

@@ -74,8 +74,9 @@ class _Member:
         if state in broken:
             self.down = True
         elif state is grpc.ChannelConnectivity.READY:
+            # Only that: gRPC may tell of the connection after the first answer over it, and a
+            # rest that this answer was the reason for must not be cut short.
             self.down = False
-            self.avoid_until = 0.0
 
     def close(self) -> None:
         self.channel.unsubscribe(self._changed)

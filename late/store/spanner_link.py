@@ -65,13 +65,13 @@ class Link:
         except TimeoutError as error:
             raise StoreUnavailable(f"no answer within {CALL_TIMEOUT_S + 2:.0f} s") from error
 
-    async def write(self, work: Callable[..., T], *args: Any) -> T:
+    async def write(self, work: Callable[..., T], *args: Any, role: Role = "foreground") -> T:
         """Run `work(transaction, *args)` in a read-write transaction and commit it.
 
         ABORTED is repeated as a whole after the server's own delay, until the deadline: within
         one session a repeat keeps its place among those that wait for the same locks.
         """
-        return await self.call(self._transact, work, args)
+        return await self.call(self._transact, work, args, role=role)
 
     def _transact(self, database: Any, work: Callable[..., T], args: tuple[Any, ...]) -> T:
         def run() -> T:

@@ -5,27 +5,35 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import pytest
 from google.api_core.exceptions import Aborted
 from google.cloud import spanner
-from google.cloud.spanner_v1 import CreateSessionRequest, RequestOptions
+from google.cloud.spanner_v1 import BeginTransactionRequest, CreateSessionRequest, RequestOptions
+from google.cloud.spanner_v1.database_sessions_manager import TransactionType
+from google.oauth2.credentials import Credentials
 
 import late
 from late import events
 from late.errors import ConfigError
 from late.outbox import connect
 from late.store import spanner_client
+from late.store.spanner import SpannerStore
 from late.store.spanner_calls import Stamp
 from late.store.spanner_channels import (
+    AVOID_S,
     KEEPALIVE_TIME_S,
     KEEPALIVE_TIMEOUT_S,
     OPTIONS,
     ChannelPool,
 )
 from late.store.spanner_client import close_database, open_database
+from late.task import Cursor, ShardId
+from late.testing.spanner import create_database
+from tests.conformance.kit import BEGINNING, Owner, worker
 from tests.integration import spanner_kit as kit
 from tests.integration.grpc_proxy import GrpcProxy, Relay, Rule
 
@@ -157,6 +165,16 @@ def test_a_read_tells_the_bytes_of_its_stream(database: Any, heard: list[dict[st
     assert reads[1]["code"] == "OK"
 
 
+def test_a_client_that_is_not_ours_tells_nothing(
+    url: str, proxy: GrpcProxy, heard: list[dict[str, Any]]
+) -> None:
+    place = spanner_client.place_of(url)
+    client: Any = spanner.Client(project=place.project, disable_builtin_metrics=True)
+    client.instance(place.instance).database(place.database).run_in_transaction(insert_trip)
+    assert proxy.calls("Commit")
+    assert heard == []
+
+
 # --- Priority and tags ---------------------------------------------------------------------------
 
 
@@ -208,6 +226,91 @@ def test_the_callers_enqueue_through_connect_is_foreground(url: str, proxy: Grpc
     [commit] = proxy.calls("Commit")
     assert commit.request_options.priority == PRIORITY.PRIORITY_HIGH
     assert commit.request_options.transaction_tag == "late-foreground"
+
+
+async def test_the_store_is_urgent_where_somebody_waits(upstream: str, proxy: GrpcProxy) -> None:
+    with kit.environment(upstream):
+        url = create_database(migrated=True)
+    store = SpannerStore(url)
+    await store.open()
+
+    async def priorities(call: Any) -> set[int]:
+        proxy.heard.clear()
+        await call
+        asked = [one.request for one in proxy.heard if not isinstance(one.request, bytes)]
+        return {
+            request.request_options.priority
+            for request in asked
+            if "request_options" in type(request)._meta.fields
+            and not isinstance(request, BeginTransactionRequest)
+        }
+
+    high, low = {PRIORITY.PRIORITY_HIGH}, {PRIORITY.PRIORITY_LOW}
+    with kit.environment(upstream), connect(url) as tx:
+        app.enqueue_many(tx, [greet.options(ordering_key="a").call("Ada")] * 3)
+    shard = ShardId(kit.rows(tx._session._database, "late_task", "shard_id")[0][0])
+    await store.prune(journal_keep_s=0)  # makes the sessions
+    assert await priorities(store.heartbeat(worker("w1"), 60)) == high
+    [lease] = await store.acquire("w1", [("default", shard)])
+    assert await priorities(store.read({shard: BEGINNING}, 9)) == low
+    settled = Owner(store, lease).settle(cursor=Cursor(str(await store.now() * 1000)))
+    assert await priorities(settled) == high
+    assert await priorities(store.prune(journal_keep_s=0)) == low
+    assert kit.rows(tx._session._database, "late_task", "shard_id") == []
+    assert await priorities(store.release([lease])) == high
+    await store.close()
+
+
+# --- Sessions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("multiplexed", [True, False], ids=["with", "without"])
+def test_one_session_serves_all_reads(
+    url: str, proxy: GrpcProxy, monkeypatch: pytest.MonkeyPatch, multiplexed: bool
+) -> None:
+    """The emulator has multiplexed sessions for reads, though not for transactions."""
+    if not multiplexed:
+        monkeypatch.setenv("GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS", "false")
+    database = open_database(url, priority="foreground")
+    hold = threading.Event()
+    proxy.add(Rule("StreamingRead", hold=hold, times=8))
+    with ThreadPoolExecutor(8) as threads:
+        reads = [threads.submit(kit.rows, database, "trip", "id") for _ in range(8)]
+        deadline = time.monotonic() + 20
+        while len(proxy.calls("StreamingRead")) < 8 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        hold.set()
+        assert [read.result() for read in reads] == [[]] * 8
+    sessions = {request.session for request in proxy.calls("StreamingRead")}
+    created = proxy.calls("CreateSession")
+    assert len(sessions) == (1 if multiplexed else 8)
+    assert [request.session.multiplexed for request in created] == (
+        [True] if multiplexed else [False] * 8
+    )
+    close_database(database)
+
+
+@pytest.mark.parametrize("emulator", [True, False])
+def test_transactions_leave_the_multiplexed_session_on_the_emulator_only(
+    emulator: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_FOR_RW"
+    monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("SPANNER_EMULATOR_HOST", raising=False)
+    if emulator:
+        monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:1")
+
+    def client(**given: Any) -> Any:
+        make: Any = Credentials
+        return spanner.Client(credentials=make("token"), **given)
+
+    monkeypatch.setattr(spanner_client, "Client", client)
+    database: Any = open_database(
+        "spanner:///projects/p/instances/i/databases/d", priority="foreground"
+    )
+    use = database.sessions_manager._use_multiplexed(TransactionType.READ_WRITE)
+    assert use is not emulator
+    close_database(database)
 
 
 # --- Channels ------------------------------------------------------------------------------------
@@ -265,8 +368,11 @@ def test_traffic_rests_a_channel_that_answers_unavailable(
     with GrpcProxy(upstream) as bad, GrpcProxy(upstream) as good:
         bad.add(Rule("CreateSession", grpc.StatusCode.UNAVAILABLE, times=1000))
         with pool_of(bad.host, good.host) as pool:
+            began = time.monotonic()
             found = [outcome(pool, request) for _ in range(20)]
-        assert found.count("UNAVAILABLE") <= 1
+            rests = (time.monotonic() - began) / AVOID_S
+        # One call finds out; on a machine that is busy for so long, one more after each rest.
+        assert found.count("UNAVAILABLE") <= 1 + int(rests)
         alone = grpc.insecure_channel(bad.host, options=OPTIONS)
         assert outcome(alone, request) == "UNAVAILABLE"
         assert outcome(alone, request) == "UNAVAILABLE"
