@@ -53,6 +53,9 @@ KNOWN: dict[tuple[str, str], Adapter] = {
     ("psycopg", "AsyncConnection"): Adapter(_PSYCOPG, "async_connection", True),
     ("sqlite3", "Connection"): Adapter(_SQLITE, "connection", False),
     ("google.cloud.spanner_v1.transaction", "Transaction"): Adapter(_SPANNER, "transaction", False),
+    ("google.cloud.spanner_v1._async.transaction", "Transaction"): Adapter(
+        _SPANNER, "clients_async_transaction", True
+    ),
     ("late", "AsyncSpanner"): Adapter(_SPANNER, "async_transaction", True),
     ("late", "AsyncSqlite"): Adapter(_SQLITE, "async_connection", True),
 }

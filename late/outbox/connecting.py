@@ -105,11 +105,11 @@ def _psycopg() -> ModuleType:
 
 def _spanner() -> ModuleType:
     try:
-        from late.outbox import spanner
+        from late.outbox import spanner_session
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(("google", "grpc")):
             raise
         raise ConfigError(
             "Spanner needs google-cloud-spanner: install it with `pip install 'late[spanner]'`"
         ) from error
-    return spanner
+    return spanner_session

@@ -15,24 +15,21 @@ log cannot be read in a transaction that has written to it by DML.
 
 from __future__ import annotations
 
-import asyncio
-import functools
+import inspect
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
+from google.api_core import exceptions as api
 from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, param_types
-from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 from google.cloud.spanner_v1.transaction import Transaction
 
+from late.errors import BatchTooLarge, SchemaMismatch
 from late.outbox.base import Answer, Statement
 from late.outbox.dialects import GoogleSql
-from late.store.spanner_client import open_database, turn
+from late.outbox.spanner_session import AsyncSpanner
 from late.task import NewTask
-
-T = TypeVar("T")
 
 COLUMNS = (
     "shard_id",
@@ -44,6 +41,11 @@ COLUMNS = (
     "headers",
     "options",
 )
+TASKS_MAX = 10_000
+"""Of one transaction: Spanner takes 80,000 mutations, and a task is one per column."""
+BYTES_MAX = 64 * 1024 * 1024
+"""Payload of one transaction: Spanner takes 100 MiB, and the caller has rows of its own."""
+_CARRIED = "_late_carried"
 _BUFFER = "mutation"
 _array: Any = param_types.Array  # the client is typed in parts only
 _STRINGS = _array(param_types.STRING)
@@ -74,18 +76,24 @@ class _Mutations(GoogleSql):
 
 
 class _Transaction:
-    __slots__ = ("_tx",)
+    __slots__ = ("_claimed", "_tx")
     dialect = _Mutations()
     autocommit = False
 
     def __init__(self, tx: Any) -> None:
         self._tx = tx
+        self._claimed = False
 
     def execute(self, statement: Statement) -> Answer:
         if statement.sql == _BUFFER:
-            self._tx.insert("late_task", COLUMNS, statement.params)
-            return Answer(len(statement.params))
+            try:
+                return _buffer(self._tx, statement.params)
+            except BatchTooLarge:
+                if self._claimed:
+                    self.execute(self.dialect.release([row[2] for row in statement.params]))
+                raise
         assert isinstance(statement.params, dict)
+        self._claimed = True
         types = dict.fromkeys(statement.params, _STRINGS)
         if statement.fetch:
             rows = list(self._tx.execute_sql(statement.sql, statement.params, types))
@@ -93,61 +101,94 @@ class _Transaction:
         return Answer(self._tx.execute_update(statement.sql, statement.params, types))
 
 
+def _buffer(tx: Any, rows: Any) -> Answer:
+    """Put rows on the transaction; nothing is sent before its commit.
+
+    Raises:
+        BatchTooLarge: with what it carries already, Spanner would refuse the commit.
+    """
+    count, size = getattr(tx, _CARRIED, (0, 0))
+    if not count:
+        # Missing tables come out there: until then nothing has asked the server for them.
+        tx.commit = _explained(tx.commit)
+    count, size = count + len(rows), size + sum(len(row[5]) * 3 // 4 for row in rows)
+    if count > TASKS_MAX or size > BYTES_MAX:
+        raise BatchTooLarge(
+            f"{count} tasks with {size} bytes in one transaction: on Spanner the limits are"
+            f" {TASKS_MAX} and {BYTES_MAX}"
+        )
+    setattr(tx, _CARRIED, (count, size))
+    tx.insert("late_task", COLUMNS, rows)
+    return Answer(len(rows))
+
+
+def _explained(commit: Callable[..., Any]) -> Callable[..., Any]:
+    """`commit` of one transaction, whose error says what to do about missing tables."""
+
+    @contextmanager
+    def explaining() -> Iterator[None]:
+        try:
+            yield
+        except api.NotFound as error:
+            if "late_" in str(error) and "not found" in str(error):
+                raise SchemaMismatch(
+                    "the tables of late are missing in this database, or of another version:"
+                    " run `late migrate URL`"
+                ) from error
+            raise
+
+    if inspect.iscoroutinefunction(commit):
+
+        async def commit_async(*args: Any, **kwargs: Any) -> Any:
+            with explaining():
+                return await commit(*args, **kwargs)
+
+        return commit_async
+
+    def commit_sync(*args: Any, **kwargs: Any) -> Any:
+        with explaining():
+            return commit(*args, **kwargs)
+
+    return commit_sync
+
+
 def transaction(tx: Transaction) -> _Transaction:
     """The adapter of a google-cloud-spanner `Transaction`."""
     return _Transaction(tx)
 
 
-class AsyncSpanner:
-    """A `Transaction` in a thread of its own, so that a call does not stop the event loop."""
+class _ClientsAsync:
+    """A `Transaction` of the client's own asyncio half (`AsyncClient`)."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="late-spanner")
-        self._scope: Any = None
-        self.raw: Any = None
-        """The client's `Transaction`: mutations may be put on it directly, for they only wait."""
+    __slots__ = ("_claimed", "_tx")
+    dialect = _Transaction.dialect
+    autocommit = False
 
-    async def execute_sql(self, sql: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """`Transaction.execute_sql`, with all rows."""
-        return await self.run(lambda: list(self.raw.execute_sql(sql, *args, **kwargs)))
+    def __init__(self, tx: Any) -> None:
+        self._tx = tx
+        self._claimed = False
 
-    async def execute_update(self, sql: str, *args: Any, **kwargs: Any) -> int:
-        """`Transaction.execute_update`: how many rows the statement changed."""
-        return await self.run(lambda: int(self.raw.execute_update(sql, *args, **kwargs)))
+    async def execute(self, statement: Statement) -> Answer:
+        if statement.sql == _BUFFER:
+            try:
+                return _buffer(self._tx, statement.params)
+            except BatchTooLarge:
+                if self._claimed:
+                    await self.execute(self.dialect.release([row[2] for row in statement.params]))
+                raise
+        assert isinstance(statement.params, dict)
+        self._claimed = True
+        types = dict.fromkeys(statement.params, _STRINGS)
+        if statement.fetch:
+            found = await self._tx.execute_sql(statement.sql, statement.params, types)
+            rows = [row async for row in found]
+            return Answer(len(rows), rows)
+        return Answer(await self._tx.execute_update(statement.sql, statement.params, types))
 
-    async def commit(self) -> None:
-        """Commit now; the end of the block then has nothing left to do."""
-        await self.run(lambda: self.raw.commit())
 
-    async def rollback(self) -> None:
-        await self.run(lambda: self.raw.rollback())
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """Run `call` in the transaction's thread. Cancelled, the call still ends there first."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-
-    async def begin(self) -> None:
-        def begin() -> None:
-            self._scope = connect(self._url)
-            self.raw = self._scope.__enter__()
-
-        try:
-            await self.run(begin)
-        except BaseException:
-            self._thread.shutdown(wait=False)
-            raise
-
-    async def end(self, error: BaseException | None) -> None:
-        """Commit, or roll back if there was an error, and let the thread go."""
-
-        def end() -> None:
-            self._scope.__exit__(type(error) if error else None, error, None)
-
-        try:
-            await self.run(end)
-        finally:
-            self._thread.shutdown(wait=False)
+async def clients_async_transaction(tx: Any) -> _ClientsAsync:
+    """The adapter of a `Transaction` that `AsyncClient` gives."""
+    return _ClientsAsync(tx)
 
 
 class _AsyncTransaction:
@@ -165,49 +206,3 @@ class _AsyncTransaction:
 async def async_transaction(tx: AsyncSpanner) -> _AsyncTransaction:
     """The adapter of an `AsyncSpanner`."""
     return _AsyncTransaction(tx)
-
-
-@functools.cache
-def _database(url: str) -> Any:
-    """One client per process and database: a channel pool is too dear for every transaction."""
-    return open_database(url, priority="foreground")
-
-
-@contextmanager
-def connect(url: str) -> Iterator[Any]:
-    """A `Transaction` of our own; committed at the end, rolled back if the block raises.
-
-    ABORTED leaves the block as the client's `Aborted`: whoever runs the block runs it again.
-    """
-    with turn(url):
-        yield from _transaction_of(_database(url))
-
-
-def _transaction_of(database: Any) -> Iterator[Any]:
-    session = database.sessions_manager.get_session(TransactionType.READ_WRITE)
-    tx = session.transaction()
-    tx.transaction_tag = database.late_tag
-    try:
-        yield tx
-        if not tx.rolled_back and tx.committed is None:
-            tx.commit()
-    except BaseException:
-        # Without an id nothing has reached the server: there is nothing to roll back.
-        if tx.committed is None and not tx.rolled_back and tx._transaction_id is not None:
-            tx.rollback()
-        raise
-    finally:
-        database.sessions_manager.put_session(session)
-
-
-@asynccontextmanager
-async def connect_async(url: str) -> AsyncIterator[AsyncSpanner]:
-    """`connect` for `async with`. Cancelled, the transaction is rolled back."""
-    tx = AsyncSpanner(url)
-    await tx.begin()
-    try:
-        yield tx
-    except BaseException as error:
-        await tx.end(error)
-        raise
-    await tx.end(None)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
-from google.api_core.exceptions import Aborted
+from google.api_core.exceptions import Aborted, InvalidArgument, NotFound, ServiceUnavailable
+from google.cloud.spanner_v1 import AsyncClient
+from google.cloud.spanner_v1.transaction import Transaction
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.orm import Session
 
 import late
 from late import events, outbox
-from late.errors import ConfigError, InvalidTask, KeyConflict, SchemaMismatch
-from late.store.spanner_client import close_database, open_database
+from late.errors import BatchTooLarge, ConfigError, InvalidTask, KeyConflict, SchemaMismatch
+from late.outbox import spanner as outbox_spanner
+from late.outbox import spanner_session
+from late.store.spanner_client import close_database, open_database, place_of
 from tests.integration import spanner_kit as kit
 
 # What sqlalchemy-spanner uses of SQLAlchemy and of its own driver is deprecated there.
@@ -218,6 +224,59 @@ def test_missing_tables_are_named(emulator: None) -> None:
     engine.dispose()
 
 
+def test_missing_tables_are_named_where_the_client_commits(emulator: None) -> None:
+    bare: Any = open_database(kit.fresh(kit.TRIP), priority="foreground")
+
+    def body(tx: Any) -> None:
+        trip(tx)
+        greet.enqueue(tx, "Ada")
+        greet.enqueue(tx, "Bea")
+
+    with pytest.raises(SchemaMismatch, match="late migrate") as mismatch:
+        bare.run_in_transaction(body)
+    assert isinstance(mismatch.value.__cause__, NotFound)
+    assert kit.rows(bare, "trip", "id") == []
+    close_database(bare)
+
+
+def test_what_spanner_would_refuse_at_the_commit_is_refused_at_the_enqueue(
+    database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_spanner, "TASKS_MAX", 1_500)
+
+    def body(tx: Any) -> None:
+        app.enqueue_many(tx, [greet.call("Ada") for _ in range(1000)])
+        keyed = [greet.options(unique_key=f"k{n}").call("Bea") for n in range(501)]
+        with pytest.raises(BatchTooLarge, match="1501 tasks"):
+            app.enqueue_many(tx, keyed)
+        app.enqueue_many(tx, [greet.call("Eve") for _ in range(500)])
+        with pytest.raises(BatchTooLarge):
+            greet.enqueue(tx, "Ada")
+
+    database.run_in_transaction(body)
+    assert len(names(database)) == 1_500
+    assert kit.rows(database, "late_unique", "unique_key") == []
+
+
+def test_the_bytes_of_a_transaction_are_bounded(
+    database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_spanner, "BYTES_MAX", 1_000)
+
+    def body(tx: Any) -> None:
+        greet.enqueue(tx, "x" * 900)
+        with pytest.raises(BatchTooLarge, match="bytes"):
+            greet.enqueue(tx, "x" * 100)
+
+    database.run_in_transaction(body)
+    assert len(names(database)) == 1
+
+
+def test_the_limit_is_that_of_the_service() -> None:
+    assert outbox_spanner.TASKS_MAX * len(outbox_spanner.COLUMNS) <= 80_000
+    assert outbox_spanner.BYTES_MAX < 100 * 1024 * 1024
+
+
 def test_a_body_that_was_aborted_is_enqueued_once(database: Any) -> None:
     seen: list[Any] = []
 
@@ -265,6 +324,108 @@ async def test_connect_async_commits_and_rolls_back(url: str, database: Any) -> 
         await fail()
     assert names(database) == ["greet"]
     assert kit.rows(database, "trip", "id") == [[7]]
+
+
+def test_a_block_that_does_nothing_is_fine(url: str, database: Any) -> None:
+    with outbox.connect(url):
+        pass
+    assert names(database) == []
+
+
+def test_an_error_is_heard_of_although_the_server_cannot_be_told(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rolled_back: list[int] = []
+
+    def rollback(_: Any) -> None:
+        rolled_back.append(1)
+        raise ServiceUnavailable("gone")
+
+    def block() -> None:
+        with outbox.connect(url) as tx:
+            list(tx.execute_sql("select 1"))
+            raise Rollback
+
+    monkeypatch.setattr(Transaction, "rollback", rollback)
+    with pytest.raises(Rollback):
+        block()
+    assert rolled_back
+    monkeypatch.undo()
+    with outbox.connect(url) as tx:
+        greet.enqueue(tx, "Ada")
+
+
+def test_no_block_keeps_its_session(url: str) -> None:
+    def block(wrong: bool) -> None:
+        with outbox.connect(url) as tx:
+            greet.enqueue(tx, "Ada")
+            if wrong:
+                list(tx.execute_sql("select nonsense"))
+
+    for number in range(12):
+        if number % 2:
+            with pytest.raises(InvalidArgument):
+                block(wrong=True)
+        else:
+            block(wrong=False)
+    client: Any = open_database(url, priority="background")
+    listed = client.spanner_api.list_sessions(database=client.name)
+    plain = [session for session in listed if not session.multiplexed]
+    assert len(plain) <= 1, "one after the other, they need one session"
+    close_database(client)
+
+
+async def test_a_block_that_is_cancelled_while_it_begins_holds_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, go = threading.Event(), threading.Event()
+    real, ended = spanner_session._transaction_of, threading.Event()
+
+    def slow(database: Any) -> Any:
+        started.set()
+        go.wait()
+        try:
+            yield from real(database)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(spanner_session, "_transaction_of", slow)
+
+    async def block() -> None:
+        async with outbox.connect_async(url):
+            pytest.fail("cancelled before")
+
+    running = asyncio.create_task(block())
+    await asyncio.to_thread(started.wait)
+    running.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await asyncio.to_thread(ended.wait, 20)
+
+
+async def test_the_clients_own_asyncio_half_is_served(url: str, database: Any) -> None:
+    place = place_of(url)
+    client: Any = AsyncClient(project=place.project, disable_builtin_metrics=True)
+    own = await client.instance(place.instance).database(place.database)
+    seen: list[Any] = []
+
+    async def body(tx: Any) -> Any:
+        trip(tx)
+        seen.append(await greet.options(unique_key="one").enqueue(tx, "Ada"))
+        with pytest.raises(KeyConflict):
+            await greet.options(unique_key="one").enqueue(tx, "Eve")
+        await app.enqueue_many(tx, [greet.call(str(n)) for n in range(9)])
+        if len(seen) == 1:
+            raise Aborted("as the server does", errors=[Verdict()])
+        return seen[-1]
+
+    task_id = await own.run_in_transaction(body, default_retry_delay=0.01)
+    assert len(seen) == 2
+    assert len(names(database)) == 10
+    assert kit.rows(database, "late_unique", "task_id") == [[task_id]]
+    assert kit.rows(database, "trip", "id") == [[1]]
 
 
 def test_a_url_of_another_shape_is_a_config_error() -> None:
