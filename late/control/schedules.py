@@ -16,7 +16,7 @@ from late.control.rows import COCKROACH, SPANNER, log_table_of, now_us
 from late.errors import ConfigError
 from late.ids import new_id
 from late.scheduler.cron import check, next_due_us
-from late.schema.engine import reading, writing
+from late.schema.engine import reading, write
 from late.schema.tables import schedule
 from late.task import Options, Schedule, TaskId
 
@@ -50,8 +50,8 @@ def sync(engine: Engine, specs: Sequence[Schedule]) -> list[str]:
         stored = _stored(connection, names)
         if all(spec.name in stored and not _changes(spec, stored[spec.name]) for spec in specs):
             return []
-    with writing(engine) as connection:
-        return _sync(connection, sorted(specs, key=lambda spec: spec.name))
+    ordered = sorted(specs, key=lambda spec: spec.name)
+    return write(engine, lambda connection: _sync(connection, ordered))
 
 
 def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
@@ -160,7 +160,7 @@ def resume(engine: Engine, name: str) -> Schedule:
 
 
 def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
-    with writing(engine) as connection:
+    def switch(connection: Connection) -> Schedule:
         row = _one(connection, name)
         now = now_us(connection)
         changed: dict[str, Any] = {"paused": int(paused), "updated_at_us": now}
@@ -170,6 +170,8 @@ def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
             )
         connection.execute(update(schedule).where(schedule.c.name == name).values(**changed))
         return _value(_one(connection, name))
+
+    return write(engine, switch)
 
 
 def run(engine: Engine, name: str) -> TaskId:
@@ -181,7 +183,8 @@ def run(engine: Engine, name: str) -> TaskId:
     Raises:
         ConfigError: no such schedule.
     """
-    with writing(engine) as connection:
+
+    def enqueue(connection: Connection) -> TaskId:
         row = _one(connection, name)
         task_id = new_id(row["shard_id"])
         connection.execute(
@@ -195,6 +198,8 @@ def run(engine: Engine, name: str) -> TaskId:
             )
         )
         return task_id
+
+    return write(engine, enqueue)
 
 
 def _options(row: RowMapping) -> str:
@@ -212,9 +217,12 @@ def remove(engine: Engine, name: str) -> None:
     Raises:
         ConfigError: no such schedule.
     """
-    with writing(engine) as connection:
+
+    def forget(connection: Connection) -> None:
         _one(connection, name)
         connection.execute(delete(schedule).where(schedule.c.name == name))
+
+    write(engine, forget)
 
 
 def _one(connection: Connection, name: str) -> RowMapping:

@@ -6,11 +6,13 @@ The hot path does not come through here: each store has its native driver. What 
 
 from __future__ import annotations
 
+import random
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 
@@ -24,7 +26,12 @@ from late.errors import (
     TransactionAborted,
 )
 
+T = TypeVar("T")
+
 CONNECT_TIMEOUT_S = 5
+REPEAT_S = 20.0
+"""How long a transaction that the database aborts is begun again before its error is shown."""
+_PAUSE_MAX_S = 0.5
 BUSY_TIMEOUT_S = 30.0
 """How long a SQLite connection waits for the write lock."""
 _DRIVERS = {
@@ -69,7 +76,7 @@ def parse(url: str) -> URL:
 
 def is_spanner(url: str) -> bool:
     """Whether a URL is one of Spanner, whose schema has statements of its own."""
-    return url.startswith(("spanner:///", "spanner+spanner:///"))
+    return url.partition("://")[0] in ("spanner", "spanner+spanner")
 
 
 def shown(url: str) -> str:
@@ -123,10 +130,9 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
 
 def _spanner_engine(parsed: URL) -> Engine:
     try:
-        from late.schema.spanner import emulator_settings
+        from late.schema.spanner_engine import make
 
-        emulator_settings()
-        return create_engine(parsed, pool_size=1, max_overflow=1)
+        return make(parsed)
     except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
         raise ConfigError(
             'the dialect of Spanner is not installed: pip install "late[spanner]"'
@@ -160,16 +166,54 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
     return engine
 
 
+def write(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """What `work(connection)` returns, in one transaction that writes.
+
+    A transaction that the database aborts in favour of another (a deadlock, 40001, ABORTED, a busy
+    file) has done nothing, and is begun again as a whole for `REPEAT_S`: so `work` may run more
+    than once, and must change nothing but the database.
+
+    Raises:
+        TransactionAborted: after that time, still.
+        StoreError: as `translated` has it; whatever `work` raises.
+    """
+    until, longest = time.monotonic() + REPEAT_S, 0.02
+    while True:
+        try:
+            with writing(engine) as connection:
+                return work(connection)
+        except TransactionAborted:
+            if time.monotonic() > until:
+                raise
+        # Any length up to the longest, so that two that met once do not meet again.
+        time.sleep(random.uniform(0, longest))
+        longest = min(2 * longest, _PAUSE_MAX_S)
+
+
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A connection in one transaction that writes; committed at the end, else rolled back."""
+    """A connection in one transaction that writes; committed at the end, else rolled back.
+
+    For one whose body cannot be repeated; others go through `write`.
+    """
     with (
+        _turn(engine),
         translated(),
         engine.connect().execution_options(late_write=True) as connection,
         connection.begin(),
     ):
         check_server(connection)
         yield connection
+
+
+def _turn(engine: Engine) -> AbstractContextManager[None]:
+    """On Spanner's emulator, which has one transaction at a time: after those of this process."""
+    url = str(engine.url)
+    if not is_spanner(url):
+        return nullcontext()
+    from late.schema.spanner_place import turn
+
+    return turn(url)
 
 
 @contextmanager
@@ -222,11 +266,14 @@ def translated() -> Iterator[None]:
         yield
     except LateError:
         raise
-    except (exc.SQLAlchemyError, sqlite3.Error) as error:
-        raise translate(error) from error
+    except Exception as error:
+        # Errors of Google's client come bare: SQLAlchemy takes for a driver's what is a DB-API's.
+        if isinstance(error, exc.SQLAlchemyError | sqlite3.Error) or _of_spanner(error):
+            raise translate(error) from error
+        raise
 
 
-def translate(error: exc.SQLAlchemyError | sqlite3.Error) -> StoreError:
+def translate(error: Exception) -> StoreError:
     """The error of `late` that says the same. Pure; a test walks the whole map."""
     original: Any = getattr(error, "orig", None) or error
     message = (str(original).strip().splitlines() or [type(original).__name__])[0][:300]

@@ -8,18 +8,20 @@ whose primary key it updates. So a version is a tuple of statements that may be 
 
 from __future__ import annotations
 
-import os
-import re
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from google.api_core import exceptions as api
+from google.auth.exceptions import DefaultCredentialsError
 from google.cloud.spanner_v1 import Client, KeySet
 
 from late.errors import ConfigError, StoreRefused
+from late.schema import spanner_bounds
 from late.schema.spanner_errors import translated
+from late.schema.spanner_place import NO_CREDENTIALS, emulator_settings, place_of, turn
 from late.schema.tables import SHARDS_DEFAULT
 from late.schema.version import SCHEMA_VERSION, check
 from late.task import DEFAULT_GROUP
@@ -143,7 +145,7 @@ STATEMENTS = {"0001": FIRST}
 
 
 DDL_TIMEOUT_S = 600.0
-_PATH = re.compile(r"projects/([^/?#]+)/instances/([^/?#]+)/databases/([^/?#]+)")
+_DDL_PAUSE_S = 0.1
 _DIALECT = (
     "SELECT option_value FROM information_schema.database_options"
     " WHERE option_name = 'database_dialect'"
@@ -154,7 +156,7 @@ def upgrade(url: str) -> list[str]:
     """Apply what is missing, as one batch of DDL, and return the versions that were applied.
 
     Runs may overlap, and one that was cut off may be run again: every statement may be repeated,
-    and the version is written last.
+    and the version is written last. Of several at once, the one that wrote it names it.
 
     Raises:
         SchemaMismatch: the schema is newer than this version.
@@ -164,12 +166,34 @@ def upgrade(url: str) -> list[str]:
         before = _version(database)
         if before is not None and before > SCHEMA_VERSION:
             check(before, where=url)
-        missing = [version for version in sorted(STATEMENTS) if version > (before or "")]
-        statements = [line for version in missing for line in STATEMENTS[version]]
-        if statements:
-            database.update_ddl(statements).result(DDL_TIMEOUT_S)
-            database.run_in_transaction(_seed, before is None, default_retry_delay=0.02)
-        return missing
+        missing = _after(before)
+        if not missing:
+            return []
+        _apply(database, [line for version in missing for line in STATEMENTS[version]])
+        spanner_bounds.start()
+        with turn(url):
+            written: str | None = database.run_in_transaction(
+                _seed, timeout_secs=spanner_bounds.left(), default_retry_delay=0.02
+            )
+        return _after(written)
+
+
+def _after(version: str | None) -> list[str]:
+    return [each for each in sorted(STATEMENTS) if each > (version or "")]
+
+
+def _apply(database: Any, statements: list[str]) -> None:
+    """One batch of DDL. Batches queue up on Spanner; the emulator refuses a second one at once."""
+    until = time.monotonic() + DDL_TIMEOUT_S
+    while True:
+        spanner_bounds.start()
+        try:
+            database.update_ddl(statements).result(max(1.0, until - time.monotonic()))
+            return
+        except api.FailedPrecondition as error:
+            if "concurrent schema change" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(_DDL_PAUSE_S)
 
 
 def current(url: str) -> str | None:
@@ -181,13 +205,6 @@ def current(url: str) -> str | None:
 def script() -> str:
     """All statements, for a person to read or run."""
     return "".join(f"{line};\n\n" for lines in STATEMENTS.values() for line in lines)
-
-
-def emulator_settings() -> None:
-    """What Google's client needs on an emulator, which allows one transaction per session."""
-    if os.environ.get("SPANNER_EMULATOR_HOST"):
-        for kind in ("FOR_RW", "PARTITIONED_OPS"):
-            os.environ.setdefault(f"GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_{kind}", "false")
 
 
 def check_dialect(database: Any, url: str) -> None:
@@ -206,20 +223,34 @@ def check_dialect(database: Any, url: str) -> None:
 
 @contextmanager
 def _opened(url: str) -> Iterator[Any]:
-    # A client with Google's own settings: this is rare, and what a store's has is above here.
-    found = _PATH.fullmatch(url.partition(":///")[2].partition("?")[0])
-    if found is None:
-        raise ConfigError(
-            "a Spanner URL is spanner+spanner:///projects/PROJECT/instances/INSTANCE/databases/NAME"
-        )
-    emulator_settings()
     with translated():
-        client: Any = Client(project=found[1], disable_builtin_metrics=True)
-        database = client.instance(found[2]).database(found[3])
-        check_dialect(database, url)
-        # Not closed: that waits for a thread of the client's that sleeps for minutes. It is a
-        # daemon and holds the database weakly, so that both end by themselves.
-        yield database
+        yield open_database(url)
+
+
+def open_database(url: str) -> Any:
+    """A client of GoogleSQL at `url`, each of whose requests has a deadline; see `spanner_bounds`.
+
+    With Google's own settings for the rest: this is for what is rare, a store has more of it.
+
+    Raises:
+        ConfigError: the URL is of another shape, or there are no credentials to be found.
+        StoreRefused: the database is of another dialect. What else is wrong with it comes as the
+            client's own error, which `spanner_errors.translated` knows.
+    """
+    place = place_of(url.partition("?")[0])
+    emulator_settings()
+    try:
+        client: Any = Client(project=place.project, disable_builtin_metrics=True)
+    except DefaultCredentialsError as error:
+        raise ConfigError(NO_CREDENTIALS) from error
+    database = client.instance(place.instance).database(place.database)
+    spanner_bounds.start()
+    spanner_bounds.bind(database.spanner_api)
+    spanner_bounds.bind_admin(client.database_admin_api)
+    check_dialect(database, url)
+    # Never closed: that waits for a thread of the client's that sleeps for minutes. It is a
+    # daemon and holds the database weakly, so that both end by themselves.
+    return database
 
 
 def _version(database: Any) -> str | None:
@@ -235,12 +266,20 @@ def _version(database: Any) -> str | None:
     return str(values[0]) if values else None
 
 
-def _seed(transaction: Any, fresh: bool) -> None:
-    """The version, and what a fresh schema holds; rows that are there are left alone."""
+def _seed(transaction: Any) -> str | None:
+    """Write the version, and what a fresh schema holds; returns the version that was there.
+
+    Rows that are there are left alone.
+    """
+    key = KeySet(keys=[["schema_version"]])
+    found = [str(value) for (value,) in transaction.read("late_meta", ("value",), key)]
+    before = found[0] if found else None
+    if before is not None and before >= SCHEMA_VERSION:
+        return before  # another run was faster
     version = ("schema_version", SCHEMA_VERSION)
     transaction.insert_or_update("late_meta", ("key", "value"), [version])
-    if not fresh:
-        return
+    if before is not None:
+        return before
     ((now_us,),) = transaction.execute_sql("SELECT UNIX_MICROS(CURRENT_TIMESTAMP())")
     wanted: tuple[tuple[str, tuple[str, ...], tuple[Any, ...]], ...] = (
         ("late_lane", ("name", "first_shard", "shards"), ("default", 0, SHARDS_DEFAULT)),
@@ -250,3 +289,4 @@ def _seed(transaction: Any, fresh: bool) -> None:
     for table, columns, row in wanted:
         if not list(transaction.read(table, columns, KeySet(keys=[[row[0]]]))):
             transaction.insert(table, columns, [row])
+    return None

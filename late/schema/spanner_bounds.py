@@ -43,12 +43,17 @@ def left() -> float:
 def bind(spanner_api: Any) -> None:
     """Give every request of this client what is left of its call's time."""
     for name in _UNARY:
-        setattr(spanner_api, name, partial(unary, getattr(spanner_api, name)))
+        setattr(spanner_api, name, partial(_unary, getattr(spanner_api, name)))
     for name in _STREAMS:
         setattr(spanner_api, name, _Stream(getattr(spanner_api, name)))
 
 
-def unary(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def bind_admin(admin_api: Any) -> None:
+    """The same for the start of a change of the schema, which Google's client repeats for long."""
+    admin_api.update_database_ddl = partial(_unary, admin_api.update_database_ddl)
+
+
+def _unary(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call `method` with what is left, and again while the server is unavailable."""
     seconds = left()
     # Repeating a commit is safe: the same transaction id commits once.

@@ -16,11 +16,8 @@ allows one read-write transaction per session, so there they come from the clien
 from __future__ import annotations
 
 import os
-import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal
 
 import grpc
 from google.auth.credentials import Scoped
@@ -31,10 +28,12 @@ from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpc
 
 from late import events
 from late.errors import ConfigError
+from late.schema.spanner_place import HOST_VARIABLE, NO_CREDENTIALS, emulator_settings
+from late.schema.spanner_place import place_of as place_of
+from late.schema.spanner_place import turn as turn
 from late.store.spanner_calls import Stamp
 from late.store.spanner_channels import OPTIONS, ChannelPool
 
-SCHEMES = ("spanner", "spanner+spanner")
 Role = Literal["foreground", "background"]
 PRIORITIES: dict[Role, int] = {
     "foreground": RequestOptions.Priority.PRIORITY_HIGH,
@@ -42,39 +41,6 @@ PRIORITIES: dict[Role, int] = {
 }
 CHANNELS = 4
 """Connections per client: one that breaks takes a quarter of the calls in flight with it."""
-
-_EMULATOR = "SPANNER_EMULATOR_HOST"
-_NOT_IN_EMULATOR = (
-    "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_FOR_RW",
-    "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_PARTITIONED_OPS",
-)
-TURN_WAIT_S = 2.0
-"""How long a transaction on the emulator waits for another one of this process to end."""
-_turns: dict[str, threading.Lock] = {}
-_PATH = re.compile(r"projects/([^/?#]+)/instances/([^/?#]+)/databases/([^/?#]+)")
-
-
-class Place(NamedTuple):
-    """What a URL names."""
-
-    project: str
-    instance: str
-    database: str
-
-
-def place_of(url: str) -> Place:
-    """Read `spanner+spanner:///projects/P/instances/I/databases/D`, as SQLAlchemy writes it.
-
-    Raises:
-        ConfigError: another scheme or shape.
-    """
-    scheme, separator, path = url.partition(":///")
-    found = _PATH.fullmatch(path) if separator and scheme in SCHEMES else None
-    if found is None:
-        raise ConfigError(
-            "a Spanner URL is spanner+spanner:///projects/PROJECT/instances/INSTANCE/databases/NAME"
-        )
-    return Place(*found.groups())
 
 
 class _Database(Database):
@@ -105,18 +71,13 @@ def open_database(
         ConfigError: the URL is of another shape, or there are no credentials to be found.
     """
     place = place_of(url)
-    host = os.environ.get(_EMULATOR)
-    if host:
-        for name in _NOT_IN_EMULATOR:
-            os.environ.setdefault(name, "false")
+    host = os.environ.get(HOST_VARIABLE)
+    emulator_settings()
     try:
         # The client is typed in parts only; these names are Any so that the checker allows calls.
         client: Any = Client(project=place.project, disable_builtin_metrics=True)
     except DefaultCredentialsError as error:
-        raise ConfigError(
-            "no Google Cloud credentials: run `gcloud auth application-default login`,"
-            f" or set {_EMULATOR} for an emulator"
-        ) from error
+        raise ConfigError(NO_CREDENTIALS) from error
     tag = f"late-{priority}"
     pool = ChannelPool(
         [_channel(client, host) for _ in range(channels)],
@@ -151,25 +112,6 @@ def close_database(database: Database) -> None:
         stop.set()
     if isinstance(database, _Database):
         database.late_channels.close()
-
-
-@contextmanager
-def turn(url: str) -> Iterator[None]:
-    """Hold it around a read-write transaction; it does something on the emulator only.
-
-    The emulator has one such transaction at a time and aborts whichever comes second: those of
-    one process wait in line instead. A courtesy and no guarantee: who has waited long goes ahead.
-    """
-    if not os.environ.get(_EMULATOR):
-        yield
-        return
-    lock = _turns.setdefault(url.partition("?")[0].rpartition(":///")[2], threading.Lock())
-    held = lock.acquire(timeout=TURN_WAIT_S)
-    try:
-        yield
-    finally:
-        if held:
-            lock.release()
 
 
 def _channel(client: Any, emulator: str | None) -> grpc.Channel:
