@@ -87,6 +87,22 @@ def test_what_is_covered_stays_covered(
         assert later.covers(moment, task_id) or not window.covers(moment, task_id)
 
 
+@given(
+    st.integers(0, SWEEP_US - 1), st.integers(1, SWEEP_US), st.integers(-5, 45), st.integers(-9, 9)
+)
+def test_the_recent_range_does_not_move_between_two_sweeps(
+    seen: int, more: int, id_s: int, moment_s: int
+) -> None:
+    window = Window(T0, T0 + seen)
+    task_id = first_id(T0 - RECENT_US + id_s * 1_000_000)
+    moment = T0 + seen + moment_s * 1_000_000
+    following = window.next(15, T0 + seen + more)
+
+    assert following is not None
+    if window.covers(moment, task_id):
+        assert following.end().covers(moment, task_id)
+
+
 @given(between(), MOMENTS, MOMENTS, IDS)
 def test_nothing_beyond_what_was_read_is_claimed(
     window: Window, at: int, moment: int, task_id: str
