@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from google.api_core import exceptions as api
@@ -76,7 +77,7 @@ class Link:
     def _transact(self, database: Any, work: Callable[..., T], args: tuple[Any, ...]) -> T:
         def run() -> T:
             result: T = database.run_in_transaction(
-                work, *args, timeout_secs=left(), default_retry_delay=RETRY_DELAY_S
+                _tidy, work, *args, timeout_secs=left(), default_retry_delay=RETRY_DELAY_S
             )
             return result
 
@@ -124,9 +125,9 @@ class Link:
         self._closed = True
         if os.getpid() != self._pid:
             return
-        closing = self._threads.submit(self._close)
         self._threads.shutdown(wait=False)
-        await asyncio.shield(asyncio.wrap_future(closing))
+        # Not in our own threads: all of them may be waiting for a server that is gone.
+        await asyncio.shield(asyncio.to_thread(self._close))
 
     def _close(self) -> None:
         start(1.0)
@@ -138,3 +139,20 @@ class Link:
                 close_database(database)
             except api.GoogleAPIError:
                 continue  # the server is gone, and its sessions with it
+
+
+def _tidy(transaction: Any, work: Callable[..., T], *args: Any) -> T:
+    """`work`, and its locks given back if Spanner refuses a step of it.
+
+    The client rolls back for other errors only. Whoever repeats the call would wait for these
+    locks until Spanner gives the transaction up, 10 s after its last request.
+    """
+    try:
+        return work(transaction, *args)
+    except api.Aborted:
+        raise
+    except api.GoogleAPICallError:
+        if transaction._transaction_id is not None:
+            with suppress(api.GoogleAPICallError):
+                transaction.rollback()
+        raise

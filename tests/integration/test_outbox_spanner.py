@@ -389,7 +389,15 @@ async def test_a_block_that_is_cancelled_while_it_begins_holds_nothing(
         finally:
             ended.set()
 
+    kept: list[Any] = []  # or the garbage collection would end it
+
+    class Kept(spanner_session.AsyncSpanner):
+        def __init__(self, url: str) -> None:
+            super().__init__(url)
+            kept.append(self)
+
     monkeypatch.setattr(spanner_session, "_transaction_of", slow)
+    monkeypatch.setattr(spanner_session, "AsyncSpanner", Kept)
 
     async def block() -> None:
         async with outbox.connect_async(url):
@@ -402,7 +410,7 @@ async def test_a_block_that_is_cancelled_while_it_begins_holds_nothing(
     go.set()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert await asyncio.to_thread(ended.wait, 20)
+    assert await asyncio.to_thread(ended.wait, 5)
 
 
 async def test_the_clients_own_asyncio_half_is_served(url: str, database: Any) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from google.cloud.spanner_v1 import COMMIT_TIMESTAMP
 
@@ -15,8 +17,9 @@ from late.store import spanner_journal
 from late.store.base import SettleResult
 from late.store.spanner import SpannerStore
 from late.store.spanner_client import close_database, open_database
+from late.store.spanner_link import THREADS
 from late.store.spanner_rows import LOG, LOG_COLUMNS, task_row, timestamp
-from late.task import Cursor, ShardId
+from late.task import Cursor, ShardId, TaskId
 from late.testing import spanner
 from tests.conformance.kit import BEGINNING, Owner, own, parked, task
 from tests.integration import spanner_kit as kit
@@ -207,6 +210,38 @@ async def test_opening_without_permission_is_refused(url: str, proxy: GrpcProxy)
     with pytest.raises(StoreRefused):
         await store.open()
     await store.close()
+
+
+async def test_a_refused_step_gives_the_locks_of_its_transaction_back(
+    store: SpannerStore, proxy: GrpcProxy, direct: Any
+) -> None:
+    owner = await own(store)
+    settlement, _ = await one(store, owner)
+    # The first read begins the transaction; the second one is refused.
+    settlement = msgspec.structs.replace(settlement, ended_ticks=(("nightly", TaskId("x")),))
+    proxy.add(Rule("StreamingRead"))
+    proxy.add(Rule("StreamingRead", Code.RESOURCE_EXHAUSTED))
+    proxy.heard.clear()
+    with pytest.raises(StoreUnavailable):
+        await store.settle([settlement])
+    assert len(proxy.calls("Rollback")) == 1
+    assert await store.settle([settlement]) == [SettleResult.SETTLED]
+
+
+async def test_closing_does_not_wait_for_calls_that_hang(url: str, proxy: GrpcProxy) -> None:
+    store = SpannerStore(url)
+    await store.open()
+    hold = threading.Event()
+    proxy.add(Rule("StreamingRead", hold=hold, times=100))
+    cursors = {ShardId(0): BEGINNING}
+    # More than there are threads, though the proxy lets fewer through at once.
+    reads = [asyncio.create_task(store.read(cursors, 1)) for _ in range(THREADS + 4)]
+    while not proxy.calls("StreamingRead"):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await store.close()
+    assert not hold.is_set()
+    results = await asyncio.gather(*reads, return_exceptions=True)
+    assert all(isinstance(result, StoreError) for result in results)
 
 
 # --- The tail on the wire ----------------------------------------------------------------------
