@@ -239,8 +239,11 @@ class Worker:
             await loop()
         except asyncio.CancelledError:
             raise
-        except Exception:
-            logger.exception("%s failed, the worker stops", name)
+        except Exception as failure:
+            error = _alone(failure)
+            # What the database refuses is said by the error; where we stood is for our own faults.
+            trace = None if isinstance(error, StoreError) else error
+            logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
             self._failed = True
             self.ask_to_stop()
 
@@ -363,6 +366,13 @@ def _margin_s(settings: WorkerConfig, features: Features) -> float:
             f"lease_ttl_s={settings.lease_ttl_s:g} is too short for that"
         )
     return margin_s
+
+
+def _alone(error: Exception) -> Exception:
+    """The one error of a group of one, which is how a task group raises it."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _control(url: str) -> Control:

@@ -47,6 +47,9 @@ FOREIGN = (api.GoogleAPIError, grpc.RpcError, auth.GoogleAuthError)
 def translate(error: BaseException) -> StoreError:
     """The error of `late` that says the same. Pure; a test walks the whole map."""
     message = (str(getattr(error, "message", "")) or str(error) or type(error).__name__)[:300]
+    if isinstance(error, api.RetryError) and error.cause is not None:
+        # Its own words are about the time that is over, not about what went wrong until then.
+        message = f"Spanner does not answer: {getattr(error.cause, 'message', error.cause)}"[:300]
     special = _special(error, message)
     if special is not None:
         return special

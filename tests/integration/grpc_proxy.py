@@ -176,6 +176,13 @@ class Relay:
                 one.shutdown(socket.SHUT_RDWR)
         self._passing.set()
 
+    def restore(self) -> None:
+        """Be a good network again, on the same port; connections from before are gone."""
+        self.refuse()
+        self._sockets.clear()
+        self._listener = socket.create_server(("127.0.0.1", int(self.host.rpartition(":")[2])))
+        self._start(self._accept)
+
     def __enter__(self) -> Relay:
         self._start(self._accept)
         return self
