@@ -33,9 +33,10 @@ demo-spanner: ## the same on Spanner's emulator (SPANNER_EMULATOR_HOST, or an in
 	$(DEV)
 	@$(BIN)/late demo --store spanner $(ARGS)
 
-test: ## run all tests on SQLite and PostgreSQL (ARGS="-k name" for some)
+test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k name" for some)
 	$(DEV)
-	@echo "[test] all tests; PostgreSQL: LATE_POSTGRES_URL, else installed binaries, else a wheel"
+	@echo "[test] all tests; PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
+	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(ARGS)
 
 lint: ## ruff: rules and format
