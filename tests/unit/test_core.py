@@ -460,6 +460,22 @@ def test_large_payloads_fill_the_window_before_their_number_does() -> None:
     assert world.core._window.bytes == 0
 
 
+def test_a_settlement_parks_no_more_than_a_transaction_takes() -> None:
+    world = World(settings=CoreSettings(settle_bytes=2_500))
+    sizes = [1_000, 1_000, 1_000, 9_000, 10, 1_000]
+    ids = [world.enqueue(payload=b"x" * size, delay_us=60 * SECOND) for size in sizes]
+    world.read_page()
+    parked, left = [], set(ids)
+    while left:
+        settle(world)
+        rows = [row.record for row in world.last.parked]
+        left -= {record.task_id for record in rows}
+        assert sum(len(record.payload) for record in rows) <= 2_500 or len(rows) == 1
+        assert {task.task_id for task in world.last.open} == left, "what waits is not forgotten"
+        parked.append(len(rows))
+    assert parked == [2, 1, 1, 2]
+
+
 def test_in_a_backlog_tasks_stay_in_memory_behind_a_head_that_waits_for_a_slot() -> None:
     world = World()
     for key in ("a", "b", "c"):
