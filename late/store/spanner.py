@@ -105,7 +105,11 @@ class SpannerStore:
         Raises every epoch, frees every shard and claims the database. Calling it twice is fine.
         """
         await self._link.call(spanner_guard.facts, self._url)
-        await self._link.write(spanner_journal.rebase, spanner_guard.identity_of(self._url))
+        # One transaction per shard, because one for thousands would take longer than a call may.
+        # Cut off in the middle, the database is still nobody's: it is done again.
+        for lease in await self._link.call(spanner_journal.leases):
+            await self._link.write(spanner_journal.free, *lease)
+        await self._link.write(spanner_journal.adopt, spanner_guard.identity_of(self._url))
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         """The next page of each shard that has one; a shard with nothing new is left out."""

@@ -101,7 +101,9 @@ class ChannelPool(grpc.Channel):
     ) -> None:
         self._members = [_Member(channel) for channel in channels]
         self._turn = itertools.count()
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collection may end a stream that was left half read, and it runs
+        # wherever something is allocated, also in here.
+        self._lock = threading.RLock()
         self.stamp = stamp
         self.emitter = emitter
 

@@ -355,6 +355,19 @@ def test_an_error_is_heard_of_although_the_server_cannot_be_told(
         greet.enqueue(tx, "Ada")
 
 
+def test_a_forked_child_gets_a_client_of_its_own(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def client() -> Any:
+        with outbox.connect(url) as tx:
+            return tx._session._database
+
+    ours = client()
+    assert client() is ours
+    monkeypatch.setattr(spanner_session.os, "getpid", lambda: -1)
+    theirs = client()
+    assert theirs is not ours
+    close_database(theirs)
+
+
 def test_no_block_keeps_its_session(url: str) -> None:
     def block(wrong: bool) -> None:
         with outbox.connect(url) as tx:

@@ -244,6 +244,30 @@ async def test_closing_does_not_wait_for_calls_that_hang(url: str, proxy: GrpcPr
     assert all(isinstance(result, StoreError) for result in results)
 
 
+async def test_a_rebase_that_was_cut_off_is_done_again(
+    store: SpannerStore, proxy: GrpcProxy, direct: Any
+) -> None:
+    owners = [await own(store, shard) for shard in range(3)]
+    direct.run_in_transaction(
+        lambda tx: tx.update("late_meta", ("key", "value"), [("identity", "elsewhere")])
+    )
+    copy = SpannerStore(store._url)
+    proxy.heard.clear()
+    proxy.add(Rule("Commit"))
+    proxy.add(Rule("Commit", Code.PERMISSION_DENIED))
+    with pytest.raises(StoreRefused):
+        await copy.rebase()
+    with pytest.raises(StoreRefused, match="late rebase"):
+        await copy.open()
+    await copy.rebase()
+    await copy.open()
+    for owner in owners:
+        assert await owner.settle() is SettleResult.FENCED
+    again = await own(copy, 0)
+    assert again.lease.epoch > owners[0].lease.epoch
+    await copy.close()
+
+
 # --- The tail on the wire ----------------------------------------------------------------------
 
 

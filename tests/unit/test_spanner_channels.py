@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -81,3 +82,17 @@ def test_where_all_are_bad_one_is_used_all_the_same(pool: ChannelPool, channels:
     for channel in channels:
         channel.tell(State.TRANSIENT_FAILURE)
     assert taken(pool, channels) in (0, 1)
+
+
+def test_a_stream_may_end_while_another_call_begins(pool: ChannelPool) -> None:
+    """The garbage collection ends one that was left half read, in whatever thread it runs."""
+    member = pool.take()
+
+    def collected_inside() -> None:
+        with pool._lock:
+            pool.give_back(member, OK)
+
+    thread = threading.Thread(target=collected_inside, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
