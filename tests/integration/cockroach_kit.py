@@ -10,6 +10,10 @@ and never that CockroachDB understands them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
 import pytest
 from psycopg import Connection, crdb
 from psycopg.crdb import CrdbConnectionInfo
@@ -19,6 +23,7 @@ from late.outbox.dialects import COCKROACH
 from late.schema import migrate
 from late.store import cockroach_sql
 from tests import servers
+from tests.conformance.backends import Backend, Raw
 
 STAMPS = """
 alter table late_task add column crdb_internal_mvcc_timestamp numeric not null default 0;
@@ -64,3 +69,35 @@ def pretend(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CrdbConnectionInfo, "server_version", 230100)
     patch.setattr(cockroach_sql, "begin_at", lambda us: f"select late_read_at({us})")
     patch.setattr(outbox_psycopg, "_dialect", lambda _: COCKROACH)
+
+
+def _admin() -> str:
+    admin = servers.postgres_url()
+    if admin is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install a server")
+    return admin
+
+
+STAND_IN = Backend(
+    name="stand-in",
+    create=lambda _: stand_in(_admin()),
+    create_empty=lambda _: servers.fresh_database(_admin()),
+    drop=lambda url: servers.drop_database(_admin(), plain_url(url)),
+    raw=lambda url: Raw(psycopg.connect(plain_url(url), autocommit=True), mark="%s"),
+    make_old=lambda held: held.execute("update late_task set created_at_us = 1"),
+    prunes_rows=True,
+    version=lambda: "PostgreSQL, standing in",
+)
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
+    pretend(monkeypatch)
+    return STAND_IN
+
+
+@pytest.fixture
+def url(backend: Backend, tmp_path: Path) -> Iterator[str]:
+    made = backend.create(tmp_path)
+    yield made
+    backend.drop(made)
