@@ -30,9 +30,13 @@ _UNARY = (
 )  # fmt: skip
 
 
-def start(timeout_s: float = CALL_TIMEOUT_S) -> None:
-    """Give the requests that this thread makes from now on so much time together."""
-    _deadline.set(time.monotonic() + timeout_s)
+def start(timeout_s: float | None = None) -> None:
+    """Give the requests that this thread makes from now on so much time together.
+
+    Args:
+        timeout_s: `CALL_TIMEOUT_S` if not given.
+    """
+    _deadline.set(time.monotonic() + (CALL_TIMEOUT_S if timeout_s is None else timeout_s))
 
 
 def left() -> float:
