@@ -7,13 +7,14 @@ found by a scan of the shard, as a sweep is, and judged by the journal alone, ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from late.store import cockroach_sql as sql
 from late.store.base import PruneReport
-from late.store.cockroach_cursor import FIRST_ID, LAG_US, parse
+from late.store.cockroach_cursor import FIRST_ID, LAG_US, Window, parse
 from late.store.cockroach_link import repeated, rows_of
 from late.store.postgres_link import Connection, Links
 from late.store.postgres_sql import CLOCK
@@ -28,9 +29,12 @@ _open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """What every group has settled of one shard: all versions up to `floor`, without `open`."""
+    """What every group has settled of one shard: what `window`, between two passes, covers,
+    without `open`."""
 
-    floor: int
+    window: Window
+    recent_from: str
+    """The highest of all groups, which may have been swept at different times."""
     open: frozenset[str]
 
 
@@ -61,7 +65,7 @@ class Pruner:
         while after:
             async with self._links.use() as connection:
                 settled = await settled_of(connection, groups, shard_id)
-                if settled.floor == 0:
+                if settled.window.seen == 0:
                     return deleted
                 found = await _prunable(connection, shard_id, settled, after)
                 if found:
@@ -85,17 +89,24 @@ class Pruner:
 
 
 async def settled_of(connection: Connection, groups: frozenset[str], shard_id: int) -> Settled:
-    """What the last words of all groups on a shard agree on. Only what was swept counts: what a
-    recent pass found is young, and near the end of its own settlement."""
-    floor: int | None = None
+    """What the last words of all groups on a shard agree on; of a pass that is under way, only
+    what was covered before it."""
+    windows: list[Window] = []
     held: set[str] = set()
     for group in groups:
         last = await rows_of(connection, sql.CHECKPOINT, (group, shard_id))
         cursor, open_text = last[0] if last else ("", "[]")
-        swept = parse(Cursor(cursor)).swept
-        floor = swept if floor is None else min(floor, swept)
+        windows.append(parse(Cursor(cursor)))
         held.update(task.task_id for task in _open_of(open_text))
-    return Settled(floor or 0, frozenset(held))
+    return agreed(windows, frozenset(held))
+
+
+def agreed(windows: Sequence[Window], held: frozenset[str]) -> Settled:
+    """What all of `windows` cover, and no more: the least of each bound."""
+    swept = min((window.swept for window in windows), default=0)
+    seen = min((window.seen for window in windows), default=0)
+    recent = max((window.recent_from for window in windows), default=FIRST_ID)
+    return Settled(Window(swept, seen), recent, held)
 
 
 async def _prunable(
@@ -106,7 +117,9 @@ async def _prunable(
     values: dict[str, Any] = {
         "shard": shard_id,
         "after": after,
-        "floor": f"{settled.floor}000",
+        "swept": f"{settled.window.swept}000",
+        "seen": f"{settled.window.seen}000",
+        "recent": settled.recent_from,
         "open": sorted(settled.open),
         "limit": BATCH,
     }

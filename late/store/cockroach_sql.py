@@ -137,7 +137,8 @@ select 1 from late_timer t where t.consumer_group = %s and t.shard_id = %s limit
 PRUNABLE = """
 select l.task_id::text from late_task l
  where l.shard_id = %(shard)s and l.task_id > %(after)s::uuid
-   and l.crdb_internal_mvcc_timestamp <= %(floor)s::decimal
+   and (l.crdb_internal_mvcc_timestamp <= %(swept)s::decimal
+        or l.crdb_internal_mvcc_timestamp <= %(seen)s::decimal and l.task_id >= %(recent)s::uuid)
    and l.task_id <> all (%(open)s::uuid[])
  order by l.task_id limit %(limit)s
 """

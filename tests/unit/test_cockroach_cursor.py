@@ -22,6 +22,7 @@ from late.store.cockroach_cursor import (
     position_of,
     sweep_every_us,
 )
+from late.store.cockroach_prune import agreed
 from late.store.cockroach_tail import moment_of, record_of, values_of
 from late.task import SHARDS_MAX, Cursor
 
@@ -126,6 +127,22 @@ def test_a_shard_is_swept_first_and_then_every_15_to_30_s() -> None:
         assert due is not None
         assert (soon.sweep, due.sweep) == (False, True)
     assert len({sweep_every_us(shard) for shard in range(8)}) == 8, "all would sweep at once"
+
+
+@given(st.lists(between() | inside(), min_size=1, max_size=3), MOMENTS, IDS)
+def test_only_what_every_group_covers_is_pruned(
+    windows: list[Window], moment: int, task_id: str
+) -> None:
+    settled = agreed(windows, frozenset())
+    # As `cockroach_sql.PRUNABLE` has it.
+    prunable = moment <= settled.window.swept or (
+        moment <= settled.window.seen and task_id >= settled.recent_from
+    )
+
+    if prunable:
+        assert all(window.covers(moment, task_id) for window in windows)
+    if len(windows) == 1 and windows[0].until is None:
+        assert prunable == windows[0].covers(moment, task_id)
 
 
 def test_a_gateway_that_is_behind_waits() -> None:
