@@ -36,6 +36,7 @@ ENVIRONMENT = {
 """What a client of an emulator needs besides `SPANNER_EMULATOR_HOST`."""
 
 _START_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 5.0
 _POLL_S = 0.02
 _SUPERVISE = '"$@" & pid=$!; trap "" INT TERM HUP; read -r _; kill -KILL $pid; wait $pid'
 _PATH = re.compile(r"projects/([^/]+)/instances/([^/]+)/databases/([^/?]+)")
@@ -162,17 +163,24 @@ def _names(url: str) -> tuple[str, str, str]:
 
 
 def _client(project: str) -> Any:
-    if not os.environ.get(HOST_VARIABLE):
+    host = os.environ.get(HOST_VARIABLE)
+    if not host:
         raise StoreUnavailable(f"{HOST_VARIABLE} is not set: nothing is made on the real service")
+    name, _, port = host.rpartition(":")
+    # The client would try for minutes.
+    if not port.isdigit() or not _listens(int(port), name):
+        raise StoreUnavailable(f"no emulator answers at {HOST_VARIABLE}={host}")
     from google.cloud import spanner
 
     return spanner.Client(project=project, disable_builtin_metrics=True)
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def _listens(port: int, host: str = "127.0.0.1") -> bool:
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _free_port() -> int:

@@ -45,7 +45,8 @@ def spanner_emulator() -> Iterator[str]:
         StoreUnavailable: no emulator is named, and none can be started.
     """
     with ExitStack() as stack:
-        if not os.environ.get(spanner.HOST_VARIABLE):
+        shared = bool(os.environ.get(spanner.HOST_VARIABLE))
+        if not shared:
             emulator = stack.enter_context(spanner.SpannerEmulator())
             stack.enter_context(_environment({spanner.HOST_VARIABLE: emulator.host}))
         unset = {k: v for k, v in spanner.ENVIRONMENT.items() if k not in os.environ}
@@ -56,7 +57,8 @@ def spanner_emulator() -> Iterator[str]:
             raise ConfigError(
                 "Spanner needs google-cloud-spanner: install it with `pip install 'late[spanner]'`"
             ) from error
-        stack.callback(spanner.drop_database, url)
+        if shared:
+            stack.callback(spanner.drop_database, url)
         yield url
 
 
