@@ -42,8 +42,12 @@ SELECT {NOW},
         LEFT JOIN late_worker w ON w.worker_id = l.owner
         WHERE l.consumer_group = @group AND l.shard_id = @shard)
 """
+# The index holds what waits for a key and nothing else: a takeover reads no other timer. The
+# first hint is for the emulator, which cannot see that the condition leaves out what it leaves out.
 _HELD_KEYS = f"""
-SELECT held_key, COUNTIF(due_at_us >= {HELD_US}), COUNTIF(due_at_us < {HELD_US}) FROM late_timer
+@{{spanner_emulator.disable_query_null_filtered_index_check=true}}
+SELECT held_key, COUNTIF(due_at_us >= {HELD_US}), COUNTIF(due_at_us < {HELD_US})
+FROM late_timer@{{FORCE_INDEX=late_timer_held}}
 WHERE consumer_group = @group AND shard_id = @shard AND held_key IS NOT NULL GROUP BY held_key
 """
 SEQ_MAX = 2**62
