@@ -12,7 +12,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test lint format types contracts tree check bench lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test lint format types contracts tree check bench lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -27,11 +27,16 @@ demo: ## run the fulfilment service on SQLite, kill a worker, check every task (
 
 demo-postgres: ## the same on PostgreSQL (LATE_POSTGRES_URL, installed binaries or a wheel)
 	$(DEV)
-	@$(BIN)/python scripts/with_postgres.py $(BIN)/late demo --url '{url}' $(ARGS)
+	@$(BIN)/late demo --store postgres $(ARGS)
 
-test: ## run all tests on SQLite and PostgreSQL (ARGS="-k name" for some)
+demo-spanner: ## the same on Spanner's emulator (SPANNER_EMULATOR_HOST, or an installed Google Cloud SDK)
 	$(DEV)
-	@echo "[test] all tests; PostgreSQL: LATE_POSTGRES_URL, else installed binaries, else a wheel"
+	@$(BIN)/late demo --store spanner $(ARGS)
+
+test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k name" for some)
+	$(DEV)
+	@echo "[test] all tests; PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
+	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(ARGS)
 
 lint: ## ruff: rules and format

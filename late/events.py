@@ -51,6 +51,12 @@ def _event(
 
 
 WORKER_STARTED = _event("worker_started", "info", "worker started", details="worker version")
+STORE_EXPERIMENTAL = _event(
+    "store_experimental",
+    "warning",
+    "this store is experimental: it has never been run on a real node of its database",
+    details="store",
+)
 WORKER_STOPPED = _event("worker_stopped", "info", "worker stopped", details="worker")
 
 PAGE_READ = _event(
@@ -69,6 +75,14 @@ PRUNED = _event(
     "debug",
     "house-keeping done",
     measures="tasks partitions settlements workers duration_s",
+)
+
+RPC = _event(
+    "rpc",
+    "debug",
+    "call to the database's API ended",
+    measures="duration_s sent_bytes received_bytes retries",
+    tags="method code role",
 )
 
 HEARTBEAT = _event("heartbeat", "debug", "heartbeat sent", measures="workers duration_s")

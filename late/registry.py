@@ -29,7 +29,7 @@ R = TypeVar("R")
 TIMEOUT_S = 300.0
 TIMEOUT_S_MAX = 7 * validate.DAY_S
 CATCH_UP_MAX = 1_000
-SCHEMES = ("sqlite", "postgresql")
+SCHEMES = ("sqlite", "postgresql", "spanner", "cockroachdb")
 
 
 class Registry:
@@ -41,7 +41,10 @@ class Registry:
     def __init__(self, url: str, *, shards: int, group: str, codec: codecs.Codec | Format) -> None:
         scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
         if scheme not in SCHEMES:
-            raise ConfigError("the app's URL must start with sqlite:/// or postgresql://")
+            raise ConfigError(
+                "the app's URL must start with sqlite:///, postgresql://, spanner+spanner:///"
+                " or cockroachdb://"
+            )
         if not isinstance(shards, int) or not 1 <= shards <= SHARDS_MAX:
             raise ConfigError(f"shards must be 1..{SHARDS_MAX}, got {validate.shown(shards)}")
         self.url = url

@@ -28,11 +28,11 @@ from late.clock import DatabaseClock
 from late.config import WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.settle import Settler
-from late.errors import LateError, StoreError
+from late.errors import ConfigError, LateError, StoreError
 from late.scheduler.scheduler import Scheduler, Shard
 from late.scheduler.settings import CoreSettings
 from late.store import open_store
-from late.store.base import Page, Settlement, Store, WorkerInfo
+from late.store.base import Features, Page, Settlement, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.keeper import Keeper
 from late.tailer.tailer import Tailer
@@ -196,7 +196,7 @@ class Worker:
             info,
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
-            margin_s=settings.margin_s,
+            margin_s=_margin_s(settings, self._store.features),
             on_membership=self.keeper.observe,
             clock=self.clock,
             rng=self._rng,
@@ -228,6 +228,9 @@ class Worker:
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
+        if self._store.features.experimental:
+            name = type(self._store).__name__
+            events.default.emit(events.STORE_EXPERIMENTAL, store=name)
         events.default.emit(events.WORKER_STARTED, worker=self.id, version=_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
@@ -237,8 +240,11 @@ class Worker:
             await loop()
         except asyncio.CancelledError:
             raise
-        except Exception:
-            logger.exception("%s failed, the worker stops", name)
+        except Exception as failure:
+            error = _alone(failure)
+            # What the database refuses is said by the error; where we stood is for our own faults.
+            trace = None if isinstance(error, StoreError) else error
+            logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
             self._failed = True
             self.ask_to_stop()
 
@@ -345,6 +351,29 @@ class Worker:
                 await asyncio.sleep(SCHEDULES_EVERY_S * self._rng.uniform(0.8, 1.2))
         finally:
             control.close()
+
+
+def _margin_s(settings: WorkerConfig, features: Features) -> float:
+    """How long before its lease is over a worker stops: as it is set, or as far as the clocks of
+    this database may be apart.
+
+    Raises:
+        ConfigError: no heartbeat could arrive in time with that.
+    """
+    margin_s = max(settings.margin_s, features.lease_margin_min_s)
+    if margin_s + settings.beat_every_s >= settings.lease_ttl_s:
+        raise ConfigError(
+            f"on this database a worker stops {margin_s:g} s before its lease is over: "
+            f"lease_ttl_s={settings.lease_ttl_s:g} is too short for that"
+        )
+    return margin_s
+
+
+def _alone(error: Exception) -> Exception:
+    """The one error of a group of one, which is how a task group raises it."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _control(url: str) -> Control:

@@ -13,31 +13,25 @@ import sys
 from collections.abc import Sequence
 
 from late.errors import LateError
-from late.testing.postgres import PostgresServer
-
-VARIABLE = "LATE_POSTGRES_URL"
-
-
-def run(command: Sequence[str], url: str) -> int:
-    """Run `command` with `url` filled in; its exit code."""
-    return subprocess.run([word.replace("{url}", url) for word in command], check=False).returncode
+from late.testing.stores import POSTGRES_VARIABLE, postgres
 
 
 def main(command: Sequence[str]) -> int:
     if not command:
         print(__doc__, file=sys.stderr)
         return 2
-    given = os.environ.get(VARIABLE)
-    if given:
-        return run(command, given)
-    print(
-        f"[postgres] {VARIABLE} is not set: starting a private server", file=sys.stderr, flush=True
-    )
+    if not os.environ.get(POSTGRES_VARIABLE):
+        print(
+            f"[postgres] {POSTGRES_VARIABLE} is not set: starting a private server",
+            file=sys.stderr,
+            flush=True,
+        )
     try:
-        with PostgresServer() as server:
-            return run(command, server.url)
+        with postgres() as url:
+            filled = [word.replace("{url}", url) for word in command]
+            return subprocess.run(filled, check=False).returncode
     except LateError as refused:
-        print(f"[postgres] {refused}; or set {VARIABLE}", file=sys.stderr)
+        print(f"[postgres] {refused}; or set {POSTGRES_VARIABLE}", file=sys.stderr)
         return 1
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from late.store import open_store
 from late.store.base import Store
+from tests import servers
 from tests.conformance.backends import BACKENDS, Backend, forget_templates
+
+PRESENT = [b for b in BACKENDS if b.name != "cockroach" or servers.cockroach_at_hand()]
+"""Where there is no node, `test_not_run` says so once instead of every test."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,9 +22,12 @@ def _templates() -> Iterator[None]:
     forget_templates()
 
 
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
-def backend(request: pytest.FixtureRequest) -> Backend:
+@pytest.fixture(params=PRESENT, ids=lambda backend: backend.name)
+def backend(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Backend:
     """The kind of database; a test asks `store.features` and never the name."""
+    record_property("store", request.param.name)
     return request.param
 
 

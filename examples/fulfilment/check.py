@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from . import database
 from .app import outages
+from .database import Effect, cents
 from .service import Bookings, Promise
 from .witness import Run
 
@@ -19,17 +19,6 @@ RUN_AND_UNSETTLED_MAX = 16 + 256
 """What one worker can have started and not yet settled: its slots and one batch of settlements."""
 POISON_STARTS_MAX = 3
 STEPS = ("assign_driver", "charge", "receipt", "remind", "inspect_route")
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One row of the service's log; times by the database's clock."""
-
-    trip_id: int
-    step: str
-    task_id: str
-    cents: int | None
-    at_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +100,7 @@ def _rolled_back(history: History) -> Iterator[Line]:
 
 def _money(history: History) -> Iterator[Line]:
     """The ledger to the cent, and one receipt a trip however often `charge` ran."""
-    owed = sum(database.cents(one.total) for one in history.bookings.committed.values())
+    owed = sum(cents(one.total) for one in history.bookings.committed.values())
     charged = sum(one.cents or 0 for one in history.effects if one.step == "charge")
     yield Line("charged, USD", f"{owed / 100:,.2f}", f"{charged / 100:,.2f}", owed == charged)
     receipts: dict[int, set[str]] = defaultdict(set)

@@ -19,13 +19,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from sqlalchemy import Engine, select
 
+from late.control import Control
 from late.schema import migrate
-from late.schema.tables import dead
 
-from . import database, witness
-from .check import Dead, Effect, History, Line, check, owed_steps
+from . import witness
+from .check import Dead, History, Line, check, owed_steps
+from .database import Database, connect
 from .service import Bookings, run
 from .trips import BadTrips, Trip, generate, read
 
@@ -130,13 +130,14 @@ def run_demo(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="late-demo-")))
         url = url or f"sqlite:///{folder / 'fulfilment.db'}"
         migrate.upgrade(url)
-        engine = database.connect(url, connections=4)
-        stack.callback(engine.dispose)
-        database.create(engine)
+        database = connect(url, connections=4)
+        stack.callback(database.close)
+        database.create()
+        control = stack.enter_context(Control(url))
         workers = Workers(url, folder)
         stack.callback(workers.stop)
         workers.start(2)
-        demo = Demo(engine, rows, speed, workers, witness.Reader(folder))
+        demo = Demo(database, control, rows, speed, workers, witness.Reader(folder))
         began = time.monotonic()
         demo.run(kill=kill, console=console, quiet=json)
         codes = workers.stop()
@@ -145,7 +146,7 @@ def run_demo(
             Line("workers that stopped cleanly", str(2 - kill), str(codes.count(0)), not any(codes))
         )
         ok = all(line.ok for line in lines)
-        report(console, lines, time.monotonic() - began, engine.dialect.name, json=json)
+        report(console, lines, time.monotonic() - began, database.store, json=json)
         if not ok:
             console.print(workers.last_words(), markup=False, highlight=False)
     return 0 if ok else 1
@@ -156,13 +157,15 @@ class Demo:
 
     def __init__(
         self,
-        engine: Engine,
+        database: Database,
+        control: Control,
         trips: Sequence[Trip],
         speed: float,
         workers: Workers,
         reader: witness.Reader,
     ) -> None:
-        self._engine = engine
+        self._database = database
+        self._control = control
         self._trips = trips
         self._speed = speed
         self._workers = workers
@@ -170,7 +173,7 @@ class Demo:
         self._done: set[tuple[int, str]] = set()
         self._bookings = Bookings()
         self._killed: set[int] = set()
-        self._first_id = database.next_id(engine)
+        self._first_id = database.next_id()
 
     def run(self, *, kill: bool, console: Console, quiet: bool) -> None:
         """Until everything is done, or nothing has moved for `STALLED_S`."""
@@ -189,7 +192,7 @@ class Demo:
             done = bars.add_task("steps done", total=None)
             booking = service.submit(
                 run,
-                self._engine,
+                self._database,
                 self._trips,
                 self._bookings,
                 first_id=self._first_id,
@@ -228,38 +231,22 @@ class Demo:
 
     def _dead(self) -> list[Dead]:
         """Dead letters of this run's trips."""
-        statement = select(dead.c.name, dead.c.reason, dead.c.payload)
-        with self._engine.connect() as connection:
-            rows = connection.execute(statement).all()
         letters = []
-        for name, reason, payload in rows:
-            trip_id = jsonlib.loads(payload).get("trip_id", -1)
+        for one in self._control.dead_letters(payload=True):
+            trip_id = jsonlib.loads(one.payload or "{}").get("trip_id", -1)
             if trip_id >= self._first_id:
-                letters.append(Dead(trip_id, name.rpartition(".")[2], reason))
+                letters.append(Dead(trip_id, one.name.rpartition(".")[2], one.reason))
         return letters
 
     def history(self) -> History:
         """All that is known, read once more now that the workers are gone."""
         self._step()
-        with self._engine.connect() as connection:
-            log = select(
-                database.log.c.trip_id,
-                database.log.c.step,
-                database.log.c.task_id,
-                database.log.c.cents,
-                database.log.c.at_us,
-            ).where(database.log.c.trip_id >= self._first_id)
-            effects = [Effect(*row) for row in connection.execute(log)]
-            trips = select(database.trips.c.id, database.trips.c.booked_at_us).where(
-                database.trips.c.id >= self._first_id
-            )
-            booked = dict(connection.execute(trips).tuples().all())
         return History(
             bookings=self._bookings,
             runs=self._reader.runs,
-            effects=effects,
+            effects=self._database.effects(self._first_id),
             dead=self._dead(),
-            booked_at_us=booked,
+            booked_at_us=self._database.booked(self._first_id),
             killed=self._killed,
         )
 

@@ -9,11 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
-from sqlalchemy import Connection, Engine
-
-from . import database
 from .app import app, assign_driver, charge, inspect_route, remind
+from .database import Database
 from .trips import Trip
 
 REMIND_AFTER = timedelta(days=1)
@@ -72,8 +71,8 @@ def promise(index: int, trip_id: int, trip: Trip, speed: float) -> Promise:
     )
 
 
-def write(tx: Connection, trip: Trip, promised: Promise) -> None:
-    """The trip and its tasks, through the one connection of the caller's transaction."""
+def write(database: Database, tx: Any, trip: Trip, promised: Promise) -> None:
+    """The trip and its tasks, through the caller's one transaction."""
     trip_id, key = promised.trip_id, f"trip-{promised.trip_id}"
     database.book(tx, trip_id, trip.zone, trip.payment, trip.total)
     calls = [
@@ -90,7 +89,7 @@ def write(tx: Connection, trip: Trip, promised: Promise) -> None:
 
 
 def run(
-    engine: Engine,
+    database: Database,
     trips: Sequence[Trip],
     bookings: Bookings,
     *,
@@ -110,20 +109,23 @@ def run(
             due = began + (trip.pickup - trips[0].pickup).total_seconds() / speed
             if stop.wait(max(0.0, due - time.monotonic())):
                 return
-            book(engine, bookings, index, promise(index, first_id + index, trip, speed), trip)
+            book(database, bookings, index, promise(index, first_id + index, trip, speed), trip)
 
     with ThreadPoolExecutor(REQUESTS) as pool:
         for done in [pool.submit(serve, turn) for turn in range(REQUESTS)]:
             done.result()
 
 
-def book(engine: Engine, bookings: Bookings, index: int, promised: Promise, trip: Trip) -> None:
+def book(database: Database, bookings: Bookings, index: int, promised: Promise, trip: Trip) -> None:
     """One request: everything in one transaction, which some of them roll back at the end."""
+
+    def body(tx: Any) -> None:
+        write(database, tx, trip, promised)
+        if is_declined(index):
+            raise Declined
+
     try:
-        with engine.begin() as tx:
-            write(tx, trip, promised)
-            if is_declined(index):
-                raise Declined
+        database.transaction(body)
     except Declined:
         bookings.rolled_back.add(promised.trip_id)
     else:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from late.cli import database, dead, look, run, schedule
+from late.cli import database, dead, demo, look, run, schedule
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -41,7 +41,7 @@ app.command("shards")(database.shards)
 app.command("groups")(database.groups)
 app.command("doctor")(database.doctor)
 app.command("rebase")(database.rebase)
-app.command("demo")(run.demo)
+app.command("demo")(demo.demo)
 
 
 def _version(wanted: bool) -> None:

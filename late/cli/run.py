@@ -1,9 +1,8 @@
-"""Commands that run things: worker, enqueue, demo."""
+"""Commands that run things: worker, enqueue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -154,7 +153,7 @@ def _enqueue(
     arguments: dict[str, Any],
     options: dict[str, Any],
 ) -> str:
-    from late.schema.engine import make_engine, writing
+    from late.schema.engine import make_engine, write
 
     app = _nameless(url_of(url)) if target is None else load_app(target)
     if target is not None and name not in app.tasks:
@@ -163,8 +162,7 @@ def _enqueue(
     call = app.call(name, arguments, queue=queue, **options)
     engine = make_engine(url or app.url)
     try:
-        with writing(engine) as tx:
-            return app.enqueue(tx, call)
+        return write(engine, lambda tx: app.enqueue(tx, call))
     finally:
         engine.dispose()
 
@@ -178,37 +176,3 @@ def _nameless(url: str) -> App:
     with Control(url) as control:
         shards = [lane.shards for lane in control.lanes() if lane.name == "default"]
     return App(url, shards=shards[0] if shards else 1, strict=False)
-
-
-def demo(
-    url_option: UrlOption = None,
-    trips: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A CSV of trips; else made-up ones.")
-    ] = None,
-    count: Annotated[int, typer.Option(help="How many made-up trips.", min=1)] = 1_000,
-    speed: Annotated[
-        float, typer.Option(help="How much faster than the trips' own time.", min=1)
-    ] = 86_400.0,
-    kill: Annotated[bool, typer.Option(help="Kill a worker in the middle.")] = True,
-    json: JsonOption = False,
-) -> None:
-    """Run a small fulfilment service end to end and check that every promise was kept.
-
-    Without --url or LATE_URL it uses a SQLite file of its own, which is gone afterwards.
-    """
-    import importlib
-    import os
-
-    url = url_option or os.environ.get("LATE_URL", "").strip() or None
-    for package in ("late._examples.fulfilment", "examples.fulfilment"):
-        try:
-            module = importlib.import_module(f"{package}.main")
-            break
-        except ModuleNotFoundError as error:
-            # Installed they are part of the package, in a checkout they stand beside it.
-            if error.name is None or not f"{package}.main".startswith(error.name):
-                raise
-    else:
-        raise ConfigError("the examples are missing from this installation of late")
-    code: int = module.run_demo(url, trips, count=count, speed=speed, kill=kill, json=json)
-    raise typer.Exit(code)

@@ -1,7 +1,7 @@
 """Rows of the log beyond a group's cursor: counted up to a limit, so that a look at a log of a
 hundred million rows costs what a look at a few thousand does.
 
-A cursor is private to its store, so this is the one place of the control plane where the two
+A cursor is private to its store, so this is the one place of the control plane where the
 dialects differ: each asks its store's own reader of the text.
 """
 
@@ -14,19 +14,23 @@ from sqlalchemy import (
     Boolean,
     ColumnElement,
     Connection,
+    DateTime,
+    FromClause,
+    Numeric,
     Row,
-    Table,
     and_,
     cast,
     func,
     literal,
+    literal_column,
     not_,
+    or_,
     select,
     tuple_,
 )
 from sqlalchemy.types import UserDefinedType
 
-from late.control.rows import log_of
+from late.control.rows import COCKROACH, SPANNER, log_of
 from late.errors import StoreError
 from late.schema.tables import TaskIdType, Xid8
 from late.task import Cursor, OpenTask
@@ -55,6 +59,10 @@ def beyond(connection: Connection, shard_id: int, cursor: str) -> ColumnElement[
     log = log_of(connection)
     if connection.dialect.name == "postgresql":
         return and_(log.c.shard_id == shard_id, _beyond_snapshot(log, cursor))
+    if connection.dialect.name == SPANNER:
+        return and_(log.c.shard_id == shard_id, _beyond_timestamp(log, cursor))
+    if connection.dialect.name == COCKROACH:
+        return and_(log.c.shard_id == shard_id, _beyond_passes(log, cursor))
     from late.store.sqlite_sql import position_of
 
     try:
@@ -64,7 +72,7 @@ def beyond(connection: Connection, shard_id: int, cursor: str) -> ColumnElement[
     return and_(log.c.shard_id == shard_id, log.c.seq > position)
 
 
-def _beyond_snapshot(log: Table, cursor: str) -> ColumnElement[bool]:
+def _beyond_snapshot(log: FromClause, cursor: str) -> ColumnElement[bool]:
     from late.store.postgres_cursor import parse
 
     window = parse(Cursor(cursor))
@@ -80,7 +88,35 @@ def _beyond_snapshot(log: Table, cursor: str) -> ColumnElement[bool]:
     return and_(*conditions)
 
 
-def _visible(log: Table, snapshot: str) -> ColumnElement[bool]:
+def _beyond_timestamp(log: FromClause, cursor: str) -> ColumnElement[bool]:
+    from late.store.spanner_rows import moment_of, place_of
+
+    place = place_of(cursor)
+    moment = literal(moment_of(place.position), DateTime(timezone=True))
+    later = log.c.created_at > moment
+    if place.task_id is None:
+        return later
+    return or_(later, and_(log.c.created_at == moment, log.c.task_id > place.task_id))
+
+
+def _beyond_passes(log: FromClause, cursor: str) -> ColumnElement[bool]:
+    from late.store.cockroach_cursor import parse
+
+    window = parse(Cursor(cursor))
+    moment: ColumnElement[Any] = literal_column("crdb_internal_mvcc_timestamp", Numeric)
+
+    def upto(us: int) -> ColumnElement[bool]:
+        return moment <= literal_column(f"{us}000")
+
+    recent = log.c.task_id >= literal(window.recent_from, TaskIdType)
+    covered = or_(upto(window.swept), and_(upto(window.seen), recent))
+    if window.until is not None:
+        passed = and_(upto(window.until), log.c.task_id <= literal(window.key, TaskIdType))
+        covered = or_(covered, passed if window.sweep else and_(passed, recent))
+    return not_(covered)
+
+
+def _visible(log: FromClause, snapshot: str) -> ColumnElement[bool]:
     seen = func.pg_visible_in_snapshot(log.c.xid, cast(snapshot, _Snapshot), type_=Boolean)
     return seen.is_(True)
 
@@ -90,6 +126,10 @@ def order_of(connection: Connection) -> tuple[ColumnElement[Any], ...]:
     log = log_of(connection)
     if connection.dialect.name == "postgresql":
         return (log.c.xid, log.c.task_id)
+    if connection.dialect.name == SPANNER:
+        return (log.c.created_at, log.c.task_id)
+    if connection.dialect.name == COCKROACH:
+        return (log.c.task_id,)
     return (log.c.seq,)
 
 
@@ -130,4 +170,7 @@ def _is_one_of(connection: Connection, keys: Sequence[OpenTask]) -> ColumnElemen
     log = log_of(connection)
     if connection.dialect.name == "postgresql":
         return tuple_(log.c.xid, log.c.task_id).in_([(k.position, k.task_id) for k in keys])
+    if connection.dialect.name in (SPANNER, COCKROACH):
+        # Ids are unique; the shard is in the statement already.
+        return log.c.task_id.in_([key.task_id for key in keys])
     return log.c.seq.in_([key.position for key in keys])

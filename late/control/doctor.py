@@ -20,7 +20,7 @@ from typing import Literal
 from sqlalchemy import Connection, Engine, func, select
 
 from late.control import backlog
-from late.control.rows import now_us, open_of, seconds
+from late.control.rows import COCKROACH, SPANNER, now_us, open_of, seconds
 from late.control.status import Journal, groups_of, journals, shard_ids
 from late.control.views import Check
 from late.errors import LateError, StoreError
@@ -79,6 +79,15 @@ def _server(connection: Connection) -> Iterator[Check]:
     text = ".".join(map(str, version))
     if connection.dialect.name == "postgresql":
         yield Check("server", "ok", f"PostgreSQL {text}")
+    elif connection.dialect.name == SPANNER:
+        yield Check("server", "ok", "Cloud Spanner, GoogleSQL")
+    elif connection.dialect.name == COCKROACH:
+        yield Check(
+            "server",
+            "warning",
+            "CockroachDB: this store is experimental, it has never been run on a real node; see "
+            "docs/stores.md",
+        )
     elif version < SQLITE_WAL_FIXED:
         yield Check(
             "server",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, select, update
 
+from late.control.rows import SPANNER
 from late.control.status import groups_of
 from late.control.views import GroupView, LaneView
 from late.errors import ConfigError
-from late.schema.engine import reading, writing
+from late.schema.engine import reading, write
 from late.schema.tables import group, lane
 from late.task import SHARDS_MAX
 
@@ -28,9 +29,14 @@ def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
     Raises:
         ConfigError: no such lane, fewer shards than it has, or no room above it.
     """
-    with writing(engine) as connection:
+
+    def grow(connection: Connection) -> LaneView:
         # Locks every lane: two that grow towards each other must not meet.
-        rows = connection.execute(select(lane).order_by(lane.c.name).with_for_update()).all()
+        every = select(lane).order_by(lane.c.name)
+        # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
+        if connection.dialect.name != SPANNER:
+            every = every.with_for_update()
+        rows = connection.execute(every).all()
         found = next((row for row in rows if row.name == name), None)
         if found is None:
             known = ", ".join(row.name for row in rows) or "none"
@@ -45,6 +51,8 @@ def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
             raise ConfigError(f"lane {name!r} has room for {most} shards, not for {shards}")
         connection.execute(update(lane).where(lane.c.name == name).values(shards=shards))
         return LaneView(name, found.first_shard, shards)
+
+    return write(engine, grow)
 
 
 def groups(engine: Engine) -> list[GroupView]:

@@ -6,14 +6,43 @@ import base64
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, MetaData, Table, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    FromClause,
+    MetaData,
+    Table,
+    func,
+    literal_column,
+    select,
+)
 
 from late.schema.tables import NOW_US, log_table
 from late.task import AttemptError, OpenTask
 
 _errors = msgspec.json.Decoder(tuple[AttemptError, ...])
 _open = msgspec.json.Decoder(tuple[OpenTask, ...])
-_logs = {name: log_table(name, MetaData()) for name in ("sqlite", "postgresql")}
+SPANNER = "spanner+spanner"
+"""SQLAlchemy's name of Spanner's dialect."""
+COCKROACH = "cockroachdb"
+_tables = {
+    name: log_table(name, MetaData()) for name in ("sqlite", "postgresql", COCKROACH, SPANNER)
+}
+
+
+def _readable() -> dict[str, FromClause]:
+    """The log for reading, with `created_at_us` in every dialect."""
+    found: dict[str, FromClause] = dict(_tables)
+    log = _tables[SPANNER]
+    micros = func.unix_micros(log.c.created_at, type_=BigInteger)
+    # The commit timestamp is the only time there, and no column of it can be computed and stored.
+    found[SPANNER] = select(
+        *log.c, micros.label("created_at_us"), (micros * 1_000).label("position")
+    ).subquery("late_log")
+    return found
+
+
+_logs = _readable()
 
 
 def now_us(connection: Connection) -> int:
@@ -23,9 +52,14 @@ def now_us(connection: Connection) -> int:
     )
 
 
-def log_of(connection: Connection) -> Table:
-    """The task log as this connection's dialect has it."""
+def log_of(connection: Connection) -> FromClause:
+    """The task log for reading, as this connection's dialect has it."""
     return _logs[connection.dialect.name]
+
+
+def log_table_of(connection: Connection) -> Table:
+    """The task log for an insert."""
+    return _tables[connection.dialect.name]
 
 
 def errors_of(text: str | None) -> tuple[AttemptError, ...]:

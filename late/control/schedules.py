@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
-from late.control.rows import log_of, now_us
+from late.control.rows import COCKROACH, SPANNER, log_table_of, now_us
 from late.errors import ConfigError
 from late.ids import new_id
 from late.scheduler.cron import check, next_due_us
-from late.schema.engine import reading, writing
+from late.schema.engine import reading, write
 from late.schema.tables import schedule
 from late.task import Options, Schedule, TaskId
 
@@ -50,8 +50,8 @@ def sync(engine: Engine, specs: Sequence[Schedule]) -> list[str]:
         stored = _stored(connection, names)
         if all(spec.name in stored and not _changes(spec, stored[spec.name]) for spec in specs):
             return []
-    with writing(engine) as connection:
-        return _sync(connection, sorted(specs, key=lambda spec: spec.name))
+    ordered = sorted(specs, key=lambda spec: spec.name)
+    return write(engine, lambda connection: _sync(connection, ordered))
 
 
 def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
@@ -86,7 +86,10 @@ def _stored(
     connection: Connection, names: Sequence[str], *, lock: bool = False
 ) -> dict[str, RowMapping]:
     statement = select(schedule).where(schedule.c.name.in_(names)).order_by(schedule.c.name)
-    rows = connection.execute(statement.with_for_update() if lock else statement)
+    # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
+    if lock and connection.dialect.name != SPANNER:
+        statement = statement.with_for_update()
+    rows = connection.execute(statement)
     return {row.name: row._mapping for row in rows}
 
 
@@ -111,7 +114,12 @@ def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
         "updated_at_us": now,
     }
     # Another worker may be inserting the same one: the first wins, theirs is the same.
-    if connection.dialect.name == "postgresql":
+    if connection.dialect.name == SPANNER:
+        # `_stored` has read the name in this transaction, which locks it there although no row
+        # was found: whoever is second is aborted and looks again.
+        connection.execute(insert(schedule).values(**values))
+        return True
+    if connection.dialect.name in ("postgresql", COCKROACH):
         from sqlalchemy.dialects.postgresql import insert as insert_or
     else:
         from sqlalchemy.dialects.sqlite import insert as insert_or  # type: ignore[assignment]
@@ -152,7 +160,7 @@ def resume(engine: Engine, name: str) -> Schedule:
 
 
 def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
-    with writing(engine) as connection:
+    def switch(connection: Connection) -> Schedule:
         row = _one(connection, name)
         now = now_us(connection)
         changed: dict[str, Any] = {"paused": int(paused), "updated_at_us": now}
@@ -162,6 +170,8 @@ def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
             )
         connection.execute(update(schedule).where(schedule.c.name == name).values(**changed))
         return _value(_one(connection, name))
+
+    return write(engine, switch)
 
 
 def run(engine: Engine, name: str) -> TaskId:
@@ -173,11 +183,12 @@ def run(engine: Engine, name: str) -> TaskId:
     Raises:
         ConfigError: no such schedule.
     """
-    with writing(engine) as connection:
+
+    def enqueue(connection: Connection) -> TaskId:
         row = _one(connection, name)
         task_id = new_id(row["shard_id"])
         connection.execute(
-            insert(log_of(connection)).values(
+            insert(log_table_of(connection)).values(
                 shard_id=row["shard_id"],
                 task_id=task_id,
                 queue=row["queue"],
@@ -187,6 +198,8 @@ def run(engine: Engine, name: str) -> TaskId:
             )
         )
         return task_id
+
+    return write(engine, enqueue)
 
 
 def _options(row: RowMapping) -> str:
@@ -204,9 +217,12 @@ def remove(engine: Engine, name: str) -> None:
     Raises:
         ConfigError: no such schedule.
     """
-    with writing(engine) as connection:
+
+    def forget(connection: Connection) -> None:
         _one(connection, name)
         connection.execute(delete(schedule).where(schedule.c.name == name))
+
+    write(engine, forget)
 
 
 def _one(connection: Connection, name: str) -> RowMapping:

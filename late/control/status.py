@@ -8,12 +8,25 @@ and shard, all in one transaction that sees one moment of the database.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Table, and_, func, literal, select, tuple_
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    and_,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
 
 from late.control import backlog
-from late.control.rows import log_of, now_us, open_of, seconds
+from late.control.rows import SPANNER, log_of, now_us, open_of, seconds
 from late.control.views import Count, QueueStatus, ShardStatus, Status, WorkerStatus
 from late.errors import ConfigError
 from late.schema.engine import reading
@@ -227,10 +240,7 @@ def _elsewhere(connection: Connection, tally: _Tally, table: Table, field: str, 
     while True:
         # From one (group, shard) that has rows to the next, along the primary key.
         following = connection.execute(
-            select(*key)
-            .where(tuple_(*key) > tuple_(literal(last[0]), literal(last[1])))
-            .order_by(*key)
-            .limit(1)
+            select(*key).where(_behind(connection, key, last)).order_by(*key).limit(1)
         ).first()
         if following is None:
             return
@@ -245,3 +255,11 @@ def _elsewhere(connection: Connection, tally: _Tally, table: Table, field: str, 
         capped = sum(row[1] for row in rows) >= limit
         for queue, n in rows:
             tally.add((last[0], queue), field, n, capped=capped)
+
+
+def _behind(
+    connection: Connection, key: tuple[Column[Any], Column[Any]], last: tuple[str, int]
+) -> ColumnElement[bool]:
+    if connection.dialect.name == SPANNER:  # which does not compare rows
+        return or_(key[0] > last[0], and_(key[0] == last[0], key[1] > last[1]))
+    return tuple_(*key) > tuple_(literal(last[0]), literal(last[1]))

@@ -6,6 +6,7 @@
 | SQLAlchemy `Connection`, `AsyncConnection` | as it is |
 | psycopg `Connection`, `AsyncConnection` | a cursor of our own |
 | `sqlite3.Connection` | a cursor of our own |
+| google-cloud-spanner `Transaction` | buffered mutations |
 
 N tasks are one INSERT. An adapter never opens a connection, never begins, commits or rolls back,
 never retries and never notifies: whether the tasks exist is decided by the caller's commit. Begin

@@ -41,6 +41,7 @@ class Adapter(NamedTuple):
 _SQLALCHEMY = "late.outbox.sqlalchemy"
 _PSYCOPG = "late.outbox.psycopg"
 _SQLITE = "late.outbox.sqlite"
+_SPANNER = "late.outbox.spanner"
 KNOWN: dict[tuple[str, str], Adapter] = {
     ("sqlalchemy", "Session"): Adapter(_SQLALCHEMY, "session", False),
     ("sqlalchemy", "scoped_session"): Adapter(_SQLALCHEMY, "session", False),
@@ -51,12 +52,18 @@ KNOWN: dict[tuple[str, str], Adapter] = {
     ("psycopg", "Connection"): Adapter(_PSYCOPG, "connection", False),
     ("psycopg", "AsyncConnection"): Adapter(_PSYCOPG, "async_connection", True),
     ("sqlite3", "Connection"): Adapter(_SQLITE, "connection", False),
+    ("google.cloud.spanner_v1.transaction", "Transaction"): Adapter(_SPANNER, "transaction", False),
+    ("google.cloud.spanner_v1._async.transaction", "Transaction"): Adapter(
+        _SPANNER, "clients_async_transaction", True
+    ),
+    ("late", "AsyncSpanner"): Adapter(_SPANNER, "async_transaction", True),
     ("late", "AsyncSqlite"): Adapter(_SQLITE, "async_connection", True),
 }
-"""(package, class) of a base of the transaction's type."""
+"""(package, class) of a base of the transaction's type; the module where a package has several."""
 ACCEPTED = (
     "a SQLAlchemy Session, AsyncSession, Connection or AsyncConnection,"
-    " a psycopg Connection or AsyncConnection, or a sqlite3.Connection"
+    " a psycopg Connection or AsyncConnection, a google-cloud-spanner Transaction,"
+    " or a sqlite3.Connection"
 )
 
 _found: dict[type, tuple[Callable[[Any], Any], bool]] = {}
@@ -72,7 +79,8 @@ def find(tx: object) -> tuple[Callable[[Any], Any], bool]:
     found = _found.get(kind)
     if found is None:
         for base in kind.__mro__:
-            adapter = KNOWN.get((base.__module__.partition(".")[0], base.__name__))
+            module, name = base.__module__, base.__name__
+            adapter = KNOWN.get((module.partition(".")[0], name)) or KNOWN.get((module, name))
             if adapter is not None:
                 found = _found[kind] = (adapter.load(), adapter.is_async)
                 break
@@ -90,5 +98,8 @@ def _name(kind: type) -> str:
         "async_sessionmaker": " (call it to get an AsyncSession)",
         "Cursor": " (pass its connection)",
         "AsyncCursor": " (pass its connection)",
+        "Database": " (pass the transaction that `run_in_transaction` gives its function)",
     }
-    return full + hints.get(kind.__name__, "")
+    return full + next(
+        (hints[base.__name__] for base in kind.__mro__ if base.__name__ in hints), ""
+    )

@@ -34,7 +34,7 @@ class Statement(NamedTuple):
     """One statement in the driver's own parameter style."""
 
     sql: str
-    params: Sequence[Any]
+    params: Sequence[Any] | dict[str, Any]
     fetch: bool = False
 
 

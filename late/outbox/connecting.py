@@ -1,8 +1,9 @@
 """A connection and a transaction of our own, for those who have none: handlers and scripts.
 
 The transaction is committed at the end of the block and rolled back if the block raises. What it
-gives is the driver's own connection: `psycopg.Connection`, `psycopg.AsyncConnection` or
-`sqlite3.Connection`; only async SQLite, for which Python has no driver, gets an `AsyncSqlite`.
+gives is the driver's own: `psycopg.Connection`, `psycopg.AsyncConnection`, `sqlite3.Connection` or
+google-cloud-spanner's `Transaction`; only async SQLite, for which Python has no driver, gets an
+`AsyncSqlite`, and async Spanner an `AsyncSpanner`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def connect(url: str) -> Iterator[Any]:
     first and writes later could be refused in the middle.
 
     Raises:
-        ConfigError: the URL names no database of ours, or psycopg is not installed.
+        ConfigError: the URL names no database of ours, or its driver is not installed.
         SchemaMismatch: the SQLite file does not exist.
     """
     if url.startswith("sqlite"):
@@ -41,6 +42,9 @@ def connect(url: str) -> Iterator[Any]:
                 connection.commit()
         finally:
             connection.close()
+    elif url.startswith("spanner"):
+        with _spanner().connect(url) as tx:
+            yield tx
     else:
         with _psycopg().connect(_conninfo(url)) as tx:
             yield tx
@@ -58,6 +62,9 @@ async def connect_async(url: str) -> AsyncIterator[Any]:
             await connection.commit()
         finally:
             await connection.close()
+    elif url.startswith("spanner"):
+        async with _spanner().connect_async(url) as tx:
+            yield tx
     else:
         async with await _psycopg().AsyncConnection.connect(_conninfo(url)) as tx:
             yield tx
@@ -78,10 +85,12 @@ def _plain(url: str) -> str:
 
 
 def _conninfo(url: str) -> str:
-    plain = _plain(url)
-    if not plain.startswith("postgresql://"):
-        raise ConfigError("a URL starts with sqlite:/// or postgresql://")
-    return plain
+    scheme, _, rest = _plain(url).partition("://")
+    if scheme not in ("postgresql", "cockroachdb"):
+        raise ConfigError(
+            "a URL starts with sqlite:///, postgresql://, spanner:/// or cockroachdb://"
+        )
+    return f"postgresql://{rest}"
 
 
 def _psycopg() -> ModuleType:
@@ -92,3 +101,15 @@ def _psycopg() -> ModuleType:
             "PostgreSQL needs psycopg: install it with `pip install 'late[postgres]'`"
         ) from error
     return psycopg
+
+
+def _spanner() -> ModuleType:
+    try:
+        from late.outbox import spanner_session
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(("google", "grpc")):
+            raise
+        raise ConfigError(
+            "Spanner needs google-cloud-spanner: install it with `pip install 'late[spanner]'`"
+        ) from error
+    return spanner_session

@@ -7,6 +7,7 @@ they are the column's defaults, so that a forged or mistaken one cannot hide a t
 from __future__ import annotations
 
 import functools
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -21,12 +22,17 @@ _TYPES = ("smallint", "uuid", "text", "text", "bytea", "text", "text")
 # importing that module would cost every producer the import of SQLAlchemy.
 NOW_US = {
     "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    "cockroachdb": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
     "sqlite": "(cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)",
+    "spanner+spanner": "UNIX_MICROS(CURRENT_TIMESTAMP())",
 }
 
 
 class Dialect(Protocol):
     """The four statements that the steps of an insert are made of."""
+
+    tasks_max: int
+    """Most rows that one statement of `tasks` can carry."""
 
     def tasks(self, rows: Sequence[NewTask]) -> Statement:
         """Insert all of `rows` into the log: one statement, however many."""
@@ -51,6 +57,8 @@ class Dialect(Protocol):
 
 class Sqlite:
     """Question marks; a row per group of values."""
+
+    tasks_max = 4_000  # 32,766 parameters
 
     def tasks(self, rows: Sequence[NewTask]) -> Statement:
         params = [
@@ -99,6 +107,8 @@ class Postgres:
     """Arrays and `unnest`: the text of a statement is the same for every number of rows, so that
     it is prepared once. psycopg gets `%b`, binary parameters: a bytea as text is twice as long.
     """
+
+    tasks_max = 1_000_000
 
     def __init__(self, style: Style) -> None:
         marks = [f"${n}" for n in range(1, 8)] if style == "numeric" else ["%s"] * 7
@@ -157,7 +167,90 @@ class Postgres:
         return state in ("42P01", "42703", "3F000") and "late_" in str(cause)
 
 
+class GoogleSql:
+    """Spanner: named arrays, and a row of values per task that picks its element of each.
+
+    Spanner takes 950 parameters, which would be 135 tasks; and it refuses
+    PENDING_COMMIT_TIMESTAMP() in INSERT ... SELECT, so `unnest` is only for the keys. The casts
+    say what the arrays are: SQLAlchemy's driver declares no type for a list.
+    """
+
+    tasks_max = 50
+    """sqlparse, which the driver runs over every statement, gives up at 10,000 tokens."""
+
+    def tasks(self, rows: Sequence[NewTask]) -> Statement:
+        return Statement(
+            _google_tasks(len(rows)),
+            {
+                "shard": [r.shard_id for r in rows],
+                "id": [r.task_id for r in rows],
+                "queue": [r.queue for r in rows],
+                "name": [r.name for r in rows],
+                "payload": [b64encode(r.payload).decode() for r in rows],
+                "headers": [r.headers for r in rows],
+                "options": [r.options for r in rows],
+            },
+        )
+
+    def claim(self, rows: Sequence[NewTask]) -> Statement:
+        return Statement(
+            f"insert or ignore into late_unique ({_KEY_COLUMNS}) select k,"
+            " cast(@ids as array<string>)[offset(n)], cast(@digests as array<string>)[offset(n)],"
+            f" {NOW_US['spanner+spanner']}"
+            " from unnest(cast(@keys as array<string>)) as k with offset as n",
+            {
+                "keys": [r.unique_key for r in rows],
+                "ids": [r.task_id for r in rows],
+                "digests": [r.digest for r in rows],
+            },
+        )
+
+    def holders(self, keys: Sequence[str]) -> Statement:
+        return Statement(
+            "select unique_key, task_id, digest from late_unique"
+            " where unique_key in unnest(cast(@keys as array<string>))",
+            {"keys": list(keys)},
+            fetch=True,
+        )
+
+    def release(self, task_ids: Sequence[str]) -> Statement:
+        return Statement(
+            "delete from late_unique where task_id in unnest(cast(@ids as array<string>))",
+            {"ids": list(task_ids)},
+        )
+
+    def is_schema_error(self, error: BaseException) -> bool:
+        # SQLAlchemy's error, the driver's (which has no text), the client's.
+        found: BaseException | None = getattr(error, "orig", None) or error
+        while found is not None:
+            text = str(found)
+            if "late_" in text and ("Table not found" in text or "is not present in" in text):
+                return True
+            found = found.__cause__
+        return False
+
+
+@functools.lru_cache(64)
+def _google_tasks(count: int) -> str:
+    def row(n: int) -> str:
+        def text(name: str) -> str:
+            return f"cast(@{name} as array<string>)[offset({n})]"
+
+        return (
+            f"(cast(@shard as array<int64>)[offset({n})], pending_commit_timestamp(),"
+            f" {text('id')}, {text('queue')}, {text('name')}, from_base64({text('payload')}),"
+            f" {text('headers')}, {text('options')})"
+        )
+
+    columns = _COLUMNS.replace("shard_id", "shard_id, created_at")
+    return f"insert into late_task ({columns}) values {', '.join(row(n) for n in range(count))}"
+
+
 SQLITE = Sqlite()
+GOOGLE = GoogleSql()
 PSYCOPG = Postgres("psycopg")
 PSYCOPG2 = Postgres("format")
 ASYNCPG = Postgres("numeric")
+COCKROACH = Postgres("format")
+"""The same statements with parameters as text, which leave their types to the casts: whether
+CockroachDB reads psycopg's binary arrays was never seen."""

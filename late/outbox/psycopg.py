@@ -1,4 +1,5 @@
-"""psycopg 3: `Connection` and `AsyncConnection`, as they come from `connect` or from a pool.
+"""psycopg 3: `Connection` and `AsyncConnection`, as they come from `connect` or from a pool,
+to PostgreSQL or to CockroachDB, which says so when it is connected to.
 
 A connection in autocommit mode with no transaction block open commits the task by itself.
 """
@@ -12,17 +13,17 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from late.outbox.base import Answer, Statement
-from late.outbox.dialects import PSYCOPG
+from late.outbox.dialects import COCKROACH, PSYCOPG, Dialect
 
 
 class _Connection:
-    __slots__ = ("_cursor",)
-    dialect = PSYCOPG
+    __slots__ = ("_cursor", "dialect")
 
     def __init__(self, tx: psycopg.Connection[Any]) -> None:
         # A cursor of our own: the caller's factories may bind on the client side or return rows
         # as dicts.
         self._cursor = psycopg.Cursor(tx, row_factory=tuple_row)
+        self.dialect = _dialect(tx)
 
     @property
     def autocommit(self) -> bool:
@@ -34,11 +35,11 @@ class _Connection:
 
 
 class _AsyncConnection:
-    __slots__ = ("_cursor",)
-    dialect = PSYCOPG
+    __slots__ = ("_cursor", "dialect")
 
     def __init__(self, tx: psycopg.AsyncConnection[Any]) -> None:
         self._cursor = psycopg.AsyncCursor(tx, row_factory=tuple_row)
+        self.dialect = _dialect(tx)
 
     @property
     def autocommit(self) -> bool:
@@ -48,6 +49,10 @@ class _AsyncConnection:
         await self._cursor.execute(statement.sql.encode(), statement.params)
         rows = await self._cursor.fetchall() if statement.fetch else ()
         return Answer(self._cursor.rowcount, rows)
+
+
+def _dialect(tx: Any) -> Dialect:
+    return COCKROACH if tx.info.parameter_status("crdb_version") else PSYCOPG
 
 
 def _autocommits(tx: Any) -> bool:

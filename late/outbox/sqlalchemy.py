@@ -1,10 +1,12 @@
-"""SQLAlchemy: `Session`, `Connection` and their async twins, on SQLite and PostgreSQL.
+"""SQLAlchemy: `Session`, `Connection` and their async twins, on SQLite, PostgreSQL
+and CockroachDB (experimental);
+`Session` and `Connection` on Spanner.
 
 A session's connection is asked for through the session, so that the insert is in the session's
 transaction (and its savepoint, if one is open), which begins as it would for any other statement.
 Nothing is flushed: the order of the caller's own rows and the task does not matter.
 
-Drivers: pysqlite, aiosqlite, psycopg (sync and async), psycopg2, asyncpg.
+Drivers: pysqlite, aiosqlite, psycopg (sync and async), psycopg2, asyncpg, sqlalchemy-spanner.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from late.errors import InvalidTask
 from late.outbox.base import Answer, Statement
-from late.outbox.dialects import ASYNCPG, PSYCOPG, PSYCOPG2, SQLITE, Dialect
+from late.outbox.dialects import ASYNCPG, COCKROACH, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
 from late.outbox.sqlite import autocommits
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ DIALECTS: dict[tuple[str, str], Dialect] = {
     ("postgresql", "psycopg_async"): PSYCOPG,
     ("postgresql", "psycopg2"): PSYCOPG2,
     ("postgresql", "asyncpg"): ASYNCPG,
+    ("cockroachdb", "psycopg"): COCKROACH,
+    ("cockroachdb", "psycopg2"): COCKROACH,
+    ("spanner+spanner", "spanner"): GOOGLE,
 }
 
 
@@ -44,7 +49,10 @@ class _Connection:
 
     def execute(self, statement: Statement) -> Answer:
         # Driver SQL: a construct would be compiled and cached per number of rows for nothing.
-        result = self._tx.exec_driver_sql(statement.sql, tuple(statement.params))
+        params = statement.params
+        result = self._tx.exec_driver_sql(
+            statement.sql, params if isinstance(params, dict) else tuple(params)
+        )
         if statement.fetch:
             rows = [tuple(row) for row in result.all()]
             return Answer(len(rows), rows)

@@ -1,6 +1,7 @@
-"""The steps of an insert: unique keys first, then all tasks in one statement.
+"""The steps of an insert: unique keys first, then all tasks in one statement (on Spanner through
+SQLAlchemy: in one per 50).
 
-Without unique keys there is exactly one statement. With them there are two, and a third that reads
+Without unique keys there is nothing else. With them there are two, and a third that reads
 who holds a key that is taken. Nothing is tried that could fail the caller's transaction: a taken
 key is found by `on conflict do nothing` and a look, never by a unique violation.
 """
@@ -40,8 +41,8 @@ def insert(rows: Sequence[NewTask], into: Target) -> Steps:
     dialect = into.dialect
     keyed = _first_of_each_key(rows)
     if not keyed:
-        if rows:
-            yield dialect.tasks(rows)
+        for start in range(0, len(rows), dialect.tasks_max):
+            yield dialect.tasks(rows[start : start + dialect.tasks_max])
         return [row.task_id for row in rows]
     if into.autocommit:
         # A crash between the two statements would leave a key that no task ever frees.
@@ -70,8 +71,8 @@ def insert(rows: Sequence[NewTask], into: Target) -> Steps:
         raise TransactionAborted(f"unique key {claims[0].unique_key!r} kept changing hands")
     ids = [row.task_id if row.unique_key is None else holder[row.unique_key] for row in rows]
     fresh = [row for row, task_id in zip(rows, ids, strict=True) if row.task_id == task_id]
-    if fresh:
-        yield dialect.tasks(fresh)
+    for start in range(0, len(fresh), dialect.tasks_max):
+        yield dialect.tasks(fresh[start : start + dialect.tasks_max])
     return ids
 
 

@@ -65,7 +65,7 @@ class ShardCore:
         self._keys = Keys(lease.held_keys)
         self._ready: ReadyQueue[Entry] = ReadyQueue()
         self._recurring = Recurring()
-        self._draft = Draft(lease)
+        self._draft = Draft(lease, self._settings.settle_bytes)
         self._now_us = 0
         self._looked_at_us = 0
         self._stopped = False

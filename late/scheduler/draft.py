@@ -16,8 +16,9 @@ from late.task import DEFAULT_GROUP, DeadLetter, Parked, TaskId
 class Draft:
     """Collects the ends and parkings of one shard into one settlement after the other."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, settle_bytes: int) -> None:
         self._lease = lease
+        self._settle_bytes = settle_bytes
         self.seq = lease.seq
         self.ledger = Ledger()
         self.out: Settlement | None = None
@@ -68,6 +69,9 @@ class Draft:
     def build(self, window: Window, ticks: tuple[Tick, ...]) -> Settlement:
         """The settlement of all that was collected; nothing may be out."""
         assert self.out is None
+        later = self._beyond()
+        for task_id in later:
+            del self._parking[task_id]
         gone = self._ended.keys() | self._parking.keys()
         lease, seq = self._lease, self.seq + 1
         self.out = Settlement(
@@ -82,7 +86,7 @@ class Draft:
             cursor=window.cursor,
             open=window.open(without=gone),
             usage=self.ledger.take(),
-            unparked=tuple(self._unparked),
+            unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
             parked=tuple(row for _, row in self._parking.values()),
             dead=tuple(self._dead),
             ticks=ticks,
@@ -90,10 +94,24 @@ class Draft:
             released_keys=tuple(self._released_keys),
         )
         self._out_ended, self._ended = self._ended, {}
-        self._out_parking, self._parking = self._parking, {}
-        self._unparked, self._dead = [], []
+        self._out_parking, self._parking = self._parking, later
+        self._unparked = [timer for timer in self._unparked if timer[1] in later]
+        self._dead = []
         self._released_keys, self._ended_ticks = [], []
         return self.out
+
+    def _beyond(self) -> dict[str, tuple[Entry, Parked]]:
+        """What is left to be parked by the next settlements: a database bounds a transaction.
+
+        Each of them stays in `open` or in its row of the timer table until then. One always goes,
+        however large it is.
+        """
+        later, size = {}, 0
+        for task_id, (entry, row) in self._parking.items():
+            size += len(row.record.payload)
+            if size > self._settle_bytes and size > len(row.record.payload):
+                later[task_id] = (entry, row)
+        return later
 
     def settled(self) -> tuple[Settlement, dict[str, Entry], dict[str, tuple[Entry, Parked]]]:
         """It is in the journal: what ended and what was parked with it, by task id."""

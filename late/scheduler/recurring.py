@@ -23,6 +23,8 @@ GRACE_US = 60_000_000
 """With catch-up `skip`, a tick up to this late still fires: a take-over is not a downtime."""
 MISSED_MAX = 10_000
 """More missed ticks than this are not looked at one by one: the oldest are left out."""
+TASKS_MAX = 1_000
+"""Of the ticks of one settlement, beyond those of one schedule: databases bound a transaction."""
 
 
 class Recurring:
@@ -45,9 +47,14 @@ class Recurring:
         )
 
     def take_due(self, now_us: int) -> tuple[Tick, ...]:
-        """Fire every schedule that is due, and move it on; ascending by name."""
-        ticks = []
+        """Fire the schedules that are due, and move them on; ascending by name.
+
+        After a long downtime only so many at once: the others are still due.
+        """
+        ticks: list[Tick] = []
         for name in sorted(self._schedules):
+            if sum(len(tick.tasks) for tick in ticks) >= TASKS_MAX:
+                break
             schedule = self._schedules[name]
             if _active(schedule) and (schedule.next_due_at_us or 0) <= now_us:
                 tick = fire(schedule, now_us)

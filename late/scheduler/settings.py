@@ -12,6 +12,9 @@ class CoreSettings(msgspec.Struct, frozen=True):
     """Records read and not settled; at the bound the tail stops, nothing is forgotten."""
     window_bytes: int = 64 * 1024 * 1024
     """Their payloads; exceeded by one page at most, which the tailer keeps small."""
+    settle_bytes: int = 32 * 1024 * 1024
+    """Payloads that one settlement parks; the rest waits for the next one. Spanner takes 100 MiB
+    in one transaction, and what ends goes along."""
     page_size: int = 1_000
     horizon_us: int = 10_000_000
     timers_max: int = 10_000

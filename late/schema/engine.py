@@ -6,11 +6,13 @@ The hot path does not come through here: each store has its native driver. What 
 
 from __future__ import annotations
 
+import random
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 
@@ -24,17 +26,27 @@ from late.errors import (
     TransactionAborted,
 )
 
+T = TypeVar("T")
+
 CONNECT_TIMEOUT_S = 5
+REPEAT_S = 20.0
+"""How long a transaction that the database aborts is begun again before its error is shown."""
+_PAUSE_MAX_S = 0.5
 BUSY_TIMEOUT_S = 30.0
 """How long a SQLite connection waits for the write lock."""
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
+    "cockroachdb": "cockroachdb+psycopg",
+    "cockroachdb+psycopg": "cockroachdb+psycopg",
+    "spanner": "spanner+spanner",
+    "spanner+spanner": "spanner+spanner",
 }
 _SECRETS = ("password", "passwd", "sslpassword")
 _POSTGRES_MIN = (13,)
 _SQLITE_MIN = (3, 35, 0)
+_COCKROACH_MIN = 230100  # as psycopg counts: v23.1.0
 
 _MISSING_TABLE = {"42P01", "42703", "3F000"}
 _REPEATABLE = {"40001", "40P01", "55P03"}
@@ -57,9 +69,14 @@ def parse(url: str) -> URL:
     if driver is None:
         raise ConfigError(
             f"no store for {parsed.drivername!r} URLs: "
-            "use sqlite:///PATH, postgresql://… or postgresql+psycopg://…"
+            "use sqlite:///PATH, postgresql://…, spanner+spanner:///… or cockroachdb://…"
         )
     return parsed.set(drivername=driver)
+
+
+def is_spanner(url: str) -> bool:
+    """Whether a URL is one of Spanner, whose schema has statements of its own."""
+    return url.partition("://")[0] in ("spanner", "spanner+spanner")
 
 
 def shown(url: str) -> str:
@@ -88,6 +105,9 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
     parsed = parse(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite_engine(parsed, create=create)
+    if parsed.get_backend_name() == "spanner":
+        return _spanner_engine(parsed)
+    cockroach = parsed.get_backend_name() == "cockroachdb"
     try:
         return create_engine(
             parsed,
@@ -101,9 +121,21 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
                 "application_name": "late",
             },
         )
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
+        name, extra = ("CockroachDB", "cockroach") if cockroach else ("PostgreSQL", "postgres")
         raise ConfigError(
-            'the PostgreSQL driver is not installed: pip install "late[postgres]"'
+            f'the {name} driver is not installed: pip install "late[{extra}]"'
+        ) from error
+
+
+def _spanner_engine(parsed: URL) -> Engine:
+    try:
+        from late.schema.spanner_engine import make
+
+        return make(parsed)
+    except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
+        raise ConfigError(
+            'the dialect of Spanner is not installed: pip install "late[spanner]"'
         ) from error
 
 
@@ -134,10 +166,38 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
     return engine
 
 
+def write(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """What `work(connection)` returns, in one transaction that writes.
+
+    A transaction that the database aborts in favour of another (a deadlock, 40001, ABORTED, a busy
+    file) has done nothing, and is begun again as a whole for `REPEAT_S`: so `work` may run more
+    than once, and must change nothing but the database.
+
+    Raises:
+        TransactionAborted: after that time, still.
+        StoreError: as `translated` has it; whatever `work` raises.
+    """
+    until, longest = time.monotonic() + REPEAT_S, 0.02
+    while True:
+        try:
+            with writing(engine) as connection:
+                return work(connection)
+        except TransactionAborted:
+            if time.monotonic() > until:
+                raise
+        # Any length up to the longest, so that two that met once do not meet again.
+        time.sleep(random.uniform(0, longest))
+        longest = min(2 * longest, _PAUSE_MAX_S)
+
+
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A connection in one transaction that writes; committed at the end, else rolled back."""
+    """A connection in one transaction that writes; committed at the end, else rolled back.
+
+    For one whose body cannot be repeated; others go through `write`.
+    """
     with (
+        _turn(engine),
         translated(),
         engine.connect().execution_options(late_write=True) as connection,
         connection.begin(),
@@ -146,12 +206,24 @@ def writing(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
+def _turn(engine: Engine) -> AbstractContextManager[None]:
+    """On Spanner's emulator, which has one transaction at a time: after those of this process."""
+    url = str(engine.url)
+    if not is_spanner(url):
+        return nullcontext()
+    from late.schema.spanner_place import turn
+
+    return turn(url)
+
+
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A connection in one read-only transaction that sees one moment of the database."""
     options: dict[str, Any] = {}
     if engine.dialect.name == "postgresql":
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    if is_spanner(str(engine.url)):
+        options = {"read_only": True}
     with (
         translated(),
         engine.connect().execution_options(**options) as connection,
@@ -168,6 +240,14 @@ def check_server(connection: Connection) -> None:
         StoreRefused: PostgreSQL below 13 (no `xid8`), SQLite below 3.35 (no RETURNING).
     """
     name = connection.dialect.name
+    if name.startswith("spanner"):
+        return  # a service: it has one version
+    if name == "cockroachdb":
+        # The dialect calls every server PostgreSQL 9.5; the driver knows better.
+        driver: Any = connection.connection.driver_connection
+        if driver.info.server_version < _COCKROACH_MIN:
+            raise StoreRefused("CockroachDB is too old: late needs v23.1 or newer")
+        return
     version = connection.dialect.server_version_info or ()
     least = _POSTGRES_MIN if name == "postgresql" else _SQLITE_MIN
     if tuple(version) < least:
@@ -186,14 +266,21 @@ def translated() -> Iterator[None]:
         yield
     except LateError:
         raise
-    except (exc.SQLAlchemyError, sqlite3.Error) as error:
-        raise translate(error) from error
+    except Exception as error:
+        # Errors of Google's client come bare: SQLAlchemy takes for a driver's what is a DB-API's.
+        if isinstance(error, exc.SQLAlchemyError | sqlite3.Error) or _of_spanner(error):
+            raise translate(error) from error
+        raise
 
 
-def translate(error: exc.SQLAlchemyError | sqlite3.Error) -> StoreError:
+def translate(error: Exception) -> StoreError:
     """The error of `late` that says the same. Pure; a test walks the whole map."""
     original: Any = getattr(error, "orig", None) or error
     message = (str(original).strip().splitlines() or [type(original).__name__])[0][:300]
+    if (foreign := _of_spanner(error)) is not None:
+        from late.schema.spanner_errors import translate as translate_spanner
+
+        return translate_spanner(foreign)
     if isinstance(original, sqlite3.Error):
         return _translate_sqlite(original, message)
     state: str | None = getattr(original, "sqlstate", None)
@@ -207,6 +294,16 @@ def translate(error: exc.SQLAlchemyError | sqlite3.Error) -> StoreError:
     if lost or (state is None and isinstance(error, exc.OperationalError | exc.TimeoutError)):
         return StoreUnavailable(message)
     return StoreError(message)
+
+
+def _of_spanner(error: BaseException) -> BaseException | None:
+    """The client's own error below the DB-API's, which has no text of its own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__module__.startswith(("google.api_core", "google.auth")):
+            return cause
+        cause = getattr(cause, "orig", None) or cause.__cause__
+    return None
 
 
 def _translate_sqlite(original: sqlite3.Error, message: str) -> StoreError:

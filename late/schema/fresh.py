@@ -23,6 +23,7 @@ from late.task import DEFAULT_GROUP
 
 RANDOM = {
     "postgresql": "gen_random_uuid()::text",
+    "cockroachdb": "gen_random_uuid()::text",
     "sqlite": "lower(hex(randomblob(16)))",
 }
 """A new name for a deployment, per dialect, made by the database."""

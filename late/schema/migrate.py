@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 import late
 from late.errors import ConfigError, SchemaMismatch, TransactionAborted
-from late.schema.engine import make_engine, parse, reading, shown, translated, writing
+from late.schema.engine import is_spanner, make_engine, parse, reading, shown, translated, writing
 from late.schema.version import SCHEMA_VERSION, check
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ def upgrade(url: str) -> list[str]:
         SchemaMismatch: the schema is newer than this version.
         StoreUnavailable, StoreRefused, StoreError: from the database.
     """
+    if is_spanner(url):
+        from late.schema import spanner
+
+        return spanner.upgrade(url)
     from alembic import command
 
     engine = make_engine(url, create=True)
@@ -98,6 +102,10 @@ def _use_wal(engine: Engine) -> None:
 
 def sql(url: str) -> str:
     """The statements of all revisions as a script for `url`'s dialect. Connects to nothing."""
+    if is_spanner(url):
+        from late.schema import spanner
+
+        return spanner.script()
     from alembic import command
 
     parsed = parse(url)
@@ -115,6 +123,10 @@ def current(url: str) -> str | None:
         ConfigError: the URL is wrong.
         StoreUnavailable, StoreError: from the database.
     """
+    if is_spanner(url):
+        from late.schema import spanner
+
+        return spanner.current(url)
     engine = make_engine(url)
     try:
         with reading(engine) as connection:

@@ -11,12 +11,14 @@ Two append-only logs carry everything: `late_task` (many writers; position = com
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    DateTime,
     Float,
     Index,
     Integer,
@@ -28,7 +30,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.types import UserDefinedType
+from sqlalchemy.types import TypeDecorator, UserDefinedType
 
 metadata = MetaData()
 
@@ -43,6 +45,18 @@ class TaskIdType(UserDefinedType[str]):
 
     def result_processor(self, dialect: Any, coltype: Any) -> Any:
         return lambda value: None if value is None else str(value)
+
+
+class Payload(TypeDecorator[bytes]):
+    """Bytes. From Spanner they come as base64, in which its dialect sends but does not read."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Any) -> Any:
+        if value is None or dialect.name != "spanner+spanner":
+            return value
+        return base64.b64decode(value)
 
 
 class Xid8(UserDefinedType[int]):
@@ -62,6 +76,7 @@ class Xid8(UserDefinedType[int]):
 
 
 @compiles(TaskIdType, "postgresql")
+@compiles(TaskIdType, "cockroachdb")
 def _task_id_postgresql(*_: Any, **__: Any) -> str:
     return "uuid"
 
@@ -69,7 +84,9 @@ def _task_id_postgresql(*_: Any, **__: Any) -> str:
 NOW_US = {
     "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
     # Milliseconds are all that SQLite's clock gives before 3.42; the cast keeps it an integer.
+    "cockroachdb": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
     "sqlite": "(cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)",
+    "spanner+spanner": "UNIX_MICROS(CURRENT_TIMESTAMP())",
 }
 """The database's clock in microseconds, per dialect."""
 
@@ -80,11 +97,15 @@ def log_table(dialect: str, meta: MetaData) -> Table:
     PostgreSQL: `xid`, the inserting top-level transaction, partitioned by ranges of it so that
     consumed rows leave by TRUNCATE and DROP of a partition. SQLite: `seq`, an AUTOINCREMENT rowid
     (without AUTOINCREMENT the highest deleted id is used again and lands below every cursor).
+    Spanner: `created_at`, the commit timestamp; its DDL is `late.schema.spanner`'s. CockroachDB:
+    none of its own; every row version has a commit timestamp beside its columns.
     """
+    if dialect == "spanner+spanner":
+        return _log_spanner(meta)
     body: list[Any] = [
         Column("queue", Text, nullable=False),
         Column("name", Text, nullable=False),
-        Column("payload", LargeBinary, nullable=False),
+        Column("payload", Payload, nullable=False),
         Column("headers", Text),
         Column("options", Text),
         Column("created_at_us", BigInteger, nullable=False, server_default=text(NOW_US[dialect])),
@@ -99,6 +120,15 @@ def log_table(dialect: str, meta: MetaData) -> Table:
             *body,
             CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
             postgresql_partition_by="RANGE (xid)",
+        )
+    if dialect == "cockroachdb":
+        return Table(
+            "late_task",
+            meta,
+            Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
+            Column("task_id", TaskIdType, primary_key=True),
+            *body,
+            CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
         )
     return Table(
         "late_task",
@@ -115,6 +145,26 @@ def log_table(dialect: str, meta: MetaData) -> Table:
     )
 
 
+def _log_spanner(meta: MetaData) -> Table:
+    return Table(
+        "late_task",
+        meta,
+        Column("shard_id", Integer, primary_key=True, autoincrement=False),
+        Column(
+            "created_at",
+            DateTime(timezone=True),
+            primary_key=True,
+            default=text("PENDING_COMMIT_TIMESTAMP()"),
+        ),
+        Column("task_id", TaskIdType, primary_key=True),
+        Column("queue", Text, nullable=False),
+        Column("name", Text, nullable=False),
+        Column("payload", Payload, nullable=False),
+        Column("headers", Text),
+        Column("options", Text),
+    )
+
+
 def _record_columns() -> list[Column[Any]]:
     """A task's row as it was in the log, carried by the timer and dead-letter tables."""
     return [
@@ -122,7 +172,7 @@ def _record_columns() -> list[Column[Any]]:
         Column("sequence", BigInteger, nullable=False),
         Column("queue", Text, nullable=False),
         Column("name", Text, nullable=False),
-        Column("payload", LargeBinary, nullable=False),
+        Column("payload", Payload, nullable=False),
         Column("headers", Text),
         Column("options", Text),
         Column("created_at_us", BigInteger, nullable=False),
@@ -212,7 +262,7 @@ schedule = Table(
     Column("overlap", Text, nullable=False),  # allow | skip | queue
     Column("queue", Text, nullable=False),
     Column("task_name", Text, nullable=False),
-    Column("payload", LargeBinary, nullable=False),
+    Column("payload", Payload, nullable=False),
     Column("options", Text),
     Column("anchor_us", BigInteger, nullable=False),  # intervals count from here
     Column("next_due_at_us", BigInteger),  # NULL: never again
@@ -260,7 +310,8 @@ SHARDS_DEFAULT = 8
 
 
 def all_tables(dialect: str) -> MetaData:
-    """A fresh `MetaData` with every table as `dialect` (`sqlite`, `postgresql`) has it."""
+    """A fresh `MetaData` with every table as `dialect` (`sqlite`, `postgresql`, `cockroachdb`)
+    has it."""
     full = MetaData()
     log_table(dialect, full)
     for table in metadata.sorted_tables:

@@ -52,6 +52,10 @@ class Features(msgspec.Struct, frozen=True):
     """Whether settlements of several shards are cheaper in one transaction."""
     batch_size_max: int
     """Most tasks that one enqueue statement carries."""
+    experimental: bool = False
+    """Whether it has never been run on the database that it is for. Said at every start."""
+    lease_margin_min_s: float = 0.0
+    """How far the clocks that judge a lease may be apart: an owner stops that long before."""
 
 
 class Page(msgspec.Struct, frozen=True):

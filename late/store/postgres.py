@@ -159,7 +159,7 @@ class PostgresStore:
             "key": held_key,
         }
         rows = await self._rows(sql.DUE if held_key is None else sql.DUE_HELD, values)
-        return [_parked(row) for row in rows]
+        return [parked_of(row) for row in rows]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         """Write settlements; see `Store.settle`. One transaction for all where none is refused."""
@@ -237,7 +237,8 @@ class PostgresStore:
             return await cursor.fetchall()
 
 
-def _parked(row: Any) -> Parked:
+def parked_of(row: Any) -> Parked:
+    """A timer from a row of `sql.DUE`."""
     due_at_us, reason, attempts, deaths, held_key, errors, *record = row
     return Parked(
         record=Record(*record),

@@ -90,6 +90,15 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     come before the inserts.
     """
     yield sql.SETTLE, _columns(settlements, 9, _journal_row)
+    yield from carried_of(settlements)
+    for settlement in settlements:
+        for tick in settlement.ticks:
+            yield sql.TICK, _tick(tick)
+    yield from ends_of(settlements)
+
+
+def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
+    """Tasks that leave the timer table, enter it, and die."""
     keyed = [(s.group, s.shard_id, s) for s in settlements]
     unparked = [(g, i, *timer) for g, i, s in keyed for timer in s.unparked]
     if unparked:
@@ -104,9 +113,10 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     dead = [(g, i, d.record.task_id, d.reason, *_carried(d)) for g, i, s in keyed for d in s.dead]
     if dead:
         yield sql.BURY, _columns(dead, 15)
-    for settlement in settlements:
-        for tick in settlement.ticks:
-            yield sql.TICK, _tick(tick)
+
+
+def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
+    """What waits for tasks that have ended: schedules and unique keys."""
     ended = [end for s in settlements for end in s.ended_ticks]
     if ended:
         yield sql.END_TICK, _columns(ended, 2)

@@ -66,9 +66,9 @@ _ADVICE: dict[type[StoreError], str] = {
 _IN_MESSAGE = re.compile(r"(password\s*[=:]\s*|://[^:@/\s]*:)[^@\s]+", re.IGNORECASE)
 
 
-def translate(error: BaseException) -> StoreError:
+def translate(error: BaseException, name: str = "PostgreSQL") -> StoreError:
     """The error of `late` for one of psycopg's. Only the first line of the server's message is
-    kept: the rest may quote a row, which may be a payload."""
+    kept: the rest may quote a row, which may be a payload. `name` is the database's."""
     if isinstance(error, StoreError):
         return error
     lines = str(error).strip().splitlines()
@@ -77,13 +77,13 @@ def translate(error: BaseException) -> StoreError:
     for length in (5, 2):
         kind = SQLSTATES.get(state[:length]) if state else None
         if kind is not None:
-            return kind(f"PostgreSQL: {message} ({state}){_ADVICE.get(kind, '')}")
+            return kind(f"{name}: {message} ({state}){_ADVICE.get(kind, '')}")
     if isinstance(error, TimeoutError):
-        return StoreUnavailable(f"PostgreSQL did not answer within {CALL_TIMEOUT_S:g} s")
+        return StoreUnavailable(f"{name} did not answer within {CALL_TIMEOUT_S:g} s")
     # Without a SQLSTATE the server said nothing: it was not reached, or the connection broke.
     if not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError):
-        return StoreUnavailable(f"PostgreSQL: {message}")
-    return StoreError(f"PostgreSQL: {message}" + (f" ({state})" if state else ""))
+        return StoreUnavailable(f"{name}: {message}")
+    return StoreError(f"{name}: {message}" + (f" ({state})" if state else ""))
 
 
 @contextmanager
@@ -119,6 +119,9 @@ class Links:
     After any doubt (an error without an answer of the server, a time-out, a cancelled call) a
     connection is closed, and the next call opens a new one and runs `guard` on it first.
     """
+
+    name = "PostgreSQL"
+    """The database in messages."""
 
     def __init__(
         self, conninfo: dict[str, object], size: int, guard: Callable[[Connection], Awaitable[None]]
@@ -163,9 +166,9 @@ class Links:
             except psycopg.Error as error:
                 # An error that the server told us ended the transaction: the connection is sound.
                 kept = connection is not None and error.sqlstate is not None
-                raise translate(error) from error
+                raise translate(error, self.name) from error
             except (TimeoutError, OSError) as error:
-                raise translate(error) from error
+                raise translate(error, self.name) from error
             finally:
                 if connection is not None:
                     await self._put_back(connection, kept)
@@ -181,13 +184,16 @@ class Links:
             await self._drop_idle()
 
     async def _connect(self) -> Connection:
-        connection = await connect(self._conninfo)
+        connection = await self._connected()
         try:
             await self._guard(connection)
         except BaseException:
             await connection.close()
             raise
         return connection
+
+    async def _connected(self) -> Connection:
+        return await connect(self._conninfo)
 
     async def _drop_idle(self) -> None:
         idle, self._idle = self._idle, []

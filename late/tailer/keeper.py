@@ -27,7 +27,7 @@ from typing import Protocol
 
 from late import events
 from late.clock import Monotonic
-from late.errors import StoreError
+from late.errors import StoreError, StoreRefused
 from late.events import Emitter, Event
 from late.store.base import Lease, Membership
 from late.tailer import ownership
@@ -94,6 +94,8 @@ class Keeper:
         self._held: dict[Key, Lease] = {}
         self._epochs: dict[Key, int] = {}
         """Highest epoch under which each shard was ever ours: tells an old view from news."""
+        self._granted: dict[Key, int] = {}
+        """The same, and never forgotten: an epoch that does not rise is no news either."""
         self._releasing: set[Key] = set()
         self._roster = Roster()
         self._unsteady: frozenset[str] = frozenset()
@@ -214,12 +216,27 @@ class Keeper:
             except StoreError as error:
                 self._report(error, retry_in_s=0.0)
                 return
+            self._check(leases)
             for lease in leases:
                 self._held[_key(lease)] = lease
-                self._epochs[_key(lease)] = lease.epoch
+                self._epochs[_key(lease)] = self._granted[_key(lease)] = lease.epoch
                 self._tell(events.LEASE_ACQUIRED, lease)
             if leases:
                 self._on_acquired(leases)
+
+    def _check(self, leases: list[Lease]) -> None:
+        """Every grant has a higher epoch than the one before, or the database is another one.
+
+        Raises:
+            StoreRefused: it was made again or restored behind this worker's back. What is in
+                memory is of the old one, and cannot be told from the new by its epoch.
+        """
+        for lease in leases:
+            if lease.epoch <= self._granted.get(_key(lease), -1):
+                raise StoreRefused(
+                    f"the database has gone back: epoch {lease.epoch} of shard {lease.shard_id} "
+                    "was granted before. It was restored or made again: start the workers anew"
+                )
 
     async def _hand_over(self, keys: list[Key]) -> None:
         leases = [self._held[key] for key in keys]

@@ -33,9 +33,12 @@ class Xid8(UserDefinedType[int]):
 
 
 def upgrade() -> None:
-    is_postgresql = op.get_context().dialect.name == "postgresql"
+    dialect = op.get_context().dialect.name
+    is_postgresql = dialect in ("postgresql", "cockroachdb")
     task_id: Any = postgresql.UUID(as_uuid=False) if is_postgresql else sa.Text()
-    if is_postgresql:
+    if dialect == "cockroachdb":
+        _task_log_cockroach(task_id)
+    elif is_postgresql:
         _task_log_postgresql(task_id)
     else:
         _task_log_sqlite(task_id)
@@ -57,6 +60,17 @@ def _task_log_postgresql(task_id: Any) -> None:
         postgresql_partition_by="RANGE (xid)",
     )
     op.execute("CREATE TABLE late_task_default PARTITION OF late_task DEFAULT")
+
+
+def _task_log_cockroach(task_id: Any) -> None:
+    # No position: every version of a row has the timestamp of its commit beside its columns.
+    op.create_table(
+        "late_task",
+        sa.Column("shard_id", sa.SmallInteger, primary_key=True, autoincrement=False),
+        sa.Column("task_id", task_id, primary_key=True),
+        *_task_body(NOW_POSTGRESQL),
+        sa.CheckConstraint(SHARD_CHECK, name="late_task_shard"),
+    )
 
 
 def _task_log_sqlite(task_id: Any) -> None:

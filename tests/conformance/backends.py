@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,20 @@ class Backend:
     """The same without a schema."""
     drop: Callable[[str], None]
     raw: Callable[[str], Raw]
+    make_old: Callable[[Raw], None]
+    """Make every row of the log look years old, without changing what else it is."""
     prunes_rows: bool
     """Whether settled rows go one by one, so that a test sees them go; else whole partitions."""
+    version: Callable[[], str]
+    """What it is that the suite ran against, for the table of stores."""
+    savepoints: bool = True
+    emulated: bool = False
+    """Whether this is a service's emulator, which has one read-write transaction at a time: tests
+    that measure themselves in tasks take fewer."""
+
+
+def _created_long_ago(raw: Raw) -> None:
+    raw.execute("update late_task set created_at_us = 1")
 
 
 # --- SQLite --------------------------------------------------------------------------------------
@@ -142,14 +155,100 @@ def _postgres_raw(url: str) -> Raw:
     return Raw(psycopg.connect(url.replace("+psycopg", ""), autocommit=True), mark="%s")
 
 
+def _postgres_version() -> str:
+    import psycopg
+
+    with psycopg.connect(_postgres_admin().replace("+psycopg", "")) as connection:
+        number = connection.info.server_version
+    return f"PostgreSQL {number // 10_000}.{number % 10_000}"
+
+
+# --- CockroachDB ---------------------------------------------------------------------------------
+
+
+def _cockroach_create(*, migrated: bool) -> str:
+    from tests import servers
+
+    return servers.cockroach_database(migrated=migrated)
+
+
+def _cockroach_drop(url: str) -> None:
+    from tests import servers
+
+    servers.cockroach_drop(url)
+
+
+def _cockroach_raw(url: str) -> Raw:
+    from tests import servers
+
+    return Raw(servers.cockroach_connection(url), mark="%s")
+
+
+def _cockroach_version() -> str:
+    from tests import servers
+
+    with servers.cockroach_connection(servers.cockroach_url()) as connection:
+        row = connection.execute("select version()").fetchone()
+    return " ".join(str(row[0] if row else "").split()[:3])
+
+
+# --- Spanner -------------------------------------------------------------------------------------
+
+
+def _spanner_create(*, migrated: bool) -> str:
+    from late.testing import spanner
+    from tests import servers
+
+    if servers.spanner_host() is None:
+        pytest.skip("no Spanner emulator: install it with gcloud or set SPANNER_EMULATOR_HOST")
+    return spanner.create_database(migrated=migrated)
+
+
+def _spanner_drop(url: str) -> None:
+    from late.testing import spanner
+
+    spanner.drop_database(url)
+
+
+def _spanner_raw(url: str) -> Raw:
+    from tests.conformance.spanner_raw import SpannerRaw
+
+    return SpannerRaw(url)
+
+
+def _spanner_version() -> str:
+    return f"the official emulator, google-cloud-spanner {metadata.version('google-cloud-spanner')}"
+
+
+def _committed_long_ago(raw: Raw) -> None:
+    columns = "shard_id, task_id, queue, name, payload"
+    raw.execute(
+        f"insert into late_task (created_at, {columns})"
+        f" select timestamp '2020-01-01T00:00:00Z', {columns} from late_task"
+    )
+    raw.execute("delete from late_task where created_at > timestamp '2020-01-01T00:00:00Z'")
+
+
 BACKENDS: Sequence[Backend] = (
+    Backend(
+        name="cockroach",
+        create=lambda _: _cockroach_create(migrated=True),
+        create_empty=lambda _: _cockroach_create(migrated=False),
+        drop=_cockroach_drop,
+        raw=_cockroach_raw,
+        make_old=_created_long_ago,
+        prunes_rows=True,
+        version=_cockroach_version,
+    ),
     Backend(
         name="sqlite",
         create=_sqlite_create,
         create_empty=_sqlite_empty,
         drop=lambda url: None,  # the directory is the test's own
         raw=_sqlite_raw,
+        make_old=_created_long_ago,
         prunes_rows=True,
+        version=lambda: f"SQLite {sqlite3.sqlite_version}",
     ),
     Backend(
         name="postgres",
@@ -157,6 +256,20 @@ BACKENDS: Sequence[Backend] = (
         create_empty=_postgres_empty,
         drop=_postgres_drop,
         raw=_postgres_raw,
+        make_old=_created_long_ago,
         prunes_rows=False,
+        version=_postgres_version,
+    ),
+    Backend(
+        name="spanner",
+        create=lambda _: _spanner_create(migrated=True),
+        create_empty=lambda _: _spanner_create(migrated=False),
+        drop=_spanner_drop,
+        raw=_spanner_raw,
+        make_old=_committed_long_ago,
+        prunes_rows=True,
+        version=_spanner_version,
+        savepoints=False,
+        emulated=True,
     ),
 )

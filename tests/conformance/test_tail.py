@@ -11,7 +11,7 @@ import pytest
 
 from late.store.base import Store
 from late.task import ShardId
-from tests.conformance.backends import Raw
+from tests.conformance.backends import Backend, Raw
 from tests.conformance.kit import BEGINNING, ids, open_of, read_all, record, task
 
 MIB = 2**20
@@ -61,7 +61,7 @@ async def test_business_writes_and_tasks_share_their_fate(store: Store, raw: Raw
     kept, dropped = task(), task()
     for number, (new, end) in enumerate([(kept, raw.commit), (dropped, raw.rollback)]):
         raw.begin()
-        raw.execute("insert into trips values (?)", number)
+        raw.execute("insert into trips (id) values (?)", number)
         raw.insert(new)
         end()
 
@@ -71,7 +71,11 @@ async def test_business_writes_and_tasks_share_their_fate(store: Store, raw: Raw
     assert raw.execute("select id from trips") == [(0,)]
 
 
-async def test_a_savepoint_rolled_back_takes_only_its_own_tasks(store: Store, raw: Raw) -> None:
+async def test_a_savepoint_rolled_back_takes_only_its_own_tasks(
+    store: Store, raw: Raw, backend: Backend
+) -> None:
+    if not backend.savepoints:
+        pytest.skip("this database has no savepoints")
     first, inside, last = task(), task(), task()
     raw.begin()
     raw.insert(first)

@@ -37,11 +37,11 @@ def produce(backend: str, url: str) -> None:
     raw = kind.raw(url)
     for number in range(3):
         raw.begin()
-        raw.execute("insert into trips values (?)", number)
+        raw.execute("insert into trips (id) values (?)", number)
         raw.insert(task(0, str(number).encode()))
         raw.commit()
     raw.begin()
-    raw.execute("insert into trips values (99)")
+    raw.execute("insert into trips (id) values (99)")
     print("ready", flush=True)
     sys.stdin.read()
 

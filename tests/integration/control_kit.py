@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Table, delete, select, text, true
+from sqlalchemy import insert as insert_into
 
 from late import outbox
-from late.schema.engine import make_engine, writing
+from late.schema.engine import make_engine, reading, write, writing
 from late.task import NewTask
 
 
@@ -25,13 +26,28 @@ def transaction(url: str) -> Iterator[Connection]:
 
 
 def execute(url: str, statement: str, **values: Any) -> None:
-    with transaction(url) as connection:
-        connection.execute(text(statement), values)
+    engine = make_engine(url)
+    try:
+        write(engine, lambda connection: connection.execute(text(statement), values))
+    finally:
+        engine.dispose()
 
 
 def rows(url: str, statement: str, **values: Any) -> list[Any]:
+    engine = make_engine(url)
+    try:
+        with reading(engine) as connection:
+            return [tuple(row) for row in connection.execute(text(statement), values)]
+    finally:
+        engine.dispose()
+
+
+def rekey(url: str, table: Table, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change columns of a table's key in every row: Spanner has no update of them."""
     with transaction(url) as connection:
-        return [tuple(row) for row in connection.execute(text(statement), values)]
+        found = [dict(row._mapping) for row in connection.execute(select(table))]
+        connection.execute(delete(table).where(true()))
+        connection.execute(insert_into(table), [row | change(row) for row in found])
 
 
 def insert(url: str, *tasks: NewTask) -> None:

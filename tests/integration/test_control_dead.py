@@ -9,11 +9,12 @@ import pytest
 from late.control import Control, Filter
 from late.errors import ConfigError, InvalidName
 from late.ids import new_id
+from late.schema.tables import dead as table
 from late.store import open_store
 from late.task import AttemptError, DeadLetter, Record
 from tests.conformance.kit import dead as letter
 from tests.conformance.kit import own, record
-from tests.integration.control_kit import execute, rows
+from tests.integration.control_kit import execute, rekey, rows
 
 ERROR = AttemptError(attempt=3, at_us=9, worker="w1", error="ValueError: no such card")
 
@@ -54,9 +55,8 @@ async def test_every_filter_selects(url: str) -> None:
     a, b, c = record(queue="a"), record(name="other"), record(shard=1)
     await bury(url, letter(a), letter(b, reason="gave_up"))
     await bury(url, letter(c), shard=1, group="audit")
-    execute(url, "update late_dead set dead_at_us = 1000 where queue = 'a'")
-    execute(url, "update late_dead set dead_at_us = 2000 where name = 'other'")
-    execute(url, "update late_dead set dead_at_us = 3000 where consumer_group = 'audit'")
+    died = {a.task_id: 1000, b.task_id: 2000, c.task_id: 3000}
+    rekey(url, table, lambda row: {"dead_at_us": died[row["task_id"]]})
     cases = {
         Filter(): {a, b, c},
         Filter(queue="a"): {a},
@@ -119,7 +119,7 @@ async def test_redrive_parks_the_whole_task_due_now_with_no_attempt_used(url: st
 async def test_a_limit_takes_the_oldest_across_transactions(url: str, limit: int) -> None:
     letters = made(450)
     await bury(url, *(letter(each) for each in letters))
-    execute(url, "update late_dead set dead_at_us = 1000000 + position")
+    rekey(url, table, lambda row: {"dead_at_us": 1_000_000 + row["position"]})
     with Control(url) as control:
         moved = control.redrive(Filter(), limit=limit)
         assert moved.count == limit
@@ -156,7 +156,8 @@ async def test_two_redrives_at_once_send_each_task_back_once(url: str) -> None:
 async def test_a_task_that_dies_again_meanwhile_is_not_sent_back_again(url: str) -> None:
     """What has died after the redrive began is not meant: else it might never end."""
     await bury(url, *(letter(each) for each in made(3)))
-    execute(url, "update late_dead set dead_at_us = dead_at_us + 3600000000 where position = 3")
+    hour = 3_600_000_000
+    rekey(url, table, lambda row: {"dead_at_us": row["dead_at_us"] + hour * (row["position"] == 3)})
     with Control(url) as control:
         assert control.redrive(Filter()).count == 2
 

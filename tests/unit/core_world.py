@@ -47,7 +47,9 @@ from late.task import (
 
 SECOND = 1_000_000
 POLICIES = {"job": Policy(max_attempts=4, base_us=SECOND, cap_us=8 * SECOND)}
-SETTINGS = CoreSettings(window=24, page_size=8, timers_max=16, horizon_us=2 * SECOND)
+SETTINGS = CoreSettings(
+    window=24, page_size=8, timers_max=16, horizon_us=2 * SECOND, settle_bytes=10
+)
 
 
 def position_of(cursor: str) -> int:

@@ -449,17 +449,6 @@ def test_a_row_that_cannot_be_is_a_dead_letter_and_hurts_nobody(
     assert (letter.record.task_id, letter.reason, letter.attempts) == (bad, reason, 0)
 
 
-def test_large_payloads_fill_the_window_before_their_number_does() -> None:
-    world = World(settings=CoreSettings(window=100, page_size=10, window_bytes=5_000))
-    for _ in range(100):
-        world.enqueue(payload=b"x" * 1_000)
-    for _ in range(5):
-        world.read_page()
-    assert world.core.unsettled == 10
-    world.drain()
-    assert world.core._window.bytes == 0
-
-
 def test_in_a_backlog_tasks_stay_in_memory_behind_a_head_that_waits_for_a_slot() -> None:
     world = World()
     for key in ("a", "b", "c"):

@@ -40,6 +40,21 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert all(re.search(rf"^{name}: ## ", makefile, re.M) for name in ("demo", "test"))
 
 
+def test_the_commands_that_the_readme_names_are_there() -> None:
+    text = (ROOT / "README.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"`make ([a-z-]+)", text))
+    assert {"demo-postgres", "demo-spanner"} <= targets
+    assert targets <= set(re.findall(r"^([a-z-]+):.*##", makefile, re.M))
+    used: dict[str, set[str]] = {}
+    for command, option in re.findall(r"`late ([a-z]+)(?: (--[a-z]+))?", text):
+        used.setdefault(command, set()).add(option)
+    assert {"--store", "--url", "--trips"} <= used["demo"]
+    for command, options in used.items():
+        help_text = run([sys.executable, "-m", "late.cli", command, "--help"], ROOT)
+        assert all(option in help_text for option in options), command
+
+
 def test_the_readme_example_does_what_it_says(tmp_path: Path) -> None:
     # Given the example and an empty folder
     (example,) = readme_blocks("python")

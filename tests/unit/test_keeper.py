@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from late.errors import StoreClosed, StoreUnavailable
+from late.errors import StoreClosed, StoreRefused, StoreUnavailable
 from late.events import Emitter, Event
 from late.store.base import Lease, LeaseView, Membership, WorkerInfo
 from late.tailer.keeper import HURRIES_MAX, Keeper
@@ -406,6 +406,23 @@ async def test_an_error_that_is_not_transient_ends_the_run() -> None:
         with pytest.raises(ExceptionGroup) as caught:
             await task
         assert caught.group_contains(StoreClosed)
+
+
+async def test_a_grant_under_an_old_epoch_is_of_another_database() -> None:
+    with VirtualClock() as clock:
+        fleet = Fleet(clock)
+        task = asyncio.create_task(fleet.keeper.run())
+        await asyncio.sleep(0)
+        await fleet.show(fleet.view())
+        # When the tables were made again, and the worker's settlement there has been fenced
+        fleet.store.owners.clear()
+        fleet.store.epochs.clear()
+        fleet.keeper.forget(key(3))
+        await fleet.show(fleet.view())
+        # Then it ends: what it has in memory could not be told from what is new
+        with pytest.raises(ExceptionGroup) as caught:
+            await task
+        assert caught.group_contains(StoreRefused, match="start the workers anew")
 
 
 async def test_a_stop_lets_hand_overs_end_and_then_gives_everything_back() -> None:

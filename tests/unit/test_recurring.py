@@ -109,3 +109,18 @@ def test_the_end_of_a_tick_lets_the_next_one_run() -> None:
     recurring.ended("nightly", first.tasks[0].task_id)
     [third] = recurring.take_due(START + 2 * MINUTE)
     assert third.tasks
+
+
+def test_after_a_long_downtime_the_ticks_of_many_schedules_are_spread() -> None:
+    recurring = Recurring()
+    names = [f"every-minute-{n:02}" for n in range(5)]
+    recurring.replace([schedule(name=n, catch_up="all", catch_up_max=600) for n in names])
+    fired: list[str] = []
+    rounds = 0
+    while (due := recurring.next_due_us()) is not None and due <= START + 700 * MINUTE:
+        ticks = recurring.take_due(START + 700 * MINUTE)
+        assert sum(len(tick.tasks) for tick in ticks) <= 1_200
+        fired += [tick.schedule for tick in ticks]
+        rounds += 1
+    assert fired == names
+    assert rounds == 3

@@ -1,0 +1,69 @@
+"""`late demo`: the example service from end to end, on a database that is there or brought up."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from late.cli.options import JsonOption, UrlOption
+from late.errors import ConfigError
+
+
+class StoreName(StrEnum):
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+    SPANNER = "spanner"
+
+
+def demo(
+    url_option: UrlOption = None,
+    store: Annotated[
+        StoreName | None,
+        typer.Option(help="Bring up a database for the time of the demo.", show_default=False),
+    ] = None,
+    trips: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A CSV of trips; else made-up ones.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="How many made-up trips.", min=1)] = 1_000,
+    speed: Annotated[
+        float, typer.Option(help="How much faster than the trips' own time.", min=1)
+    ] = 86_400.0,
+    kill: Annotated[bool, typer.Option(help="Kill a worker in the middle.")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Run a small fulfilment service end to end and check that every promise was kept.
+
+    Without --store, --url or LATE_URL it uses a SQLite file of its own, which is gone afterwards.
+    PostgreSQL is the one that LATE_POSTGRES_URL names, else a private server; Spanner is the
+    emulator that SPANNER_EMULATOR_HOST names, else a private one.
+    """
+    if store is not None and url_option is not None:
+        raise ConfigError("--store brings up a database and --url names one: give one of them")
+    main = _main()
+    with ExitStack() as stack:
+        url = url_option
+        if store is None:
+            url = url or os.environ.get("LATE_URL", "").strip() or None
+        elif store is not StoreName.SQLITE:
+            from late.testing.stores import STORES
+
+            url = stack.enter_context(STORES[store.value]())
+        code: int = main.run_demo(url, trips, count=count, speed=speed, kill=kill, json=json)
+    raise typer.Exit(code)
+
+
+def _main() -> Any:
+    """The example: installed it is part of the package, in a checkout it stands beside it."""
+    for package in ("late._examples.fulfilment", "examples.fulfilment"):
+        try:
+            return importlib.import_module(f"{package}.main")
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{package}.main".startswith(error.name):
+                raise
+    raise ConfigError("the examples are missing from this installation of late")

@@ -1,0 +1,91 @@
+"""Deadlines for Google's client of Spanner, which has none that an operator would wait for.
+
+It restarts a broken stream without a pause and without an end, and repeats a call to a server that
+is gone for an hour. Here every request of a thread gets what is left of the time that was given to
+the thread's piece of work by `start`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from google.api_core import exceptions as api
+from google.api_core.retry import Retry, if_exception_type
+
+CALL_TIMEOUT_S = 10.0
+"""Until a call gives up. Whoever waits for it has a lease that lives for seconds."""
+_UNAVAILABLE_PAUSE_S = 0.05
+
+_deadline: contextvars.ContextVar[float] = contextvars.ContextVar("late_spanner_deadline")
+
+_STREAMS = ("streaming_read", "execute_streaming_sql")
+_UNARY = (
+    "begin_transaction", "commit", "rollback", "create_session", "batch_create_sessions",
+    "delete_session", "execute_sql", "execute_batch_dml",
+)  # fmt: skip
+
+
+def start(timeout_s: float | None = None) -> None:
+    """Give the requests that this thread makes from now on so much time together.
+
+    Args:
+        timeout_s: `CALL_TIMEOUT_S` if not given.
+    """
+    _deadline.set(time.monotonic() + (CALL_TIMEOUT_S if timeout_s is None else timeout_s))
+
+
+def left() -> float:
+    """Seconds that this thread's call has left; much, where nobody has set a deadline."""
+    return max(0.001, _deadline.get(time.monotonic() + CALL_TIMEOUT_S) - time.monotonic())
+
+
+def bind(spanner_api: Any) -> None:
+    """Give every request of this client what is left of its call's time."""
+    for name in _UNARY:
+        setattr(spanner_api, name, partial(_unary, getattr(spanner_api, name)))
+    for name in _STREAMS:
+        setattr(spanner_api, name, _Stream(getattr(spanner_api, name)))
+
+
+def bind_admin(admin_api: Any) -> None:
+    """The same for the start of a change of the schema, which Google's client repeats for long."""
+    admin_api.update_database_ddl = partial(_unary, admin_api.update_database_ddl)
+
+
+def _unary(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call `method` with what is left, and again while the server is unavailable."""
+    seconds = left()
+    # Repeating a commit is safe: the same transaction id commits once.
+    kwargs["retry"] = Retry(
+        if_exception_type(api.ServiceUnavailable),
+        initial=_UNAVAILABLE_PAUSE_S,
+        maximum=1.0,
+        timeout=seconds,
+    )
+    kwargs["timeout"] = seconds
+    return method(*args, **kwargs)
+
+
+class _Stream:
+    """A stream that ends with the call: the client itself restarts it without a pause or an end."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self._last = threading.local()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        request = kwargs.get("request")
+        if request is not None and getattr(self._last, "request", None) is request:
+            time.sleep(_UNAVAILABLE_PAUSE_S)
+        self._last.request = request
+        seconds = left()
+        if seconds <= 0.001:
+            raise api.DeadlineExceeded("Spanner is unavailable")
+        kwargs["timeout"] = seconds
+        kwargs["retry"] = None
+        return self._method(*args, **kwargs)

@@ -1,0 +1,75 @@
+"""Where a Spanner database is: the service or the emulator, which needs settings and patience."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from late.errors import ConfigError
+
+SCHEMES = ("spanner", "spanner+spanner")
+_PATH = re.compile(r"projects/([^/?#]+)/instances/([^/?#]+)/databases/([^/?#]+)")
+HOST_VARIABLE = "SPANNER_EMULATOR_HOST"
+NO_CREDENTIALS = (
+    "no Google Cloud credentials: run `gcloud auth application-default login`,"
+    f" or set {HOST_VARIABLE} for an emulator"
+)
+TURN_WAIT_S = 2.0
+"""How long a transaction on the emulator waits for another one of this process to end."""
+_turns: dict[str, threading.Lock] = {}
+
+
+class Place(NamedTuple):
+    """What a URL names."""
+
+    project: str
+    instance: str
+    database: str
+
+
+def place_of(url: str) -> Place:
+    """Read `spanner+spanner:///projects/P/instances/I/databases/D`, as SQLAlchemy writes it.
+
+    Raises:
+        ConfigError: another scheme or shape.
+    """
+    scheme, separator, path = url.partition(":///")
+    found = _PATH.fullmatch(path) if separator and scheme in SCHEMES else None
+    if found is None:
+        raise ConfigError(
+            "a Spanner URL is spanner+spanner:///projects/PROJECT/instances/INSTANCE/databases/NAME"
+        )
+    return Place(*found.groups())
+
+
+def emulator_settings() -> None:
+    """What Google's client must be told on an emulator, which allows one transaction per session.
+
+    Idempotent; to be called before the client is made.
+    """
+    if os.environ.get(HOST_VARIABLE):
+        for kind in ("FOR_RW", "PARTITIONED_OPS"):
+            os.environ.setdefault(f"GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_{kind}", "false")
+
+
+@contextmanager
+def turn(url: str) -> Iterator[None]:
+    """Hold it around a read-write transaction; it does something on the emulator only.
+
+    The emulator has one such transaction at a time and aborts whichever comes second: those of
+    one process wait in line instead. A courtesy and no guarantee: who has waited long goes ahead.
+    """
+    if not os.environ.get(HOST_VARIABLE):
+        yield
+        return
+    lock = _turns.setdefault(url.partition("?")[0].rpartition(":///")[2], threading.Lock())
+    held = lock.acquire(timeout=TURN_WAIT_S)
+    try:
+        yield
+    finally:
+        if held:
+            lock.release()

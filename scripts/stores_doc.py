@@ -1,0 +1,216 @@
+"""Writes `docs/stores.md`: `python scripts/stores_doc.py`.
+
+From each store's `Features`, what the conformance suite found when it was last run with
+`--keep-results` (`docs/results/NAME.json`), and the words below for what no number says. A store
+without results was not run, and the page says so. A test compares page and sources.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from late.store.base import Features
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "stores.md"
+RESULTS = ROOT / "docs" / "results"
+
+
+class Words(NamedTuple):
+    """What is said of one store besides its features."""
+
+    title: str
+    module: str
+    results: str
+    """Name of the file of its results."""
+    versions: str
+    url: str
+    cursor: str
+    durable: str
+    latency: str
+    consumed: str
+    limits: tuple[str, ...]
+    not_shown: str
+    """What its runs could not show."""
+
+
+STORES = (
+    Words(
+        "SQLite",
+        "late.store.sqlite",
+        "sqlite",
+        "3.35 and newer, WAL mode",
+        "`sqlite:///file.db`",
+        "the last rowid (one writer at a time)",
+        "as the file's `synchronous` says; `FULL` is set",
+        "polls `PRAGMA data_version`",
+        "range deletes",
+        (
+            "one machine; no network file system; one writer at a time, the producers included",
+            "milliseconds: the clock of SQLite before 3.42 has no more",
+        ),
+        "power loss",
+    ),
+    Words(
+        "PostgreSQL",
+        "late.store.postgres",
+        "postgres",
+        "13 and newer; also behind PgBouncer in transaction mode",
+        "`postgresql+psycopg://user@host/db`",
+        "a whole snapshot; a read returns what this one sees and the last did not",
+        "a task is handed out once its commit is flushed; after a fail-over as durable as the "
+        "replication is",
+        "adaptive polling",
+        "partitions are truncated and dropped",
+        (
+            "no order across transactions, only within one `ordering_key`",
+            "never a standby; a restored or cloned copy after `late rebase` only",
+        ),
+        "fail-over to a standby; other services that speak its protocol",
+    ),
+    Words(
+        "Cloud Spanner",
+        "late.store.spanner",
+        "spanner",
+        "GoogleSQL dialect",
+        "`spanner+spanner:///projects/P/instances/I/databases/D`",
+        "the timestamp of the read",
+        "as the service's commit",
+        "adaptive polling by one range read; `?staleness_s=` lets the nearest replica answer",
+        "deletes of key ranges",
+        (
+            "no savepoints; DDL outside of transactions",
+            "a commit is bounded in mutations and bytes: so is an enqueue",
+        ),
+        "**the real service: not run.** The emulator has no ties of timestamps, no roles, no "
+        "deadlines, no parallel read-write transactions, and loses all when it stops",
+    ),
+    Words(
+        "CockroachDB",
+        "late.store.cockroach",
+        "cockroach",
+        "v23.1 and newer, by its documentation",
+        "`cockroachdb+psycopg://user@host:26257/db`",
+        "two timestamps: up to where the shard was swept, and its recent ids were read",
+        "as the cluster's commit",
+        "a poll finds ids of the last minute; an older one (a long transaction, a clock behind) "
+        "waits 15 to 30 s for the next sweep",
+        "deleted in the settlement's transaction",
+        (
+            "every poll scans the recent rows of a shard, every sweep all of them: a long backlog "
+            "or a group that lags makes reading dear",
+            "a deleted row is walked over until it is collected: give `late_task` a "
+            "`gc.ttlseconds` of a few minutes",
+            "a producer whose transaction is open across a poll has its timestamp moved, and may "
+            "be told to retry (40001)",
+            "clocks up to 500 ms apart: order within an `ordering_key` is as good as they are",
+            "two runs of `late migrate` at once: one may fail, changes nothing, and can be "
+            "repeated (there is no lock to take)",
+        ),
+        "**everything: it has never run on a node.** Tested are its arithmetic against a model of "
+        "commit timestamps, its statements on a PostgreSQL with a column that stands in for them, "
+        "and its retries against forced errors",
+    ),
+)
+
+HEAD = """\
+# Stores
+
+<!-- Made by scripts/stores_doc.py from the stores' Features and docs/results; a test compares. -->
+
+What every store gives is the contract in `late/store/base.py`, and one suite asks all of them for
+it. Here is where they differ, and what of it was run where.
+
+"""
+
+
+def features_of(words: Words) -> Features:
+    found: Features = import_module(words.module).FEATURES
+    return found
+
+
+def results_of(words: Words, folder: Path = RESULTS) -> dict[str, Any] | None:
+    """What was kept of the last run; None where there was none."""
+    path = folder / f"{words.results}.json"
+    if not path.exists():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def ran(results: Mapping[str, Any] | None) -> dict[str, str]:
+    """The cells that tell of the last run."""
+    if results is None:
+        return {"ran on": "**not run**", "date": "", "passed": "0", "failed": "", "skipped": ""}
+    skipped = "; ".join(f"{count}: {reason}" for reason, count in results["skipped"].items())
+    return {
+        "ran on": results["ran_on"],
+        "date": results["date"],
+        "passed": str(results["passed"]),
+        "failed": str(results["failed"]),
+        "skipped": skipped or "0",
+    }
+
+
+def rows(words: Words) -> dict[str, str]:
+    """The cells of one store, by row."""
+    features = features_of(words)
+    return {
+        "state": "**experimental**" if features.experimental else "supported",
+        "versions": words.versions,
+        "URL": words.url,
+        "order of the log": "commits" if features.commit_order else "none across transactions",
+        "cursor": words.cursor,
+        "a delay counts from": f"the {features.delay_counts_from}",
+        "step of its clock": f"{features.time_resolution_s * 1_000_000:,.0f} µs",
+        "shortest poll": f"{features.poll_min_s * 1_000:,.0f} ms",
+        "new tasks are found by": words.latency,
+        "durable": words.durable,
+        "settlements of several shards": "in one transaction"
+        if features.group_commit
+        else "in one each",
+        "tasks in one enqueue statement": f"{features.batch_size_max:,}",
+        "a worker stops before its lease ends by": f"{features.lease_margin_min_s:g} s at least"
+        if features.lease_margin_min_s
+        else "a tenth of it",
+        "consumed rows": words.consumed,
+    }
+
+
+def table(columns: Mapping[str, Mapping[str, str]]) -> str:
+    """Columns by title, each with its cells by row."""
+    titles = list(columns)
+    names = list(columns[titles[0]])
+    lines = [f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
+    lines += [f"| {name} | {' | '.join(columns[t][name] for t in titles)} |" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def page(folder: Path = RESULTS) -> str:
+    """The whole document."""
+    parts = [HEAD, table({words.title: rows(words) for words in STORES})]
+    parts.append("\n## What was run\n\nThe conformance suite, `tests/conformance`, when its ")
+    parts.append("results were last kept:\n\n")
+    parts.append(table({words.title: ran(results_of(words, folder)) for words in STORES}))
+    parts.append("\nNot shown by these runs:\n\n")
+    parts += [f"- {words.title}: {words.not_shown}.\n" for words in STORES]
+    parts.append("\n## Limits\n")
+    for words in STORES:
+        parts.append(f"\n**{words.title}**\n\n")
+        parts += [f"- {limit}\n" for limit in words.limits]
+    return "".join(parts)
+
+
+def main() -> int:
+    PAGE.write_text(page())
+    print(f"wrote {PAGE.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""A connection to Spanner of somebody else's, as the suite wants one: Google's own DB-API."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from contextlib import ExitStack
+from typing import Any
+
+from google.cloud import spanner_dbapi
+from google.cloud.spanner_v1 import TypeCode
+
+from late.store.spanner_client import place_of, turn
+from late.task import NewTask
+from tests.conformance.backends import Raw
+
+_ROWS = 100
+"""Rows per statement: Spanner takes 950 parameters."""
+_PATIENCE_S = 20.0
+_DDL = {
+    "create table trips (id integer primary key)": (
+        "create table trips (id INT64 NOT NULL) PRIMARY KEY (id)"
+    ),
+}
+
+
+class SpannerRaw(Raw):
+    """The emulator has one transaction at a time, so this one waits in line with the store's."""
+
+    def __init__(self, url: str) -> None:
+        place = place_of(url)
+        connection = spanner_dbapi.connect(place.instance, place.database, project=place.project)
+        connection.autocommit = True
+        super().__init__(connection, mark="%s")
+        self._url = url
+        self._turn = ExitStack()
+        self._holds = False
+
+    def begin(self) -> None:
+        self._turn.enter_context(turn(self._url))
+        self._holds = True
+        self._run("begin")
+
+    def commit(self) -> None:
+        self._end("commit")
+
+    def rollback(self) -> None:
+        self._end("rollback")
+
+    def _end(self, statement: str) -> None:
+        try:
+            self._run(statement)
+        finally:
+            self._holds = False
+            self._turn.close()
+
+    def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        if self._holds:
+            return self._run(statement, *values)
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                with turn(self._url):
+                    return self._run(statement, *values)
+            except Exception as error:
+                # Another process has the emulator's one transaction: nothing of ours happened.
+                if "ABORTED" not in repr(error.__cause__) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def _run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        cursor = self._connection.cursor()
+        # BYTES travel as base64, which the DB-API leaves to its caller.
+        given = [b64encode(value) if isinstance(value, bytes) else value for value in values]
+        cursor.execute(_DDL.get(statement, statement).replace("?", "%s"), given or None)
+        if cursor.description is None:
+            return []
+        packed = [column.type_code == TypeCode.BYTES for column in cursor.description]
+        return [
+            tuple(
+                b64decode(v) if b and v is not None else v for b, v in zip(packed, row, strict=True)
+            )
+            for row in cursor.fetchall()
+        ]
+
+    def insert(self, *tasks: NewTask) -> None:
+        for start in range(0, len(tasks), _ROWS):
+            self._insert(tasks[start : start + _ROWS])
+
+    def _insert(self, tasks: tuple[NewTask, ...]) -> None:
+        group = "(PENDING_COMMIT_TIMESTAMP(), ?, ?, ?, ?, ?, ?, ?)"
+        values = [
+            value
+            for t in tasks
+            for value in (t.shard_id, t.task_id, t.queue, t.name, t.payload, t.headers, t.options)
+        ]
+        self.execute(
+            "insert into late_task (created_at, shard_id, task_id, queue, name, payload, headers,"
+            f" options) values {', '.join([group] * len(tasks))}",
+            *values,
+        )
+
+    def close(self) -> None:
+        if self._holds:
+            self.rollback()
+        super().close()

@@ -1,0 +1,120 @@
+"""Worker processes over one database, with the witnesses they leave in files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from google.api_core.exceptions import Aborted
+
+from late.control import Control
+from late.outbox import connect
+from tests.integration.kill_app import app, count
+
+TTL_S = 1.0
+
+
+class Fleet:
+    """Workers of `kill_app`, as a supervisor would run them.
+
+    Args:
+        environment: what differs for them from this process.
+    """
+
+    def __init__(
+        self, url: str, folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.killed: set[int] = set()
+        self._environment = os.environ | {
+            "LATE_TEST_KILL_URL": url,
+            "LATE_TEST_KILL_DIR": str(folder),
+            "LATE_LEASE_TTL_S": str(TTL_S),
+            "LATE_TAKEOVERS_MAX": "16",
+            **(environment or {}),
+        }
+
+    def start(self) -> None:
+        log = (self.folder / f"worker-{len(self.processes)}.log").open("wb")
+        with log:
+            self.processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "late.cli", "worker", "tests.integration.kill_app:app"],
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+
+    def kill(self) -> None:
+        """SIGKILL to the oldest that lives."""
+        process = next(p for p in self.processes if p.poll() is None)
+        self.killed.add(process.pid)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def stop(self) -> list[int]:
+        """SIGTERM to all; exit codes of those that were not killed."""
+        living = [p for p in self.processes if p.pid not in self.killed]
+        until(lambda: all(self.is_up(p) for p in living), self)
+        for process in living:
+            process.terminate()
+        return [process.wait(30) for process in living]
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def starts(self) -> dict[int, list[int]]:
+        """Task number -> ids of the processes that started it."""
+        found: dict[int, list[int]] = {}
+        for path in self.folder.glob("*.txt"):
+            for line in path.read_text().splitlines():
+                found.setdefault(int(line), []).append(int(path.stem))
+        return found
+
+    def started(self) -> int:
+        """How many starts there were, repeats included: cheap to ask often."""
+        return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("*.txt"))
+
+    def is_up(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether it has begun to work: before that a SIGTERM ends it the hard way."""
+        log = self.folder / f"worker-{self.processes.index(process)}.log"
+        return "worker_started" in log.read_text()
+
+    def logs(self) -> str:
+        return "\n".join(p.read_text()[-2_000:] for p in sorted(self.folder.glob("*.log")))
+
+
+def until(condition: Callable[[], bool], fleet: Fleet, limit_s: float = 120.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, fleet.logs()
+        time.sleep(0.05)
+
+
+def settled(url: str) -> bool:
+    """Nothing is waiting, running or parked any more."""
+    with Control(url) as control:
+        return all(q.depth.n + q.in_flight.n + q.parked.n == 0 for q in control.status().queues)
+
+
+def enqueue(url: str, numbers: range) -> None:
+    """In one transaction; an aborted one is run again, as every producer does."""
+    while True:
+        try:
+            with connect(url) as tx:
+                app.enqueue_many(tx, [count.call(n) for n in numbers])
+        except Aborted:
+            continue
+        return

@@ -1,0 +1,130 @@
+"""What is around the CockroachDB store: schema, producers, a worker's start, the control plane."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from sqlalchemy import create_mock_engine
+from sqlalchemy.dialects import postgresql
+
+from late.config import WorkerConfig
+from late.control import backlog
+from late.errors import ConfigError
+from late.outbox import connecting
+from late.outbox import psycopg as through_psycopg
+from late.outbox import sqlalchemy as through_sqlalchemy
+from late.outbox.dialects import COCKROACH, PSYCOPG
+from late.registry import SCHEMES
+from late.schema import engine, migrate
+from late.schema.tables import all_tables
+from late.store import cockroach
+from late.store.base import Features
+from late.store.cockroach_cursor import first_id
+from late.task import NewTask, TaskId
+from late.worker import _margin_s
+
+URL = "cockroachdb://late@h:26257/db"
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip().rstrip(";").lower()
+
+
+def test_the_migration_makes_the_tables_of_the_schema() -> None:
+    printed = re.sub(r"(?m)^--.*$", "", migrate.sql(URL))
+    script = {plain(part) for part in printed.split(";\n")}
+    made: list[str] = []
+    mock = create_mock_engine(
+        engine.parse(URL), lambda ddl, *_: made.append(str(ddl.compile(dialect=mock.dialect)))
+    )
+    all_tables("cockroachdb").create_all(mock, checkfirst=False)
+
+    assert len(made) == 12
+    for statement in made:
+        assert plain(statement) in script
+
+
+def test_the_schema_has_nothing_of_postgresql_alone() -> None:
+    script = migrate.sql(URL).lower()
+
+    for word in ("xid8", "partition", "pg_", "cluster_logical_timestamp"):
+        assert word not in script
+    assert "primary key (shard_id, task_id)" in script
+    assert "insert into late_meta (key, value) values ('schema_version'" in script
+
+
+@pytest.mark.parametrize("url", [URL, URL.replace("cockroachdb", "cockroachdb+psycopg")])
+def test_an_engine_speaks_its_dialect(url: str) -> None:
+    made = engine.make_engine(url)
+    assert (made.dialect.name, made.dialect.driver) == ("cockroachdb", "psycopg")
+    found = through_sqlalchemy._dialect(made)  # type: ignore[arg-type]
+    assert found is COCKROACH
+    assert connecting._conninfo(url) == "postgresql://late@h:26257/db"
+    assert "cockroachdb" in SCHEMES
+
+
+class Connection:
+    def __init__(self, crdb: str | None) -> None:
+        self.info = self
+        self._crdb = crdb
+
+    def parameter_status(self, name: str) -> str | None:
+        return self._crdb if name == "crdb_version" else None
+
+
+def test_a_psycopg_connection_is_known_by_what_the_server_says() -> None:
+    assert through_psycopg._dialect(Connection("CockroachDB CCL v25.2.1")) is COCKROACH
+    assert through_psycopg._dialect(Connection(None)) is PSYCOPG
+
+
+def test_producers_send_text_and_casts() -> None:
+    row = NewTask(3, TaskId(first_id(1)), "q", "n", b"\x00")
+    for statement in (COCKROACH.tasks([row]), COCKROACH.tasks([row, row])):
+        assert "%b" not in statement.sql
+        assert "::uuid" in statement.sql
+
+
+def test_a_worker_leaves_room_for_clocks_that_are_apart() -> None:
+    other = Features(
+        commit_order=True,
+        delay_counts_from="commit",
+        time_resolution_s=1.0,
+        poll_min_s=1.0,
+        group_commit=True,
+        batch_size_max=1,
+    )
+    short = WorkerConfig(lease_ttl_s=2.0)
+    assert _margin_s(short, other) == short.margin_s == pytest.approx(0.2)
+    assert _margin_s(short, cockroach.FEATURES) == 0.5
+    assert _margin_s(WorkerConfig(lease_ttl_s=30.0), cockroach.FEATURES) == pytest.approx(3.0)
+    with pytest.raises(ConfigError, match="too short"):
+        _margin_s(WorkerConfig(lease_ttl_s=0.6), cockroach.FEATURES)
+
+
+class Speaks:
+    """A connection of the control plane, as far as a condition asks for one."""
+
+    dialect = type("Dialect", (), {"name": "cockroachdb"})
+
+
+@pytest.mark.parametrize(
+    ("cursor", "parts"),
+    [
+        ("", ["<= 0000"]),
+        ("70000000,80000000", ["<= 70000000000", "<= 80000000000", first_id(10_000_000)]),
+        (
+            f"70000000,80000000>90000000@1,{first_id(50_000_000)}",
+            ["<= 90000000000", first_id(50_000_000)],
+        ),
+    ],
+)
+def test_the_backlog_is_what_no_pass_has_covered(cursor: str, parts: list[str]) -> None:
+    speaks: Any = Speaks()
+    condition = backlog.beyond(speaks, 3, cursor)
+    compiled = condition.compile(dialect=postgresql.dialect())
+    text = str(compiled) + str(compiled.params)
+
+    assert "crdb_internal_mvcc_timestamp" in text
+    assert [part for part in parts if part not in text] == []

@@ -1,0 +1,153 @@
+"""What the Spanner store computes without a server: cursors, ranges, the map of errors, options."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
+
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+from hypothesis import given
+from hypothesis import strategies as st
+
+from late.errors import (
+    ConfigError,
+    SchemaMismatch,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    TransactionAborted,
+)
+from late.schema.spanner_errors import CLASSES, translate
+from late.store import open_store, spanner_fleet, spanner_prune
+from late.store.spanner_rows import beyond, moment_of, nanoseconds, place_of, timestamp
+
+ID = "01a1fc28-e4c7-7000-8000-032c1f517f29"
+NS = 1_795_231_900_895_684_123
+URL = "spanner+spanner:///projects/p/instances/i/databases/d"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (api.Aborted("x"), TransactionAborted),
+        (api.ServiceUnavailable("x"), StoreUnavailable),
+        (api.DeadlineExceeded("x"), StoreUnavailable),
+        (api.Unknown("x"), StoreUnavailable),
+        (api.Cancelled("x"), StoreUnavailable),
+        (api.InternalServerError("x"), StoreUnavailable),
+        (api.ResourceExhausted("x"), StoreUnavailable),
+        (api.RetryError("x", None), StoreUnavailable),
+        (api.PermissionDenied("x"), StoreRefused),
+        (api.Unauthenticated("x"), StoreRefused),
+        (auth.DefaultCredentialsError("x"), StoreRefused),
+        (auth.TransportError("x"), StoreUnavailable),
+        (auth.RefreshError("x"), StoreRefused),
+        (auth.GoogleAuthError("x"), StoreRefused),
+        (api.AlreadyExists("x"), StoreError),
+        (api.NotFound("Session not found: s"), StoreUnavailable),
+        (api.NotFound("Database not found: d"), StoreRefused),
+        (api.NotFound("Instance not found: i"), StoreRefused),
+        (api.NotFound("Table not found: late_meta"), SchemaMismatch),
+        (api.InvalidArgument("Table not found: late_worker"), SchemaMismatch),
+        (api.InvalidArgument("Syntax error"), StoreError),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or f"{type(value).__name__} {value}"[:40],
+)
+def test_every_error_of_the_client_is_one_of_ours(
+    error: Exception, expected: type[StoreError]
+) -> None:
+    assert type(translate(error)) is expected
+
+
+def test_the_map_of_errors_has_no_line_that_cannot_be_reached() -> None:
+    for index, (foreign, _) in enumerate(CLASSES):
+        assert not any(issubclass(foreign, earlier) for earlier, _ in CLASSES[:index]), foreign
+
+
+def test_timestamps_keep_every_nanosecond() -> None:
+    assert timestamp(NS) == "2026-11-21T03:31:40.895684123Z"
+    assert nanoseconds(moment_of(NS)) == NS
+    assert nanoseconds(moment_of(NS - NS % 10**9)) == NS - NS % 10**9
+
+
+def test_cursors_are_told_apart_and_ordered() -> None:
+    nothing, all_of, inside = place_of(""), place_of(f"{NS}"), place_of(f"{NS + 9}@{NS},{ID}")
+    assert (nothing.position, all_of.task_id, inside.window) == (0, None, NS + 9)
+    assert nothing.key < inside.key < all_of.key, "a whole timestamp covers more than one row of it"
+    for wrong in ("x", "1:2:", f"@{NS},{ID}", f"{NS}@{NS}", "12345678901234567890"):
+        with pytest.raises(StoreError, match="not a cursor"):
+            place_of(wrong)
+
+
+def test_a_range_leaves_out_ties_only_where_all_of_them_are_covered() -> None:
+    assert beyond(3, place_of("")).start_closed == [3]
+    assert beyond(3, place_of(f"{NS}")).start_open == [3, timestamp(NS)]
+    assert beyond(3, place_of(f"{NS}@{NS},{ID}")).start_open == [3, timestamp(NS), ID]
+
+
+def test_ranges_to_delete_leave_what_must_stay() -> None:
+    keys = [(n, "a") for n in range(1, 9)]
+    assert list(spanner_prune._ranges(keys, {(1, "a"), (4, "a")})) == [
+        ([2, "a"], [2, "a"]),
+        ([3, "a"], [3, "a"]),
+        ([5, "a"], [5, "a"]),
+        ([8, "a"], [8, "a"]),
+        ([6], [7]),
+    ]
+    assert list(spanner_prune._ranges(keys, set(keys))) == []
+
+
+def test_only_whole_timestamps_are_deleted_without_ids() -> None:
+    """At the edges of a run there may be rows of the same timestamp that are not settled."""
+    ties = [(position, task_id) for position in (1, 2, 3, 4) for task_id in "abc"]
+    assert list(spanner_prune._ranges(ties[1:-1], set())) == [
+        ([1, "b"], [1, "c"]),
+        ([4, "a"], [4, "b"]),
+        ([2], [3]),
+    ]
+    assert list(spanner_prune._ranges(ties, {(2, "b")})) == [
+        ([1, "a"], [1, "c"]),
+        ([2, "a"], [2, "a"]),
+        ([2, "c"], [2, "c"]),
+        ([4, "a"], [4, "c"]),
+        ([3], [3]),
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.sampled_from("abcd")), unique=True),
+    st.sets(st.tuples(st.integers(1, 6), st.sampled_from("abcd"))),
+)
+def test_ranges_take_the_settled_rows_and_no_other(
+    log: list[spanner_prune.Key], stay: set[spanner_prune.Key]
+) -> None:
+    log = sorted(log)
+    found = log[: len(log) // 2 + 1]
+    gone = set()
+    for low, high in spanner_prune._ranges(found, stay):
+        assert low[:-1] == high[:-1], "Spanner takes no other"
+        gone |= {key for key in log if low <= list(key[: len(low)]) <= high}
+    assert gone == set(found) - stay
+
+
+def test_gaps_are_all_shards_that_are_not_known() -> None:
+    assert spanner_fleet._gaps(set()) == [(0, 4095)]
+    assert spanner_fleet._gaps({0, 1, 5, 4095}) == [(2, 4), (6, 4094)]
+    assert spanner_fleet._gaps(set(range(4096))) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "spanner:///projects/p",
+        f"{URL}?staleness_s=x",
+        f"{URL}?staleness_s=-1",
+        f"{URL}?staleness_s=9999",
+        f"{URL}?stale=1",
+    ],
+)
+def test_a_wrong_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        open_store(url)
