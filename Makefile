@@ -12,7 +12,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test lint format types contracts tree check bench lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak lint format types contracts tree check bench lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -38,6 +38,10 @@ test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k na
 	@echo "[test] all tests; PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
 	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(ARGS)
+
+soak: ## 50,000 simulated worlds; 500 of them are part of `make test` (ARGS="--seeds 1000")
+	$(DEV)
+	@$(BIN)/python -m late.testing.simulation --seeds 50000 $(ARGS)
 
 lint: ## ruff: rules and format
 	$(DEV)

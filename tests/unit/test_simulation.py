@@ -183,3 +183,14 @@ def test_a_store_error_is_no_defect() -> None:
     assert StoreUnavailable("x").transient
     quiet = msgspec.structs.replace(Plan.draw(5), faults=())
     assert World(quiet).run().error is None
+
+
+def test_the_command_lives_worlds_in_several_processes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "late.testing.simulation", "--seeds", "6", "--jobs", "2"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("6 worlds, 0 broke; ")

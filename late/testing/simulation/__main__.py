@@ -15,13 +15,7 @@ import os
 import time
 
 from late.testing.simulation.minimise import describe, minimise
-from late.testing.simulation.world import Plan, Result, World
-
-
-def live(seed: int) -> Result:
-    """One world, quietly: its workers warn of every fault."""
-    logging.disable(logging.CRITICAL)
-    return World(Plan.draw(seed)).run()
+from late.testing.simulation.world import live
 
 
 def main() -> int:

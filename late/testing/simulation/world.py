@@ -13,6 +13,7 @@ the caller's to compare.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Sequence
 from typing import Literal
@@ -368,3 +369,9 @@ class World:
                     raise Broken(f"E4: nobody works on {group}/{shard_id}")
         if len(database.log.rows) > plan.shards * plan.window:
             raise Broken(f"E5: {len(database.log.rows)} rows are left in the log")
+
+
+def live(seed: int) -> Result:
+    """The world of one seed, quietly: its workers warn of every fault. For pools of processes."""
+    logging.disable(logging.CRITICAL)
+    return World(Plan.draw(seed)).run()
