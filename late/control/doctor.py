@@ -63,7 +63,8 @@ def examine(engine: Engine, url: str) -> list[Check]:
 
 
 def _versions() -> Check:
-    packages = ", ".join(f"{name} {_version(name)}" for name in ("late", "sqlalchemy", "psycopg"))
+    names = ("late", "sqlalchemy", "psycopg", "google-cloud-spanner")
+    packages = ", ".join(f"{name} {_version(name)}" for name in names)
     return Check("versions", "ok", f"python {platform.python_version()}, {packages}")
 
 

@@ -197,8 +197,12 @@ class Tailing(RuleBasedStateMachine):
         self.worker = Worker(*self.checkpoint)
         for task in self.checkpoint[1]:
             stamp, present = self.database.versions[task.task_id][-1]
-            assert present, "an open task was deleted"
-            self.worker.handed.add(SHARD, task.task_id, -(-stamp // 1_000))
+            if present:
+                self.worker.handed.add(SHARD, task.task_id, -(-stamp // 1_000))
+            else:
+                # Written anew and read again just before it was deleted: it has been run.
+                assert task.task_id in self.handled, "an open task was deleted"
+                del self.worker.known[task.task_id]
         self._watch()
 
     def _watch(self) -> None:
