@@ -18,7 +18,7 @@ UrlArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="URL",
-        help="sqlite:///PATH or postgresql://USER@HOST/DATABASE",
+        help="sqlite:///PATH, postgresql://USER@HOST/DATABASE or spanner+spanner:///projects/…",
         show_default=False,
     ),
 ]

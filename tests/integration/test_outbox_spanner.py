@@ -273,7 +273,8 @@ def test_the_bytes_of_a_transaction_are_bounded(
 
 
 def test_the_limit_is_that_of_the_service() -> None:
-    assert outbox_spanner.TASKS_MAX * len(outbox_spanner.COLUMNS) <= 80_000
+    # A quarter is left for the caller: a unique key adds the four columns of its own row.
+    assert outbox_spanner.TASKS_MAX * (len(outbox_spanner.COLUMNS) + 4) <= 60_000
     assert outbox_spanner.BYTES_MAX < 100 * 1024 * 1024
 
 
