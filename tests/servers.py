@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -104,6 +105,8 @@ def cockroach_at_hand() -> bool:
     """Whether a node of CockroachDB is given or could be started. Starts nothing."""
     if os.environ.get(COCKROACH_VARIABLE):
         return True
+    if not (os.environ.get("DOCKER_HOST") or Path("/var/run/docker.sock").exists()):
+        return False  # asking for an engine that is not there leaves sockets behind
     try:
         import docker
         import testcontainers.core.container  # noqa: F401
