@@ -32,7 +32,6 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.store.cockroach_cursor import FIRST_ID
 from late.store.cockroach_link import (
     NAME,
     CockroachLinks,
@@ -44,7 +43,7 @@ from late.store.cockroach_link import (
     rows_of,
 )
 from late.store.cockroach_prune import Pruner
-from late.store.postgres import parked_of
+from late.store.postgres import due_query, parked_of
 from late.store.postgres_link import Connection, translate
 from late.task import SHARDS_MAX, Cursor, OpenTask, Parked, Record, ShardId
 
@@ -145,16 +144,7 @@ class CockroachStore:
         held_key: str | None = None,
     ) -> list[Parked]:
         """Parked tasks by due time, or those of one ordering key; see `Store.due`."""
-        values = {
-            "group": group,
-            "shard": shard_id,
-            "until": until_us,
-            "limit": limit,
-            "after": after[0],
-            "after_id": after[1] or FIRST_ID,
-            "key": held_key,
-        }
-        statement = postgres_sql.DUE if held_key is None else postgres_sql.DUE_HELD
+        statement, values = due_query(group, shard_id, until_us, limit, after, held_key)
         async with (
             self._working.use() as connection,
             connection.cursor(binary=True) as cursor,

@@ -149,16 +149,8 @@ class PostgresStore:
         held_key: str | None = None,
     ) -> list[Parked]:
         """Parked tasks by due time, or those of one ordering key; see `Store.due`."""
-        values = {
-            "group": group,
-            "shard": shard_id,
-            "until": until_us,
-            "limit": limit,
-            "after": after[0],
-            "after_id": after[1] or FIRST_ID,
-            "key": held_key,
-        }
-        rows = await self._rows(sql.DUE if held_key is None else sql.DUE_HELD, values)
+        statement, values = due_query(group, shard_id, until_us, limit, after, held_key)
+        rows = await self._rows(statement, values)
         return [parked_of(row) for row in rows]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
@@ -235,6 +227,26 @@ class PostgresStore:
         ):
             await cursor.execute(statement, values)
             return await cursor.fetchall()
+
+
+def due_query(
+    group: str,
+    shard_id: ShardId,
+    until_us: int,
+    limit: int,
+    after: tuple[int, str],
+    held_key: str | None,
+) -> tuple[str, dict[str, object]]:
+    """The statement of `Store.due` and its parameters; CockroachDB's are the same."""
+    return sql.DUE if held_key is None else sql.DUE_HELD, {
+        "group": group,
+        "shard": shard_id,
+        "until": until_us,
+        "limit": limit,
+        "after": after[0],
+        "after_id": after[1] or FIRST_ID,
+        "key": held_key,
+    }
 
 
 def parked_of(row: Any) -> Parked:
