@@ -44,7 +44,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     # Due soon: in memory only, so it stays in the checkpoint's `open`.
     "waiting": ("held", "ready", "parked", "expired", "dead"),
     # Behind another task of its ordering key.
-    "held": ("ready", "parked", "expired"),
+    "held": ("ready", "parked", "expired", "dead"),
     "ready": ("running", "expired", "parked"),
     # In the timer table, or on its way there with the next settlement.
     "parked": ("waiting", "held", "ready", "expired", "dead"),
@@ -120,6 +120,16 @@ class OpenTask(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     position: int
     task_id: TaskId
+
+
+class Suspect(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A task that was running, or about to, when its worker died; or that runs under a mark."""
+
+    task_id: TaskId
+    deaths: int
+    """How many workers have died while it ran under a mark."""
+    running: bool = False
+    """The mark: it may be running now."""
 
 
 class AttemptError(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from late.scheduler import messages as m
+from late.scheduler.caution import Caution
 from late.scheduler.draft import Draft
 from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked, from_record
 from late.scheduler.fairness import ReadyQueue
@@ -27,19 +28,10 @@ from late.scheduler.keys import Keys
 from late.scheduler.recurring import Recurring
 from late.scheduler.settings import CoreSettings
 from late.scheduler.timers import Timers
-from late.scheduler.verdict import Verdict, judge
+from late.scheduler.verdict import DEATHS_MAX, Verdict, judge, killed
 from late.scheduler.window import Window
 from late.store.base import Lease, Settlement
-from late.task import (
-    HELD_US,
-    Attempt,
-    DeadLetter,
-    Outcome,
-    Parked,
-    Policy,
-    Reason,
-    Record,
-)
+from late.task import HELD_US, DeadLetter, Outcome, Parked, Policy, Reason, Record, TaskId
 from late.validate import is_name
 
 
@@ -65,15 +57,15 @@ class ShardCore:
         self._keys = Keys(lease.held_keys)
         self._ready: ReadyQueue[Entry] = ReadyQueue()
         self._recurring = Recurring()
-        self._draft = Draft(lease, self._settings.settle_bytes)
+        self.caution = Caution(lease)
+        self._wary = lease.taken_at_us is not None
+        self._draft = Draft(lease, self._settings)
         self._now_us = 0
         self._looked_at_us = 0
         self._stopped = False
         self._recovered = not lease.open
         self._asked_open = False
         self._reading = False
-        self._settled_cursor = lease.cursor
-        self._settled_at_us = 0
 
     # ------------------------------------------------------------------ events
 
@@ -83,7 +75,7 @@ class ShardCore:
         match event:
             case m.Grant():
                 self._now_us = event.now_us
-                self._grant(event.slots, effects)
+                self._grant(event.slots, event.trial, effects)
             case m.Finished():
                 self._now_us = event.now_us
                 self._finished(event.outcomes)
@@ -91,7 +83,7 @@ class ShardCore:
                 self._page_read(event)
             case m.Settled():
                 self._now_us = event.now_us
-                self._settled()
+                self._settled(effects)
             case m.ParkedLoaded():
                 self._now_us = event.now_us
                 self._parked_loaded(event.request, event.parked)
@@ -105,7 +97,7 @@ class ShardCore:
             case m.Stop():
                 self._stopped = True
         if self._draft.out is None and self._settle_due():
-            effects.append(m.SettleSoon(len(self._draft)))
+            effects.append(m.SettleSoon(len(self._draft) + self.caution.asked))
         self._ask(effects)
         return effects
 
@@ -183,6 +175,12 @@ class ShardCore:
 
     def _start(self, entry: Entry) -> None:
         """It may run, as soon as there is a slot."""
+        if self.caution.deaths:
+            entry.deaths = self.caution.deaths_of(entry)
+            if entry.deaths >= DEATHS_MAX:
+                entry.errors = killed(entry, self._now_us)
+                self._die(entry, "killed_worker")
+                return
         if not entry.known:
             self._unknown(entry)
             return
@@ -253,38 +251,43 @@ class ShardCore:
 
     # ------------------------------------------------------------------ starting
 
-    def _grant(self, slots: int, effects: list[m.Effect]) -> None:
+    def _grant(self, slots: int, trial: bool, effects: list[m.Effect]) -> None:
         now_us = self._now_us
         for entry in self._timers.pop_due(now_us):
             self._due(entry)
         self._park_long_held()
-        if slots <= 0 or self._stopped or not self._recovered or not self._ready:
+        if slots <= 0 or self._stopped or not self._recovered:
             return
-        attempts: list[Attempt] = []
-        ready = self._ready
-        group, epoch = self.lease.group, self.lease.epoch
-        while ready and len(attempts) < slots:
+        begun: list[Entry] = []
+        ready, wary, suspects = self._ready, self._wary, self.caution.deaths
+        while ready and slots > 0:
             entry = ready.pop()
-            if entry.record.options is not None and self._expire(entry):
-                self._release_key(entry)
+            if suspects and entry.record.task_id in suspects:
+                self.caution.put_off(entry)
                 continue
-            entry.move("running")
-            self._window.cover(entry)
-            record = entry.record
-            attempts.append(
-                Attempt(
-                    group,
-                    record,
-                    entry.attempts + 1,
-                    entry.deaths,
-                    epoch,
-                    entry.due_at_us,
-                    entry.options if record.options is not None else None,
-                    expires_at_us(record, entry.options) if record.options is not None else None,
-                )
-            )
+            slots -= self._begin(entry, begun, wary=wary)
+        if trial and (suspect := self.caution.next_suspect()) is not None:
+            self._begin(suspect, begun)  # one more than there are slots, or it might never start
+        self._dispatch(begun, effects)
+
+    def _begin(self, entry: Entry, begun: list[Entry], *, wary: bool = True) -> bool:
+        """From here on it counts as started: at once, or as soon as its mark is in the journal."""
+        if entry.record.options is not None and self._expire(entry):
+            self._release_key(entry)
+            return False
+        entry.move("running")
+        self._window.cover(entry)
+        self.running += 1
+        if wary and self.caution.concerns(entry):
+            self.caution.mark(entry)
+        else:
+            begun.append(entry)
+        return True
+
+    def _dispatch(self, entries: Sequence[Entry], effects: list[m.Effect]) -> None:
+        group, epoch = self.lease.group, self.lease.epoch
+        attempts = [entry.attempt(group, epoch) for entry in entries]
         if attempts:
-            self.running += len(attempts)
             effects.append(m.Dispatch(attempts))
 
     def _expire(self, entry: Entry) -> bool:
@@ -304,23 +307,17 @@ class ShardCore:
             return
         self._looked_at_us = self._now_us
         pressed = len(self._window) > self._settings.window - self._settings.page_size
-        limit_us = self._now_us - (0 if pressed else self._settings.park_after_us)
-        for since_us, name in self._keys.waiting_since_us():
-            if since_us > limit_us or self._about_to_run(self._keys.holder_of(name)):
-                continue
-            for entry in self._keys.park_waiting(name):
-                if entry.timer_key is not None and entry.timer_key[0] == HELD_US:
-                    del self._timers.parked[entry.record.task_id]  # its row is as it must be
-                    entry.move("parked")
-                else:
-                    self._park(entry, HELD_US, "held", holds=True)
+        since_us = self._now_us - (0 if pressed else self._settings.park_after_us)
+        for entry in self._keys.park_waiting(since_us, self._is_ready):
+            if entry.timer_key is not None and entry.timer_key[0] == HELD_US:
+                del self._timers.parked[entry.record.task_id]  # its row is as it must be
+                entry.move("parked")
+            else:
+                self._park(entry, HELD_US, "held", holds=True)
 
-    def _about_to_run(self, task_id: str | None) -> bool:
-        """Whether a key's holder only waits for a slot: then those behind it stay, for in a
-        backlog they would be written to the timer table and read again for nothing."""
-        task_id = task_id or ""
-        holder = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
-        return holder is not None and holder.state == "ready"
+    def _is_ready(self, task_id: str) -> bool:
+        entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
+        return entry is not None and entry.state == "ready"
 
     # ------------------------------------------------------------------ ending
 
@@ -338,6 +335,8 @@ class ShardCore:
                 self.late += 1
                 continue
             self.running -= 1
+            if self.caution.marked:
+                self.caution.ended(task_id)
             if outcome.kind == "done":
                 self._draft.ledger.add(outcome, "done", ended=True)
                 self._end(entry, "done")
@@ -387,15 +386,7 @@ class ShardCore:
     def _park(self, entry: Entry, due_at_us: int, reason: Reason, *, holds: bool = False) -> None:
         """Into the timer table with the next settlement; `holds`: its ordering key stays blocked,
         by it or for it."""
-        row = Parked(
-            record=entry.record,
-            due_at_us=due_at_us,
-            reason=reason,
-            attempts=entry.attempts,
-            deaths=entry.deaths,
-            held_key=entry.options.ordering_key if holds else None,
-            errors=entry.errors,
-        )
+        row = entry.parked(due_at_us, reason, holds=holds)
         entry.move("parked")
         entry.due_at_us = due_at_us
         self._window.cover(entry)
@@ -413,31 +404,25 @@ class ShardCore:
         if self._draft.out is not None or not self._recovered:
             return None
         ticks = () if self._stopped else self._recurring.take_due(self._now_us)
-        if not len(self._draft) and not ticks and not self._cursor_due():
+        if not ticks and not self._written_due():
             return None
-        return self._draft.build(self._window, ticks)
+        return self._draft.build(self._window, ticks, self.caution)
 
     def _settle_due(self) -> bool:
         if not self._recovered:
             return False
         tick_us = None if self._stopped else self._recurring.next_due_us()
-        return (
-            len(self._draft) > 0
-            or (tick_us is not None and tick_us <= self._now_us)
-            or self._cursor_due()
+        return (tick_us is not None and tick_us <= self._now_us) or self._written_due()
+
+    def _written_due(self) -> bool:
+        """Whether something is to be written besides ticks."""
+        return self.caution.asked > 0 or self._draft.due(
+            self._window.cursor, self._now_us, last=self._stopped
         )
 
-    def _cursor_due(self) -> bool:
-        """Whether the cursor alone is worth a row: pruning follows the journal."""
-        idle_us = self._now_us - self._settled_at_us
-        return self._window.cursor != self._settled_cursor and (
-            self._stopped or idle_us >= self._settings.idle_settle_us
-        )
-
-    def _settled(self) -> None:
-        settlement, ended, parked = self._draft.settled()
-        self._settled_cursor = settlement.cursor
-        self._settled_at_us = self._now_us
+    def _settled(self, effects: list[m.Effect]) -> None:
+        settlement, ended, parked = self._draft.settled(self._now_us)
+        self._dispatch(self._marked(), effects)
         self._timers.rows_gone(settlement.unparked)
         for task_id in ended:
             self._forget(task_id)
@@ -454,7 +439,25 @@ class ShardCore:
                 self._timers.wait(entry)
         self._timers.shrink()
 
-    def _forget(self, task_id: str) -> None:
+    def _marked(self) -> list[Entry]:
+        """What may start, now that its mark is in the journal."""
+        begun = []
+        for entry in self.caution.settled():
+            if not self._stopped and not (entry.record.options and self._expire(entry)):
+                begun.append(entry)
+                continue
+            self.running -= 1
+            self.caution.ended(entry.record.task_id)
+            if entry.state == "expired":
+                self._release_key(entry)
+            else:
+                entry.move("ready")
+                self._ready.push_front(entry, entry.options.priority)
+        return begun
+
+    def _forget(self, task_id: TaskId) -> None:
+        if self.caution.deaths:
+            self.caution.forget(task_id)
         if not self._window.forget(task_id):
             self._timers.parked.pop(task_id, None)
 
@@ -473,7 +476,7 @@ class ShardCore:
     @property
     def clean(self) -> bool:
         """Idle, and the journal says all that is known here, the cursor included."""
-        return self.idle and self._window.cursor == self._settled_cursor
+        return self.idle and self._window.cursor == self._draft.cursor
 
     @property
     def ready(self) -> int:

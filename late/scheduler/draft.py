@@ -6,30 +6,35 @@ unknown; what happens meanwhile is collected for the next one.
 
 from __future__ import annotations
 
+from late.scheduler.caution import Caution
 from late.scheduler.entry import Entry
 from late.scheduler.ledger import Ledger
+from late.scheduler.settings import CoreSettings
 from late.scheduler.window import Window
 from late.store.base import Lease, Settlement, Tick
-from late.task import DEFAULT_GROUP, DeadLetter, Parked, TaskId
+from late.task import DEFAULT_GROUP, Cursor, DeadLetter, Parked, TaskId
 
 
 class Draft:
     """Collects the ends and parkings of one shard into one settlement after the other."""
 
-    def __init__(self, lease: Lease, settle_bytes: int) -> None:
+    def __init__(self, lease: Lease, settings: CoreSettings) -> None:
         self._lease = lease
-        self._settle_bytes = settle_bytes
+        self._settings = settings
         self.seq = lease.seq
+        self.cursor = lease.cursor
+        """Of the last settlement that is in the journal."""
+        self._settled_at_us = 0
         self.ledger = Ledger()
         self.out: Settlement | None = None
-        self._ended: dict[str, Entry] = {}
-        self._parking: dict[str, tuple[Entry, Parked]] = {}
+        self._ended: dict[TaskId, Entry] = {}
+        self._parking: dict[TaskId, tuple[Entry, Parked]] = {}
         self._unparked: list[tuple[int, TaskId]] = []
         self._dead: list[DeadLetter] = []
         self._released_keys: list[tuple[str, TaskId]] = []
         self._ended_ticks: list[tuple[str, TaskId]] = []
-        self._out_ended: dict[str, Entry] = {}
-        self._out_parking: dict[str, tuple[Entry, Parked]] = {}
+        self._out_ended: dict[TaskId, Entry] = {}
+        self._out_parking: dict[TaskId, tuple[Entry, Parked]] = {}
 
     def __len__(self) -> int:
         """Tasks that wait for the next settlement."""
@@ -39,6 +44,14 @@ class Draft:
     def unrecorded(self) -> int:
         """The same, with those of the settlement that is out."""
         return len(self) + len(self._out_ended) + len(self._out_parking)
+
+    def due(self, cursor: Cursor, now_us: int, *, last: bool) -> bool:
+        """Whether there is something to write. The cursor alone is worth a row when it is the
+        `last` one, or after a while: pruning follows the journal."""
+        if len(self):
+            return True
+        idle_us = now_us - self._settled_at_us
+        return cursor != self.cursor and (last or idle_us >= self._settings.idle_settle_us)
 
     def end(self, entry: Entry) -> None:
         """The task is over in this group."""
@@ -66,7 +79,7 @@ class Draft:
         if entry.timer_key is not None:
             self._unparked.append((entry.timer_key[0], entry.record.task_id))
 
-    def build(self, window: Window, ticks: tuple[Tick, ...]) -> Settlement:
+    def build(self, window: Window, ticks: tuple[Tick, ...], caution: Caution) -> Settlement:
         """The settlement of all that was collected; nothing may be out."""
         assert self.out is None
         later = self._beyond()
@@ -92,6 +105,7 @@ class Draft:
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
+            suspects=caution.written(without=gone),
         )
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
@@ -100,25 +114,28 @@ class Draft:
         self._released_keys, self._ended_ticks = [], []
         return self.out
 
-    def _beyond(self) -> dict[str, tuple[Entry, Parked]]:
+    def _beyond(self) -> dict[TaskId, tuple[Entry, Parked]]:
         """What is left to be parked by the next settlements: a database bounds a transaction.
 
         Each of them stays in `open` or in its row of the timer table until then. One always goes,
         however large it is.
         """
-        later, size = {}, 0
+        later: dict[TaskId, tuple[Entry, Parked]] = {}
+        size = 0
         for task_id, (entry, row) in self._parking.items():
             size += len(row.record.payload)
-            if size > self._settle_bytes and size > len(row.record.payload):
+            if size > self._settings.settle_bytes and size > len(row.record.payload):
                 later[task_id] = (entry, row)
         return later
 
-    def settled(self) -> tuple[Settlement, dict[str, Entry], dict[str, tuple[Entry, Parked]]]:
+    def settled(
+        self, now_us: int
+    ) -> tuple[Settlement, dict[TaskId, Entry], dict[TaskId, tuple[Entry, Parked]]]:
         """It is in the journal: what ended and what was parked with it, by task id."""
         settlement = self.out
         assert settlement is not None
         self.out = None
-        self.seq = settlement.seq
+        self.seq, self.cursor, self._settled_at_us = settlement.seq, settlement.cursor, now_us
         ended, self._out_ended = self._out_ended, {}
         parked, self._out_parking = self._out_parking, {}
         return settlement, ended, parked

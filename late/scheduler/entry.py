@@ -6,7 +6,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from late.task import TRANSITIONS, AttemptError, Options, Parked, Policy, Record
+from late.task import (
+    TRANSITIONS,
+    Attempt,
+    AttemptError,
+    Epoch,
+    Options,
+    Parked,
+    Policy,
+    Reason,
+    Record,
+)
 from late.validate import is_name
 
 DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
@@ -64,6 +74,35 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             return "invalid_schedule"
         self.options = options
         return None
+
+    def attempt(self, group: str, epoch: Epoch) -> Attempt:
+        """What the dispatcher is told when it starts."""
+        record, options = self.record, self.options
+        if record.options is None:
+            number = self.attempts + 1
+            return Attempt(group, record, number, self.deaths, epoch, self.due_at_us, None, None)
+        return Attempt(
+            group,
+            record,
+            self.attempts + 1,
+            self.deaths,
+            epoch,
+            self.due_at_us,
+            options,
+            expires_at_us(record, options),
+        )
+
+    def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:
+        """Its row of the timer table."""
+        return Parked(
+            record=self.record,
+            due_at_us=due_at_us,
+            reason=reason,
+            attempts=self.attempts,
+            deaths=self.deaths,
+            held_key=self.options.ordering_key if holds else None,
+            errors=self.errors,
+        )
 
     @property
     def order(self) -> tuple[int, str]:

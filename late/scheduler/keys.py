@@ -10,7 +10,7 @@ loaded again; until then it does not run. A key with parked tasks costs one smal
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from late.scheduler.entry import Entry
 from late.scheduler.messages import Load
@@ -90,15 +90,22 @@ class Keys:
             del self._keys[name]
         return None
 
-    def waiting_since_us(self) -> list[tuple[int, str]]:
-        """(held_since_us of the longest waiting, key) of every key with tasks in memory."""
-        return [
-            (min(e.held_since_us for e in entries), name)
-            for name, key in self._keys.items()
-            if not key.loading and (entries := [e for _, e in key.queue] + key.later)
-        ]
+    def park_waiting(self, since_us: int, is_ready: Callable[[str], bool]) -> list[Entry]:
+        """Take those that wait since `since_us` out of memory, with all others of their keys.
 
-    def park_waiting(self, name: str) -> list[Entry]:
+        Not where the holder `is_ready`, which is to say only waits for a slot: in a backlog those
+        behind it would be written to the timer table and read again for nothing.
+        """
+        names = [
+            name
+            for name, key in self._keys.items()
+            if not key.loading
+            and any(e.held_since_us <= since_us for e in [*(e for _, e in key.queue), *key.later])
+            and not is_ready(key.holder or "")
+        ]
+        return [entry for name in names for entry in self._park(name)]
+
+    def _park(self, name: str) -> list[Entry]:
         """Take all waiting tasks of a key out of memory. Those that are in the timer table as
         waiting ones already are just forgotten; the others are returned, to be parked."""
         key = self._keys[name]
@@ -117,10 +124,6 @@ class Keys:
         key = self._keys.get(name)
         if key is not None:
             key.parking -= 1
-
-    def holder_of(self, name: str) -> str | None:
-        """Id of the task that holds the key, if one does and its id is known."""
-        return self._keys[name].holder
 
     def loads(self) -> list[Load]:
         """What must be loaded so that keys without a holder go on; each is asked once."""

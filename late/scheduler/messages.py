@@ -46,6 +46,8 @@ class Grant(msgspec.Struct, frozen=True):
 
     now_us: int
     slots: int
+    trial: bool = True
+    """Whether a suspect may start: none is on trial in this worker."""
 
 
 class Finished(msgspec.Struct, frozen=True):

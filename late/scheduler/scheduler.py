@@ -258,12 +258,15 @@ class Scheduler:
         self._turn += 1
         first = self._turn % len(shards) if shards else 0
         left = len(shards)
+        trial = not any(core.caution.on_trial for core in self.cores.values())
         wake_us = now_us + int(PASS_MAX_S * 1_000_000)
         for shard in shards[first:] + shards[:first]:
             core = self.cores.get(shard)
             if core is not None:
-                share = -(-room // left)
-                room -= self._step(shard, core, Grant(now_us, share))
+                share, marking = -(-room // left), core.caution.marking
+                room -= self._step(shard, core, Grant(now_us, share, trial))
+                room -= core.caution.marking - marking
+                trial = trial and not core.caution.on_trial
                 wake_us = min(wake_us, core.wake_at_us() or wake_us)
             left -= 1
         if room and any(core.ready for core in self.cores.values()):
@@ -283,7 +286,8 @@ class Scheduler:
         # database slows the work down instead of making that number large.
         unrecorded = sum(core.unrecorded for core in self.cores.values())
         room = min(self._concurrency + ahead, UNRECORDED_MAX - unrecorded)
-        return max(0, room - self._slots.load)
+        marking = sum(core.caution.marking for core in self.cores.values())
+        return max(0, room - self._slots.load - marking)
 
     def _step(self, shard: Shard, core: ShardCore, event: Event) -> int:
         """Take a step and carry out its effects; return how many attempts were started."""

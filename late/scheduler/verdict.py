@@ -82,6 +82,12 @@ def _died(entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptErro
     return Verdict("died", entry.attempts, deaths, errors, parked="interrupted", due_at_us=due)
 
 
+def killed(entry: Entry, now_us: int) -> tuple[AttemptError, ...]:
+    """The errors of a task under which too many workers died, which none of them could say."""
+    text = f"{entry.deaths} workers died while it ran, the later ones while it ran on trial"
+    return _kept((*entry.errors, AttemptError(entry.attempts + 1, now_us, "", text)))
+
+
 def _failed(
     entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptError, ...]
 ) -> Verdict:
@@ -117,7 +123,10 @@ def _with_error(
 ) -> tuple[AttemptError, ...]:
     if outcome.error is None:
         return errors
-    errors = (*errors, AttemptError(outcome.attempt.number, now_us, worker, outcome.error))
+    return _kept((*errors, AttemptError(outcome.attempt.number, now_us, worker, outcome.error)))
+
+
+def _kept(errors: tuple[AttemptError, ...]) -> tuple[AttemptError, ...]:
     if len(errors) > ERRORS_KEPT:
         half = ERRORS_KEPT // 2
         errors = errors[:half] + errors[-half:]

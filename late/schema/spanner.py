@@ -140,7 +140,12 @@ ON late_timer (consumer_group, shard_id, held_key, sequence, task_id)""",
 ) PRIMARY KEY (key)""",
 )
 
-STATEMENTS = {"0001": FIRST}
+SUSPECTS = (
+    "ALTER TABLE late_settlement ADD COLUMN IF NOT EXISTS suspects STRING(MAX)",
+    "ALTER TABLE late_lease ADD COLUMN IF NOT EXISTS predecessor STRING(MAX)",
+)
+
+STATEMENTS = {"0001": FIRST, "0002": SUSPECTS}
 """What each version adds, in order. Immutable: a change of the schema is a new version."""
 
 

@@ -195,6 +195,7 @@ settlement = Table(
     Column("open", Text, nullable=False),  # JSON list of [position, task_id]
     Column("usage", Text),  # JSON list of Usage, NULL when none
     Column("settled_at_us", BigInteger, nullable=False),
+    Column("suspects", Text),  # JSON list of [task_id, deaths, running], NULL when none
 )
 
 lease = Table(
@@ -204,6 +205,7 @@ lease = Table(
     Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
     Column("owner", Text),
     Column("epoch", BigInteger, nullable=False),
+    Column("predecessor", Text),  # whom `owner` took it from, NULL when it was free
 )
 
 worker = Table(

@@ -33,6 +33,7 @@ from late.task import (
     Parked,
     Record,
     ShardId,
+    Suspect,
     TaskId,
     Usage,
 )
@@ -107,6 +108,10 @@ class Lease(msgspec.Struct, frozen=True):
     open: tuple[OpenTask, ...]
     held_keys: Mapping[str, HeldKey]
     """Every `held_key` of the shard's parked tasks."""
+    taken_at_us: int | None = None
+    """When it was taken from an owner who had not given it back; None if it was free."""
+    suspects: tuple[Suspect, ...] = ()
+    """Tasks with deaths of their own, this takeover's included: `store/suspects.py`."""
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -144,6 +149,8 @@ class Settlement(msgspec.Struct, frozen=True):
     """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it is that."""
     released_keys: tuple[tuple[str, TaskId], ...] = ()
     """(unique key, task) to free in `late_unique`."""
+    suspects: tuple[Suspect, ...] = ()
+    """Tasks of the shard with deaths of their own, and those that run under a mark."""
 
 
 class SettleResult(Enum):
@@ -257,9 +264,10 @@ class Store(Protocol):
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         """Take those of (group, shard) that are free: never owned, released, or whose owner's
         heartbeat has expired by the database's clock. Raises the epoch, writes the takeover
-        settlement (same cursor and open, new epoch) and returns the checkpoint, all in one
-        transaction per shard. What is held by a live worker is left out, not an error; what the
-        caller already holds is granted again under a new epoch.
+        settlement (same cursor and open, new epoch, and of the marks what `suspects.inherited`
+        makes of them) and returns the checkpoint, all in one transaction per shard. What is held
+        by a live worker is left out, not an error; what the caller already holds is granted again
+        under a new epoch.
         """
 
     async def release(self, leases: Sequence[Lease]) -> None:

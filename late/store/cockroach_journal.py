@@ -22,6 +22,7 @@ from late.store.cockroach_tail import Handed
 from late.store.postgres_journal import carried_of, ends_of
 from late.store.postgres_link import Connection, translate
 from late.store.postgres_sql import SETTLEMENT_ID
+from late.store.suspects import inherited, suspects_of, suspects_text
 from late.task import Cursor, Epoch, OpenTask, ShardId
 
 Shard = tuple[str, ShardId]
@@ -127,6 +128,7 @@ def _journal_row(settlement: Settlement) -> dict[str, Any]:
         "cursor": settlement.cursor,
         "open": _encode(settlement.open).decode(),
         "usage": _encode(settlement.usage).decode() if settlement.usage else None,
+        "suspects": suspects_text(settlement.suspects),
     }
 
 
@@ -183,15 +185,18 @@ async def _take(
     key = (group, shard_id)
     async with connection.transaction():
         held = await rows_of(connection, sql.LEASE, key)
-        owner, epoch, alive = held[0] if held else (None, 0, False)
+        owner, epoch, alive, before = held[0] if held else (None, 0, False, None)
         if alive and owner != worker_id:
             return None
         last = await rows_of(connection, sql.LAST, key)
-        seq, last_epoch, cursor, open_text = last[0] if last else (0, 0, "", "[]")
+        seq, last_epoch, cursor, open_text, marks = last[0] if last else (0, 0, "", "[]", None)
         seq, epoch = seq + 1, max(epoch, last_epoch) + 1
-        await connection.execute(sql.GRANT, (*key, worker_id, epoch))
+        predecessor = before if owner == worker_id else owner
+        suspects = inherited(suspects_of(marks), died=predecessor is not None)
+        await connection.execute(sql.GRANT, (*key, worker_id, epoch, predecessor))
         made = (f"{worker_id}:{uuid.uuid4().hex}", epoch, worker_id, cursor, open_text)
-        await connection.execute(sql.TAKE_OVER, (*key, seq, *made))
+        values = (*key, seq, *made, suspects_text(suspects))
+        ((now_us,),) = await rows_of(connection, sql.TAKE_OVER, values)
         waiting = await rows_of(connection, sql.HELD, key)
     return Lease(
         group=group,
@@ -202,6 +207,8 @@ async def _take(
         cursor=Cursor(cursor),
         open=_open_of(open_text),
         held_keys={name: HeldKey(count, parked) for name, count, parked in waiting},
+        taken_at_us=None if predecessor is None else now_us,
+        suspects=suspects,
     )
 
 
@@ -226,12 +233,12 @@ async def rebase(connection: Connection, cluster: str | None) -> None:
         async with connection.transaction():
             for group, shard_id in await rows_of(connection, sql.LEASES):
                 key = (group, shard_id)
-                ((_, epoch, _),) = await rows_of(connection, sql.LEASE, key)
+                ((_, epoch, *_),) = await rows_of(connection, sql.LEASE, key)
                 last = await rows_of(connection, sql.LAST, key)
-                seq, last_epoch, cursor, open_text = last[0] if last else (0, 0, "", "[]")
+                seq, last_epoch, cursor, open_text, _ = last[0] if last else (0, 0, "", "[]", None)
                 epoch = max(epoch, last_epoch) + 1
-                await connection.execute(sql.GRANT, (*key, None, epoch))
-                made = (uuid.uuid4().hex, epoch, "rebase", cursor, open_text)
+                await connection.execute(sql.GRANT, (*key, None, epoch, None))
+                made = (uuid.uuid4().hex, epoch, "rebase", cursor, open_text, None)
                 await connection.execute(sql.TAKE_OVER, (*key, seq + 1, *made))
             await connection.execute("delete from late_worker")
             if cluster is not None:

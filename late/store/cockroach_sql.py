@@ -54,9 +54,10 @@ select {_ROW} from late_task l
 # has to be read out of an error.
 SETTLE = f"""
 insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
-                             open, usage, settled_at_us)
+                             open, usage, suspects, settled_at_us)
 select %(group)s::text, %(shard)s::smallint, %(seq)s::bigint, %(id)s::text, %(epoch)s::bigint,
-       %(owner)s::text, %(cursor)s::text, %(open)s::text, %(usage)s::text, {NOW}
+       %(owner)s::text, %(cursor)s::text, %(open)s::text, %(usage)s::text, %(suspects)s::text,
+       {NOW}
  where %(seq)s::bigint = 1 + coalesce((
    select p.seq from late_settlement p
     where p.consumer_group = %(group)s::text and p.shard_id = %(shard)s::smallint
@@ -96,22 +97,23 @@ values (%s, %s::uuid, %s, %s, %s, %s, %s)
 
 LEASE = f"""
 select e.owner, e.epoch, exists (
-         select 1 from late_worker w where w.worker_id = e.owner and w.expires_at_us > {NOW})
+         select 1 from late_worker w where w.worker_id = e.owner and w.expires_at_us > {NOW}),
+       e.predecessor
   from late_lease e where e.consumer_group = %s and e.shard_id = %s for update
 """
 GRANT = """
-insert into late_lease (consumer_group, shard_id, owner, epoch) values (%s, %s, %s, %s)
-on conflict (consumer_group, shard_id) do update
-   set owner = excluded.owner, epoch = excluded.epoch
+insert into late_lease (consumer_group, shard_id, owner, epoch, predecessor)
+values (%s, %s, %s, %s, %s) on conflict (consumer_group, shard_id) do update
+   set owner = excluded.owner, epoch = excluded.epoch, predecessor = excluded.predecessor
 """
 LAST = """
-select p.seq, p.epoch, p.cursor, p.open from late_settlement p
+select p.seq, p.epoch, p.cursor, p.open, p.suspects from late_settlement p
  where p.consumer_group = %s and p.shard_id = %s order by p.seq desc limit 1
 """
 TAKE_OVER = f"""
 insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
-                             open, settled_at_us)
-values (%s, %s, %s, %s, %s, %s, %s, %s, {NOW})
+                             open, suspects, settled_at_us)
+values (%s, %s, %s, %s, %s, %s, %s, %s, %s, {NOW}) returning settled_at_us
 """
 HELD = f"""
 select t.held_key, sum(case when t.due_at_us >= {HELD_US} then 1 else 0 end)::bigint,

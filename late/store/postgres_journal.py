@@ -14,6 +14,7 @@ from late.errors import TransactionAborted
 from late.store import postgres_sql as sql
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
 from late.store.postgres_link import Connection
+from late.store.suspects import suspects_of, suspects_text
 from late.task import Cursor, DeadLetter, Epoch, OpenTask, Parked, ShardId
 
 Statement = tuple[str, Any]
@@ -89,7 +90,7 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     Nothing crosses from one settlement to another, and within one the deletes of timers still
     come before the inserts.
     """
-    yield sql.SETTLE, _columns(settlements, 9, _journal_row)
+    yield sql.SETTLE, _columns(settlements, 10, _journal_row)
     yield from carried_of(settlements)
     for settlement in settlements:
         for tick in settlement.ticks:
@@ -146,6 +147,7 @@ def _journal_row(settlement: Settlement) -> tuple[Any, ...]:
         settlement.cursor,
         _encode(settlement.open).decode(),
         _encode(settlement.usage).decode() if settlement.usage else None,
+        suspects_text(settlement.suspects),
     )
 
 
@@ -249,7 +251,7 @@ async def _take(connection: Connection, worker_id: str, shards: Sequence[Shard])
 
 
 def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
-    epoch, seq, checkpoint, open_text, held = row
+    epoch, seq, checkpoint, open_text, marks, now_us, taken, held = row
     return Lease(
         group=group,
         shard_id=shard_id,
@@ -259,6 +261,8 @@ def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
         cursor=Cursor(checkpoint),
         open=_open_of(open_text),
         held_keys={k.key: HeldKey(k.waiting, k.head_parked) for k in _keys_of(held)},
+        taken_at_us=now_us if taken else None,
+        suspects=suspects_of(marks),
     )
 
 

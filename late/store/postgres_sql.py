@@ -116,15 +116,15 @@ select {_T_PARKED} from late_timer t
 # which needs no round trip to be found out.
 SETTLE = f"""
 insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
-                             open, usage, settled_at_us)
+                             open, usage, settled_at_us, suspects)
 select u.consumer_group, u.shard_id, u.seq, u.settlement_id, u.epoch,
        case when u.seq = 1 + coalesce((select p.seq from late_settlement p
               where p.consumer_group = u.consumer_group and p.shard_id = u.shard_id
               order by p.seq desc limit 1), 0) then u.owner end,
-       u.cursor, u.open, u.usage, {NOW}
+       u.cursor, u.open, u.usage, {NOW}, u.suspects
   from unnest(%s::text[], %s::smallint[], %s::bigint[], %s::text[], %s::bigint[], %s::text[],
-              %s::text[], %s::text[], %s::text[])
-       u (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor, open, usage)
+              %s::text[], %s::text[], %s::text[], %s::text[])
+       u (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor, open, usage, suspects)
 """
 SETTLEMENT_ID = (
     "select settlement_id from late_settlement"
@@ -201,23 +201,33 @@ values (%(group)s, %(shard)s, %(worker)s, 1 + coalesce((
   select p.epoch from late_settlement p where p.consumer_group = %(group)s
      and p.shard_id = %(shard)s order by p.seq desc limit 1), 0))
 on conflict (consumer_group, shard_id) do update
-   set owner = excluded.owner, epoch = greatest(e.epoch + 1, excluded.epoch)
+   set owner = excluded.owner, epoch = greatest(e.epoch + 1, excluded.epoch),
+       predecessor = case when e.owner = excluded.owner then e.predecessor else e.owner end
  where e.owner is null or e.owner = excluded.owner or not exists (
        select 1 from late_worker w where w.worker_id = e.owner and w.expires_at_us > {NOW})
 """
+# `suspects.inherited`, here because nothing is read in between.
+_INHERITED = """(
+         select json_agg(json_build_array(m.id, m.deaths, false))::text from (
+           select s->>0 as id, (s->>1)::int + case when e.predecessor is not null
+                  and coalesce((s->>2)::bool, false) then 1 else 0 end as deaths
+             from json_array_elements(last.suspects::json) s) m where m.deaths > 0)"""
 TAKE_OVER = f"""
 with last as (
-  select p.seq, p.cursor, p.open from late_settlement p
+  select p.seq, p.cursor, p.open, p.suspects from late_settlement p
    where p.consumer_group = %(group)s and p.shard_id = %(shard)s order by p.seq desc limit 1),
 taken as (
   insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
-                               open, settled_at_us)
+                               open, settled_at_us, suspects)
   select e.consumer_group, e.shard_id, coalesce(last.seq, 0) + 1, %(id)s, e.epoch, e.owner,
-         coalesce(last.cursor, ''), coalesce(last.open, '[]'), {NOW}
+         coalesce(last.cursor, ''), coalesce(last.open, '[]'), {NOW}, {_INHERITED}
     from late_lease e left join last on true
    where e.consumer_group = %(group)s and e.shard_id = %(shard)s and e.owner = %(worker)s
-  returning epoch, seq, cursor, open)
-select taken.*, (select coalesce(json_agg(k), '[]')::text from (
+  returning epoch, seq, cursor, open, suspects, settled_at_us)
+select taken.*, (
+    select e.predecessor is not null from late_lease e
+     where e.consumer_group = %(group)s and e.shard_id = %(shard)s), (
+    select coalesce(json_agg(k), '[]')::text from (
     select t.held_key as key, count(*) filter (where t.due_at_us >= {HELD_US}) as waiting,
            bool_or(t.due_at_us < {HELD_US}) as head_parked from late_timer t
      where t.consumer_group = %(group)s and t.shard_id = %(shard)s and t.held_key is not null

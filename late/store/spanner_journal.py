@@ -31,14 +31,15 @@ from late.store.spanner_rows import (
     task_row,
     usage_text,
 )
+from late.store.suspects import inherited, suspects_of, suspects_text
 from late.task import HELD_US, Cursor, Epoch, NewTask, ShardId
 
 _TAKE = f"""
 SELECT {NOW},
-  ARRAY(SELECT AS STRUCT seq, epoch, cursor, open
+  ARRAY(SELECT AS STRUCT seq, epoch, cursor, open, suspects
         FROM late_settlement@{{FORCE_INDEX=late_settlement_last}}
         WHERE consumer_group = @group AND shard_id = @shard ORDER BY seq DESC LIMIT 1),
-  ARRAY(SELECT AS STRUCT l.owner, l.epoch, w.expires_at_us FROM late_lease l
+  ARRAY(SELECT AS STRUCT l.owner, l.epoch, w.expires_at_us, l.predecessor FROM late_lease l
         LEFT JOIN late_worker w ON w.worker_id = l.owner
         WHERE l.consumer_group = @group AND l.shard_id = @shard)
 """
@@ -93,6 +94,7 @@ def _journal_row(settlement: Settlement, now_us: int) -> tuple[object, ...]:
         open_text(settlement.open),
         usage_text(settlement.usage),
         now_us,
+        suspects_text(settlement.suspects),
     )
 
 
@@ -203,13 +205,15 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
     """Take one shard if it is free; see `Store.acquire`. None where a live worker holds it."""
     where = {"group": group, "shard": shard_id}
     ((now_us, journal, leases),) = transaction.execute_sql(_TAKE, where)
-    seq, last_epoch, cursor, open_json = journal[0] if journal else (0, 0, "", "[]")
-    owner, epoch, expires_at_us = leases[0] if leases else (None, 0, None)
+    seq, last_epoch, cursor, open_json, marks = journal[0] if journal else (0, 0, "", "[]", None)
+    owner, epoch, expires_at_us, before = leases[0] if leases else (None, 0, None, None)
     live = expires_at_us is not None and expires_at_us > now_us
     if (owner not in (None, worker_id) and live) or max(seq, last_epoch) >= SEQ_MAX:
         return None
     # The epoch also stays above that of the journal, should a lease row have been tampered with.
     granted = Epoch(max(epoch, last_epoch) + 1)
+    predecessor = before if owner == worker_id else owner
+    suspects = inherited(suspects_of(marks), died=predecessor is not None)
     takeover = Settlement(
         settlement_id=uuid.uuid4().hex,
         group=group,
@@ -219,6 +223,7 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
         owner=worker_id,
         cursor=Cursor(cursor),
         open=open_of(open_json),
+        suspects=suspects,
     )
     held_keys = {
         key: HeldKey(waiting, bool(parked))
@@ -226,8 +231,8 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
     }
     transaction.insert_or_update(
         "late_lease",
-        ("consumer_group", "shard_id", "owner", "epoch"),
-        [(group, shard_id, worker_id, granted)],
+        ("consumer_group", "shard_id", "owner", "epoch", "predecessor"),
+        [(group, shard_id, worker_id, granted, predecessor)],
     )
     transaction.insert("late_settlement", JOURNAL_COLUMNS, [_journal_row(takeover, now_us)])
     return Lease(
@@ -239,6 +244,8 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
         cursor=takeover.cursor,
         open=takeover.open,
         held_keys=held_keys,
+        taken_at_us=None if predecessor is None else now_us,
+        suspects=suspects,
     )
 
 
@@ -267,11 +274,11 @@ def free(transaction: Any, group: str, shard_id: int) -> None:
     """Raise the epoch of a shard and leave it to whoever comes. Doing it again is fine."""
     where = {"group": group, "shard": shard_id}
     ((now_us, journal, found),) = transaction.execute_sql(_TAKE, where)
-    seq, last_epoch, cursor, open_json = journal[0] if journal else (0, 0, "", "[]")
+    seq, last_epoch, cursor, open_json, _ = journal[0] if journal else (0, 0, "", "[]", None)
     granted = Epoch(max(found[0][1] if found else 0, last_epoch) + 1)
     # A takeover by nobody: the same checkpoint under the raised epoch fences who ran before.
     nobody = (group, shard_id, seq + 1, uuid.uuid4().hex, granted, "rebase", cursor, open_json)
-    transaction.insert("late_settlement", JOURNAL_COLUMNS, [(*nobody, None, now_us)])
+    transaction.insert("late_settlement", JOURNAL_COLUMNS, [(*nobody, None, now_us, None)])
     row = (group, shard_id, None, granted)
     transaction.insert_or_update(
         "late_lease", ("consumer_group", "shard_id", "owner", "epoch"), [row]

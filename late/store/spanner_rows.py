@@ -50,7 +50,7 @@ TIMER_COLUMNS = (
 DEAD_COLUMNS = ("consumer_group", "shard_id", "dead_at_us", "task_id", "reason", *_CARRIED)
 JOURNAL_COLUMNS = (
     "consumer_group", "shard_id", "seq", "settlement_id", "epoch", "owner", "cursor", "open",
-    "usage", "settled_at_us",
+    "usage", "settled_at_us", "suspects",
 )  # fmt: skip
 
 NOW = "UNIX_MICROS(CURRENT_TIMESTAMP())"

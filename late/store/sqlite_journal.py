@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from late.store import sqlite_sql as sql
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
 from late.store.sqlite_lock import transaction
+from late.store.suspects import inherited, suspects_of, suspects_text
 from late.task import Cursor, Epoch, NewTask, ShardId
 
 log = logging.getLogger("late.store")
@@ -108,6 +109,7 @@ def _journal_row(settlement: Settlement, now_us: int) -> tuple[object, ...]:
         sql.open_text(settlement.open),
         sql.usage_text(settlement.usage),
         now_us,
+        suspects_text(settlement.suspects),
     )
 
 
@@ -159,7 +161,7 @@ def _take(
 ) -> Lease | None:
     key = (group, shard_id)
     last = connection.execute(sql.LAST, key).fetchone()
-    seq, last_epoch, text, open_text = last or (0, 0, "", "[]")
+    seq, last_epoch, text, open_text, marks = last or (0, 0, "", "[]", None)
     cursor = Cursor(text)
     if max(seq, last_epoch) >= SEQ_MAX:
         # Left out and not raised: the other shards are unaffected.
@@ -168,7 +170,8 @@ def _take(
     granted = connection.execute(sql.ACQUIRE, (*key, worker_id, last_epoch, now_us)).fetchone()
     if granted is None:
         return None
-    epoch = Epoch(granted[0])
+    epoch, predecessor = Epoch(granted[0]), granted[1]
+    suspects = inherited(suspects_of(marks), died=predecessor is not None)
     open_tasks = sql.open_of(open_text)
     takeover = Settlement(
         settlement_id=uuid.uuid4().hex,
@@ -179,6 +182,7 @@ def _take(
         owner=worker_id,
         cursor=cursor,
         open=open_tasks,
+        suspects=suspects,
     )
     inserted = connection.execute(sql.SETTLE, _journal_row(takeover, now_us))
     assert inserted.rowcount == 1, "the write lock is ours: nobody can have used this seq"
@@ -194,6 +198,8 @@ def _take(
             held_key: HeldKey(waiting, bool(head_parked))
             for held_key, waiting, head_parked in connection.execute(sql.HELD_KEYS, key)
         },
+        taken_at_us=None if predecessor is None else now_us,
+        suspects=suspects,
     )
 
 

@@ -92,7 +92,8 @@ END_TICK = "update late_schedule set open_task_id = null where name = ? and open
 # in. The last row is always kept, so: one more than the last, or nothing.
 SETTLE = (
     "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner,"
-    " cursor, open, usage, settled_at_us) select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10"
+    " cursor, open, usage, settled_at_us, suspects)"
+    " select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11"
     " where ?3 = 1 + coalesce((select max(seq) from late_settlement"
     " where consumer_group = ?1 and shard_id = ?2), 0)"
 )
@@ -101,8 +102,8 @@ SETTLEMENT_ID = (
     " and seq = ?"
 )
 LAST = (
-    "select seq, epoch, cursor, open from late_settlement where consumer_group = ? and shard_id = ?"
-    " order by seq desc limit 1"
+    "select seq, epoch, cursor, open, suspects from late_settlement"
+    " where consumer_group = ? and shard_id = ? order by seq desc limit 1"
 )
 # By way of the leases, one per journal: a `group by` over the journal would read all of it, and so
 # would a plain join, which the planner turns round. CROSS JOIN keeps the order as written.
@@ -115,13 +116,15 @@ LAST_CHECKPOINTS = (
 
 # --- ownership -----------------------------------------------------------------------------------
 
-# The epoch also stays above that of the journal, should a lease row have been tampered with.
+# The epoch also stays above that of the journal, should a lease row have been tampered with. Who
+# had not given it back is kept: what ran then may have killed him (`store/suspects.py`).
 ACQUIRE = (
     "insert into late_lease (consumer_group, shard_id, owner, epoch) values (?1, ?2, ?3, ?4 + 1)"
     " on conflict (consumer_group, shard_id) do update"
-    " set owner = excluded.owner, epoch = max(epoch, ?4) + 1"
+    " set owner = excluded.owner, epoch = max(epoch, ?4) + 1,"
+    " predecessor = case when owner = excluded.owner then predecessor else owner end"
     " where owner is null or owner = excluded.owner or not exists (select 1 from late_worker w"
-    " where w.worker_id = late_lease.owner and w.expires_at_us > ?5) returning epoch"
+    " where w.worker_id = late_lease.owner and w.expires_at_us > ?5) returning epoch, predecessor"
 )
 RELEASE = (
     "update late_lease set owner = null where consumer_group = ? and shard_id = ? and owner = ?"

@@ -7,8 +7,9 @@ import random
 from collections.abc import Callable
 
 from late.errors import StoreError
+from late.ids import new_id
 from late.store.base import HeldKey, LeaseView, SettleResult, Store
-from late.task import HELD_US, ShardId
+from late.task import HELD_US, ShardId, Suspect
 from tests.conformance.backends import Raw
 from tests.conformance.kit import Owner, own, parked, task, until, worker
 
@@ -218,3 +219,55 @@ async def test_under_contention_every_epoch_has_one_settling_owner(
     epochs = [epoch for _, _, epoch in rows]
     assert epochs == sorted(epochs)
     assert set(settled) <= {(seq, settlement_id) for seq, settlement_id, _ in rows}
+
+
+async def test_a_takeover_tells_whether_the_shard_was_given_back(
+    store: Store, other_store: Store
+) -> None:
+    first = await own(store, name="w1")
+    assert first.lease.taken_at_us is None
+    await store.release([first.lease])
+    second = await own(store, name="w2", ttl_s=0.1)
+    assert second.lease.taken_at_us is None
+    await until(store, await store.now() + 200_000)
+
+    before_us = await store.now()
+    third = await own(other_store, name="w3")
+
+    taken_at_us = third.lease.taken_at_us
+    assert taken_at_us is not None
+    assert before_us <= taken_at_us <= await store.now()
+    # And the same worker that takes it anew is told again: it may not have heard the first time.
+    again = await own(other_store, name="w3")
+    assert again.lease.taken_at_us is not None
+
+
+async def test_marks_become_deaths_where_an_owner_died_and_nowhere_else(
+    store: Store, other_store: Store
+) -> None:
+    # Given marks in the journal of a worker that falls silent
+    marks = (
+        Suspect(new_id(0), 0, True),
+        Suspect(new_id(0), 1, True),
+        Suspect(new_id(0), 2, False),
+        Suspect(new_id(0), 0, False),
+    )
+    first = await own(store, name="w1", ttl_s=0.3)
+    assert first.lease.suspects == ()
+    assert await first.settle(suspects=marks) is SettleResult.SETTLED
+    await until(store, await store.now() + 400_000)
+
+    # When another takes over, and gives back, and another one takes it
+    second = await own(other_store, name="w2")
+    await other_store.release([second.lease])
+    third = await own(store, name="w3")
+
+    # Then whatever was running has one death more, once
+    ids = [mark.task_id for mark in marks]
+    deaths = (Suspect(ids[0], 1), Suspect(ids[1], 2), Suspect(ids[2], 2))
+    assert second.lease.suspects == deaths
+    assert third.lease.suspects == deaths
+    # And a settlement that names none ends it
+    assert await third.settle() is SettleResult.SETTLED
+    await store.release([third.lease])
+    assert (await own(store, name="w4")).lease.suspects == ()

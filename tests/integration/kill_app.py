@@ -33,3 +33,10 @@ async def count(number: int) -> None:
 def killer(number: int) -> None:
     witness(f"{number}")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task()
+async def poison(number: int) -> None:
+    """In the worker's own process, where nobody is left to tell."""
+    witness(f"{number}")
+    os.kill(os.getpid(), signal.SIGKILL)

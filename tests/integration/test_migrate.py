@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
@@ -187,7 +188,7 @@ def test_each_deployment_gets_a_name_of_its_own_and_now_is_the_databases(urls: A
 
 def test_running_again_changes_nothing(urls: Any) -> None:
     url = urls()
-    assert migrate.upgrade(url) == [SCHEMA_VERSION]
+    assert migrate.upgrade(url) == migrate.revisions()
     before = _shape(url), _lines(url, "select * from late_meta order by key")
     assert migrate.upgrade(url) == []
     assert (_shape(url), _lines(url, "select * from late_meta order by key")) == before
@@ -214,7 +215,7 @@ def test_concurrent_runs_apply_each_revision_once(urls: Any) -> None:
         thread.join()
 
     assert errors == []
-    assert sorted(applied) == [[], [], [], [SCHEMA_VERSION]]
+    assert sorted(applied) == [[], [], [], migrate.revisions()]
     assert migrate.current(url) == SCHEMA_VERSION
 
 
@@ -231,7 +232,23 @@ def test_a_failed_run_leaves_nothing_behind(urls: Any) -> None:
     assert columns == 0
 
     _execute(url, "drop table late_unique")
-    assert migrate.upgrade(url) == [SCHEMA_VERSION]
+    assert migrate.upgrade(url) == migrate.revisions()
+
+
+def test_a_database_of_every_earlier_version_comes_to_the_same_schema(urls: Any) -> None:
+    fresh = urls()
+    migrate.upgrade(fresh)
+    for number, version in enumerate(migrate.revisions()[:-1], start=1):
+        url = urls()
+        config = migrate._config()
+        engine = make_engine(url, create=True)
+        with writing(engine) as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, version)
+        engine.dispose()
+        assert migrate.current(url) == version
+        assert migrate.upgrade(url) == migrate.revisions()[number:]
+        assert _shape(url) == _shape(fresh)
 
 
 def test_the_services_own_alembic_table_is_left_alone(urls: Any) -> None:
@@ -303,7 +320,8 @@ def test_no_schema_is_none_and_not_an_error(urls: Any) -> None:
     [
         (None, "run `late migrate URL`"),
         ("0000", "run `late migrate URL`"),
-        ("0002", "upgrade late"),
+        ("0001", "run `late migrate URL`"),
+        ("0003", "upgrade late"),
         ("9999", "upgrade late"),
         ("head", "never writes"),
         ("", "never writes"),

@@ -61,7 +61,7 @@ SEEDS = [[("default", 0, 8)], [("default",)], [("schema_version", SCHEMA_VERSION
 
 def test_running_again_changes_nothing(empty: str) -> None:
     assert migrate.current(empty) is None
-    assert migrate.upgrade(empty) == [SCHEMA_VERSION]
+    assert migrate.upgrade(empty) == migrate.revisions()
     assert migrate.current(empty) == SCHEMA_VERSION
     assert seeds(empty) == SEEDS
     before = shape(empty), rows(empty, "select key, value from late_meta order by key")
@@ -102,7 +102,7 @@ def test_runs_at_once_apply_each_version_once(empty: str) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert sorted(applied) == [[], [], [SCHEMA_VERSION]]
+    assert sorted(applied) == [[], [], migrate.revisions()]
     assert seeds(empty) == SEEDS
 
 
@@ -114,8 +114,17 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(empty: str) -> None:
     assert migrate.current(empty) is None
     with Control(empty) as control, pytest.raises(SchemaMismatch, match="run `late migrate URL`"):
         control.status()
-    assert migrate.upgrade(empty) == [SCHEMA_VERSION]
+    assert migrate.upgrade(empty) == migrate.revisions()
     assert seeds(empty) == SEEDS
+
+
+def test_a_database_of_the_first_version_is_brought_forward(empty: str) -> None:
+    with spanner._opened(empty) as database:
+        database.update_ddl(spanner.FIRST).result(30)
+    execute(empty, "insert into late_meta (key, value) values ('schema_version', '0001')")
+    assert migrate.upgrade(empty) == migrate.revisions()[1:]
+    assert migrate.current(empty) == SCHEMA_VERSION
+    test_the_tables_have_the_columns_that_the_control_plane_knows(empty)
 
 
 def test_the_printed_script_makes_the_same_schema(
@@ -130,7 +139,7 @@ def test_the_printed_script_makes_the_same_schema(
         database.update_ddl(statements).result(30)
     scripted = shape(empty)
     # What the script cannot have are the rows; a run adds them and finds the tables as they are.
-    assert migrate.upgrade(empty) == [SCHEMA_VERSION]
+    assert migrate.upgrade(empty) == migrate.revisions()
     assert shape(empty) == scripted
     assert seeds(empty) == SEEDS
 

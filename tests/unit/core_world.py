@@ -30,6 +30,7 @@ from late.scheduler.messages import (
 )
 from late.scheduler.settings import CoreSettings
 from late.store.base import HeldKey, Lease, Page, Settlement
+from late.store.suspects import inherited
 from late.task import (
     HELD_US,
     Attempt,
@@ -72,6 +73,12 @@ class World:
         self.ends: list[str] = []  # task ids in the order of their final outcome
         self.deaths = 0  # of the owner
         self.rerun_allowed: dict[str, int] = {}
+        self.tainted: set[str] = set()
+        """May have run when its owner died, and was not started since."""
+        self.unrecorded: set[str] = set()
+        """Started by this owner, and no end or parking of it is in the journal."""
+        self.suspected: set[str] = set()
+        """Died under its mark, and no attempt of it has ended since."""
         self.running: list[Attempt] = []
         self.answers: list[tuple[Event, int]] = []  # (event, epoch) on their way to the core
         self.last = Settlement("", "g", ShardId(0), 0, Epoch(0), "", Cursor(""), ())
@@ -99,9 +106,16 @@ class World:
 
     # -- the owner's life
 
-    def take_over(self) -> None:
-        """A new owner: nothing survives but the journal, the log and the timer table."""
-        self.deaths += self.epoch > 0
+    def take_over(self, *, died: bool = True) -> None:
+        """A new owner: nothing survives but the journal, the log and the timer table.
+
+        The old one has `died`, or has given the shard back.
+        """
+        died = died and self.epoch > 0
+        self.deaths += died
+        self.tainted = self.unrecorded if died else set()
+        self.unrecorded = set()
+        self.suspected = {s.task_id for s in inherited(self.last.suspects, died=died)}
         for attempt in self.running:
             self.rerun_allowed[attempt.record.task_id] = (
                 self.rerun_allowed.get(attempt.record.task_id, 0) + 1
@@ -119,7 +133,10 @@ class World:
                     old.waiting + (due_at_us == HELD_US), old.head_parked or due_at_us < HELD_US
                 )
         self.last = msgspec.structs.replace(
-            self.last, seq=self.last.seq + 1, epoch=Epoch(self.epoch)
+            self.last,
+            seq=self.last.seq + 1,
+            epoch=Epoch(self.epoch),
+            suspects=inherited(self.last.suspects, died=died),
         )
         lease = Lease(
             "g",
@@ -130,6 +147,8 @@ class World:
             self.last.cursor,
             self.last.open,
             held,
+            taken_at_us=self.now_us if died else None,
+            suspects=self.last.suspects,
         )
         self.core = ShardCore(lease, POLICIES, self.settings)
         self.step(Grant(self.now_us, 0))
@@ -174,8 +193,19 @@ class World:
             other_options = msgspec.json.decode(other.record.options or "{}", type=Options)
             if options.ordering_key is not None:
                 assert other_options.ordering_key != options.ordering_key, "two of one key"
+        self.judge_mark(attempt)
         self.running.append(attempt)
         self.starts.append(attempt)
+        self.unrecorded.add(record.task_id)
+
+    def judge_mark(self, attempt: Attempt) -> None:
+        """What a dead owner may have been running starts under a mark; suspects one by one."""
+        task_id = attempt.record.task_id
+        marks = {s.task_id for s in self.last.suspects if s.running}
+        assert task_id not in self.tainted or task_id in marks, "started without its mark"
+        self.tainted.discard(task_id)  # an attempt of its own will end, or this owner dies
+        on_trial = self.suspected & {other.record.task_id for other in self.running}
+        assert task_id not in self.suspected or not on_trial, "two suspects at once"
 
     # -- what may happen next
 
@@ -217,11 +247,14 @@ class World:
             self.step(LoadFailed(event.request if isinstance(event, ParkedLoaded) else request))
 
     def grant(self, slots: int) -> None:
-        self.step(Grant(self.now_us, max(0, slots - len(self.running))))
+        trial = self.core.caution.on_trial is None  # as the loop over all shards says it
+        self.step(Grant(self.now_us, max(0, slots - len(self.running)), trial))
 
     def finish(self, attempt: Attempt, **how: object) -> None:
         """End one running attempt."""
         self.running.remove(attempt)
+        if how.get("kind") != "interrupted":
+            self.suspected.discard(attempt.record.task_id)
         fields = {"kind": "done", "started_at_us": self.now_us, "busy_us": 5, **how}
         outcome = Outcome(attempt=attempt, **fields)  # type: ignore[arg-type]
         self.step(Finished([outcome], self.now_us))
@@ -252,12 +285,14 @@ class World:
             key = (row.due_at_us, row.record.task_id)
             assert key not in self.timers
             self.timers[key] = row
+        self.unrecorded -= {row.record.task_id for row in s.parked}
         self.dead += [letter.record.task_id for letter in s.dead]
         # Ends are what was unsettled before and is accounted for by nothing now.
         accounted = self.accounted()
         for task_id in sorted(before - accounted):
             self.final[task_id] = "dead" if task_id in self.dead else "ended"
             self.ends.append(task_id)
+            self.unrecorded.discard(task_id)
         ended = sum(
             u.count for u in s.usage if u.outcome in ("done", "dead", "expired", "discarded")
         )

@@ -19,6 +19,7 @@ from late.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
+from late.schema.version import SCHEMA_VERSION
 from late.store import cockroach, cockroach_sql, open_store
 from late.store.base import Settlement, SettleResult
 from late.store.cockroach import FEATURES, CockroachStore
@@ -97,6 +98,8 @@ class Fake:
         for part, rows in self.answers.items():
             if part in statement:
                 return Answer(rows, len(rows))
+        if statement == cockroach_sql.TAKE_OVER:
+            return Answer([(self.now_us,)], 1)
         if statement == cockroach_sql.SETTLE:
             fits = values["seq"] == max(self.journal) + 1
             if fits:
@@ -324,7 +327,7 @@ async def test_what_is_open_or_not_covered_is_not_deleted() -> None:
 
 async def test_a_takeover_that_is_contested_goes_to_the_others() -> None:
     fake = Fake([("insert into late_lease", START_AGAIN)] * TRIES)
-    fake.answers["select p.seq"] = [(7, 4, "10,10", "[]")]
+    fake.answers["select p.seq"] = [(7, 4, "10,10", "[]", None)]
 
     (lease,) = await acquire(fake, "w1", [("default", SHARD), ("default", ShardId(4))])  # type: ignore[arg-type]
 
@@ -382,7 +385,7 @@ class Server:
     """What the guard asks of a connection."""
 
     def __init__(self, **changes: Any) -> None:
-        self.meta = {"schema_version": "0001", "deployment": "d1"} | changes
+        self.meta = {"schema_version": SCHEMA_VERSION, "deployment": "d1"} | changes
         self.cluster: str | Exception = "c1"
         self.adopted: list[Any] = []
         self.info = type("Info", (), {"dbname": "db", "server_version": 250200})()

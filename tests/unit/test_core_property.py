@@ -54,7 +54,7 @@ def random_life(seed: int, steps: int, *, deaths: bool, keys: bool) -> World:
                     world.take_over()
     if deaths and rng.random() < 0.5:
         world.stop()
-        world.take_over()
+        world.take_over(died=False)
     # A stranger gets a handler, so that the drain can end.
     world.core._policies = {**world.core._policies, "stranger": world.core._policies["job"]}
     world.take_over()

@@ -29,7 +29,19 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.task import HELD_US, Cursor, Epoch, NewTask, OpenTask, Options, Parked, Record, ShardId
+from late.store.suspects import inherited
+from late.task import (
+    HELD_US,
+    Cursor,
+    Epoch,
+    NewTask,
+    OpenTask,
+    Options,
+    Parked,
+    Record,
+    ShardId,
+    Suspect,
+)
 from late.testing.simulation.logs import Log
 
 Shard = tuple[str, int]
@@ -48,6 +60,9 @@ class Journal(msgspec.Struct):
     cursor: Cursor = Cursor("")
     open: tuple[OpenTask, ...] = ()
     owner: str | None = None
+    predecessor: str | None = None
+    """Whom `owner` took it from."""
+    suspects: tuple[Suspect, ...] = ()
     ids: dict[int, str] = msgspec.field(default_factory=dict)
     """seq -> settlement id: what retention has not taken yet."""
     timers: dict[tuple[int, str], Parked] = msgspec.field(default_factory=dict)
@@ -179,6 +194,7 @@ class Database:
             raise Broken(f"S1: {s.owner} settles under epoch {s.epoch}, {journal.epoch} rules")
         self._judge_cursor(s, journal)
         journal.seq, journal.cursor, journal.open = s.seq, s.cursor, s.open
+        journal.suspects = s.suspects
         journal.ids[s.seq] = s.settlement_id
         for key in s.unparked:
             journal.timers.pop(key, None)
@@ -214,7 +230,11 @@ class Database:
         until_us, _ = self.workers.get(journal.owner or "", (0, None))
         if journal.owner not in (None, worker_id) and until_us > self.now_us():
             return None
+        if journal.owner != worker_id:
+            journal.predecessor = journal.owner
+        died = journal.predecessor is not None
         journal.owner = worker_id
+        journal.suspects = inherited(journal.suspects, died=died)
         journal.epoch += 1
         journal.seq += 1
         journal.ids[journal.seq] = f"takeover/{journal.epoch}"
@@ -226,7 +246,15 @@ class Database:
                     old.waiting + (due_at_us == HELD_US), old.head_parked or due_at_us < HELD_US
                 )
         return Lease(
-            *shard, worker_id, Epoch(journal.epoch), journal.seq, journal.cursor, journal.open, held
+            *shard,
+            worker_id,
+            Epoch(journal.epoch),
+            journal.seq,
+            journal.cursor,
+            journal.open,
+            held,
+            taken_at_us=self.now_us() if died else None,
+            suspects=journal.suspects,
         )
 
     def release(self, leases: Sequence[Lease]) -> None:

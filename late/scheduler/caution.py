@@ -1,0 +1,116 @@
+"""Care after a worker's death: which task killed it? Kept per shard, and pure.
+
+Nothing durable says what a worker runs, for that would be a write per task. So the first death
+names nobody, and what follows narrows it down:
+
+1. A shard that was taken from a worker which did not give it back is taken over with care: every
+   task that the dead one can have been running is **marked** before it starts. The mark is written
+   by the settlements, a few tasks at a time; nothing else waits for it.
+2. If this worker dies as well, its marks count as a death of each marked task. These are the
+   **suspects**; they start **on trial**: marked, and never two of them at once in one worker.
+3. A task with `DEATHS_MAX` deaths, all but the first of them on trial, is a dead letter.
+
+So a task that kills its worker costs four of them at most, and one that was merely near runs on
+trial once and is free. A long task that was on trial during three deaths of other causes becomes a
+dead letter too: that is the price, and an operator can send it back.
+
+A mark ends with the attempt. Deaths are kept with a task that is parked (`late_timer.deaths`), and
+go on being counted there, but it is no suspect any more: an attempt of its own has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Set as AbstractSet
+
+from late.scheduler.entry import Entry
+from late.store.base import Lease
+from late.task import Suspect, TaskId
+
+ENTRIES_MAX = 3_000
+"""Records beyond a checkpoint's cursor that its writer can have read, so can have started: a window
+and a page by default. With a larger window a killer beyond it is found one death later."""
+
+
+class Caution:
+    """The marks of one shard, and who is to be marked."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._taken_at_us = lease.taken_at_us
+        self.deaths = {suspect.task_id: suspect.deaths for suspect in lease.suspects}
+        """Of the suspects that have not ended, wherever they are."""
+        self.marked: dict[TaskId, Entry] = {}
+        """What runs under a mark, or is about to."""
+        self._asked: list[Entry] = []
+        self._out: list[Entry] = []
+        self._suspects: deque[Entry] = deque()
+        self.on_trial: TaskId | None = None
+        """The suspect that is marked, if one is: no other may start in this worker."""
+
+    @property
+    def asked(self) -> int:
+        """Marks that wait for the next settlement."""
+        return len(self._asked)
+
+    @property
+    def marking(self) -> int:
+        """Marks that are not in the journal yet: their tasks are as good as started."""
+        return len(self._asked) + len(self._out)
+
+    def deaths_of(self, entry: Entry) -> int:
+        """How many workers died under it, by the marks or by its row in the timer table."""
+        return max(entry.deaths, self.deaths.get(entry.record.task_id, 0))
+
+    def concerns(self, entry: Entry) -> bool:
+        """Whether it may only start under a mark."""
+        if entry.record.task_id in self.deaths:
+            return True
+        if self._taken_at_us is None:
+            return False
+        if entry.index is None:  # in the timer table, where what ran keeps its due time
+            return entry.due_at_us <= self._taken_at_us
+        return entry.index <= ENTRIES_MAX
+
+    def put_off(self, entry: Entry) -> None:
+        """A suspect that could start now: it waits for its trial."""
+        self._suspects.append(entry)
+
+    def next_suspect(self) -> Entry | None:
+        """The one that has waited longest, taken out."""
+        return self._suspects.popleft() if self._suspects else None
+
+    def mark(self, entry: Entry) -> None:
+        """It starts when the next settlement is in the journal, and not before."""
+        task_id = entry.record.task_id
+        self.marked[task_id] = entry
+        self._asked.append(entry)
+        if task_id in self.deaths:
+            self.on_trial = task_id
+
+    def ended(self, task_id: TaskId) -> None:
+        """Its attempt is over, if it had a mark."""
+        self.marked.pop(task_id, None)
+        if self.on_trial == task_id:
+            self.on_trial = None
+
+    def written(self, *, without: AbstractSet[str]) -> tuple[Suspect, ...]:
+        """For the settlement that is being built and settles or parks `without`: whatever of it
+        has a death, its row in the timer table says so."""
+        self._out, self._asked = self._asked, []
+        ids = (self.deaths.keys() | self.marked.keys()) - without
+        return tuple(self._suspect(task_id) for task_id in sorted(ids))
+
+    def _suspect(self, task_id: TaskId) -> Suspect:
+        marked = self.marked.get(task_id)
+        deaths = self.deaths.get(task_id, 0) if marked is None else marked.deaths
+        return Suspect(task_id, deaths, marked is not None)
+
+    def settled(self) -> list[Entry]:
+        """The settlement is in the journal: these may start."""
+        started, self._out = self._out, []
+        return started
+
+    def forget(self, task_id: TaskId) -> None:
+        """It is settled, or parked: an attempt of its own has ended and it is free, with its deaths
+        in its row of the timer table."""
+        self.deaths.pop(task_id, None)

@@ -1,0 +1,39 @@
+"""Marks in the journal that tell which task may have killed its worker.
+
+In the common path nothing durable says what runs: that would be a write per task. So when a worker
+dies, any task that it may have been running is as likely as another to have killed it. The next
+owner of its shards therefore marks what it starts (`late/scheduler/caution.py`), in the settlements
+that it writes anyway. If it dies as well, the marks name a handful of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from late.task import Suspect
+
+_decode = msgspec.json.Decoder(tuple[Suspect, ...]).decode
+
+
+def inherited(suspects: Iterable[Suspect], *, died: bool) -> tuple[Suspect, ...]:
+    """What a takeover writes of the marks that it finds.
+
+    A task that was running when its owner `died` has one death more. After a hand-over a mark says
+    nothing: what ran was interrupted. What has no death is no suspect.
+    """
+    counted = [
+        Suspect(s.task_id, s.deaths + 1 if died and s.running else s.deaths) for s in suspects
+    ]
+    return tuple(suspect for suspect in counted if suspect.deaths)
+
+
+def suspects_text(suspects: tuple[Suspect, ...]) -> str | None:
+    """As the journal keeps them: JSON, NULL when there are none, which is nearly always."""
+    return msgspec.json.encode(suspects).decode() if suspects else None
+
+
+def suspects_of(text: str | None) -> tuple[Suspect, ...]:
+    """What `suspects_text` wrote."""
+    return _decode(text) if text else ()

@@ -1,0 +1,156 @@
+"""A task that kills its worker is found by marks, and nothing else pays for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from late.store.suspects import inherited, suspects_of, suspects_text
+from late.task import Suspect, TaskId
+from tests.unit.core_world import SECOND, World
+
+DEATHS_AT_MOST = 4  # one that names nobody, one that names a handful, two on trial
+
+
+def live_with(world: World, killers: set[TaskId], passes: int = 400) -> None:
+    """Until all is settled; whoever starts a killer dies of it at once."""
+    for _ in range(passes):
+        world.read_page()
+        while world.answers:
+            world.answer()
+        world.grant(4)
+        world.write()
+        if killers & {a.record.task_id for a in world.running}:
+            world.take_over()
+            continue
+        world.acknowledge()
+        if killers & {a.record.task_id for a in world.running}:
+            world.take_over()
+            continue
+        for attempt in list(world.running):
+            world.finish(attempt)
+        if not world.unsettled():
+            return
+        world.now_us += SECOND // 4
+    raise AssertionError(sorted(world.unsettled()))
+
+
+@pytest.mark.parametrize("place", [0, 7, 60])
+def test_a_killer_is_a_dead_letter_after_four_deaths_and_all_others_are_done(place: int) -> None:
+    world = World()
+    ids = [world.enqueue() for _ in range(80)]
+    live_with(world, {ids[place]})
+    assert world.dead == [ids[place]]
+    assert world.deaths <= DEATHS_AT_MOST
+    assert set(world.final) == set(ids)
+
+
+def test_several_killers_cost_a_few_deaths_each_and_no_bystander() -> None:
+    world = World()
+    ids = [world.enqueue() for _ in range(80)]
+    killers = {ids[3], ids[4], ids[50]}
+    live_with(world, killers)
+    assert set(world.dead) == killers
+    assert world.deaths <= DEATHS_AT_MOST * len(killers)
+
+
+def test_a_killer_that_comes_from_the_timer_table_is_found_too() -> None:
+    world = World()
+    killer = world.enqueue(delay_us=60 * SECOND)
+    others = [world.enqueue(delay_us=60 * SECOND) for _ in range(10)]
+    live_with(world, {killer})
+    assert world.dead == [killer]
+    assert world.deaths <= DEATHS_AT_MOST
+    assert set(world.final) == {killer, *others}
+
+
+def test_a_bystander_is_free_after_its_trial() -> None:
+    # Given two tasks that ran under marks when their worker died
+    world = World()
+    ids = [world.enqueue() for _ in range(2)]
+    world.read_page()
+    world.grant(2)
+    world.take_over()
+    answer_all(world)
+    world.grant(2)
+    settle(world)
+    assert len(world.running) == 2
+    world.take_over()
+    assert [(s.task_id, s.deaths) for s in world.last.suspects] == [(ids[0], 1), (ids[1], 1)]
+    # When they run on trial, one after the other
+    answer_all(world)
+    for _ in range(2):
+        world.grant(2)
+        settle(world)
+        assert len(world.running) == 1
+        world.grant(2)
+        settle(world)
+        [attempt] = world.running
+        world.finish(attempt, kind="failed", error="no", jitter=1.0)
+        settle(world)
+    # Then no mark is left, and a retry needs none
+    assert world.last.suspects == ()
+    world.now_us += 20 * SECOND
+    world.grant(2)
+    answer_all(world)
+    world.grant(2)
+    assert len(world.running) == 2
+
+
+def test_nothing_is_marked_after_a_hand_over() -> None:
+    world = World()
+    for _ in range(3):
+        world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.stop()
+    world.take_over(died=False)
+    answer_all(world)
+    world.read_page()
+    world.grant(3)
+    assert len(world.running) == 3  # at once: no settlement was needed
+
+
+def test_what_was_marked_and_not_started_when_the_shard_is_given_back_is_no_suspect() -> None:
+    world = World()
+    task = world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.take_over()
+    answer_all(world)
+    world.grant(1)
+    world.stop()
+    assert not world.running
+    world.take_over(died=False)
+    assert world.last.suspects == ()
+    answer_all(world)
+    world.grant(1)
+    assert [a.record.task_id for a in world.running] == [task]
+
+
+def test_marks_count_where_the_owner_died_and_only_then() -> None:
+    marks = (
+        Suspect(TaskId("a"), 0, True),
+        Suspect(TaskId("b"), 1, True),
+        Suspect(TaskId("c"), 1, False),
+        Suspect(TaskId("d"), 0, False),
+    )
+    assert inherited(marks, died=True) == (
+        Suspect(TaskId("a"), 1),
+        Suspect(TaskId("b"), 2),
+        Suspect(TaskId("c"), 1),
+    )
+    assert inherited(marks, died=False) == (Suspect(TaskId("b"), 1), Suspect(TaskId("c"), 1))
+    assert suspects_of(suspects_text(marks)) == marks
+    assert suspects_text(()) is None
+    assert suspects_of(None) == ()
+
+
+def answer_all(world: World) -> None:
+    while world.answers:
+        world.answer()
+    world.read_page()
+
+
+def settle(world: World) -> None:
+    world.write()
+    world.acknowledge()
