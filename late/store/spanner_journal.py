@@ -4,7 +4,7 @@ A settlement is two round trips: one read of the two keys that decide (the row t
 the row that must not), and one commit of mutations. Nothing here is a single-use transaction:
 those have no protection against a commit that is sent twice.
 
-Mutations of one commit, as Spanner counts them: 13 for the journal row with its index, 17 for a
+Mutations of one commit, as Spanner counts them: 14 for the journal row with its index, 17 for a
 parked task and 6 more for its index if it waits for a key, 16 for a dead letter, 2 for a timer
 that goes. A full window of 2,000 parked tasks stays below 50,000; Spanner allows 80,000.
 """

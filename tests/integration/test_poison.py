@@ -31,7 +31,7 @@ def test_tasks_that_kill_their_worker_end_as_dead_letters_and_all_others_are_don
     backend: Backend, url: str, fleet: Fleet
 ) -> None:
     # Given many tasks, and among them some that end the process that runs them
-    tasks, killers = (300, 1) if backend.emulated else (2_000, 2)
+    tasks, killers = (300, 1) if backend.emulated else (1_000, 2)
     half = tasks // 2
     enqueue(url, range(half))
     with connect(url) as tx:
