@@ -17,7 +17,6 @@ import os
 import random
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from late import config, events
 from late.app import App
 from late.clock import DatabaseClock
-from late.config import WorkerConfig
+from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.settle import Settler
 from late.errors import ConfigError, LateError, StoreError
@@ -35,6 +34,7 @@ from late.store import open_store
 from late.store.base import Features, Page, Settlement, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.keeper import Keeper
+from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.task import DEFAULT_GROUP
 
@@ -172,9 +172,12 @@ class Worker:
 
     def _wire_ownership(self) -> None:
         app, settings, store = self.app, self.settings, self._store
+        members = Members.parse(settings.membership)
+        self.members = MemberList(members, self.id, rng=self._rng)
         info = WorkerInfo(
             worker_id=self.id,
-            address=f"{socket.gethostname()}:{os.getpid()}",
+            # Peers with a list of members know a worker by the first part.
+            address=f"{own_name(members, settings.member)}:{os.getpid()}",
             groups=self._groups,
             capacity=settings.capacity,
             version=_version(),
@@ -188,6 +191,7 @@ class Worker:
             on_distrusted=self.scheduler.wake,
             on_trusted=self.scheduler.wake,
             hurry=lambda: self.heartbeat.hurry(),
+            seen=self.members.view,
             takeovers_max=settings.takeovers_max,
             rng=self._rng,
         )
@@ -223,6 +227,7 @@ class Worker:
             ("settler", self.settler.run),
             ("tailer", self.tailer.run),
             ("keeper", self.keeper.run),
+            ("members", self.members.run),
             ("house-keeping", self._keep_house),
             ("schedules", self._watch_schedules),
         ):

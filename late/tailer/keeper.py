@@ -60,6 +60,7 @@ class Keeper:
         on_distrusted: start no task from now on.
         on_trusted: tasks may be started (again). Called after `on_lost` of the same view.
         hurry: asks for a view soon (`Heartbeat.hurry`).
+        seen: the fleet as placement is to see it (`members.MemberList.view`).
         takeovers_max: shards acquired at a time.
     """
 
@@ -74,6 +75,7 @@ class Keeper:
         on_distrusted: Callable[[], None],
         on_trusted: Callable[[], None] = lambda: None,
         hurry: Callable[[], None] = lambda: None,
+        seen: Callable[[Membership], Membership] = lambda membership: membership,
         takeovers_max: int = 4,
         rng: random.Random | None = None,
         monotonic: Monotonic = time.monotonic,
@@ -87,6 +89,7 @@ class Keeper:
         self._on_distrusted = on_distrusted
         self._on_trusted = on_trusted
         self._hurry = hurry
+        self._seen = seen
         self._takeovers_max = takeovers_max
         self._rng = rng or random.Random()
         self._monotonic = monotonic
@@ -140,7 +143,7 @@ class Keeper:
             self._trust_told.set()
             self._on_trusted()
         self._unsteady = self._roster.observe(membership)
-        self._membership = membership
+        self._membership = self._seen(membership)
         self._news.set()
 
     def forget(self, key: Key) -> None:
