@@ -23,11 +23,12 @@ from late.app import App
 from late.control import Control
 from late.ids import shard_of
 from late.schema.engine import make_engine, reading, write
-from late.schema.tables import lease, settlement
+from late.schema.tables import lease, settlement, worker
 from late.task import TaskId, Usage
 from late.tasks import Call
 
 PATIENCE_S = 120.0
+READY_S = 1.0
 TURN_S = 0.05
 """The producer commits one transaction of several tasks this often."""
 
@@ -103,6 +104,7 @@ class Fleet:
         self.folder = folder
         self.living: list[subprocess.Popen[bytes]] = []
         self._born = 0
+        self._engine = make_engine(url)
         self._logs: dict[int, Path] = {}
         self._environment = os.environ | {
             "BENCH_URL": url,
@@ -126,17 +128,23 @@ class Fleet:
         self.living.append(process)
         return process
 
-    def wait_owning(self, process: subprocess.Popen[bytes]) -> None:
-        """Until `process` has the first of its shards: what a readiness check would wait for.
+    def wait_ready(self, process: subprocess.Popen[bytes]) -> None:
+        """Until the database knows that `process` lives, and `READY_S` more: what a readiness check
+        with its delay would wait for. (It need not own anything: a small one may get no shard.)
 
         Raises:
             GaveUp: it has ended, or it took too long.
         """
         deadline = time.monotonic() + PATIENCE_S
-        while "lease_acquired" not in self._logs[process.pid].read_text(errors="replace"):
+        address = worker.c.address.like(f"%:{process.pid}")
+        while True:
+            with reading(self._engine) as connection:
+                if connection.execute(select(worker.c.worker_id).where(address)).first():
+                    break
             if process.poll() is not None or time.monotonic() > deadline:
                 raise GaveUp(self.log(process))
-            time.sleep(0.02)
+            time.sleep(0.05)
+        time.sleep(READY_S)
 
     def stop(self, process: subprocess.Popen[bytes]) -> None:
         """SIGTERM, and wait until it is gone.
@@ -145,6 +153,14 @@ class Fleet:
             GaveUp: it did not end as it should.
         """
         process.terminate()
+        self.wait_gone(process)
+
+    def wait_gone(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for one that was told to stop; told twice, it would not let its tasks end.
+
+        Raises:
+            GaveUp: it did not end as it should.
+        """
         self.living.remove(process)
         if process.wait(PATIENCE_S) != 0:
             raise GaveUp(self.log(process))
@@ -157,6 +173,7 @@ class Fleet:
     def close(self) -> None:
         for process in list(self.living):
             self.kill(process)
+        self._engine.dispose()
 
     def log(self, process: subprocess.Popen[bytes]) -> str:
         text = self._logs[process.pid].read_text(errors="replace")

@@ -1,7 +1,7 @@
 """`make bench-restarts`: what a deployment and a death cost the tasks, per shard.
 
-A **rolling restart** starts the new worker, waits until it has a shard, then stops the oldest with
-SIGTERM and waits for its end: as a deployment with one surge does. A **kill** is a SIGKILL of the
+A **rolling restart** starts the new worker, waits until the database knows it and a second more,
+then stops the oldest with SIGTERM and waits for its end, as a deployment does. A **kill** is a SIGKILL of the
 oldest; the new worker comes a time to live later. Tasks are committed at a steady rate all along.
 
 Reported are, with one sample per restart and shard, the longest **dispatch gap**: the time in which
@@ -53,12 +53,12 @@ def roll(
     rounds: list[tuple[float, float, float]] = []
     try:
         for process in [fleet.start() for _ in range(workers)]:
-            fleet.wait_owning(process)
+            fleet.wait_ready(process)
         with Load(url, rate, shards) as load:
             time.sleep(2.0)
             for number in range(restarts):
                 from_s = time.monotonic()
-                fleet.wait_owning(fleet.start())
+                fleet.wait_ready(fleet.start())
                 stop_s = time.monotonic()
                 fleet.stop(fleet.living[0])
                 time.sleep(AFTERWARDS_S)
@@ -112,7 +112,7 @@ def strike(
     struck: list[tuple[float, set[int], int]] = []
     try:
         for process in [fleet.start() for _ in range(workers)]:
-            fleet.wait_owning(process)
+            fleet.wait_ready(process)
         with Load(url, rate, shards) as load:
             time.sleep(2.0)
             for number in range(kills):
@@ -122,7 +122,7 @@ def strike(
                 fleet.kill(victim)
                 struck.append((kill_s, owned, victim.pid))
                 time.sleep(ttl_s + 2.0)
-                fleet.wait_owning(fleet.start())
+                fleet.wait_ready(fleet.start())
                 time.sleep(2.0)
                 say(f"{number + 1} kills")
         wait_settled(url)

@@ -14,6 +14,8 @@ import late
 
 app = late.App(os.environ.get("BENCH_URL", "sqlite:///bench.db"))
 _takes_s = float(os.environ.get("BENCH_TAKES_S", "0.01"))
+_hold = os.environ.get("BENCH_HOLD")
+"""The task with number 0 runs until there is a file of this name."""
 _file = -1
 
 
@@ -26,3 +28,5 @@ async def witness(ctx: late.AsyncContext, n: int) -> None:
         _file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(_file, f"{n} {ctx.attempt} {time.monotonic_ns()}\n".encode())
     await asyncio.sleep(_takes_s)
+    while n == 0 and _hold and not os.path.exists(_hold):  # noqa: ASYNC110, ASYNC240
+        await asyncio.sleep(0.05)

@@ -286,7 +286,7 @@ class Keeper:
         """Release `leases`, with those that others give back at the same time. Repeated until the
         answer is known: a lease that is held by a worker that does not read it would leave its
         tasks waiting."""
-        self._returning += leases
+        self._returning += [lease for lease in leases if lease not in self._returning]
         backoff = Backoff(self._rng, cap_s=1.0)
         async with self._returns:
             await asyncio.sleep(0)  # others that became quiet at the same moment come along
