@@ -8,9 +8,11 @@ capitals), else from the default.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +24,62 @@ ENV_PREFIX = "LATE_"
 _Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 _Seconds = Annotated[float, Meta(gt=0, le=366 * 86_400)]
 _Wait = Annotated[float, Meta(ge=0, le=86_400)]
+_Text = Annotated[str, Meta(max_length=8_192)]
+
+_MEMBER = re.compile(r"[A-Za-z0-9:_](?:[A-Za-z0-9._:-]{0,126}[A-Za-z0-9:_])?\Z")
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?\Z")
+
+BEAT_MAX_S = 0.75
+"""A peer sees a death at its first heartbeat after the time to live: within a second, with this."""
+
+
+class Members(msgspec.Struct, frozen=True):
+    """Who may own shards, among those whose heartbeat lives."""
+
+    source: Literal["database", "static", "dns"] = "database"
+    names: tuple[str, ...] = ()
+    """The list, for `static`; the one name to look up, for `dns`."""
+
+    @classmethod
+    def parse(cls, text: str) -> Members:
+        """`database`, `static:a,b,c` or `dns:name`.
+
+        Raises:
+            ConfigError: anything else; the message says what it must look like.
+        """
+        label = f"membership={text[:80]!r}"
+        source, colon, rest = text.strip().partition(":")
+        if source == "database" and not colon:
+            return cls()
+        if source == "static":
+            names = [part.strip() for part in rest.split(",")]
+            for name in names:
+                if not _MEMBER.match(name):
+                    raise ConfigError(
+                        f"{label}: {name[:80]!r} is no member's name; write static:a,b,c with the "
+                        "host names or addresses that the workers have as LATE_MEMBER"
+                    )
+            named = [member_name(name) for name in names]
+            if len(set(named)) < len(named):
+                raise ConfigError(f"{label}: a name is on the list twice")
+            return cls("static", tuple(named))
+        if source == "dns":
+            if not _HOST.match(rest.strip()):
+                raise ConfigError(
+                    f"{label}: expected dns:NAME, the name of a host or of a headless service, "
+                    "without a port or a scheme"
+                )
+            return cls("dns", (rest.strip(),))
+        raise ConfigError(f"{label}: expected database, static:a,b,c or dns:name")
+
+
+def member_name(text: str) -> str:
+    """The one way to write a host's name or address, so that lists and workers can be compared."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return text.lower().rstrip(".")
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +96,11 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Child processes for handlers with `process=True`; started with the first such task."""
     capacity: Annotated[float, Meta(gt=0, le=1_000)] = 1.0
     """This worker's share of the shards, in relation to its peers."""
+    membership: _Text = "database"
+    """Who may own shards: `database` (every live worker), `static:a,b,c` or `dns:name`."""
+    member: _Text | None = None
+    """This worker's name on such a list. When not given: the host's name, and with `dns` the
+    address that it reaches others from."""
 
     page_size: Annotated[int, Meta(ge=1, le=10_000)] = 1000
     """Most records that one read takes from one shard."""
@@ -55,7 +118,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     lease_ttl_s: Annotated[float, Meta(ge=0.2, le=3_600)] = 5.0
     """A worker that has not been heard of for this long has lost its shards."""
     heartbeat_s: _Seconds | None = None
-    """Time between two heartbeats; a third of `lease_ttl_s` when not given."""
+    """Time between two heartbeats; when not given a third of `lease_ttl_s`, 0.75 s at most."""
     lease_margin_s: _Wait | None = None
     """How long before the end of its lease a worker stops starting tasks; a tenth of
     `lease_ttl_s` when not given."""
@@ -77,6 +140,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():
             _check(name, getattr(self, name), kind)
+        Members.parse(self.membership)
+        if self.member is not None and not _MEMBER.match(self.member):
+            raise ConfigError(
+                f"member={self.member[:80]!r}: expected the name or address of this host, as the "
+                "list of members has it"
+            )
         if self.page_size > self.window:
             raise ConfigError(
                 f"page_size={self.page_size} is over window={self.window}: "
@@ -91,7 +160,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def beat_every_s(self) -> float:
         """`heartbeat_s`, or what follows from `lease_ttl_s`."""
-        return self.lease_ttl_s / 3 if self.heartbeat_s is None else self.heartbeat_s
+        if self.heartbeat_s is None:
+            return min(self.lease_ttl_s / 3, BEAT_MAX_S)
+        return self.heartbeat_s
 
     @property
     def margin_s(self) -> float:

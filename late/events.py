@@ -86,6 +86,19 @@ RPC = _event(
 )
 
 HEARTBEAT = _event("heartbeat", "debug", "heartbeat sent", measures="workers duration_s")
+MEMBERS_UNKNOWN = _event(
+    "members_unknown",
+    "warning",
+    "the list of members could not be looked up: the last one counts",
+    measures="members",
+    details="name error",
+)
+NOT_A_MEMBER = _event(
+    "not_a_member",
+    "warning",
+    "this worker is not on the list of members: it owns nothing",
+    details="member members",
+)
 TRUST_LOST = _event(
     "trust_lost", "warning", "heartbeat overdue: no task is started", measures="shards"
 )

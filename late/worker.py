@@ -17,7 +17,6 @@ import os
 import random
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from late import config, events
 from late.app import App
 from late.clock import DatabaseClock
-from late.config import WorkerConfig
+from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.settle import Settler
 from late.errors import ConfigError, LateError, StoreError
@@ -35,6 +34,7 @@ from late.store import open_store
 from late.store.base import Features, Page, Settlement, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.keeper import Keeper
+from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.task import DEFAULT_GROUP
 
@@ -110,7 +110,8 @@ class Worker:
             resolution_us=max(1, round(self._store.features.time_resolution_s * 1_000_000))
         )
         self._stop_asked = asyncio.Event()
-        self._asked_twice = False
+        self._stop_at_once = asyncio.Event()
+        self._grace_s = self.settings.grace_s
         self._failed = False
         self._hurried_stop: asyncio.Future[None] | None = None
         self._loops: list[asyncio.Task[None]] = []
@@ -172,9 +173,12 @@ class Worker:
 
     def _wire_ownership(self) -> None:
         app, settings, store = self.app, self.settings, self._store
+        members = Members.parse(settings.membership)
+        self.members = MemberList(members, self.id, rng=self._rng)
         info = WorkerInfo(
             worker_id=self.id,
-            address=f"{socket.gethostname()}:{os.getpid()}",
+            # Peers with a list of members know a worker by the first part.
+            address=f"{own_name(members, settings.member)}:{os.getpid()}",
             groups=self._groups,
             capacity=settings.capacity,
             version=_version(),
@@ -183,11 +187,12 @@ class Worker:
             store,
             self.id,
             on_acquired=self.scheduler.acquired,
-            before_release=lambda shards: self.scheduler.hand_over(shards, settings.grace_s),
+            before_release=lambda shards: self.scheduler.hand_over(shards, self._grace_s),
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake,
             on_trusted=self.scheduler.wake,
             hurry=lambda: self.heartbeat.hurry(),
+            seen=self.members.view,
             takeovers_max=settings.takeovers_max,
             rng=self._rng,
         )
@@ -223,6 +228,7 @@ class Worker:
             ("settler", self.settler.run),
             ("tailer", self.tailer.run),
             ("keeper", self.keeper.run),
+            ("members", self.members.run),
             ("house-keeping", self._keep_house),
             ("schedules", self._watch_schedules),
         ):
@@ -250,10 +256,10 @@ class Worker:
 
     def ask_to_stop(self) -> None:
         """Stop soon; asked again, do not wait for what runs."""
-        self._asked_twice = self._stop_asked.is_set()
-        self._stop_asked.set()
-        if self._asked_twice:
+        if self._stop_asked.is_set():
+            self._stop_at_once.set()
             self._hurried_stop = asyncio.ensure_future(self.dispatcher.stop(0.0))
+        self._stop_asked.set()
 
     async def wait(self) -> int:
         """Work until asked to stop, stop, and return the exit code."""
@@ -262,16 +268,19 @@ class Worker:
         return int(self._failed)
 
     async def stop(self) -> None:
-        """Stop against the flow: intake, what runs, the record of it, the leases last."""
-        grace_s = 0.0 if self._asked_twice else self.settings.grace_s
+        """Announce it, then stop against the flow: intake, what runs, the record of it, and each
+        lease as soon as its shard is quiet."""
         self._stop_asked.set()
-        self.keeper.stop()
+        began = time.monotonic()
+        await self._give_notice()
         self.tailer.stop()
+        left_s = max(0.0, self.settings.grace_s - (time.monotonic() - began))
+        grace_s = 0.0 if self._stop_at_once.is_set() else left_s
         # What has not started goes back at once; what runs may finish, and is settled meanwhile.
-        held = list(self.scheduler.cores)
-        await asyncio.gather(
-            self.dispatcher.stop(grace_s), self.scheduler.hand_over(held, grace_s + SETTLE_S)
-        )
+        self._grace_s = grace_s + SETTLE_S
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s + 2 * SETTLE_S):
+                await asyncio.gather(self.dispatcher.stop(grace_s), self._hand_over_all())
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self.settings.lease_ttl_s):
                 await self.settler.flush()
@@ -282,6 +291,25 @@ class Worker:
         await asyncio.to_thread(self.heartbeat.stop)
         await self._store.close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
+
+    async def _hand_over_all(self) -> None:
+        try:
+            await self.keeper.hand_over(self.keeper.leases)
+        except* StoreError as refused:
+            logger.warning("not all shards were released, the last heartbeat frees them: %s",
+                           _alone(refused))  # fmt: skip
+
+    async def _give_notice(self) -> None:
+        """Work on until the peers know that they are about to get what this worker has."""
+        self.heartbeat.leave()
+        notice = asyncio.ensure_future(self.keeper.leave(self.settings.beat_every_s))
+        hurry = asyncio.ensure_future(self._stop_at_once.wait())
+        await asyncio.wait({notice, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        for each in (notice, hurry):
+            each.cancel()
+        await asyncio.wait({notice, hurry})
+        if not notice.cancelled():
+            notice.result()  # a defect must not look like a notice
 
     # ------------------------------------------------------------------ between components
 

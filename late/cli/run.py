@@ -15,6 +15,9 @@ from late.errors import ConfigError, UnknownTask
 if TYPE_CHECKING:
     from late.app import App
 
+TEXTS = ("membership", "member")
+"""The settings that are no numbers."""
+
 AppArgument = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Such as shop.tasks:app.", show_default=False)
 ]
@@ -74,13 +77,16 @@ def _log(level: str, *, json: bool) -> Callable[[], None]:
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
-    """`--set` pairs as numbers, which is what all settings are.
+    """`--set` pairs as numbers, which is what nearly all settings are.
 
     Raises:
         ConfigError: not KEY=VALUE, or no number.
     """
     found: dict[str, Any] = {}
     for key, text in pairs(texts, "--set").items():
+        if key in TEXTS:
+            found[key] = text
+            continue
         try:
             found[key] = float(text) if "." in text or key.endswith("_s") else int(text)
         except ValueError:

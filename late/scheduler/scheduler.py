@@ -119,6 +119,8 @@ class Scheduler:
                 self.lost(shard)
             core = ShardCore(lease, self._policies, self._settings)
             self.cores[shard] = core
+            # Its first read must not wait for the pace of an idle tail: tasks may have waited.
+            self._behind.add(shard)
             self._step(shard, core, Grant(self._now_us(), 0))
         self._work.set()
 

@@ -19,6 +19,7 @@ drift between the two clocks and what a worker does between looking and acting.
 | any other error (schema, guard) | the same: an operator may repair it while we wait |
 | the worker's loop is blocked | beats go on; memberships wait for it |
 | the process is paused | trust runs out by the monotonic clock, whatever was in flight |
+| leave | heartbeats go on with a capacity of 0: peers know what they are about to get |
 | stop | a last heartbeat with a ttl of 0: peers need not wait for the ttl |
 """
 
@@ -32,6 +33,8 @@ import random
 import threading
 import time
 from collections.abc import Callable
+
+import msgspec
 
 from late import events
 from late.clock import DatabaseClock, Monotonic
@@ -117,6 +120,11 @@ class Heartbeat:
     def hurry(self) -> None:
         """Beat again soon (after `HURRY_S`), to see what the fleet does. From any thread."""
         self._tell(self._hurried)
+
+    def leave(self) -> None:
+        """Say from now on that this worker is about to go, and say it soon. From any thread."""
+        self._worker = msgspec.structs.replace(self._worker, capacity=0.0)
+        self.hurry()
 
     def stop(self) -> None:
         """Say good-bye and end. **Blocks** for some seconds at most, so call it in a thread

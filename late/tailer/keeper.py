@@ -5,9 +5,12 @@ With every view of the fleet that the heartbeat brings:
 1. **lost** shards (a higher epoch in the view than ours) are dropped, before anything else;
 2. only then is the new **trust** taken over, so that a worker which was paused, and whose shards
    went to others meanwhile, never works on them in between;
-3. shards of live peers are handed over: `before_release` stops reading and settles, then the
-   lease is released. That may take as long as what runs, so it holds nothing else up;
+3. shards of live peers are handed over, each as soon as it is quiet: `before_release` stops its
+   starts and settles, then the lease is released. One whose task runs for long holds no other up;
 4. free shards that are ours are acquired, a few at a time, because each begins with a cold read.
+
+Who is about to stop says so first (`Heartbeat.leave`) and works on until its peers must have seen
+it (`leave`). From then on they look every moment, and take each shard as soon as it is released.
 
 Trust runs out by the monotonic clock when no heartbeat gets through. Then `on_distrusted` is
 called, and no shard is acquired; the leases stay, and the next heartbeat tells which were lost.
@@ -19,10 +22,11 @@ have theirs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from late import events
@@ -55,11 +59,13 @@ class Keeper:
         store: open.
         me: this worker's id.
         on_acquired: takes new leases; each is a beginning, also for a shard that was held before.
-        before_release: stop reading these, settle what is done; the lease goes when it returns.
+        before_release: stop reading this, settle what is done; the lease goes when it returns.
+            Called for each shard by itself.
         on_lost: this shard has another owner: throw away what is in memory for it.
         on_distrusted: start no task from now on.
         on_trusted: tasks may be started (again). Called after `on_lost` of the same view.
         hurry: asks for a view soon (`Heartbeat.hurry`).
+        seen: the fleet as placement is to see it (`members.MemberList.view`).
         takeovers_max: shards acquired at a time.
     """
 
@@ -74,6 +80,7 @@ class Keeper:
         on_distrusted: Callable[[], None],
         on_trusted: Callable[[], None] = lambda: None,
         hurry: Callable[[], None] = lambda: None,
+        seen: Callable[[Membership], Membership] = lambda membership: membership,
         takeovers_max: int = 4,
         rng: random.Random | None = None,
         monotonic: Monotonic = time.monotonic,
@@ -87,6 +94,7 @@ class Keeper:
         self._on_distrusted = on_distrusted
         self._on_trusted = on_trusted
         self._hurry = hurry
+        self._seen = seen
         self._takeovers_max = takeovers_max
         self._rng = rng or random.Random()
         self._monotonic = monotonic
@@ -107,6 +115,10 @@ class Keeper:
         self._awaited: tuple[Key, ...] = ()
         self._hurries = 0
         self._stopped = asyncio.Event()
+        self._announced = asyncio.Event()
+        """Set once a view shows that this worker is about to leave."""
+        self._returning: list[Lease] = []
+        self._returns = asyncio.Lock()
 
     # ------------------------------------------------------------------ what others ask
 
@@ -140,7 +152,9 @@ class Keeper:
             self._trust_told.set()
             self._on_trusted()
         self._unsteady = self._roster.observe(membership)
-        self._membership = membership
+        self._membership = self._seen(membership)
+        if any(w.worker_id == self._me and w.capacity == 0 for w in membership.workers):
+            self._announced.set()
         self._news.set()
 
     def forget(self, key: Key) -> None:
@@ -168,6 +182,30 @@ class Keeper:
         """Plan nothing more; the leases stay (`release_all`), and so does the watch over what is
         lost. Calling it twice, or before `run`, is fine."""
         self._stopped.set()
+
+    async def leave(self, notice_s: float) -> None:
+        """`stop`, and return when it is time to hand over: `notice_s` (a heartbeat's pace) after
+        the first view that tells of this worker's leave, by when every peer has seen one too. At
+        once if there is no peer to take anything. May be cancelled."""
+        self.stop()
+        if self._membership is None or not ownership.has_heirs(self._me, self._membership):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * notice_s):  # no view comes: do not wait for one
+                await self._announced.wait()
+                await asyncio.sleep(notice_s)
+
+    async def hand_over(self, keys: Iterable[Key]) -> None:
+        """Give up `keys`, each as soon as `before_release` has returned for it. What is lost
+        meanwhile, or is not held, is fine.
+
+        Raises:
+            StoreError: one that is not transient (in a group).
+        """
+        async with asyncio.TaskGroup() as tasks:
+            for key in sorted(self._held.keys() & set(keys)):
+                self._releasing.add(key)
+                tasks.create_task(self._hand_over(self._held[key]))
 
     async def release_all(self) -> None:
         """Give every lease back, after `stop`, once all that ran is settled. Tried until it works:
@@ -197,8 +235,7 @@ class Keeper:
             plan = ownership.plan(self._me, membership, self._held.keys(), unsteady=self._unsteady)
             leaving = [key for key in plan.release if key not in self._releasing]
             if leaving:
-                self._releasing.update(leaving)
-                tasks.create_task(self._hand_over(leaving))
+                tasks.create_task(self.hand_over(leaving))
             self._look_soon(plan.awaited)
             unheard = ownership.orphans(self._me, membership, self._epochs)
             await self._acquire(sorted({*plan.acquire, *unheard}))
@@ -238,31 +275,35 @@ class Keeper:
                     "was granted before. It was restored or made again: start the workers anew"
                 )
 
-    async def _hand_over(self, keys: list[Key]) -> None:
-        leases = [self._held[key] for key in keys]
+    async def _hand_over(self, lease: Lease) -> None:
         try:
-            await self._before_release(keys)
-            await self._give_back(leases)
+            await self._before_release([_key(lease)])
+            await self._give_back([lease])
         finally:
-            self._releasing.difference_update(keys)
+            self._releasing.discard(_key(lease))
 
-    async def _give_back(self, leases: list[Lease]) -> None:
-        """Release `leases`. Repeated until the answer is known: a lease that is held by a worker
-        that does not read it would leave its tasks waiting."""
+    async def _give_back(self, leases: Iterable[Lease]) -> None:
+        """Release `leases`, with those that others give back at the same time. Repeated until the
+        answer is known: a lease that is held by a worker that does not read it would leave its
+        tasks waiting."""
+        self._returning += [lease for lease in leases if lease not in self._returning]
         backoff = Backoff(self._rng, cap_s=1.0)
-        # Time passes in here. What was lost, or lost and acquired anew, is not ours to give.
-        while leases := [lease for lease in leases if self._held.get(_key(lease)) is lease]:
-            try:
-                await self._store.release(leases)
-            except StoreError as error:
-                retry_in_s = backoff.next_s()
-                self._report(error, retry_in_s)
-                await asyncio.sleep(retry_in_s)
-                continue
-            for lease in leases:
-                if self._held.get(_key(lease)) is lease:
-                    del self._held[_key(lease)]
-                self._tell(events.LEASE_RELEASED, lease)
+        async with self._returns:
+            await asyncio.sleep(0)  # others that became quiet at the same moment come along
+            # Time passes in here. What was lost, or lost and acquired anew, is not ours to give.
+            while mine := [each for each in self._returning if self._held.get(_key(each)) is each]:
+                try:
+                    await self._store.release(mine)
+                except StoreError as error:
+                    retry_in_s = backoff.next_s()
+                    self._report(error, retry_in_s)
+                    await asyncio.sleep(retry_in_s)
+                    continue
+                for lease in mine:
+                    if self._held.get(_key(lease)) is lease:
+                        del self._held[_key(lease)]
+                    self._tell(events.LEASE_RELEASED, lease)
+            self._returning.clear()
 
     def _look_soon(self, awaited: tuple[Key, ...]) -> None:
         """While a peer is about to hand a shard over, look often; but not for ever, because its

@@ -1,11 +1,14 @@
-"""Pure views of the fleet: who serves a group with which weight, and who comes and goes."""
+"""Pure views of the fleet: who may own shards, with which weight, and who comes and goes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from late.store.base import Membership
+import msgspec
+
+from late.config import member_name
+from late.store.base import Membership, WorkerInfo
 
 QUARANTINE_US = 30_000_000
 """How long a worker that vanished and came back must stay before peers give shards up for it."""
@@ -21,6 +24,27 @@ def weights(membership: Membership, group: str) -> dict[str, float]:
         for worker in membership.workers
         if group in worker.groups and 0 < worker.capacity < math.inf
     }
+
+
+def member_of(worker: WorkerInfo) -> str:
+    """The name by which a list of members knows a worker: the host part of its address."""
+    return member_name(worker.address.rpartition(":")[0])
+
+
+def restricted(membership: Membership, names: Collection[str]) -> Membership:
+    """The same fleet, in which only workers whose member is in `names` may own shards.
+
+    The others stay in view with a capacity of zero: their heartbeats still count, so that a shard
+    in their hands is handed over and not taken. A name without a live worker changes nothing: its
+    shards belong to the others for as long.
+    """
+    return msgspec.structs.replace(
+        membership,
+        workers=tuple(
+            worker if member_of(worker) in names else msgspec.structs.replace(worker, capacity=0.0)
+            for worker in membership.workers
+        ),
+    )
 
 
 class Roster:

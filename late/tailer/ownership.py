@@ -75,6 +75,12 @@ def plan(
     return Plan(tuple(acquire), tuple(release), tuple(awaited))
 
 
+def has_heirs(me: str, membership: Membership) -> bool:
+    """Whether anybody else could own what `me` holds."""
+    groups = next((w.groups for w in membership.workers if w.worker_id == me), ())
+    return any(weights(membership, group).keys() - {me} for group in groups)
+
+
 def lost(membership: Membership, mine: Mapping[Key, int]) -> list[Key]:
     """Keys of `mine` (key -> epoch held) that someone has acquired since, ascending.
 

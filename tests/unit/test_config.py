@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from late.config import WorkerConfig, load
+from late.config import Members, WorkerConfig, load
 from late.errors import ConfigError
 
 
@@ -20,7 +20,9 @@ def test_defaults_are_what_the_design_says() -> None:
     assert (config.poll_max_s, config.grace_s, config.prune_every_s) == (1.0, 30.0, 15.0)
     assert config.journal_keep_s == 7 * 86_400
     assert config.process_workers == 2
-    assert config.beat_every_s == pytest.approx(5 / 3)
+    assert config.beat_every_s == 0.75, "a death must be seen within a second of its ttl"
+    assert WorkerConfig(lease_ttl_s=1.5).beat_every_s == 0.5
+    assert (config.membership, config.member) == ("database", None)
     assert config.margin_s == pytest.approx(0.5)
 
 
@@ -65,7 +67,7 @@ def test_a_heartbeat_must_fit_into_the_lease() -> None:
     with pytest.raises(ConfigError, match=r"heartbeat_s=4\.8 .* below lease_ttl_s=5"):
         WorkerConfig(heartbeat_s=4.8)
     with pytest.raises(ConfigError, match=r"lease_margin_s=4"):
-        WorkerConfig(lease_margin_s=4)
+        WorkerConfig(lease_margin_s=4.5)
 
 
 def test_keyword_before_environment_before_default() -> None:
@@ -78,9 +80,53 @@ def test_keyword_before_environment_before_default() -> None:
 
 
 def test_every_setting_can_come_from_the_environment() -> None:
-    for field in WorkerConfig.__struct_fields__:
+    for field in set(WorkerConfig.__struct_fields__) - {"membership", "member"}:
         with pytest.raises(ConfigError, match=f"^LATE_{field.upper()}='many':"):
             load({f"LATE_{field.upper()}": "many"})
+    texts = load({"LATE_MEMBERSHIP": "static:a,b", "LATE_MEMBER": "a"})
+    assert (texts.membership, texts.member) == ("static:a,b", "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "members"),
+    [
+        ("database", Members()),
+        ("static: Host-1, 10.0.0.7 ,::1", Members("static", ("host-1", "10.0.0.7", "::1"))),
+        ("dns:late.default.svc.cluster.local", Members("dns", ("late.default.svc.cluster.local",))),
+    ],
+)
+def test_a_membership_is_a_source_and_its_names(text: str, members: Members) -> None:
+    assert Members.parse(text) == members
+    assert WorkerConfig(membership=text).membership == text
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("", "expected database, static:a,b,c or dns:name"),
+        ("many", "expected database, static:a,b,c or dns:name"),
+        ("database:x", "expected database, static:a,b,c or dns:name"),
+        ("static:", "LATE_MEMBER"),
+        ("static:a,,b", "LATE_MEMBER"),
+        ("static:a b", "LATE_MEMBER"),
+        ("static:a,A", "on the list twice"),
+        ("static:::1,0:0:0:0:0:0:0:1", "on the list twice"),
+        ("dns:", "without a port"),
+        ("dns:https://x", "without a port"),
+        ("dns:late:8080", "without a port"),
+        (f"dns:{'x' * 64}.org", "without a port"),
+    ],
+)
+def test_a_wrong_membership_says_what_to_write(text: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match="membership=") as caught:
+        WorkerConfig(membership=text)
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize("member", ["", "a|b", "a b", "-a", "x" * 200])
+def test_a_wrong_member_is_refused(member: str) -> None:
+    with pytest.raises(ConfigError, match="member="):
+        WorkerConfig(member=member)
 
 
 def test_an_unknown_keyword_is_refused_with_a_hint() -> None:

@@ -38,7 +38,7 @@ class Pulse:
             self.calls.append(("open", 0))
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        assert worker is ME
+        assert worker.worker_id == ME.worker_id
         self.threads.add(threading.current_thread().name)
         self.calls.append(("heartbeat", ttl_s))
         self.beaten.release()
@@ -96,6 +96,16 @@ async def test_it_beats_at_once_from_a_thread_of_its_own() -> None:
         assert began + 54 <= until <= time.monotonic() + 54
     assert heart.pulse.threads == {"late-heartbeat"}
     assert heart.heard[0][0] == "heartbeat"
+
+
+async def test_a_leave_is_said_at_once_with_no_capacity() -> None:
+    heart = Heart(ttl_s=60)
+    async with beating(heart):
+        await heart.view()
+        heart.beat.leave()
+        view, until = await heart.view()
+        assert [worker.capacity for worker in view.workers] == [0.0]
+        assert until > time.monotonic(), "it works on for now"
 
 
 async def test_a_slow_reply_never_lengthens_the_trust() -> None:

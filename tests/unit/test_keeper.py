@@ -80,6 +80,7 @@ class Fleet:
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.settled = asyncio.Event()
         self.settled.set()
+        self.busy: dict[int, asyncio.Event] = {}
         emitter = Emitter()
         emitter.subscribe(self.listen)
         self.keeper = Keeper(
@@ -103,11 +104,15 @@ class Fleet:
 
     async def before_release(self, keys: list[Key]) -> None:
         self.said.append(("before_release", [shard for _, shard in keys]))
-        await self.settled.wait()
+        for _, shard in keys:
+            await self.busy.get(shard, self.settled).wait()
 
-    def view(self, *peers: str, now_s: float | None = None) -> Membership:
+    def view(self, *peers: str, now_s: float | None = None, leaving: bool = False) -> Membership:
         self.store.live = {"me", *peers}
-        workers = tuple(WorkerInfo(name, "host:1", (GROUP,)) for name in sorted(self.store.live))
+        workers = tuple(
+            WorkerInfo(name, "host:1", (GROUP,), 0.0 if leaving and name == "me" else 1.0)
+            for name in sorted(self.store.live)
+        )
         leases = tuple(
             LeaseView(group, shard, who, Epoch(self.store.epochs[group, shard]))
             for (group, shard), who in sorted(self.store.owners.items())
@@ -174,14 +179,65 @@ async def test_shards_of_a_peer_are_settled_first_and_released_then() -> None:
             fleet.settled.clear()
             theirs, ours = placed("peer", ["me", "peer"]), placed("me", ["me", "peer"])
             await fleet.show(fleet.view("peer"))
-            assert fleet.said[-1] == ("before_release", theirs)
+            asked = [("before_release", [shard]) for shard in theirs]
+            assert fleet.said[-len(asked) :] == asked, "each for itself"
             await fleet.show(fleet.view("peer"))
-            assert fleet.names().count("before_release") == 1, "asked once"
+            assert fleet.names().count("before_release") == len(asked), "asked once"
             assert fleet.held() == list(range(8)), "ours until it is settled"
             fleet.settled.set()
             await asyncio.sleep(0.001)
             assert fleet.store.calls[-1] == ("release", theirs)
             assert fleet.held() == ours
+
+
+async def test_a_shard_that_is_busy_for_long_holds_no_other_up() -> None:
+    with VirtualClock() as clock:
+        fleet = Fleet(clock)
+        async with running(fleet):
+            await fleet.show(fleet.view())
+            busy, *quiet = placed("peer", ["me", "peer"])
+            fleet.busy = {busy: asyncio.Event()}
+            await fleet.show(fleet.view("peer"))
+            assert fleet.store.calls[-1] == ("release", quiet)
+            fleet.busy[busy].set()
+            await asyncio.sleep(0.001)
+            assert fleet.store.calls[-1] == ("release", [busy])
+
+
+async def test_who_leaves_works_on_until_its_peers_have_seen_it() -> None:
+    with VirtualClock() as clock:
+        fleet = Fleet(clock)
+        task = asyncio.create_task(fleet.keeper.run())
+        await fleet.show(fleet.view("peer"))
+        leaving = asyncio.create_task(fleet.keeper.leave(0.75))
+        await asyncio.sleep(0.5)
+        assert not leaving.done(), "no view has told of it yet"
+        await fleet.show(fleet.view("peer", leaving=True))
+        began = clock.monotonic()
+        await leaving
+        assert clock.monotonic() - began >= 0.74
+        assert "before_release" not in fleet.names(), "it has worked on all the while"
+        await fleet.keeper.hand_over(fleet.keeper.leases)
+        assert fleet.held() == []
+        await task
+
+
+async def test_who_leaves_does_not_wait_for_a_view_for_ever() -> None:
+    with VirtualClock() as clock:
+        fleet = Fleet(clock)
+        await fleet.show(fleet.view("peer"))
+        began = clock.monotonic()
+        await fleet.keeper.leave(0.75)
+        assert 1.4 <= clock.monotonic() - began <= 1.6
+
+
+async def test_who_leaves_alone_leaves_at_once() -> None:
+    with VirtualClock() as clock:
+        fleet = Fleet(clock)
+        await fleet.keeper.leave(0.75)
+        await fleet.show(fleet.view())
+        await fleet.keeper.leave(0.75)
+        assert clock.monotonic() < 0.1
 
 
 async def test_a_slow_hand_over_holds_no_takeover_up() -> None:
