@@ -19,8 +19,8 @@ from tests.chaos.producers import Spec
 
 PATIENCE_S = 120.0
 """Only a broken worker reaches it, on whatever machine this is."""
-HOOK_S = 10.0
-"""How long a worker may have nothing to settle."""
+HOOK_S = 5.0
+"""How long a worker may have nothing to settle until another one is tried."""
 
 
 class Place:
@@ -78,28 +78,27 @@ class Fleet:
         process.send_signal(signal.SIGCONT)
         self.record("cont", process.pid)
 
-    def at_settle(self, place: Place, hook: str, seconds: float) -> None:
+    def at_settle(self, place: Place, hook: str, seconds: float) -> bool:
         """Let it stop, or die, at its next settlement; it goes on `seconds` later, as another
-        process if need be. Nothing happens to a worker that has nothing to settle."""
+        process if need be. False for a worker that has nothing to settle."""
         process = place.process
         assert process is not None
         armed = self.folder / f"armed-{process.pid}"
         armed.write_text(hook)
         deadline = time.monotonic() + HOOK_S
         while armed.exists():
-            if process.poll() is not None:
-                break
             if time.monotonic() > deadline:
                 armed.unlink(missing_ok=True)
-                return
+                return False
             time.sleep(0.01)
         if hook == "die":
-            process.wait(HOOK_S)
+            process.wait(PATIENCE_S)
             self.start(place)
-            return
-        time.sleep(seconds)
-        process.send_signal(signal.SIGCONT)
-        self.record("cont", process.pid)
+        else:
+            time.sleep(seconds)
+            process.send_signal(signal.SIGCONT)
+            self.record("cont", process.pid)
+        return True
 
     def up(self, place: Place) -> bool:
         """Whether its process lives and has begun to work."""

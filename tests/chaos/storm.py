@@ -10,12 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sqlalchemy import text
 
 from late.control import Control
 from late.errors import LateError
 from late.schema.engine import make_engine, reading, write
 from late.testing.history import Recorder
+from tests.chaos import figures
 from tests.chaos.fleet import PATIENCE_S, Fleet, Place
 from tests.chaos.judge import Clock, Report, judge, left
 from tests.chaos.network import Networks
@@ -153,14 +155,21 @@ class Storm:
         (self.folder / "over").touch()
         self.until(self.fleet.produced, PRODUCE_S)
 
-    def calm(self) -> None:
-        """Every fault has ended: nothing is restarted or touched until all is done."""
+    def calm(self, drain_s: float = PRODUCE_S) -> None:
+        """Every fault has ended: nothing is restarted or touched until all is done.
+
+        Args:
+            drain_s: after which the fleet is stopped, whatever is left.
+        """
         fleet = self.fleet
         fleet.record("calm")
         self._calm_since = time.monotonic()
         self.finish_producing()
         self.target.heal()
-        self.until(self._drained, PRODUCE_S)
+        self.until(fleet.all_up)
+        deadline = time.monotonic() + drain_s
+        while not self._drained() and time.monotonic() < deadline:
+            time.sleep(0.2)
         self._drained_s = time.monotonic() - self._calm_since
         codes = fleet.stop()
         assert not any(codes), f"exit codes {codes}\n{fleet.logs()}"
@@ -176,7 +185,11 @@ class Storm:
             seconds=time.monotonic() - self._began,
             drained_s=self._drained_s,
         )
+        remains = left(self.target.url)
+        if remains:
+            report.broken["left"] = remains[:20]
         print(report.line())
+        figures.keep(msgspec.structs.asdict(report))
         return report
 
     def note(self, f: Any, **fields: Any) -> None:
@@ -230,7 +243,8 @@ class Storm:
                 fleet.pause(self._place(fault), pause_s)
             case "stop_at_settle" | "die_at_settle":
                 hook = fault.what.partition("_")[0]
-                fleet.at_settle(self._place(fault), hook, pause_s)
+                # One of them has something to settle.
+                any(fleet.at_settle(place, hook, pause_s) for place in self._places(fault))
             case "abort" if self.target.abort is not None:
                 fleet.record("abort")
                 self.target.abort()
@@ -246,10 +260,15 @@ class Storm:
 
     def _place(self, fault: Fault) -> Place:
         """The one that the fault is for, once somebody works there."""
+        return next(self._places(fault))
+
+    def _places(self, fault: Fault) -> Iterator[Place]:
+        """All, beginning with that one."""
         places = self.fleet.places
-        place = places[int(fault.target * len(places))]
-        self.until(lambda: self.fleet.up(place))
-        return place
+        first = int(fault.target * len(places))
+        for place in places[first:] + places[:first]:
+            self.until(lambda place=place: self.fleet.up(place))  # type: ignore[misc]
+            yield place
 
     def _cut_off(self, fault: Fault, places: list[Place]) -> None:
         what: What = "blackhole" if fault.what == "blackhole_all" else fault.what
