@@ -12,7 +12,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak lint format types contracts tree check bench lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos lint format types contracts tree check bench lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -42,6 +42,11 @@ test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k na
 soak: ## 50,000 simulated worlds; 500 of them are part of `make test` (ARGS="--seeds 1000")
 	$(DEV)
 	@$(BIN)/python -m late.testing.simulation --seeds 50000 $(ARGS)
+
+chaos: ## kill storms of the full size on every store; a tenth is part of `make test` (ARGS="-k p5")
+	$(DEV)
+	@LATE_TEST_CHAOS=full $(BIN)/python -m pytest tests/chaos -rP $(ARGS)
+	@$(BIN)/python -m tests.chaos.figures
 
 lint: ## ruff: rules and format
 	$(DEV)

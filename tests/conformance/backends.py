@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -74,6 +74,10 @@ class Backend:
     emulated: bool = False
     """Whether this is a service's emulator, which has one read-write transaction at a time: tests
     that measure themselves in tasks take fewer."""
+    network: Literal["", "tcp", "grpc"] = ""
+    """What lies before it, for faults to happen in; nothing where it is a file."""
+    two_phases: bool = False
+    """Whether a transaction can be prepared by one session and ended by another."""
 
 
 def _created_long_ago(raw: Raw) -> None:
@@ -239,6 +243,7 @@ BACKENDS: Sequence[Backend] = (
         make_old=_created_long_ago,
         prunes_rows=True,
         version=_cockroach_version,
+        network="tcp",
     ),
     Backend(
         name="sqlite",
@@ -259,6 +264,8 @@ BACKENDS: Sequence[Backend] = (
         make_old=_created_long_ago,
         prunes_rows=False,
         version=_postgres_version,
+        network="tcp",
+        two_phases=True,
     ),
     Backend(
         name="spanner",
@@ -271,5 +278,6 @@ BACKENDS: Sequence[Backend] = (
         version=_spanner_version,
         savepoints=False,
         emulated=True,
+        network="grpc",
     ),
 )

@@ -21,6 +21,9 @@ _DDL = {
     "create table trips (id integer primary key)": (
         "create table trips (id INT64 NOT NULL) PRIMARY KEY (id)"
     ),
+    "create table chaos_tx (tx varchar(64) primary key)": (
+        "create table chaos_tx (tx STRING(64) NOT NULL) PRIMARY KEY (tx)"
+    ),
 }
 
 

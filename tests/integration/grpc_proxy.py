@@ -55,12 +55,25 @@ class Heard(NamedTuple):
 
 
 class GrpcProxy:
-    """Forwards to `upstream`; `host` is the way in. A context manager."""
+    """Forwards to `upstream`; `host` is the way in. A context manager.
 
-    def __init__(self, upstream: str) -> None:
+    Args:
+        decide: asked for the rule of each call (method, request) first, in the call's thread. Then
+            nothing is remembered: such a proxy may live long.
+        threads: most calls at a time.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        decide: Callable[[str, Any], Rule | None] | None = None,
+        threads: int = 16,
+    ) -> None:
+        self._decide = decide
         self._upstream = grpc.insecure_channel(upstream)
         self._server = grpc.server(
-            ThreadPoolExecutor(16, thread_name_prefix="proxy"), handlers=[_Handler(self)]
+            ThreadPoolExecutor(threads, thread_name_prefix="proxy"), handlers=[_Handler(self)]
         )
         self.host = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._lock = threading.Lock()
@@ -93,7 +106,9 @@ class GrpcProxy:
         self._server.stop(None).wait()
         self._upstream.close()
 
-    def _rule(self, method: str) -> Rule | None:
+    def _rule(self, method: str, request: Any) -> Rule | None:
+        if self._decide is not None:
+            return self._decide(method, request)
         with self._lock:
             for index, rule in enumerate(self._rules):
                 if rule.method == method:
@@ -107,8 +122,10 @@ class GrpcProxy:
         method = path.rpartition("/")[2]
         kind = _MESSAGES.get(method)
         answers: list[bytes] = []
-        self.heard.append(Heard(method, kind.deserialize(raw) if kind else raw, answers))
-        rule = self._rule(method)
+        request = kind.deserialize(raw) if kind else raw
+        if self._decide is None:
+            self.heard.append(Heard(method, request, answers))
+        rule = self._rule(method, request)
         if rule is not None and rule.hold is not None:
             rule.hold.wait()
         if rule is not None and rule.code is not None and not rule.forward:

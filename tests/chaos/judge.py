@@ -1,0 +1,274 @@
+"""The truth of a database after a storm, and what the checker says of the history beside it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from sqlalchemy import Connection, column, select, table
+
+from late.control import Control
+from late.control.rows import now_us, open_of
+from late.control.status import journals
+from late.scheduler.scheduler import UNRECORDED_MAX
+from late.schema.engine import make_engine, reading
+from late.schema.tables import dead, settlement, timer
+from late.task import Usage
+from late.testing.checker import Truth, check
+from late.testing.history import Event, read
+from tests.chaos.producers import TABLE
+
+FINAL = ("done", "dead", "expired", "discarded")
+STUCK_S = 30.0
+"""How long a shard with waiting tasks may stand still outside of faults: a loaded machine may need
+longer than three leases to start a process."""
+
+_usages = msgspec.json.Decoder(tuple[Usage, ...])
+
+
+class Clock:
+    """The database's clock against the monotonic one of this machine, which all processes share:
+    when a task started is judged by this, and not by what its worker believed."""
+
+    def __init__(self) -> None:
+        self._ahead_us: int | None = None
+
+    def sample(self, connection: Connection) -> None:
+        before_ns = time.monotonic_ns()
+        ahead_us = now_us(connection) - before_ns // 1000
+        # The reply is later than the question, so each sample is an upper bound; the least counts.
+        self._ahead_us = ahead_us if self._ahead_us is None else min(self._ahead_us, ahead_us)
+
+    def at_us(self, t_ns: int) -> int:
+        """What the database's clock said at most, at this moment."""
+        assert self._ahead_us is not None
+        return t_ns // 1000 + self._ahead_us
+
+
+class Ledger(msgspec.Struct):
+    """What the journal's usage adds up to."""
+
+    ended: dict[str, int]
+    attempts: int
+    outcomes: dict[str, int]
+
+
+class Report(msgspec.Struct):
+    """The figures of one storm. `broken` is empty, or a promise is."""
+
+    store: str
+    seed: int
+    tasks: int
+    """Committed."""
+    aborted: int
+    """Rolled back, or never committed."""
+    starts: int
+    faults: dict[str, int]
+    duplicates: int
+    duplicates_max: int
+    """K deaths times what one may repeat."""
+    recovered: int
+    takeovers: int
+    seconds: float
+    drained_s: float
+    """From the end of the last fault."""
+    late_starts: int
+    """Started by an owner after another one had taken the shard."""
+    fenced: int
+    """Settlements that were refused."""
+    lateness_p99_s: float | None
+    """Of tasks that were due at a time, on a machine as loaded as it was."""
+    broken: dict[str, list[str]]
+
+    def line(self) -> str:
+        faults = ", ".join(f"{n} {word}" for word, n in sorted(self.faults.items())) or "no faults"
+        return (
+            f"{self.store}: {self.tasks} tasks, {self.aborted} aborted, {faults}; "
+            f"{self.takeovers} leases, {self.recovered} recovered, duplicates {self.duplicates} "
+            f"of at most {self.duplicates_max}, {self.late_starts} late starts, "
+            f"{self.fenced} fenced, timers late by {self.lateness_p99_s} s (p99); drained in "
+            f"{self.drained_s:.1f} s, {self.seconds:.1f} s in all, seed {self.seed}; "
+            f"broken: {self.broken or 'nothing'}"
+        )
+
+
+def truth_of(url: str) -> tuple[Truth, Ledger]:
+    """Everything that the database says."""
+    engine = make_engine(url)
+    try:
+        with reading(engine) as connection:
+            return _truth(connection), _ledger(connection)
+    finally:
+        engine.dispose()
+
+
+def _truth(connection: Connection) -> Truth:
+    committed = connection.execute(select(column("tx")).select_from(table(TABLE))).scalars()
+    journal = connection.execute(
+        select(
+            settlement.c.consumer_group,
+            settlement.c.shard_id,
+            settlement.c.seq,
+            settlement.c.epoch,
+        )
+    )
+    letters = connection.execute(select(dead.c.consumer_group, dead.c.task_id))
+    return Truth(
+        committed=frozenset(committed),
+        dead=[(group, str(task)) for group, task in letters],
+        journal=[(group, shard, seq, epoch) for group, shard, seq, epoch in journal],
+    )
+
+
+def left(url: str) -> list[str]:
+    """What is not over: the database was drained, so nothing may be."""
+    with Control(url) as control:
+        queues = control.status().queues
+    found = [f"{q.group}/{q.queue}: {q.depth.n} in the log" for q in queues if q.depth.n]
+    engine = make_engine(url)
+    try:
+        with reading(engine) as connection:
+            # Looked at by itself: a count by queue cannot see an open task whose row is gone.
+            found += [
+                f"{group}/#{shard}: open {key.task_id}"
+                for (group, shard), journal in journals(connection).items()
+                for key in open_of(journal.open)
+            ]
+            found += [f"parked {task}" for task in connection.execute(select(timer.c.task_id))]
+    finally:
+        engine.dispose()
+    return found
+
+
+def _ledger(connection: Connection) -> Ledger:
+    ended: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    attempts = 0
+    rows = connection.execute(
+        select(settlement.c.consumer_group, settlement.c.usage).where(
+            settlement.c.usage.is_not(None)
+        )
+    )
+    for group, text in rows:
+        for usage in _usages.decode(text):
+            outcomes[usage.outcome] += usage.count
+            attempts += usage.attempts
+            ended[group] += usage.count if usage.outcome in FINAL else 0
+    return Ledger(dict(ended), attempts, dict(outcomes))
+
+
+def judge(
+    folder: Path,
+    url: str,
+    clock: Clock,
+    *,
+    store: str,
+    seed: int,
+    workers: int,
+    seconds: float,
+    drained_s: float,
+) -> Report:
+    """Compare the files with the database."""
+    events = read(folder)
+    events = [
+        msgspec.structs.replace(event, at_us=clock.at_us(event.t))
+        if event.f == "exec_start"
+        else event
+        for event in events
+    ]
+    truth, ledger = truth_of(url)
+    truth = msgspec.structs.replace(truth, ended=ledger.ended)
+    verdict = check(events, truth, stuck_s=STUCK_S)
+    broken = {
+        name: [f"{finding.what}: {finding.why}" for finding in found[:20]]
+        for name, found in verdict.broken.items()
+    }
+    tasks, aborted = _enqueued(events, truth)
+    faults = _faults(events)
+    starts = sum(event.f == "exec_start" for event in events)
+    deaths = _deaths(faults, workers)
+    report = Report(
+        store=store,
+        seed=seed,
+        tasks=tasks,
+        aborted=aborted,
+        starts=starts,
+        faults=faults,
+        duplicates=len(verdict.duplicated),
+        duplicates_max=deaths * UNRECORDED_MAX,
+        recovered=len(verdict.recovered),
+        takeovers=sum(event.f == "lease" for event in events),
+        seconds=seconds,
+        drained_s=drained_s,
+        late_starts=_late_starts(events),
+        fenced=sum(event.f == "settle" and event.type == "fail" for event in events),
+        lateness_p99_s=_lateness(events),
+        broken=broken,
+    )
+    _accounts(report, ledger, events)
+    return report
+
+
+def _accounts(report: Report, ledger: Ledger, events: Sequence[Event]) -> None:
+    """What must add up besides the checker's classes."""
+    ended = sum(ledger.ended.values())
+    if ended != report.tasks:
+        report.broken["ledger"] = [f"{ended} ends of {report.tasks} committed tasks"]
+    # An attempt that ended is counted once; not if its worker died before it could be recorded, or
+    # its result came after the shard had gone.
+    ends = sum(event.f == "exec_end" for event in events)
+    if ledger.attempts > ends or (not report.duplicates_max and ledger.attempts < ends):
+        report.broken["attempts"] = [f"{ledger.attempts} in the journal, {ends} ended"]
+    if report.duplicates > report.duplicates_max:
+        report.broken["bound"] = [f"{report.duplicates} > {report.duplicates_max}"]
+
+
+def _enqueued(events: Sequence[Event], truth: Truth) -> tuple[int, int]:
+    """How many tasks were committed, and how many were not."""
+    tx_of = {event.task: event.tx for event in events if event.f == "enqueue"}
+    tasks = sum(tx in truth.committed for tx in tx_of.values())
+    return tasks, len(tx_of) - tasks
+
+
+def _faults(events: Sequence[Event]) -> dict[str, int]:
+    """How often what was done; a producer may die many times, in its own transaction."""
+    producers = {event.p for event in events if event.f == "enqueue"}
+    words = Counter(
+        "died" if event.target in producers else event.word
+        for event in events
+        if event.f == "fault" and event.word not in ("calm", "cont")
+    )
+    return dict(words)
+
+
+def _deaths(faults: Mapping[str, int], workers: int) -> int:
+    """Owner deaths: of one worker, or of all by what hits the database."""
+    of_one = sum(
+        faults.get(word, 0) for word in ("kill", "stop", "blackhole", "half_open", "delay")
+    )
+    return of_one + workers * faults.get("kill_server", 0)
+
+
+def _late_starts(events: Sequence[Event]) -> int:
+    taken: Mapping[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    count = 0
+    for event in events:  # in the order of time
+        place = (event.group, event.shard)
+        if event.f == "lease":
+            taken[place].append((event.t, event.epoch))
+        elif event.f == "exec_start":
+            count += any(epoch > event.epoch for _, epoch in taken[place])
+    return count
+
+
+def _lateness(events: Sequence[Event]) -> float | None:
+    due = {event.task: event.at_us for event in events if event.f == "enqueue" and event.at_us}
+    firsts: dict[str, int] = {}
+    for event in events:
+        if event.f == "exec_start" and event.task in due:
+            firsts.setdefault(event.task, event.at_us - due[event.task])
+    late = sorted(firsts.values())
+    return round(late[len(late) * 99 // 100] / 1e6, 3) if late else None

@@ -1,0 +1,36 @@
+"""The kill storm: promises P1, P2, P6 and P7 while everything dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.plan import Size, What
+from tests.chaos.sizes import sized
+from tests.chaos.storm import Storm, Target
+from tests.conformance.backends import Backend
+
+pytestmark = pytest.mark.timeout(sized(300, 3600))
+
+
+def test_p1_p2_nothing_is_lost_and_nothing_aborted_runs(
+    backend: Backend, mortal: Target, folder: Path
+) -> None:
+    """Workers, producers and the server are killed; then, with nothing restarted, all is done
+    (P7), and what ran twice is bounded and explained (P6)."""
+    faults: dict[What, int] = {"kill_worker": sized(4, 40), "kill_producer": sized(1, 5)}
+    tasks = sized(2_000, 20_000)
+    if mortal.server is not None:
+        faults["kill_server"] = sized(1, 5)
+    if not backend.network:
+        tasks = sized(1_000, 10_000)
+    if backend.emulated:
+        faults["kill_worker"], tasks = sized(2, 15), sized(200, 2_000)
+    size = Size(tasks, sized(2, 8), sized(3, 4), sized(8, 16), faults)
+
+    report = Storm(mortal, size, folder).run()
+
+    assert not report.broken, report.line()
+    assert report.tasks >= tasks
+    assert report.aborted > tasks // 5, "or P2 shows nothing"
