@@ -7,7 +7,8 @@ export LATE_VENV
 BIN := $(LATE_VENV)/bin
 RUN := @$(PYTHON) scripts/environment.py run
 DEV := @$(PYTHON) scripts/environment.py dev
-# Two test processes: the PostgreSQL server is shared by them, each has databases of its own.
+# Two test processes: the PostgreSQL server is shared by them, each has databases of its own. One
+# that has nothing left takes tests over from the other, for some take a thousand times longer.
 PYTEST_WORKERS ?= 2
 ARGS ?=
 
@@ -37,7 +38,7 @@ test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k na
 	$(DEV)
 	@echo "[test] all tests; PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
 	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
-	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 soak: ## 50,000 simulated worlds; 500 of them are part of `make test` (ARGS="--seeds 1000")
 	$(DEV)

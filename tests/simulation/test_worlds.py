@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from late.testing.simulation.minimise import describe, minimise
-from late.testing.simulation.world import Plan, World
+from late.testing.simulation.plan import Plan
+from late.testing.simulation.world import World
 
 SEEDS = 500
 AT_A_TIME = 20

@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from late.ids import shard_of
+from late.scheduler.messages import SchedulesRead
 from late.scheduler.recurring import Recurring, fire
 from late.task import Options, Schedule, TaskId
+from tests.unit.core_world import SECOND, World
 
 MINUTE = 60_000_000
 START = 1_000 * 24 * 60 * MINUTE
@@ -124,3 +126,17 @@ def test_after_a_long_downtime_the_ticks_of_many_schedules_are_spread() -> None:
         rounds += 1
     assert fired == names
     assert rounds == 3
+
+
+def test_a_tick_that_waits_for_its_settlement_wakes_nobody_again() -> None:
+    world = World()
+    due_us = world.now_us + SECOND
+    world.step(SchedulesRead([schedule(rule="every 1s", next_due_at_us=due_us, shard_id=0)]))
+    assert world.core.wake_at_us() == due_us
+    world.now_us = due_us
+    world.grant(1)  # asks for a settlement, which may take as long as the database is away
+    assert world.core.wake_at_us() is None
+    settlement = world.core.settlement(world.now_us)
+    assert settlement is not None
+    assert [tick.due_at_us for tick in settlement.ticks] == [due_us]
+    assert world.core.wake_at_us() == due_us + SECOND

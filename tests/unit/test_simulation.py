@@ -1,5 +1,5 @@
 """The simulator itself: that it is deterministic, that time and processes are as they should be,
-and that it finds what is broken. That nothing is broken is `make simulation`'s to say."""
+and that it finds what is broken. That nothing is broken is for `tests/simulation` to say."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from late.errors import StoreUnavailable
 from late.store.base import Page, Settlement, SettleResult
 from late.task import Cursor
 from late.testing.simulation import database, logs
-from late.testing.simulation.loop import Process, SimLoop, Stalled, bury
+from late.testing.simulation.job import Job, job_of
+from late.testing.simulation.loop import Process, SimLoop, Spinning, Stalled, bury
 from late.testing.simulation.minimise import describe, minimise
-from late.testing.simulation.world import FAULTS, PROFILES, Plan, World
+from late.testing.simulation.plan import FAULTS, PROFILES, Plan
+from late.testing.simulation.world import World
 
 
 def live(loop: SimLoop, main: Any) -> Any:
@@ -98,12 +100,27 @@ def test_a_world_in_which_nothing_can_happen_any_more_says_so() -> None:
         live(loop, asyncio.Event().wait)
 
 
+def test_a_callback_that_calls_for_itself_without_end_is_found() -> None:
+    loop = SimLoop()
+
+    async def main() -> None:
+        def again() -> None:
+            loop.call_soon(again)
+
+        again()
+        await asyncio.Event().wait()
+
+    with pytest.raises(Spinning):
+        live(loop, main)
+
+
 def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     program = (
         "import logging; logging.disable(logging.CRITICAL)\n"
-        "from late.testing.simulation.world import Plan, World\n"
-        "for seed in (3, 4):\n"
-        "    r = World(Plan.draw(seed)).run(); print(r.trace, r.steps, r.error)\n"
+        "from late.testing.simulation.plan import PROFILES, Plan\n"
+        "from late.testing.simulation.world import World\n"
+        "for seed, profile in enumerate(PROFILES):\n"
+        "    r = World(Plan.draw(seed, profile)).run(); print(r.trace, r.steps, r.error)\n"
     )
     first, second = (
         subprocess.run(
@@ -116,7 +133,7 @@ def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
         for salt in ("1", "2")
     )
     assert first == second
-    assert first.count("None") == 2
+    assert first.count("None") == len(PROFILES)
 
 
 def test_seeds_draw_every_profile_and_every_fault() -> None:
@@ -124,6 +141,14 @@ def test_seeds_draw_every_profile_and_every_fault() -> None:
     assert {plan.profile for plan in plans} == set(PROFILES)
     assert {fault.kind for plan in plans for fault in plan.faults} == set(FAULTS)
     assert any(not plan.faults for plan in plans)
+    fates = {(b.fate, b.done) for plan in plans for b in plan.bookings}
+    assert fates == {(f, d) for f in ("commit", "abort", "unsure") for d in (True, False)}
+    jobs = [job_of(task.payload) for plan in plans for b in plan.bookings for task in b.tasks]
+    for field in Job.__struct_fields__:
+        assert any(getattr(job, field) for job in jobs), field
+    schedules = [schedule for plan in plans for schedule in plan.schedules]
+    assert {s.overlap for s in schedules} == {"allow", "queue", "skip"}
+    assert {s.catch_up for s in schedules} == {"all", "latest", "skip"}
 
 
 def _last_row(read: Any) -> Any:

@@ -2,12 +2,7 @@
 
 Every method happens in one instant of the world's time. The rules are those of the real stores:
 the journal is the fence, leases follow the database's clock, a settlement is known by its id. On
-top of that it knows the truth, and looks at each settlement with it (`Broken`):
-
-- S1 epochs of accepted settlements grow, and only the newest settles;
-- S2 whatever a settlement makes final was executed, dead or expired; no more is covered;
-- S3 cursors never lose what they had covered;
-- S6 every task is in exactly one place, and is final once per group.
+top of that it knows the truth, and has each settlement judged by it (`truth`).
 """
 
 from __future__ import annotations
@@ -27,6 +22,7 @@ from late.store.base import (
     PruneReport,
     Settlement,
     SettleResult,
+    Tick,
     WorkerInfo,
 )
 from late.store.suspects import inherited
@@ -36,49 +32,14 @@ from late.task import (
     Epoch,
     NewTask,
     OpenTask,
-    Options,
     Parked,
     Record,
+    Schedule,
     ShardId,
-    Suspect,
+    TaskId,
 )
 from late.testing.simulation.logs import Log
-
-Shard = tuple[str, int]
-"""(group, shard)."""
-
-
-class Broken(AssertionError):
-    """A promise was broken; the message names the invariant."""
-
-
-class Journal(msgspec.Struct):
-    """The last settlement of one (group, shard), and who may write the next."""
-
-    seq: int = 0
-    epoch: int = 0
-    cursor: Cursor = Cursor("")
-    open: tuple[OpenTask, ...] = ()
-    owner: str | None = None
-    predecessor: str | None = None
-    """Whom `owner` took it from."""
-    suspects: tuple[Suspect, ...] = ()
-    ids: dict[int, str] = msgspec.field(default_factory=dict)
-    """seq -> settlement id: what retention has not taken yet."""
-    timers: dict[tuple[int, str], Parked] = msgspec.field(default_factory=dict)
-
-
-class Witness(msgspec.Struct):
-    """What is true of one task in one group, whoever believes what."""
-
-    done: bool = False
-    """A handler has ended it."""
-    final: str | None = None
-    """How the journal ended it."""
-    final_epoch: int = 0
-    starts: int = 0
-    failures: int = 0
-    """Attempts that ended with an error, in any process."""
+from late.testing.simulation.truth import Broken, Journal, Shard, Truth
 
 
 class Database:
@@ -92,7 +53,14 @@ class Database:
     """
 
     def __init__(
-        self, log: Log, *, now_us: Callable[[], int], groups: Sequence[str], shards: int
+        self,
+        log: Log,
+        *,
+        now_us: Callable[[], int],
+        groups: Sequence[str],
+        shards: int,
+        schedules: Sequence[Schedule],
+        window: int,
     ) -> None:
         self.log = log
         self.now_us = now_us
@@ -100,24 +68,17 @@ class Database:
         self.shards = tuple(ShardId(n) for n in range(shards))
         self.journals: dict[Shard, Journal] = defaultdict(Journal)
         self.workers: dict[str, tuple[int, WorkerInfo]] = {}
-        self.witness: dict[str, dict[str, Witness]] = {group: {} for group in groups}
-        self.records: dict[str, Record] = {}
-        """Every row that was ever committed, by task id."""
-        self.unsettled: dict[Shard, set[str]] = defaultdict(set)
+        self.schedules = {schedule.name: schedule for schedule in schedules}
+        self.unique: dict[str, TaskId] = {}
+        self.truth = Truth(log, now_us, groups, window)
         self.pruned = 0
         self.fenced = 0
-        self.verdicts: list[Broken] = []
-        """What was found to be broken, in order."""
         self._trace = blake2b(digest_size=8)
 
     @property
     def trace(self) -> str:
         """A hash of all that has reached the database, and when."""
         return self._trace.hexdigest()
-
-    def broken(self, what: str) -> None:
-        """A promise was broken, and whoever did it goes on: the world ends it."""
-        self.verdicts.append(Broken(what))
 
     def note(self, what: str) -> None:
         """Put one event into the trace."""
@@ -128,18 +89,21 @@ class Database:
     def begin(self) -> int:
         return self.log.begin()
 
-    def commit(self, transaction: int, tasks: Sequence[NewTask]) -> None:
+    def commit(self, transaction: int, tasks: Sequence[NewTask]) -> list[TaskId]:
+        """Insert `tasks`, except those whose unique key is taken; returns what is in the log."""
         now_us = self.now_us()
-        rows = [
-            Record(t.shard_id, 0, t.task_id, t.queue, t.name, t.payload, t.headers,
-                   t.options, now_us, 0)
-            for t in tasks
-        ]  # fmt: skip
-        for record in self.log.commit(transaction, rows):
-            self.records[record.task_id] = record
-            for group in self.groups:
-                self.witness[group][record.task_id] = Witness()
-                self.unsettled[group, record.shard_id].add(record.task_id)
+        rows = []
+        for t in tasks:
+            if t.unique_key is not None and t.unique_key in self.unique:
+                continue
+            if t.unique_key is not None:
+                self.unique[t.unique_key] = t.task_id
+            rows.append(
+                Record(t.shard_id, 0, t.task_id, t.queue, t.name, t.payload, t.headers,
+                       t.options, now_us, 0)
+            )  # fmt: skip
+        self.truth.committed(self.log.commit(transaction, rows))
+        return [row.task_id for row in rows]
 
     def abort(self, transaction: int) -> None:
         self.log.abort(transaction)
@@ -151,14 +115,15 @@ class Database:
         pages = []
         for shard_id, cursor in cursors.items():
             found = self.log.read(shard_id, cursor, limit)
-            pages.append(
-                Page(shard_id, found.records, found.cursor, found.window, found.more, now_us)
-            )
+            if found is not None:
+                pages.append(
+                    Page(shard_id, found.records, found.cursor, found.window, found.more, now_us)
+                )
         return pages
 
     def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
         wanted = {key.task_id for key in keys}
-        return [r for r in self.log.rows if r.shard_id == shard_id and r.task_id in wanted]
+        return [r for r in self.log.rows[shard_id] if r.task_id in wanted]
 
     def due(
         self,
@@ -192,7 +157,7 @@ class Database:
             return SettleResult.FENCED
         if s.epoch != journal.epoch:
             raise Broken(f"S1: {s.owner} settles under epoch {s.epoch}, {journal.epoch} rules")
-        self._judge_cursor(s, journal)
+        before = journal.cursor
         journal.seq, journal.cursor, journal.open = s.seq, s.cursor, s.open
         journal.suspects = s.suspects
         journal.ids[s.seq] = s.settlement_id
@@ -200,8 +165,45 @@ class Database:
             journal.timers.pop(key, None)
         for row in s.parked:
             journal.timers[row.due_at_us, row.record.task_id] = row
-        self._judge_ends(s, journal)
+        self.note(f"{s.settlement_id} {s.cursor} {len(s.open)} {len(journal.timers)}")
+        self.truth.judge(s, journal, before)
+        self._settle_rest(s)
         return SettleResult.SETTLED
+
+    def _settle_rest(self, s: Settlement) -> None:
+        """Ticks and unique keys."""
+        for tick in s.ticks:
+            self._tick(tick)
+        for name, task_id in s.ended_ticks:
+            schedule = self.schedules[name]
+            if schedule.open_task_id == task_id:
+                self.schedules[name] = msgspec.structs.replace(schedule, open_task_id=None)
+        for unique_key, task_id in s.released_keys:
+            if self.unique.get(unique_key) == task_id:
+                del self.unique[unique_key]
+                self.truth.released(unique_key, task_id)
+
+    def _tick(self, tick: Tick) -> None:
+        """Takes effect if the schedule still expects it."""
+        schedule = self.schedules[tick.schedule]
+        if schedule.next_due_at_us != tick.due_at_us:
+            return
+        self.schedules[tick.schedule] = msgspec.structs.replace(
+            schedule,
+            next_due_at_us=tick.next_due_at_us,
+            open_task_id=tick.tasks[-1].task_id if tick.tasks else schedule.open_task_id,
+        )
+        self.truth.ticked(tick, schedule.overlap)
+        self.commit(self.begin(), tick.tasks)
+
+    def recurring(self) -> list[Schedule]:
+        """What `Control.schedules` reads."""
+        return [self.schedules[name] for name in sorted(self.schedules)]
+
+    def no_more_ticks(self) -> None:
+        """An operator takes every schedule out of use."""
+        for name, schedule in self.schedules.items():
+            self.schedules[name] = msgspec.structs.replace(schedule, next_due_at_us=None)
 
     def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         now_us = self.now_us()
@@ -273,56 +275,12 @@ class Database:
                 for group in self.groups
             )
 
-        before = len(self.log.rows)
-        self.log.rows = [record for record in self.log.rows if not settled(record)]
+        gone = 0
+        for shard_id, rows in self.log.rows.items():
+            kept = [record for record in rows if not settled(record)]
+            gone += len(rows) - len(kept)
+            self.log.rows[shard_id] = kept
         for journal in self.journals.values():
             journal.ids = {journal.seq: journal.ids[journal.seq]} if journal.ids else {}
-        self.pruned += before - len(self.log.rows)
-        return PruneReport(tasks=before - len(self.log.rows))
-
-    # ------------------------------------------------------------------ the judge
-
-    def _judge_cursor(self, s: Settlement, journal: Journal) -> None:
-        for record in self.log.rows:
-            known = record.shard_id == s.shard_id and self.log.covers(journal.cursor, record)
-            if known and not self.log.covers(s.cursor, record):
-                raise Broken(f"S3: the cursor of {s.group}/{s.shard_id} lost {record.task_id}")
-
-    def _judge_ends(self, s: Settlement, journal: Journal) -> None:
-        shard = (s.group, int(s.shard_id))
-        places = [key.task_id for key in journal.open]
-        places += [row.record.task_id for row in journal.timers.values()]
-        accounted = set(places)
-        if len(accounted) != len(places):
-            raise Broken(f"S6: a task of {shard} is in two places")
-        dead: set[str] = {letter.record.task_id for letter in s.dead}
-        ended = 0
-        for task_id in sorted(self.unsettled[shard] - accounted):
-            record = self.records[task_id]
-            if not self.log.covers(s.cursor, record):
-                continue
-            self._end(s, record, dead)
-            ended += 1
-        if accounted - self.unsettled[shard]:
-            raise Broken(f"S6: {sorted(accounted - self.unsettled[shard])[0]} is back")
-        counted = sum(
-            u.count for u in s.usage if u.outcome in ("done", "dead", "expired", "discarded")
-        )
-        if counted != ended:
-            raise Broken(f"S6: {counted} ends are counted of {shard}, {ended} have happened")
-
-    def _end(self, s: Settlement, record: Record, dead: set[str]) -> None:
-        task_id = record.task_id
-        witness = self.witness[s.group][task_id]
-        options = msgspec.json.decode(record.options or "{}", type=Options)
-        expires_us = options.expires_in_us
-        if task_id in dead:
-            witness.final = "dead"
-        elif witness.done:
-            witness.final = "done"
-        elif expires_us is not None and self.now_us() >= record.created_at_us + expires_us:
-            witness.final = "expired"
-        else:
-            raise Broken(f"S2: {task_id} is settled in {s.group} and was never done")
-        witness.final_epoch = s.epoch
-        self.unsettled[s.group, record.shard_id].discard(task_id)
+        self.pruned += gone
+        return PruneReport(tasks=gone)

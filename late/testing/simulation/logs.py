@@ -8,16 +8,20 @@ right; the conformance machine runs the same rules against them and against the 
 | sqlite | rowid, under the only write lock | what is committed | the last rowid |
 | postgres | xid, taken at the first write | what its snapshot sees | the snapshot |
 | spanner | commit timestamp, ties are frequent | commits at or before T | T |
+| cockroach | id; a version has a timestamp, which reads push up | versions up to T | two passes |
 """
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
 
+from late.store import cockroach_cursor as cockroach
 from late.store.postgres_cursor import parse, parse_snapshot
 from late.task import Cursor, Record
 
@@ -36,8 +40,10 @@ class Read(msgspec.Struct, frozen=True):
 class Log(Protocol):
     """The log of one database, all shards."""
 
-    rows: list[Record]
-    """Committed rows."""
+    rows: dict[int, list[Record]]
+    """Committed rows by shard."""
+    in_order: bool
+    """Whether a shard's records are read in the order of their commits."""
 
     def begin(self) -> int:
         """A transaction begins to write."""
@@ -47,7 +53,8 @@ class Log(Protocol):
 
     def abort(self, transaction: int) -> None: ...
 
-    def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read: ...
+    def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read | None:
+        """None: nothing new, and no newer cursor."""
 
     def covers(self, cursor: Cursor, record: Record) -> bool:
         """Whether who holds this cursor has been shown the row."""
@@ -55,6 +62,11 @@ class Log(Protocol):
 
 def _key(record: Record) -> Key:
     return record.position, record.task_id
+
+
+def _add(rows: dict[int, list[Record]], records: Sequence[Record]) -> None:
+    for record in records:
+        rows[record.shard_id].append(record)
 
 
 def _page(rows: Sequence[Record], limit: int, window: str, end: Cursor) -> Read:
@@ -69,8 +81,10 @@ def _page(rows: Sequence[Record], limit: int, window: str, end: Cursor) -> Read:
 class SqliteLog:
     """One writer at a time, so that the order of rowids is that of commits."""
 
+    in_order = True
+
     def __init__(self) -> None:
-        self.rows: list[Record] = []
+        self.rows: dict[int, list[Record]] = defaultdict(list)
         self._last = 0
 
     def begin(self) -> int:
@@ -81,7 +95,7 @@ class SqliteLog:
         for record in records:
             self._last += 1
             done.append(msgspec.structs.replace(record, position=self._last, sequence=self._last))
-        self.rows += done
+        _add(self.rows, done)
         return done
 
     def abort(self, transaction: int) -> None:
@@ -89,13 +103,14 @@ class SqliteLog:
 
     def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read:
         after = _place(cursor)
-        rows = [r for r in self.rows if r.shard_id == shard_id and _key(r) > after]
+        rows = [r for r in self.rows[shard_id] if _key(r) > after]
         return _page(rows, limit, str(self._last), Cursor(str(self._last)))
 
     def covers(self, cursor: Cursor, record: Record) -> bool:
         return _key(record) <= _place(cursor)
 
 
+@lru_cache(maxsize=4096)
 def _place(cursor: Cursor) -> Key:
     """How far a cursor of whole positions goes: `~` is above every task id."""
     _, at, key = cursor.partition("@")
@@ -108,8 +123,10 @@ def _place(cursor: Cursor) -> Key:
 class PostgresLog:
     """Rows have the xid of their transaction, and a lower one may commit later."""
 
+    in_order = False
+
     def __init__(self) -> None:
-        self.rows: list[Record] = []
+        self.rows: dict[int, list[Record]] = defaultdict(list)
         self._next = 3
         self._running: set[int] = set()
         self._sequence = 0
@@ -127,7 +144,7 @@ class PostgresLog:
             done.append(
                 msgspec.structs.replace(record, position=transaction, sequence=self._sequence)
             )
-        self.rows += done
+        _add(self.rows, done)
         return done
 
     def abort(self, transaction: int) -> None:
@@ -143,10 +160,8 @@ class PostgresLog:
         sees = parse_snapshot(cur).sees
         rows = [
             r
-            for r in self.rows
-            if r.shard_id == shard_id
-            and sees(r.position)
-            and not place.covers(r.position, r.task_id)
+            for r in self.rows[shard_id]
+            if sees(r.position) and not place.covers(r.position, r.task_id)
         ]
         return _page(rows, limit, f"{prev}|{cur}", Cursor(cur))
 
@@ -158,8 +173,10 @@ class SpannerLog:
     """Commit timestamps. Transactions that touch different rows may have the same one, as long
     as nobody has read at it."""
 
+    in_order = True
+
     def __init__(self, now: Callable[[], int], rng: random.Random, ties: float = 0.1) -> None:
-        self.rows: list[Record] = []
+        self.rows: dict[int, list[Record]] = defaultdict(list)
         self._now = now
         self._rng = rng
         self._ties = ties
@@ -177,7 +194,7 @@ class SpannerLog:
             msgspec.structs.replace(record, position=self._last, sequence=self._last)
             for record in records
         ]
-        self.rows += done
+        _add(self.rows, done)
         return done
 
     def abort(self, transaction: int) -> None:
@@ -188,12 +205,84 @@ class SpannerLog:
         after = _place(cursor)
         moment = int(window) if at else max(self._now(), self._last)
         self._read_at = max(self._read_at, moment)
-        rows = [
-            r
-            for r in self.rows
-            if r.shard_id == shard_id and _key(r) > after and r.position <= moment
-        ]
+        rows = [r for r in self.rows[shard_id] if _key(r) > after and r.position <= moment]
         return _page(rows, limit, str(moment), Cursor(str(moment)))
 
     def covers(self, cursor: Cursor, record: Record) -> bool:
         return _key(record) <= _place(cursor)
+
+
+class CockroachLog:
+    """Every row has the timestamp of its commit, which may be long after its id was made. A read
+    at T keeps later writes to what it has read above T: a transaction that began before it is
+    pushed, and commits with a newer timestamp than it began with. Each statement goes through
+    some gateway, with a clock of its own."""
+
+    in_order = False
+
+    def __init__(self, now: Callable[[], int], rng: random.Random) -> None:
+        self.rows: dict[int, list[Record]] = defaultdict(list)
+        self._now = now
+        self._rng = rng
+        self._skews_us = [rng.randint(-250_000, 250_000) for _ in range(3)]
+        self._made = 0
+        self._begun: dict[int, int] = {}
+        self._moments: dict[str, int] = {}
+        """Of each row, the first whole microsecond that is not before its commit."""
+        self._reads: dict[int, dict[tuple[str, str], int]] = defaultdict(dict)
+        """shard -> (first id, last id) -> timestamp: no write in that range at or below it."""
+
+    def _clock(self) -> int:
+        return self._now() + self._rng.choice(self._skews_us)
+
+    def begin(self) -> int:
+        self._made += 1
+        self._begun[self._made] = self._clock()
+        return self._made
+
+    def commit(self, transaction: int, records: Sequence[Record]) -> list[Record]:
+        # The lowest timestamp that the reads so far allow, however long it was open.
+        moment = self._begun.pop(transaction)
+        for record in records:
+            for (first, last), at in self._reads[record.shard_id].items():
+                if first <= record.task_id <= last and moment <= at:
+                    moment = at + 1
+        done = [
+            msgspec.structs.replace(
+                record,
+                position=cockroach.position_of(record.task_id),
+                sequence=record.created_at_us,
+            )
+            for record in records
+        ]
+        self._moments.update((record.task_id, moment) for record in done)
+        _add(self.rows, done)
+        return done
+
+    def abort(self, transaction: int) -> None:
+        del self._begun[transaction]
+
+    def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read | None:
+        at = self._clock() - cockroach.LAG_US
+        before = cockroach.parse(cursor)
+        window = before.next(shard_id, at)
+        if window is None:
+            return None
+        first, until = window.first_key, window.until or 0
+        rows = [
+            r
+            for r in self.rows[shard_id]
+            if r.task_id >= first
+            and r.task_id > window.key
+            and self._moments[r.task_id] <= until
+            and not before.covers(self._moments[r.task_id], r.task_id)
+        ]
+        full = len(rows) >= limit
+        page = _page(rows, limit, window.mark, window.end().text)
+        scanned = first, page.records[-1].task_id if full else "g"
+        reads = self._reads[shard_id]
+        reads[scanned] = max(at, reads.get(scanned, 0))
+        return page if rows or window.sweep or before.until is not None else None
+
+    def covers(self, cursor: Cursor, record: Record) -> bool:
+        return cockroach.parse(cursor).covers(self._moments[record.task_id], record.task_id)

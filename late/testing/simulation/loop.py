@@ -55,6 +55,14 @@ class Stalled(AssertionError):
     """Everything waits for something that will never come."""
 
 
+class Spinning(AssertionError):
+    """Something runs again and again while no time passes: on a machine it would burn a core."""
+
+
+SPINS_MAX = 50_000
+"""More callbacks than that at one moment are one that calls for itself."""
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """See the module. One loop per simulated world."""
 
@@ -69,6 +77,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queue: deque[Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._made = 0
+        self._moved_at = 0  # `steps`, when time last passed
         self.set_exception_handler(self._failed)
         self.set_task_factory(self._make_task)
 
@@ -149,7 +158,8 @@ class SimLoop(asyncio.BaseEventLoop):
             if not self._timers:
                 raise Stalled("nothing can run and no timer is set")
             at_s, _, timer = heapq.heappop(self._timers)
-            self.now_s = max(self.now_s, at_s)
+            if at_s > self.now_s:
+                self.now_s, self._moved_at = at_s, self.steps
             self._queue.append(timer)
             return
         handle = self._queue.popleft()
@@ -158,6 +168,8 @@ class SimLoop(asyncio.BaseEventLoop):
         process = handle._context.get(_process)  # type: ignore[attr-defined]
         if process is None or not (process.dead or process.paused):
             self.steps += 1
+            if self.steps - self._moved_at > SPINS_MAX:
+                raise Spinning(f"{handle} runs without end")
             handle._run()
         elif not process.dead:
             process.stalled.append(handle)

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from late.testing.simulation.world import Plan, Result, World
+from late.testing.simulation.plan import Plan
+from late.testing.simulation.world import Result, World
 
 T = TypeVar("T")
 TRIES = 200

@@ -26,9 +26,10 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.task import Cursor, OpenTask, Parked, Record, ShardId
-from late.testing.simulation.database import Broken, Database
+from late.task import Cursor, NewTask, OpenTask, Parked, Record, Schedule, ShardId
+from late.testing.simulation.database import Database
 from late.testing.simulation.loop import SimLoop
+from late.testing.simulation.truth import Broken
 
 T = TypeVar("T")
 
@@ -41,6 +42,9 @@ FEATURES = Features(
     batch_size_max=1_000,
 )
 DEADLINE_S = 5.0
+BUSY_S = 0.5
+"""How long a write waits for the lock."""
+READS = frozenset(("now", "read", "fetch", "due", "schedules"))
 
 
 class Network(msgspec.Struct):
@@ -58,11 +62,19 @@ class Network(msgspec.Struct):
     """The database aborts the transaction."""
     cut: frozenset[str] = frozenset()
     """Processes without a line."""
+    deaf: frozenset[str] = frozenset()
+    """Processes whose calls arrive, and which hear no answer."""
+    busy: bool = False
+    """Nobody can write: another one holds SQLite's lock, the disk is full, the server is a
+    read-only one."""
+    storm: bool = False
+    """What handlers depend on is down: every attempt fails."""
 
     def heal(self) -> None:
         """All is well from now on."""
         self.lost = self.twice = self.refused = self.aborted = 0.0
-        self.cut = frozenset()
+        self.cut = self.deaf = frozenset()
+        self.busy = self.storm = False
 
 
 class NetworkStore:
@@ -71,9 +83,9 @@ class NetworkStore:
     def __init__(
         self, loop: SimLoop, database: Database, network: Network, name: str, rng: random.Random
     ) -> None:
+        self.database = database
+        self.network = network
         self._loop = loop
-        self._database = database
-        self._network = network
         self._name = name
         self._rng = rng
 
@@ -88,10 +100,14 @@ class NetworkStore:
             StoreUnavailable: it may have happened or not.
             TransactionAborted: it has not.
         """
-        network, rng = self._network, self._rng
+        network, rng = self.network, self._rng
         if rng.random() < network.refused:
             await asyncio.sleep(self._delay())
             raise StoreUnavailable("refused")
+        if network.busy and what not in READS:
+            await asyncio.sleep(BUSY_S)
+            if network.busy:
+                raise StoreUnavailable("database is locked")
         answer: asyncio.Future[T] = self._loop.create_future()
         if not self._loses():
             self._loop.outside(self._arrive, what, work, answer, delay_s=self._delay())
@@ -107,18 +123,18 @@ class NetworkStore:
 
     def _arrive(self, what: str, work: Callable[[], T], answer: asyncio.Future[T]) -> None:
         """In no process: the database does it, whoever waits."""
-        self._database.note(f"{self._name} {what}")
+        self.database.note(f"{self._name} {what}")
         result: Any = None
         error: StoreError | None = None
-        if self._rng.random() < self._network.aborted:
+        if self._rng.random() < self.network.aborted:
             error = TransactionAborted("aborted")
         else:
             try:
                 result = work()
             except Broken as broken:
-                self._database.verdicts.append(broken)
+                self.database.truth.verdicts.append(broken)
                 return
-        if self._loses():
+        if self._loses() or self._name in self.network.deaf:
             return
 
         def deliver() -> None:
@@ -133,10 +149,10 @@ class NetworkStore:
         self._loop.outside(deliver, delay_s=self._delay())
 
     def _delay(self) -> float:
-        return self._rng.expovariate(1 / self._network.delay_s)
+        return self._rng.expovariate(1 / self.network.delay_s)
 
     def _loses(self) -> bool:
-        return self._name in self._network.cut or self._rng.random() < self._network.lost
+        return self._name in self.network.cut or self._rng.random() < self.network.lost
 
     # ------------------------------------------------------------------ the seam
 
@@ -147,14 +163,14 @@ class NetworkStore:
         """Nothing to close."""
 
     async def now(self) -> int:
-        return await self._call("now", self._database.now_us)
+        return await self._call("now", self.database.now_us)
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         wanted = dict(cursors)
-        return await self._call("read", lambda: self._database.read(wanted, limit))
+        return await self._call("read", lambda: self.database.read(wanted, limit))
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
-        return await self._call("fetch", lambda: self._database.fetch(shard_id, keys))
+        return await self._call("fetch", lambda: self.database.fetch(shard_id, keys))
 
     async def due(
         self,
@@ -168,23 +184,39 @@ class NetworkStore:
     ) -> list[Parked]:
         return await self._call(
             "due",
-            lambda: self._database.due(group, shard_id, until_us, limit, after, held_key),
+            lambda: self.database.due(group, shard_id, until_us, limit, after, held_key),
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         written = tuple(settlements)
-        return await self._call("settle", lambda: self._database.settle(written))
+        return await self._call("settle", lambda: self.database.settle(written))
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
-        return await self._call("prune", self._database.prune)
+        return await self._call("prune", self.database.prune)
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        return await self._call("heartbeat", lambda: self._database.heartbeat(worker, ttl_s))
+        return await self._call("heartbeat", lambda: self.database.heartbeat(worker, ttl_s))
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         wanted = tuple(shards)
-        return await self._call("acquire", lambda: self._database.acquire(worker_id, wanted))
+        return await self._call("acquire", lambda: self.database.acquire(worker_id, wanted))
 
     async def release(self, leases: Sequence[Lease]) -> None:
         given = tuple(leases)
-        await self._call("release", lambda: self._database.release(given))
+        await self._call("release", lambda: self.database.release(given))
+
+    # ------------------------------------------------------------------ beside the seam
+
+    async def schedules(self) -> list[Schedule]:
+        """What `late.control.Control.schedules` reads."""
+        return await self._call("schedules", self.database.recurring)
+
+    async def enqueue(self, tasks: Sequence[NewTask]) -> None:
+        """A handler's own transaction; repeated, it finds its rows and is refused."""
+        database = self.database
+
+        def work() -> None:
+            if tasks[0].task_id not in database.truth.records:
+                database.commit(database.begin(), tasks)
+
+        await self._call("enqueue", work)

@@ -1,0 +1,255 @@
+"""What is true in a simulated world, whoever believes what, and the judge of what is done in it.
+
+| invariant | judged at |
+|---|---|
+| S1 epochs of accepted settlements grow, and only the newest settles | each settlement |
+| S2 what is covered and no longer open or parked was executed, dead or expired | settlement |
+| S3 a cursor never loses what it had covered | each settlement |
+| S4 nothing that is final is started by who could know it | each start |
+| S5 what is open in the journal, and read by a core, stays within the window | settlement, 0.5 s |
+| S6 every task is in one place, is final once per group, and is counted once | each settlement |
+| S7 nothing is started, parked or buried that was not committed | start, settlement |
+| S8 nothing starts early, or after it has expired, by the database's clock | each start |
+| S9 no more attempts than the policy has, and no dead letter before they are used up | both |
+| S11 an attempt is burnt by a failure only: not by a snooze, an interruption, a takeover | start |
+| S12 nothing is started by a worker whose heartbeat has run out | each start |
+| S13 a tick is due, once; without overlap its predecessor has ended | each settlement |
+| S14 one task of an ordering key at a time; where commits have an order, in that order | start |
+| S15 a unique key is free when its task has ended, and not before | each settlement |
+
+S10, the retry budget, is not here: `late` has none yet. What must hold at the end is in `world`.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from late.store.base import Settlement, Tick
+from late.task import Attempt, Cursor, OpenTask, Options, Parked, Policy, Record, Suspect
+from late.testing.simulation.logs import Log
+
+Shard = tuple[str, int]
+"""(group, shard)."""
+
+POLICY = Policy(max_attempts=5, base_us=200_000, cap_us=2_000_000)
+"""Of the only task that there is."""
+ENDS = ("done", "dead", "expired", "discarded")
+
+
+class Broken(AssertionError):
+    """A promise was broken; the message names the invariant."""
+
+
+class Journal(msgspec.Struct):
+    """The last settlement of one (group, shard), and who may write the next."""
+
+    seq: int = 0
+    epoch: int = 0
+    cursor: Cursor = Cursor("")
+    open: tuple[OpenTask, ...] = ()
+    owner: str | None = None
+    predecessor: str | None = None
+    """Whom `owner` took it from."""
+    suspects: tuple[Suspect, ...] = ()
+    ids: dict[int, str] = msgspec.field(default_factory=dict)
+    """seq -> settlement id: what retention has not taken yet."""
+    timers: dict[tuple[int, str], Parked] = msgspec.field(default_factory=dict)
+
+
+class Witness(msgspec.Struct):
+    """What is true of one task in one group."""
+
+    options: Options
+    done: bool = False
+    """A handler has ended it."""
+    final: str | None = None
+    """How the journal ended it."""
+    final_epoch: int = 0
+    starts: int = 0
+    failures: int = 0
+    """Attempts that ended with an error, in any process."""
+    hangs: int = 0
+    """Those of them that had to be ended."""
+    followed: int = 0
+    """How many tasks of its own it has added, or tried to."""
+    deferrals: int = 0
+    """Starts that ended without costing an attempt."""
+    running: set[int] = msgspec.field(default_factory=set)
+    """Epochs under which it is running."""
+
+    @property
+    def over(self) -> bool:
+        """Whether its handler will not be called again, recorded or not."""
+        return self.done or self.final is not None or self.failures >= POLICY.max_attempts
+
+
+Queued = tuple[int, str, Witness]
+"""(sequence, task id, task)."""
+
+
+class Truth:
+    """See the module."""
+
+    def __init__(self, log: Log, now_us: Callable[[], int], groups: Sequence[str], window: int):
+        self.log = log
+        self.groups = tuple(groups)
+        self.records: dict[str, Record] = {}
+        """Every row that was ever committed, by task id."""
+        self.witness: dict[str, dict[str, Witness]] = {group: {} for group in groups}
+        self.unsettled: dict[Shard, set[str]] = defaultdict(set)
+        self.ticks: dict[str, list[int]] = defaultdict(list)
+        """Of each schedule, the times that have become a task: seconds, as its tasks know them."""
+        self.verdicts: list[Broken] = []
+        """What was found to be broken, in order."""
+        self._now_us = now_us
+        self._window = window
+        self._queues: dict[Shard, dict[str, list[Queued]]] = defaultdict(lambda: defaultdict(list))
+        """(group, shard) -> ordering key -> its tasks in their order."""
+        self._tick_tasks: dict[str, str] = {}
+
+    def broken(self, what: str) -> None:
+        """A promise was broken, and whoever did it goes on: the world ends it."""
+        self.verdicts.append(Broken(what))
+
+    def committed(self, rows: Sequence[Record]) -> None:
+        """These are in the log now."""
+        for record in rows:
+            if record.task_id in self.records:
+                self.broken(f"S13: {record.task_id} is in the log twice")
+            self.records[record.task_id] = record
+            options = msgspec.json.decode(record.options or "{}", type=Options)
+            for group in self.groups:
+                witness = self.witness[group][record.task_id] = Witness(options)
+                self.unsettled[group, record.shard_id].add(record.task_id)
+                if options.ordering_key is not None:
+                    queue = self._queues[group, record.shard_id][options.ordering_key]
+                    bisect.insort(queue, (record.sequence, record.task_id, witness))
+
+    # ------------------------------------------------------------------ settlements
+
+    def judge(self, s: Settlement, journal: Journal, before: Cursor) -> None:
+        """`s` was accepted, `journal` is what it has left.
+
+        Raises:
+            Broken: S2, S3, S5, S6, S7 or S9.
+        """
+        for record in self.log.rows[s.shard_id]:
+            if self.log.covers(before, record) and not self.log.covers(s.cursor, record):
+                raise Broken(f"S3: the cursor of {s.group}/{s.shard_id} lost {record.task_id}")
+        if len(s.open) > self._window:
+            raise Broken(f"S5: {len(s.open)} tasks of {s.group}/{s.shard_id} are open")
+        self._judge_ends(s, journal)
+
+    def _judge_ends(self, s: Settlement, journal: Journal) -> None:
+        shard = (s.group, int(s.shard_id))
+        places = [key.task_id for key in journal.open]
+        places += [row.record.task_id for row in journal.timers.values()]
+        accounted: set[str] = set(places)
+        if len(accounted) != len(places):
+            raise Broken(f"S6: a task of {shard} is in two places")
+        if accounted - self.unsettled[shard]:
+            task_id = min(accounted - self.unsettled[shard])
+            known = "S6: {} is back" if task_id in self.records else "S7: {} was never committed"
+            raise Broken(known.format(task_id))
+        dead: dict[str, str] = {letter.record.task_id: letter.reason for letter in s.dead}
+        ended = 0
+        for task_id in sorted(self.unsettled[shard] - accounted):
+            record = self.records[task_id]
+            if self.log.covers(s.cursor, record):
+                self._end(s, record, dead.pop(task_id, None))
+                ended += 1
+        if dead:
+            raise Broken(f"S6: {min(dead)} is a dead letter of {shard} and has not ended")
+        counted = sum(usage.count for usage in s.usage if usage.outcome in ENDS)
+        if counted != ended:
+            raise Broken(f"S6: {counted} ends are counted of {shard}, {ended} have happened")
+
+    def _end(self, s: Settlement, record: Record, dead: str | None) -> None:
+        task_id = record.task_id
+        witness = self.witness[s.group][task_id]
+        expires_us = witness.options.expires_in_us
+        if dead is not None:
+            witness.final = "dead"
+            if dead != "attempts_exhausted" or witness.failures < POLICY.max_attempts:
+                raise Broken(f"S9: {task_id} is dead ({dead}) after {witness.failures} failures")
+        elif witness.done:
+            witness.final = "done"
+        elif expires_us is not None and self._now_us() >= record.created_at_us + expires_us:
+            witness.final = "expired"
+        else:
+            raise Broken(f"S2: {task_id} is settled in {s.group} and was never done")
+        witness.final_epoch = s.epoch
+        self.unsettled[s.group, record.shard_id].discard(task_id)
+
+    def released(self, unique_key: str, task_id: str) -> None:
+        """A settlement frees the key of a task; called once its ends are judged."""
+        witness = self.witness[self.groups[0]].get(task_id)
+        if witness is None or witness.final is None:
+            self.broken(f"S15: {unique_key} is free and {task_id} has not ended")
+
+    def ticked(self, tick: Tick, overlap: str) -> None:
+        """A schedule has fired; called once the settlement's ends are judged."""
+        name = tick.schedule
+        if tick.due_at_us > self._now_us():
+            self.broken(f"S13: a tick of {name} is early")
+        for task in tick.tasks:
+            due = msgspec.json.decode(task.headers or "{}")["late-due"]
+            due_s = round(datetime.fromisoformat(due).timestamp())
+            if due_s in self.ticks[name]:
+                self.broken(f"S13: the tick of {name} at {due} came twice")
+            self.ticks[name].append(due_s)
+            last = self.witness[self.groups[0]].get(self._tick_tasks.get(name, ""))
+            if overlap == "skip" and last is not None and last.final is None:
+                self.broken(f"S13: {name} came at {due}, and its last task has not ended")
+            self._tick_tasks[name] = task.task_id
+
+    # ------------------------------------------------------------------ starts
+
+    def started(self, attempt: Attempt, worker_id: str, alive_until_us: int) -> Witness | None:
+        """A handler is about to be called; None if there is no such task."""
+        record, now_us = attempt.record, self._now_us()
+        witness = self.witness[attempt.group].get(record.task_id)
+        if witness is None:
+            self.broken(f"S7: {record.task_id} was started and never committed")
+            return None
+        options = witness.options
+        if witness.final is not None and witness.final_epoch <= attempt.epoch:
+            self.broken(f"S4: {record.task_id} was started, it is {witness.final}")
+        if now_us < attempt.due_at_us or now_us < record.created_at_us + options.delay_us:
+            self.broken(f"S8: {record.task_id} was started early")
+        if attempt.number > POLICY.max_attempts:
+            self.broken(f"S9: {record.task_id} has its attempt {attempt.number}")
+        if attempt.number > witness.failures + 1:
+            self.broken(f"S11: attempt {attempt.number} after {witness.failures} failures")
+        if alive_until_us <= now_us:
+            late_s = (now_us - alive_until_us) / 1e6
+            self.broken(f"S12: {worker_id} started a task {late_s:.3f} s after its lease")
+        if attempt.epoch in witness.running:
+            self.broken(f"S14: {record.task_id} is started twice at once")
+        if options.ordering_key is not None:
+            self._judge_order(attempt, witness)
+        witness.starts += 1
+        witness.running.add(attempt.epoch)
+        return witness
+
+    def _judge_order(self, attempt: Attempt, witness: Witness) -> None:
+        key = witness.options.ordering_key or ""
+        queue = self._queues[attempt.group, attempt.record.shard_id][key]
+        before = True
+        for _, _, other in queue:
+            if other is witness:
+                before = False
+            elif attempt.epoch in other.running:
+                self.broken(f"S14: two tasks of {key} run at a time")
+            elif before and self.log.in_order and not (other.over or _odd(other)):
+                self.broken(f"S14: {attempt.record.task_id} overtakes another one of {key}")
+
+
+def _odd(witness: Witness) -> bool:
+    """Whether it enters its key's queue when it is due, or may have left it by expiring."""
+    return witness.options.delay_us > 0 or witness.options.expires_in_us is not None
