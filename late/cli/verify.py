@@ -76,4 +76,4 @@ def _tables(found: Verified, where: str) -> None:
     more = found.problems_total - len(found.problems)
     if more:
         typer.echo(f"… and {more:,} more")
-    typer.echo(f"{found.problems_total:,} problems")
+    typer.echo(f"{found.problems_total:,} problem{'s' if found.problems_total > 1 else ''}")
