@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from late.cli import database, dead, demo, look, run, schedule
+from late.cli import database, dead, demo, look, run, schedule, verify
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -40,6 +40,7 @@ app.add_typer(schedule.app, name="schedule")
 app.command("shards")(database.shards)
 app.command("groups")(database.groups)
 app.command("doctor")(database.doctor)
+app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.command("demo")(demo.demo)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from types import TracebackType
 
-from late.control import dead, doctor, lanes, schedules, status, tasks
+from late.control import dead, doctor, lanes, schedules, status, tasks, verify
 from late.control.dead import Filter
 from late.control.rows import now_us
+from late.control.verify import Verified
 from late.control.views import (
     Check,
     DeadView,
@@ -94,6 +95,11 @@ class Control:
     def doctor(self) -> list[Check]:
         """Connection, versions, schema, guards, clock, leases, journal. Raises nothing."""
         return doctor.examine(self._engine, self._url)
+
+    def verify(self, *, group: str | None = None, shard_id: int | None = None) -> Verified:
+        """Whether every task of the log is in exactly one place; reads all of the tables."""
+        self.check()
+        return verify.verify(self._engine, group_name=group, shard_id=shard_id)
 
     # --- dead letters
 

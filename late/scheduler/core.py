@@ -496,6 +496,5 @@ class ShardCore:
     def wake_at_us(self) -> int | None:
         """When the next `Grant` has something to do by time alone, or None."""
         times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
-        # A tick that is due has asked for its settlement, which may be long in coming: nothing is
-        # won by looking again and again until then. Timers that are due are gone from their heap.
+        # A tick that is due has asked for its settlement: nothing is won by looking until then.
         return min((t for t in times if t > self._now_us), default=None)

@@ -1,0 +1,79 @@
+"""The command that proves the books: verify."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from late.cli import output
+from late.cli.options import JsonOption, UrlArgument, UrlOption, control_of
+
+if TYPE_CHECKING:
+    from late.control.verify import Verified
+
+
+def verify(
+    url: UrlArgument = None,
+    url_option: UrlOption = None,
+    group: Annotated[str | None, typer.Option(help="Only this consumer group.")] = None,
+    shard: Annotated[int | None, typer.Option(help="Only this shard.", min=0, max=4095)] = None,
+    json: JsonOption = False,
+) -> None:
+    """Check that every task is in exactly one place: waiting, open, parked, dead or settled.
+
+    Reads everything at one moment, beside running workers as well, and changes nothing. Names each
+    task that breaks the rule, and what to do. Exit code 1 if there is one.
+    """
+    with control_of(url, url_option) as control:
+        found = control.verify(group=group, shard_id=shard)
+        where = control.url
+    if json:
+        problems = [
+            {"kind": p.kind, "group": p.group, "shard_id": p.shard_id, "task_id": p.task_id,
+             "what": p.what, "remedy": p.remedy}
+            for p in found.problems
+        ]  # fmt: skip
+        output.as_json({**_plain(found), "problems": problems})
+    else:
+        _tables(found, where)
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def _plain(found: Verified) -> dict[str, object]:
+    import msgspec
+
+    return msgspec.structs.asdict(found)
+
+
+def _tables(found: Verified, where: str) -> None:
+    output.note(f"{where}  at {output.moment(found.at_us)}")
+    columns = ("waiting", "open", "parked", "dead", "settled")
+    rows: list[tuple[object, ...]] = [
+        (each.group, each.shard_id, f"{each.totals.log:,}",
+         *(f"{getattr(each.totals, name):,}" for name in columns))
+        for each in found.ledgers
+    ]  # fmt: skip
+    if len(rows) > 1:
+        total = found.totals
+        rows.append(("all", "", f"{total.log:,}",
+                     *(f"{getattr(total, name):,}" for name in columns)))  # fmt: skip
+    output.table("Tasks", ("group", "shard>", "in log>", *(f"{c}>" for c in columns)), rows)
+    for text in found.notes:
+        output.note(f"note: {text}")
+    if found.ok:
+        typer.echo("nothing broken")
+        return
+    output.table(
+        "Problems",
+        ("group", "shard>", "task", "kind", "what", "what to do"),
+        [
+            (p.group, p.shard_id, p.task_id or "(journal)", p.kind, p.what, p.remedy)
+            for p in found.problems
+        ],
+    )
+    more = found.problems_total - len(found.problems)
+    if more:
+        typer.echo(f"… and {more:,} more")
+    typer.echo(f"{found.problems_total:,} problem{'s' if found.problems_total > 1 else ''}")

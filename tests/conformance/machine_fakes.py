@@ -1,0 +1,172 @@
+"""The simulator's databases as worlds of the state machine: the seam without its network."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from late.store.base import (
+    Features,
+    Lease,
+    Membership,
+    Page,
+    PruneReport,
+    Settlement,
+    SettleResult,
+    Store,
+    WorkerInfo,
+)
+from late.task import Cursor, NewTask, OpenTask, Parked, Record, ShardId
+from late.testing.simulation.database import Database
+from late.testing.simulation.logs import Log, PostgresLog, SpannerLog, SqliteLog
+from late.testing.simulation.network import FEATURES
+from tests.conformance.machine_worlds import Transaction
+
+T = TypeVar("T")
+
+
+class _NoJudge:
+    """The simulator's database judges its workers; here the model judges the database."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+def _database(log: Log, now_us: Callable[[], int]) -> Database:
+    given: dict[str, Any] = {"schedules": (), "window": 1_000}
+    known = inspect.signature(Database).parameters
+    extra = {name: value for name, value in given.items() if name in known}
+    database = Database(log, now_us=now_us, groups=("default",), shards=2, **extra)
+    database.truth = _NoJudge()  # type: ignore[attr-defined]
+    return database
+
+
+class FakeStore:
+    """The seam over a fake, without the simulator's network."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def features(self) -> Features:
+        return FEATURES
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def now(self) -> int:
+        return self._database.now_us()
+
+    async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
+        return self._database.read(cursors, limit)
+
+    async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
+        return self._database.fetch(shard_id, keys)
+
+    async def due(
+        self,
+        group: str,
+        shard_id: ShardId,
+        *,
+        until_us: int,
+        limit: int,
+        after: tuple[int, str] = (0, ""),
+        held_key: str | None = None,
+    ) -> list[Parked]:
+        return self._database.due(group, shard_id, until_us, limit, after, held_key)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        return self._database.settle(settlements)
+
+    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+        return self._database.prune()
+
+    async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
+        return self._database.heartbeat(worker, ttl_s)
+
+    async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
+        return self._database.acquire(worker_id, shards)
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        self._database.release(leases)
+
+
+class _FakeTransaction:
+    """Rows in memory until the commit; its place in the log is taken by the first of them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._number: int | None = None
+        self._rows: list[NewTask] = []
+        self._marks: dict[str, int] = {}
+
+    def insert(self, tasks: Sequence[NewTask]) -> None:
+        if self._number is None:
+            self._number = self._database.begin()
+        self._rows += tasks
+
+    def savepoint(self, name: str) -> None:
+        self._marks[name] = len(self._rows)
+
+    def rollback_to(self, name: str) -> None:
+        del self._rows[self._marks[name] :]
+
+    def prepare(self) -> None:
+        """It goes on running, and nobody's connection is needed for that."""
+
+    def commit(self) -> None:
+        if self._number is not None:
+            self._database.commit(self._number, self._rows)
+
+    def abort(self) -> None:
+        if self._number is not None:
+            self._database.abort(self._number)
+
+    crash = abort
+
+
+class FakeWorld:
+    """A fake of the simulator. Its clock moves a little with every look at it."""
+
+    url: str | None = None
+    prunes_max = 10
+
+    def __init__(self, make: Callable[[Callable[[], int]], Log], *, exclusive: bool = False):
+        self.exclusive = exclusive
+        self.savepoints = self.prepares = not exclusive
+        self._make = make
+        self._loop = asyncio.new_event_loop()
+        self.reset()
+
+    def reset(self) -> None:
+        self._now_us = 1_700_000_000_000_000
+        self._database = _database(self._make(self._tick), self._tick)
+        self.stores: Sequence[Store] = (FakeStore(self._database), FakeStore(self._database))
+
+    def _tick(self) -> int:
+        self._now_us += 7
+        return self._now_us
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(call)
+
+    def begin(self) -> Transaction:
+        return _FakeTransaction(self._database)
+
+    def close(self) -> None:
+        self._loop.close()
+
+
+FAKES: Mapping[str, Callable[[], FakeWorld]] = {
+    "sqlite": lambda: FakeWorld(lambda _: SqliteLog(), exclusive=True),
+    "postgres": lambda: FakeWorld(lambda _: PostgresLog()),
+    # Half of the commits that may tie do.
+    "spanner": lambda: FakeWorld(lambda now: SpannerLog(now, random.Random(7), ties=0.5)),
+}
+"""One per profile of a log."""

@@ -1,0 +1,178 @@
+"""The half of the state machine that has no owner: transactions that come and go, and readers."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from late.store.base import Page
+from late.task import Record, ShardId
+from tests.conformance.kit import task
+from tests.conformance.machine_model import Producer, Reader
+from tests.conformance.machine_worlds import Transaction, World
+
+SHARDS = (ShardId(0), ShardId(1))
+LIMITS = st.integers(1, 7)
+ANY = st.integers(0, 11)
+
+
+class ReadingMachine(RuleBasedStateMachine):
+    """Any number of producers and readers on one database."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        world.reset()
+        self.producers: list[tuple[Transaction, Producer]] = []
+        self.committed: dict[ShardId, dict[str, bytes]] = {shard: {} for shard in SHARDS}
+        self.records: dict[str, Record] = {}
+        """As they were first read."""
+        self.maybe_gone: set[str] = set()
+        self.readers: list[Reader] = []
+        self.made = 0
+
+    def teardown(self) -> None:
+        for transaction, _ in self.producers:
+            transaction.abort()
+        self.producers = []
+        for shard in SHARDS:
+            self.read_all(shard, 3)
+
+    # ------------------------------------------------------------------ producers
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a worker's write would not wait for a producer."""
+        return not (self.world.exclusive and self.producers)
+
+    def pick(self, index: int) -> tuple[Transaction, Producer]:
+        return self.producers[index % len(self.producers)]
+
+    @precondition(lambda self: len(self.producers) < (1 if self.world.exclusive else 3))
+    @rule()
+    def begin(self) -> None:
+        self.producers.append((self.world.begin(), Producer()))
+
+    @precondition(lambda self: self.producers)
+    @rule(index=ANY, shard=st.sampled_from(SHARDS), count=st.integers(1, 5))
+    def insert(self, index: int, shard: ShardId, count: int) -> None:
+        transaction, producer = self.pick(index)
+        if not producer.prepared:
+            self.made += 1
+            payload = b'{"n":%d}' % self.made
+            rows = [task(shard, payload=payload) for _ in range(count)]
+            transaction.insert(rows)
+            producer.rows += rows
+
+    @precondition(lambda self: self.producers and self.world.savepoints)
+    @rule(index=ANY)
+    def savepoint(self, index: int) -> None:
+        transaction, producer = self.pick(index)
+        if not producer.prepared:
+            transaction.savepoint("s")
+            producer.mark = len(producer.rows)
+
+    @precondition(lambda self: self.producers and self.world.savepoints)
+    @rule(index=ANY)
+    def rollback_to(self, index: int) -> None:
+        transaction, producer = self.pick(index)
+        if producer.mark is not None and not producer.prepared:
+            transaction.rollback_to("s")
+            del producer.rows[producer.mark :]
+
+    @precondition(lambda self: self.producers and self.world.prepares)
+    @rule(index=ANY)
+    def prepare(self, index: int) -> None:
+        transaction, producer = self.pick(index)
+        if not producer.prepared:
+            transaction.prepare()
+            producer.prepared = True
+
+    @precondition(lambda self: self.producers)
+    @rule(index=ANY)
+    def commit(self, index: int) -> None:
+        transaction, producer = self.pick(index)
+        transaction.commit()
+        self.producers.remove((transaction, producer))
+        for row in producer.rows:
+            self.committed[ShardId(row.shard_id)][row.task_id] = row.payload
+
+    @precondition(lambda self: self.producers)
+    @rule(index=ANY, crash=st.booleans())
+    def abort(self, index: int, crash: bool) -> None:
+        transaction, producer = self.pick(index)
+        self.producers.remove((transaction, producer))
+        transaction.crash() if crash else transaction.abort()
+
+    # ------------------------------------------------------------------ the tail
+
+    def read(self, reader: Reader, limit: int, store: int = 0) -> Page | None:
+        """One page, judged."""
+        committed = self.committed[reader.shard_id]
+        if reader.due is None:
+            reader.due = frozenset(committed)
+        before = reader.cursor
+        pages = self.world.run(
+            self.world.stores[store % 2].read({reader.shard_id: reader.cursor}, limit)
+        )
+        if not pages:  # nothing more in this window, or in this moment
+            self.complete(reader)
+            if "@" not in before:
+                reader.due = None
+            return None
+        (page,) = pages
+        assert page.shard_id == reader.shard_id
+        assert len(page.records) <= limit
+        keys = [(record.position, record.task_id) for record in page.records]
+        assert keys == sorted(set(keys)), "not ascending"
+        for record in page.records:
+            self.judge(record, reader)
+        reader.seen.update(record.task_id for record in page.records)
+        reader.cursor = page.cursor
+        if not page.more:
+            self.complete(reader)
+            reader.due = None
+        return page
+
+    def judge(self, record: Record, reader: Reader) -> None:
+        task_id = record.task_id
+        assert record.shard_id == reader.shard_id
+        assert task_id in self.committed[reader.shard_id], "T2: not committed"
+        assert record.payload == self.committed[reader.shard_id][task_id]
+        assert task_id not in reader.seen, "T4: covered before, and shown again"
+        assert self.records.setdefault(task_id, record) == record, "a record has changed"
+
+    def complete(self, reader: Reader) -> None:
+        missing = (reader.due or frozenset()) - reader.seen - self.maybe_gone
+        assert not missing, f"T1: {sorted(missing)} covered and never shown"
+
+    def read_all(self, shard: ShardId, limit: int) -> Reader:
+        """A newcomer reads to the end."""
+        reader = Reader(shard)
+        wanted = frozenset(self.committed[shard])
+        while True:
+            page = self.read(reader, limit)
+            if page is None or not page.more:
+                missing = wanted - reader.seen - self.maybe_gone
+                if not missing or (page is None and "@" not in reader.cursor):
+                    assert not missing, f"T1: {sorted(missing)} never shown"
+                    return reader
+
+    @rule(shard=st.sampled_from(SHARDS))
+    def new_reader(self, shard: ShardId) -> None:
+        self.readers = [*self.readers[-3:], Reader(shard)]
+
+    @precondition(lambda self: self.readers)
+    @rule(index=ANY, limit=LIMITS, fork=st.none() | st.integers(0, 6), store=ANY)
+    def tail(self, index: int, limit: int, fork: int | None, store: int) -> None:
+        """A page; perhaps another reader goes on from within it."""
+        reader = self.readers[index % len(self.readers)]
+        before = reader.copy()
+        page = self.read(reader, limit, store)
+        if page is None or fork is None or not page.records:
+            return
+        last = fork % len(page.records)
+        before.due = before.due or frozenset(self.committed[reader.shard_id])
+        before.cursor = page.cursor_after(page.records[last])
+        before.seen.update(record.task_id for record in page.records[: last + 1])
+        self.readers = [*self.readers[-3:], before]
