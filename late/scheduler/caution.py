@@ -21,7 +21,6 @@ go on being counted there, but it is no suspect any more: an attempt of its own 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Set as AbstractSet
 
 from late.scheduler.entry import Entry
 from late.store.base import Lease
@@ -57,9 +56,10 @@ class Caution:
         """Marks that are not in the journal yet: their tasks are as good as started."""
         return len(self._asked) + len(self._out)
 
-    def deaths_of(self, entry: Entry) -> int:
-        """How many workers died under it, by the marks or by its row in the timer table."""
-        return max(entry.deaths, self.deaths.get(entry.record.task_id, 0))
+    def recall(self, entry: Entry) -> None:
+        """It has come into memory: how many workers died under it, by the marks and by its row of
+        the timer table."""
+        entry.deaths = max(entry.deaths, self.deaths.get(entry.record.task_id, 0))
 
     def concerns(self, entry: Entry) -> bool:
         """Whether it may only start under a mark."""
@@ -87,17 +87,19 @@ class Caution:
         if task_id in self.deaths:
             self.on_trial = task_id
 
-    def ended(self, task_id: TaskId) -> None:
-        """Its attempt is over, if it had a mark."""
-        self.marked.pop(task_id, None)
+    def ended(self, task_id: TaskId, *, again: bool) -> None:
+        """Its attempt is over, if it had a mark. `again`: it says nothing, there will be another.
+
+        Else the suspect is free; a row of the timer table goes on telling its deaths."""
+        if self.marked.pop(task_id, None) is not None and not again:
+            self.deaths.pop(task_id, None)
         if self.on_trial == task_id:
             self.on_trial = None
 
-    def written(self, *, without: AbstractSet[str]) -> tuple[Suspect, ...]:
-        """For the settlement that is being built and settles or parks `without`: whatever of it
-        has a death, its row in the timer table says so."""
+    def written(self) -> tuple[Suspect, ...]:
+        """For the settlement that is being built."""
         self._out, self._asked = self._asked, []
-        ids = (self.deaths.keys() | self.marked.keys()) - without
+        ids = self.deaths.keys() | self.marked.keys()
         return tuple(self._suspect(task_id) for task_id in sorted(ids))
 
     def _suspect(self, task_id: TaskId) -> Suspect:
@@ -109,8 +111,3 @@ class Caution:
         """The settlement is in the journal: these may start."""
         started, self._out = self._out, []
         return started
-
-    def forget(self, task_id: TaskId) -> None:
-        """It is settled, or parked: an attempt of its own has ended and it is free, with its deaths
-        in its row of the timer table."""
-        self.deaths.pop(task_id, None)

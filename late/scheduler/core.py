@@ -139,6 +139,8 @@ class ShardCore:
     def _judge_new(self, entry: Entry) -> None:
         """A record without options and with a handler, nearly every one, takes the short way."""
         record = entry.record
+        if self.caution.deaths:
+            self.caution.recall(entry)
         fault = None
         if record.options is not None or not entry.known:
             fault = entry.inspect()
@@ -175,12 +177,10 @@ class ShardCore:
 
     def _start(self, entry: Entry) -> None:
         """It may run, as soon as there is a slot."""
-        if self.caution.deaths:
-            entry.deaths = self.caution.deaths_of(entry)
-            if entry.deaths >= DEATHS_MAX:
-                entry.errors = killed(entry, self._now_us)
-                self._die(entry, "killed_worker")
-                return
+        if entry.deaths >= DEATHS_MAX:
+            entry.errors = killed(entry, self._now_us)
+            self._die(entry, "killed_worker")
+            return
         if not entry.known:
             self._unknown(entry)
             return
@@ -229,6 +229,7 @@ class ShardCore:
         record = row.record
         entry = from_parked(row, self._policies)
         self._timers.parked[record.task_id] = entry
+        self.caution.recall(entry)
         if row.held_key is not None and row.due_at_us < HELD_US:
             self._keys.head_loaded(row.held_key, entry)
         return entry
@@ -336,7 +337,7 @@ class ShardCore:
                 continue
             self.running -= 1
             if self.caution.marked:
-                self.caution.ended(task_id)
+                self.caution.ended(task_id, again=outcome.kind == "interrupted")
             if outcome.kind == "done":
                 self._draft.ledger.add(outcome, "done", ended=True)
                 self._end(entry, "done")
@@ -375,6 +376,7 @@ class ShardCore:
         entry.move(state)
         self._window.cover(entry)
         self._draft.end(entry)
+        self.caution.deaths.pop(entry.record.task_id, None)
         if entry.options.schedule is not None:
             self._recurring.ended(entry.options.schedule, entry.record.task_id)
 
@@ -447,7 +449,7 @@ class ShardCore:
                 begun.append(entry)
                 continue
             self.running -= 1
-            self.caution.ended(entry.record.task_id)
+            self.caution.ended(entry.record.task_id, again=True)
             if entry.state == "expired":
                 self._release_key(entry)
             else:
@@ -456,8 +458,6 @@ class ShardCore:
         return begun
 
     def _forget(self, task_id: TaskId) -> None:
-        if self.caution.deaths:
-            self.caution.forget(task_id)
         if not self._window.forget(task_id):
             self._timers.parked.pop(task_id, None)
 

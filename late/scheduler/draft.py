@@ -105,7 +105,7 @@ class Draft:
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
-            suspects=caution.written(without=gone),
+            suspects=caution.written(),
         )
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
