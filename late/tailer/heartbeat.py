@@ -46,7 +46,7 @@ from late.store import open_store
 from late.store.base import Membership, Store, WorkerInfo
 from late.tailer.pacing import Backoff
 
-HURRY_S = 0.2
+HURRY_S = 0.1
 """Shortest time between two beats, however much in a hurry."""
 FAREWELL_S = 2.0
 """How long a last heartbeat may take: without it peers wait for the ttl, and nothing breaks."""

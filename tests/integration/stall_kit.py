@@ -18,6 +18,8 @@ from late.schema.engine import make_engine, reading
 from late.schema.tables import settlement
 from tests.integration.kill_kit import Fleet
 
+APP = ("tests.integration.stall_app:app",)
+
 
 class StallFleet(Fleet):
     """Workers of `stall_app`, each with a health port of its own."""
@@ -35,8 +37,7 @@ class StallFleet(Fleet):
         with (self.folder / f"worker-{len(self.processes)}.log").open("wb") as log:
             self.processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "late.cli", "worker", "tests.integration.stall_app:app"]
-                    + ["--health-port", str(port)],
+                    [sys.executable, "-m", "late.cli", "worker", *APP, "--health-port", str(port)],
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,

@@ -1,4 +1,4 @@
-"""Workers that hold shards and do not get on: they say so, fail their health check, and lose them."""
+"""Workers that do not get on: they say so, fail their health check, and lose their shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from late.outbox import connect
 from tests.conformance.backends import Backend
 from tests.integration.kill_kit import settled, until
-from tests.integration.stall_app import app, block, count, stuck
+from tests.integration.stall_app import app, block, count, linger, stuck
 from tests.integration.stall_kit import StallFleet, zombies
 
 pytestmark = pytest.mark.timeout(300)
@@ -61,7 +61,7 @@ def test_a_blocked_loop_loses_its_shards_to_a_peer_that_finishes_the_backlog(
     # And each task has run once but the one that blocked, which has run there and here
     peer = fleet.processes[1].pid
     starts = fleet.starts()
-    assert starts.pop(1_000) == [fleet.processes[0].pid, peer] or len(starts) == TASKS
+    assert sorted(starts.pop(1_000)) == sorted([fleet.processes[0].pid, peer])
     assert {n: pids for n, pids in starts.items() if len(pids) > 1} == {}
     assert zombies(url) == []
 
@@ -86,8 +86,6 @@ def test_a_worker_whose_slots_are_all_stuck_gives_its_shards_up(
 
 
 def test_a_long_task_within_its_time_out_is_no_stall(url: str, fleet: StallFleet) -> None:
-    from tests.integration.stall_app import linger
-
     fleet.start()
     until(lambda: len(fleet.owned_by(0)) == 8, fleet)
     with connect(url) as tx:
