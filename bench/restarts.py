@@ -1,8 +1,9 @@
 """`make bench-restarts`: what a deployment and a death cost the tasks, per shard.
 
 A **rolling restart** starts the new worker, waits until the database knows it and a second more,
-then stops the oldest with SIGTERM and waits for its end, as a deployment does. A **kill** is a SIGKILL of the
-oldest; the new worker comes a time to live later. Tasks are committed at a steady rate all along.
+then stops the oldest with SIGTERM and waits for its end, as a deployment does. A **kill** is a
+SIGKILL of the oldest; the new worker comes a time to live later. Tasks are committed at a steady
+rate all along.
 
 Reported are, with one sample per restart and shard, the longest **dispatch gap**: the time in which
 the shard had a committed task that waited while nothing started on it. And over the whole run
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -30,6 +32,9 @@ from late.control import Control
 
 AFTERWARDS_S = 1.5
 """How long after a stop its gaps may still end."""
+QUIET_S, WINDOW_S = 15.0, 5.0
+"""At the end the load goes on without a restart, in windows about as long as one takes: what such
+a window shows is the machine's doing, and the store's."""
 
 
 def roll(
@@ -65,6 +70,8 @@ def roll(
                 rounds.append((from_s, stop_s, time.monotonic()))
                 if (number + 1) % 10 == 0:
                     say(f"{number + 1} restarts")
+            quiet_s = time.monotonic()
+            time.sleep(QUIET_S)
         wait_settled(url)
         for process in list(fleet.living):
             fleet.stop(process)
@@ -72,7 +79,10 @@ def roll(
     finally:
         fleet.close()
     found = gaps(load.committed, starts)
-    samples, joins, leaves = [], [], []
+    samples, joins, leaves, quiet = [], [], [], []
+    for turn in range(int(QUIET_S / WINDOW_S)):
+        from_s = quiet_s + turn * WINDOW_S
+        quiet += longest(found, from_s, from_s + WINDOW_S).values()
     for from_s, stop_s, until_s in rounds:
         samples += longest(found, from_s, until_s).values()
         joins += longest(found, from_s, stop_s).values()
@@ -86,6 +96,7 @@ def roll(
         "gap_ms": spread(samples),
         "gap_at_the_join_ms": spread(joins),
         "gap_at_the_leave_ms": spread(leaves),
+        "gap_without_restarts_ms": spread(quiet),
         "restart_s": spread([until - begun for begun, _, until in rounds], unit=1.0),
         "grants": grants(url),
     } | verdict(url, set(load.committed), starts)
@@ -177,6 +188,7 @@ def verdict(url: str, committed: set[int], starts: Sequence[Start]) -> dict[str,
         "repeated_attempts": sum(1 for start in starts if start.attempt > 1),
         "failed": sum(n for outcome, n in ended.items() if outcome not in ("done", "interrupted")),
         "unsettled": len(committed) - ended["done"],
+        "load_average": round(os.getloadavg()[1], 1),
     }
 
 

@@ -125,6 +125,14 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     takeovers_max: Annotated[int, Meta(ge=1, le=4096)] = 4
     """Shards acquired at the same time: each begins with a cold read of its log."""
 
+    stall_s: _Seconds = 60.0
+    """A worker that does not get on with what it owes for so long gives its shards up and fails its
+    health check. Longer than any handler that blocks the event loop may take."""
+    health_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
+    """Where to serve `/livez` and `/readyz`; nowhere when not given. 0 takes any free port."""
+    health_host: _Text = "127.0.0.1"
+    """Who may ask: this machine by default; `0.0.0.0` or `::` where a probe comes from outside."""
+
     settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.010
     """How long an outcome waits for others to share its transaction."""
     settle_batch: _Count = 256

@@ -103,6 +103,14 @@ TRUST_LOST = _event(
     "trust_lost", "warning", "heartbeat overdue: no task is started", measures="shards"
 )
 TRUST_REGAINED = _event("trust_regained", "info", "heartbeat is back", measures="shards")
+STALLED = _event(
+    "stalled",
+    "error",
+    "the worker does not get on with what it owes: it gives its shards up",
+    details="duties",
+)
+STALL_OVER = _event("stall_over", "info", "the worker gets on again: it may own shards")
+HEALTH_SERVED = _event("health_served", "info", "health check listens", details="host port")
 LEASE_ACQUIRED = _event(
     "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
 )

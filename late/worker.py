@@ -18,7 +18,7 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from late import config, events
@@ -28,14 +28,19 @@ from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.settle import Settler
 from late.errors import ConfigError, LateError, StoreError
+from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Scheduler, Shard
 from late.scheduler.settings import CoreSettings
 from late.store import open_store
 from late.store.base import Features, Page, Settlement, Store, WorkerInfo
+from late.tailer.health import Health, State
 from late.tailer.heartbeat import Heartbeat
+from late.tailer.house import keep_house
 from late.tailer.keeper import Keeper
+from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
+from late.tailer.watchdog import Duty
 from late.task import DEFAULT_GROUP
 
 if TYPE_CHECKING:
@@ -129,7 +134,7 @@ class Worker:
             now_us=self.clock.now_us,
             on_finished=lambda outcomes: self.scheduler.finished(outcomes),
             url=app.url,
-            trusted=lambda: self.keeper.trusted,
+            trusted=lambda: self.trusted,
             process_workers=settings.process_workers,
             rng=self._rng,
             app=self._target,
@@ -159,7 +164,7 @@ class Worker:
             now_us=self.clock.now_us,
             settle_soon=self.settler.poke,
             read_soon=self.tailer.wake,
-            trusted=lambda: self.keeper.trusted,
+            trusted=lambda: self.trusted,
             on_fenced=lambda shard: self.keeper.forget(shard),
             settings=CoreSettings(
                 window=settings.window,
@@ -169,6 +174,7 @@ class Worker:
             ),
             rng=self._rng,
         )
+        self.refusals = Refusals(self._refused, self._add_refused, self._rng)
         self._wire_ownership()
 
     def _wire_ownership(self) -> None:
@@ -205,7 +211,51 @@ class Worker:
             on_membership=self.keeper.observe,
             clock=self.clock,
             rng=self._rng,
+            beside=self._beside(),
         )
+
+    def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """What runs in the heartbeat's thread, where a blocked loop cannot hold it up."""
+        settings = self.settings
+        self.lookout = Lookout(
+            settings.stall_s,
+            self._duties,
+            reachable=lambda: self.heartbeat.reachable,
+            on_change=lambda stalled: self.heartbeat.resign(bool(stalled)),
+        )
+        self.health: Health | None = None
+        if settings.health_port is None:
+            return [self.lookout.run]
+        self.health = Health(settings.health_host, settings.health_port, self._state)
+        return [self.lookout.run, self.health.run]
+
+    def _duties(self) -> Sequence[Duty]:
+        """What this worker owes: see `late/tailer/watchdog.py`."""
+        scheduler, slots, tailer = self.scheduler, self.dispatcher, self.tailer
+        idle = bool(scheduler.ready or slots.waiting) and not slots.running
+        return (
+            Duty("start", idle or slots.all_stuck, slots.ended),
+            Duty("settle", scheduler.unrecorded > 0, scheduler.settlements),
+            Duty("read", tailer.reading, tailer.reads),
+        )
+
+    @property
+    def trusted(self) -> bool:
+        """Whether a task may be started now."""
+        return self.keeper.trusted and not self.heartbeat.resigned
+
+    def _state(self) -> State:
+        """For the health check; in the heartbeat's thread, so nothing but looks."""
+        stalled = tuple(sorted(self.lookout.stalled))
+        trusted = time.monotonic() < self.heartbeat.trusted_until
+        reason = ""
+        if self._stop_asked.is_set():
+            reason = "it stops"
+        elif stalled:
+            reason = "it stalls"
+        elif not trusted:
+            reason = "its heartbeat has no answer"
+        return State(self.id, live=not stalled, ready=not reason, stalled=stalled, reason=reason)
 
     # ------------------------------------------------------------------ life
 
@@ -220,9 +270,16 @@ class Worker:
             self.clock.sample(await self._store.now(), time.monotonic())
             await asyncio.to_thread(self._sync_schedules)
         except BaseException:
+            if self.health is not None:
+                self.health.close()
             await self._store.close()
             raise
         await self.dispatcher.start()
+        self.lookout.watch(asyncio.get_running_loop())
+        if self.health is not None:
+            events.default.emit(
+                events.HEALTH_SERVED, host=self.settings.health_host, port=self.health.port
+            )
         for name, loop in (
             ("scheduler", self.scheduler.run),
             ("settler", self.settler.run),
@@ -230,6 +287,7 @@ class Worker:
             ("keeper", self.keeper.run),
             ("members", self.members.run),
             ("house-keeping", self._keep_house),
+            ("refusals", self.refusals.run),
             ("schedules", self._watch_schedules),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
@@ -285,10 +343,15 @@ class Worker:
             async with asyncio.timeout(self.settings.lease_ttl_s):
                 await self.settler.flush()
                 await self.keeper.release_all()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                await self.refusals.tell()
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         await asyncio.to_thread(self.heartbeat.stop)
+        if self.health is not None:
+            self.health.close()
         await self._store.close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
 
@@ -330,29 +393,31 @@ class Worker:
     # ------------------------------------------------------------------ house-keeping
 
     async def _keep_house(self) -> None:
-        """Prune, by whoever holds the lowest shard: anyone may, one is enough."""
-        # Soon the first time: on PostgreSQL it lays out the partitions for what is to come.
-        pause_s = min(1.0, self.settings.prune_every_s)
-        while True:
-            await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
-            pause_s = self.settings.prune_every_s
-            first = min(self.scheduler.cores, default=None)
-            if first is None or first != (self._groups[0], self.keeper.lowest_shard):
-                continue
-            began = time.monotonic()
-            try:
-                report = await self._store.prune(journal_keep_s=self.settings.journal_keep_s)
-            except StoreError as error:
-                logger.warning("pruning failed, it is tried again: %s", error)
-                continue
-            events.default.emit(
-                events.PRUNED,
-                tasks=report.tasks,
-                partitions=report.partitions,
-                settlements=report.settlements,
-                workers=report.workers,
-                duration_s=time.monotonic() - began,
-            )
+        settings = self.settings
+        await keep_house(
+            self._store,
+            mine=lambda: (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores,
+            every_s=settings.prune_every_s,
+            journal_keep_s=settings.journal_keep_s,
+            rng=self._rng,
+        )
+
+    def _refused(self) -> Counts:
+        fenced, late, dropped = (
+            self.scheduler.fenced,
+            self.scheduler.late,
+            self.dispatcher.late_by_shard,
+        )
+        return {
+            shard: (fenced[shard], late[shard] + dropped.get(shard, 0))
+            for shard in {*fenced, *late, *dropped}
+        }
+
+    def _add_refused(self, more: Counts) -> None:
+        from late.control.owners import Refused
+
+        with _control(self.app.url) as control:
+            control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
 
     def _sync_schedules(self) -> None:
         if self.app.schedules and DEFAULT_GROUP in self._groups:

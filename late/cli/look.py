@@ -8,9 +8,10 @@ import typer
 
 from late.cli import output
 from late.cli.options import JsonOption, PayloadOption, UrlArgument, UrlOption, control_of
+from late.errors import ConfigError
 
 if TYPE_CHECKING:
-    from late.control.views import Status, TaskInGroup
+    from late.control.views import Owners, OwnerView, ShardStatus, Status, TaskInGroup
     from late.task import AttemptError
 
 
@@ -21,13 +22,30 @@ def status(
     limit: Annotated[
         int, typer.Option(help="Where each count of one shard stops and says `>=`.", min=1)
     ] = 10_000,
+    owners: Annotated[
+        bool, typer.Option("--owners", help="Each shard's owner, its former ones, and refusals.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Show queues (depth, oldest age, in flight, parked, dead), shards, owners and workers.
 
     depth: in the log and not started. in flight: started, or due within moments. parked: delays,
     retries, tasks held by their ordering key. The four counts do not overlap.
+
+    --owners: who owns each shard since when under which epoch, and who did before, by the journal;
+    fenced: settlements of former owners that were refused; late: results that came after the shard
+    had gone.
     """
+    if owners:
+        if queue is not None:
+            raise ConfigError("--owners is about shards: leave --queue out")
+        with control_of(url, url_option) as control:
+            terms = control.owners(limit=limit)
+        if json:
+            output.as_json(terms)
+        else:
+            _owners(terms)
+        return
     with control_of(url, url_option) as control:
         found = control.status(queue=queue, limit=limit)
         where = control.url
@@ -57,7 +75,7 @@ def _tables(found: Status, where: str) -> None:
             (
                 s.group,
                 s.shard_id,
-                s.owner if s.owner_live or s.owner is None else f"{s.owner} (dead)",
+                _owner(s),
                 s.epoch,
                 s.seq,
                 s.lag,
@@ -89,6 +107,45 @@ def _tables(found: Status, where: str) -> None:
             for w in found.workers
         ],
     )
+
+
+def _owners(found: Owners) -> None:
+    def ago(us: int | None) -> str | None:
+        return output.age(None if us is None else max(0, found.now_us - us) / 1_000_000)
+
+    output.note(
+        f"at {output.moment(found.now_us)}  fenced_total {found.fenced_total}  "
+        f"late_total {found.late_total}"
+    )
+    output.table(
+        "Owners",
+        ("group", "shard>", "owner", "epoch>", "for>", "fenced>", "late>"),
+        [
+            (s.group, s.shard_id, _owner(s), s.epoch, ago(s.since_us), s.fenced, s.late)
+            for s in found.shards
+        ],
+    )
+    output.table(
+        "History",
+        ("group", "shard>", "epoch>", "owner", "settlements>", "first", "last"),
+        [
+            (
+                s.group,
+                s.shard_id,
+                t.epoch,
+                t.owner,
+                f">= {t.settlements:,}" if t.cut else f"{t.settlements:,}",
+                output.moment(t.first_us),
+                output.moment(t.last_us),
+            )
+            for s in found.shards
+            for t in s.history
+        ],
+    )
+
+
+def _owner(shard: OwnerView | ShardStatus) -> str | None:
+    return shard.owner if shard.owner_live or shard.owner is None else f"{shard.owner} (dead)"
 
 
 def show(

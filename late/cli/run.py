@@ -15,7 +15,7 @@ from late.errors import ConfigError, UnknownTask
 if TYPE_CHECKING:
     from late.app import App
 
-TEXTS = ("membership", "member")
+TEXTS = ("membership", "member", "health_host")
 """The settings that are no numbers."""
 
 AppArgument = Annotated[
@@ -35,6 +35,10 @@ def worker(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; may be repeated."),
     ] = None,
+    health_port: Annotated[
+        int | None,
+        typer.Option(help="Serve /livez and /readyz on this port of 127.0.0.1.", min=0, max=65_535),
+    ] = None,
     log_level: Annotated[
         str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
     ] = "INFO",
@@ -52,6 +56,8 @@ def worker(
     settings: dict[str, Any] = {**_settings(set_ or [])}
     if concurrency is not None:
         settings["concurrency"] = concurrency
+    if health_port is not None:
+        settings["health_port"] = health_port
     if group:
         settings["groups"] = tuple(dict.fromkeys(group))
     end_logging = _log(log_level, json=log_json)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 
-from late.control import dead, doctor, lanes, schedules, status, tasks, verify
+from late.control import dead, doctor, lanes, owners, schedules, status, tasks, verify
 from late.control.dead import Filter
+from late.control.owners import Refused
 from late.control.rows import now_us
 from late.control.verify import Verified
 from late.control.views import (
@@ -15,6 +16,7 @@ from late.control.views import (
     GroupView,
     LaneView,
     Moved,
+    Owners,
     Status,
     TaskView,
 )
@@ -82,6 +84,17 @@ class Control:
         """Queues, shards and workers; each count stops at `limit` per group and shard."""
         self.check()
         return status.status(self._engine, queue=queue, limit=limit)
+
+    def owners(self, *, limit: int = owners.LIMIT) -> Owners:
+        """Every shard's owner, its former ones, and how often those were refused; looks at the
+        last `limit` settlements per group and shard."""
+        self.check()
+        return owners.owners(self._engine, limit=limit)
+
+    def add_refused(self, counts: Mapping[tuple[str, int], Refused]) -> None:
+        """For workers: settlements that were fenced and results that came too late."""
+        self.check()
+        owners.add_refused(self._engine, counts)
 
     def show(self, task_id: str, *, payload: bool = False) -> TaskView:
         """All that is known of one task; its state is `unknown` if nothing is.

@@ -85,6 +85,46 @@ class Status(msgspec.Struct, frozen=True):
     workers: tuple[WorkerStatus, ...]
 
 
+class Tenure(msgspec.Struct, frozen=True):
+    """One term of one owner of one shard, by the journal."""
+
+    epoch: int
+    owner: str
+    settlements: int
+    """How many of its settlements the journal holds, that of its takeover included."""
+    first_us: int
+    last_us: int
+    cut: bool
+    """It may have begun before `first_us`: older settlements were pruned, or not looked at."""
+
+
+class OwnerView(msgspec.Struct, frozen=True):
+    """Who owns one shard in one consumer group, and who owned it before."""
+
+    group: str
+    shard_id: int
+    owner: str | None
+    owner_live: bool
+    epoch: int
+    since_us: int | None
+    """When this term began; None without an owner, or if it is older than what is looked at."""
+    fenced: int
+    """Settlements of former owners that the journal has refused, ever."""
+    late: int
+    """Results of attempts that came after their shard had gone to another owner, ever."""
+    history: tuple[Tenure, ...]
+    """The latest term first."""
+
+
+class Owners(msgspec.Struct, frozen=True):
+    """Everything `late status --owners` shows."""
+
+    now_us: int
+    fenced_total: int
+    late_total: int
+    shards: tuple[OwnerView, ...]
+
+
 State = Literal["logged", "open", "parked", "dead", "settled", "unknown"]
 
 

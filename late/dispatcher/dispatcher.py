@@ -32,7 +32,7 @@ from late.dispatcher.inprocess import InProcess
 from late.dispatcher.processes import Processes
 from late.dispatcher.slot import Slot, Why
 from late.dispatcher.watch import Watch
-from late.task import Attempt, Outcome
+from late.task import Attempt, Outcome, ShardId
 
 CANCEL_GRACE_S = 1.0
 """How long a cancelled handler may clean up before it is reported as stuck."""
@@ -102,6 +102,8 @@ class Dispatcher:
         """Set by whatever may end the wait of `_drain`."""
         self._draining = False
         self._closed = False
+        self.ended = 0
+        """Attempts whose handler has returned, in time or not."""
         self.late = 0
         """Handlers that ended after their attempt had been settled; their result is dropped."""
 
@@ -121,9 +123,29 @@ class Dispatcher:
         return self._watch.stuck
 
     @property
+    def running(self) -> int:
+        """Attempts that run and are within their time-out."""
+        return len(self._watch.running)
+
+    @property
+    def waiting(self) -> int:
+        """Attempts that wait for a slot."""
+        return len(self._waiting)
+
+    @property
+    def all_stuck(self) -> bool:
+        """Every slot is held by a handler that cannot be ended: nothing can start here."""
+        return len(self._watch.stuck) == len(self._slots)
+
+    @property
     def dropped(self) -> int:
         """Attempts of fenced epochs whose outcome was thrown away."""
         return self._finished.dropped
+
+    @property
+    def late_by_shard(self) -> Mapping[tuple[str, ShardId], int]:
+        """Results that came after their shard had gone, per (group, shard)."""
+        return self._finished.late
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Accept attempts, in order. Never blocks; before `start` they wait, after `stop` they
@@ -228,6 +250,7 @@ class Dispatcher:
             self._settle(slot, verdict)
         slot.clear()
         self._load -= 1
+        self.ended += 1
         if self._draining:
             self._progress.set()
 

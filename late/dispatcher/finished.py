@@ -11,7 +11,7 @@ from time import monotonic
 
 from late import events
 from late.dispatcher.classify import DONE, Verdict
-from late.task import Attempt, Outcome
+from late.task import Attempt, Outcome, ShardId
 
 TURN_S = 0.002
 """How long attempts that never wait may keep the event loop before others get their turn."""
@@ -38,6 +38,8 @@ class Finished:
         """Monotonic: when the pass that is under way should end. Stale while none is scheduled."""
         self.dropped = 0
         """Outcomes of fenced epochs that were thrown away."""
+        self.late: Counter[tuple[str, ShardId]] = Counter()
+        """Those of attempts that had run, per (group, shard)."""
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -109,6 +111,7 @@ class Finished:
                 kept.append(outcome)
         for (group, shard), count in lost.items():
             self.dropped += count
+            self.late[group, ShardId(shard)] += count
             events.default.emit(events.LATE_RESULT, count=count, group=group, shard=shard)
         return kept
 

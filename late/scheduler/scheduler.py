@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -85,7 +86,12 @@ class Scheduler:
         emitter: events.Emitter = events.default,
     ) -> None:
         self.cores: dict[Shard, ShardCore] = {}
-        self.fenced_total = 0
+        self.settlements = 0
+        """How many are in the journal."""
+        self.fenced: Counter[Shard] = Counter()
+        """Settlements that the journal refused, because the shard had another owner."""
+        self.late: Counter[Shard] = Counter()
+        """Results of attempts that a shard's core did not wait for (any more)."""
         self._store = store
         self._policies = policies
         self._slots = slots
@@ -108,6 +114,21 @@ class Scheduler:
         self._work = asyncio.Event()
         self._changed = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
+
+    @property
+    def ready(self) -> int:
+        """How many tasks could start now, over all shards."""
+        return sum(core.ready for core in self.cores.values())
+
+    @property
+    def unrecorded(self) -> int:
+        """Tasks that have ended, or are to be parked, and are not in the journal yet."""
+        return sum(core.unrecorded for core in self.cores.values())
+
+    @property
+    def fenced_total(self) -> int:
+        """How many settlements the journal has refused."""
+        return self.fenced.total()
 
     # ------------------------------------------------------------------ from the keeper
 
@@ -188,8 +209,14 @@ class Scheduler:
             by_shard.setdefault(shard, []).append(outcome)
         for shard, part in by_shard.items():
             core = self.cores.get(shard)
+            late = len(part)
             if core is not None:
+                before = core.late
                 self._step(shard, core, Finished(part, now_us))
+                late = core.late - before
+            if late:
+                self.late[shard] += late
+                self._emitter.emit(events.LATE_RESULT, count=late, group=shard[0], shard=shard[1])
         if self._emitter.wants(events.ATTEMPT_FAILED):
             report.failed(self._emitter, outcomes)
         self._finished_since += len(outcomes)
@@ -220,17 +247,21 @@ class Scheduler:
         """What became of a settlement that `collect` gave out."""
         shard = (settlement.group, settlement.shard_id)
         core = self.cores.get(shard)
-        if core is None or core.lease.epoch != settlement.epoch:
+        if core is not None and core.lease.epoch != settlement.epoch:
+            core = None
+        if result is SettleResult.FENCED:
+            # Also one of a shard that was given up meanwhile: it is a former owner's all the same.
+            self.fenced[shard] += 1
+            epoch = settlement.epoch
+            self._emitter.emit(events.FENCED, group=shard[0], shard=shard[1], epoch=epoch)
+        if core is None:
             return
         if result is SettleResult.FENCED:
-            self.fenced_total += 1
-            self._emitter.emit(
-                events.FENCED, group=shard[0], shard=shard[1], epoch=core.lease.epoch
-            )
             self.lost(shard)
             self._on_fenced(shard)
             return
         now_us = self._now_us()
+        self.settlements += 1
         self._step(shard, core, Settled(now_us))
         report.settled(self._emitter, settlement, now_us)
         self._changed.set()
@@ -271,7 +302,7 @@ class Scheduler:
                 trial = trial and not core.caution.on_trial
                 wake_us = min(wake_us, core.wake_at_us() or wake_us)
             left -= 1
-        if room and any(core.ready for core in self.cores.values()):
+        if room and self.ready:
             self._work.set()  # a share that one core did not use is another's next turn
         return max(0.0, (wake_us - now_us) / 1_000_000)
 
@@ -286,8 +317,7 @@ class Scheduler:
         ahead = min(READAHEAD_MAX, int(self._rate * READAHEAD_S))
         # The brake: what has run and is not in the journal would run again after a kill. A slow
         # database slows the work down instead of making that number large.
-        unrecorded = sum(core.unrecorded for core in self.cores.values())
-        room = min(self._concurrency + ahead, UNRECORDED_MAX - unrecorded)
+        room = min(self._concurrency + ahead, UNRECORDED_MAX - self.unrecorded)
         marking = sum(core.caution.marking for core in self.cores.values())
         return max(0, room - self._slots.load - marking)
 

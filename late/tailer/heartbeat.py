@@ -17,7 +17,8 @@ drift between the two clocks and what a worker does between looking and acting.
 |---|---|
 | transient error, no reply within the ttl | tried again with full jitter, within one beat |
 | any other error (schema, guard) | the same: an operator may repair it while we wait |
-| the worker's loop is blocked | beats go on; memberships wait for it |
+| the worker's loop is blocked | beats go on until it counts as stalled; the last view waits |
+| the worker stalls (`resign`) | heartbeats with a ttl of 0, until it gets on again |
 | the process is paused | trust runs out by the monotonic clock, whatever was in flight |
 | leave | heartbeats go on with a capacity of 0: peers know what they are about to get |
 | stop | a last heartbeat with a ttl of 0: peers need not wait for the ttl |
@@ -32,7 +33,8 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
@@ -44,7 +46,7 @@ from late.store import open_store
 from late.store.base import Membership, Store, WorkerInfo
 from late.tailer.pacing import Backoff
 
-HURRY_S = 0.2
+HURRY_S = 0.1
 """Shortest time between two beats, however much in a hurry."""
 FAREWELL_S = 2.0
 """How long a last heartbeat may take: without it peers wait for the ttl, and nothing breaks."""
@@ -65,6 +67,7 @@ class Heartbeat:
         on_membership: called in the event loop that `start` was called in, once per beat.
         clock: learns the database's time from each reply.
         store_factory: makes the store, in the thread.
+        beside: what else runs in the thread's loop for as long; each is cancelled at the end.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Heartbeat:
         monotonic: Monotonic = time.monotonic,
         emitter: Emitter = events.default,
         store_factory: Callable[[str], Store] = open_store,
+        beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self._url = url
         self._worker = worker
@@ -93,6 +97,11 @@ class Heartbeat:
         self._monotonic = monotonic
         self._emitter = emitter
         self._store_factory = store_factory
+        self._beside = beside
+        self._resigned = False
+        self._answered_s = -math.inf
+        self._view: tuple[Membership, float] | None = None
+        self._view_waits = False
         self._trusted_until = -math.inf
         self._hurried = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -107,6 +116,25 @@ class Heartbeat:
         before the first reply and after a stop. What a worker may *act* on is `Keeper.trusted`: by
         then it has also seen which shards it lost meanwhile."""
         return self._trusted_until
+
+    @property
+    def resigned(self) -> bool:
+        """Whether this worker must not act, whatever it was told before."""
+        return self._resigned
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the database has answered within the time to live."""
+        return self._monotonic() < self._answered_s + self._ttl_s
+
+    def resign(self, resigned: bool) -> None:
+        """Say that this worker is gone although it is not, or that it is back. From any thread.
+
+        Its peers take over what it holds. It goes on to see the fleet, and so learns of that."""
+        self._resigned = resigned
+        if resigned:
+            self._trusted_until = -math.inf
+        self.hurry()
 
     def start(self) -> None:
         """Begin to beat, at once. Call it once, in the event loop that `on_membership` is for."""
@@ -155,13 +183,14 @@ class Heartbeat:
         store = self._store_factory(self._url)
         beats = asyncio.create_task(self._beat_on(store))
         stopping = asyncio.create_task(self._stopping.wait())
+        beside = [asyncio.create_task(self._guard(each)) for each in self._beside]
         try:
             # A beat that hangs must not delay the good-bye.
             await asyncio.wait({beats, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (beats, stopping):
+            for task in (beats, stopping, *beside):
                 task.cancel()
-            await asyncio.gather(beats, stopping, return_exceptions=True)
+            await asyncio.gather(beats, stopping, *beside, return_exceptions=True)
             self._trusted_until = -math.inf
             with contextlib.suppress(StoreError, TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
@@ -169,6 +198,12 @@ class Heartbeat:
             with contextlib.suppress(StoreError, TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
                     await store.close()
+
+    async def _guard(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await run()
+        except Exception:
+            _log.exception("what runs beside the heartbeat failed")
 
     async def _beat_on(self, store: Store) -> None:
         backoff = Backoff(self._rng, cap_s=self._every_s)
@@ -192,20 +227,34 @@ class Heartbeat:
             async with asyncio.timeout(self._ttl_s):
                 await store.open()  # connects the first time, and does nothing later
                 sent_s = self._monotonic()
-                membership = await store.heartbeat(self._worker, self._ttl_s)
+                resigned = self._resigned
+                ttl_s = 0 if resigned else self._ttl_s
+                membership = await store.heartbeat(self._worker, ttl_s)
         except TimeoutError as error:
             raise StoreUnavailable(f"no reply to a heartbeat for {self._ttl_s:g} s") from error
         received_s = self._monotonic()
-        trusted_until = sent_s + self._ttl_s - self._margin_s
-        self._trusted_until = trusted_until
+        self._answered_s = received_s
+        trusted_until = -math.inf if resigned else sent_s + self._ttl_s - self._margin_s
+        # It may have resigned while this was under way.
+        self._trusted_until = -math.inf if self._resigned else trusted_until
         if self._clock is not None:
             self._clock.sample(membership.now_us, received_s)
         self._emitter.emit(
             events.HEARTBEAT, workers=len(membership.workers), duration_s=received_s - sent_s
         )
-        assert self._callers_loop is not None
-        with contextlib.suppress(RuntimeError):  # the worker's loop is closed: it is going away
-            self._callers_loop.call_soon_threadsafe(self._on_membership, membership, trusted_until)
+        self._view = (membership, trusted_until)
+        if not self._view_waits:
+            self._view_waits = True
+            assert self._callers_loop is not None
+            with contextlib.suppress(RuntimeError):  # the worker's loop is closed: it goes away
+                self._callers_loop.call_soon_threadsafe(self._hand_in)
+
+    def _hand_in(self) -> None:
+        """In the caller's loop: the last view alone, or a loop that is blocked would collect them
+        without end. The flag goes first, so that a view that comes now is handed in by itself."""
+        self._view_waits = False
+        assert self._view is not None
+        self._on_membership(*self._view)
 
     async def _failed(self, error: Exception, retry_in_s: float) -> None:
         transient = isinstance(error, StoreError) and error.transient

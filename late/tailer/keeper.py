@@ -40,7 +40,7 @@ from late.tailer.ownership import Key
 from late.tailer.pacing import Backoff
 from late.task import ShardId
 
-HURRIES_MAX = 25
+HURRIES_MAX = 50
 """Quick looks in a row at a shard that a peer should hand over; then the usual pace will do."""
 
 

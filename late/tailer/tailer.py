@@ -80,6 +80,10 @@ class Tailer:
         self._backoff = Backoff(self._rng)
         self._woken = asyncio.Event()
         self._stopped = asyncio.Event()
+        self.reading = False
+        """Whether a read is under way, or is to be tried again after an error."""
+        self.reads = 0
+        """Reads that were answered."""
         self._behind: set[Key] = set()
         """Shards whose last page was full."""
         self._due_s = 0.0
@@ -106,11 +110,14 @@ class Tailer:
                 # Cleared before the read: a wake-up during it may mean a commit that the read
                 # did not see, and must lead to another one.
                 self._wake_taken()
+            self.reading = bool(wanted)
             try:
                 records = await self._read_all(wanted if everything else behind)
             except StoreError as error:
                 await self._rest(error)
                 continue
+            self.reads += 1
+            self.reading = False
             self._backoff.reset()
             self._pace(records, everything)
             # Stores may answer without waiting, and a long backlog must not starve the loop.

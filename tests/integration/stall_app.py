@@ -1,0 +1,55 @@
+"""The app of the workers in `test_stalls.py` and `test_pauses.py`: witnesses as in `kill_app`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import late
+from tests.integration.kill_app import witness
+
+app = late.App(os.environ.get("LATE_TEST_KILL_URL", "sqlite:///unused.db"))
+_folder = Path(os.environ.get("LATE_TEST_KILL_DIR", "."))
+
+
+@app.task()
+async def count(number: int) -> None:
+    witness(f"{number}")
+
+
+@app.task()
+async def linger(number: int, seconds: float) -> None:
+    """Says when it starts, and returns after a while."""
+    witness(f"{number}")
+    await asyncio.sleep(seconds)
+
+
+@app.task()
+async def block(number: int) -> None:
+    """Blocks the loop of the first process that runs it, for ever: a call that does not await."""
+    witness(f"{number}")
+    marker = _folder / "blocked"
+    try:
+        with marker.open("x") as made:
+            made.write(str(os.getpid()))
+    except FileExistsError:
+        return
+    while True:
+        time.sleep(60)  # noqa: ASYNC251  the mistake that this is about
+
+
+@app.task(timeout_s=0.2, retry=late.Retry(base=0.1, cap=0.1))
+def stuck(number: int) -> None:
+    """Runs on after its time-out, in a thread that nothing can end, in the first process only."""
+    witness(f"{number}")
+    marker = _folder / "stuck"
+    try:
+        with marker.open("x") as made:
+            made.write(str(os.getpid()))
+    except FileExistsError:
+        if marker.read_text() != str(os.getpid()):
+            return
+    while True:
+        time.sleep(60)
