@@ -31,9 +31,14 @@ _usages = msgspec.json.Decoder(tuple[Usage, ...])
 
 class Clock:
     """The database's clock against the monotonic one of this machine, which all processes share:
-    when a task started is judged by this, and not by what its worker believed."""
+    when a task started is judged by this, and not by what its worker believed.
 
-    def __init__(self) -> None:
+    Args:
+        resolution_s: the step of the database's clock, by which it may be ahead of itself.
+    """
+
+    def __init__(self, resolution_s: float) -> None:
+        self._step_us = round(resolution_s * 1e6)
         self._ahead_us: int | None = None
 
     def sample(self, connection: Connection) -> None:
@@ -45,7 +50,7 @@ class Clock:
     def at_us(self, t_ns: int) -> int:
         """What the database's clock said at most, at this moment."""
         assert self._ahead_us is not None
-        return t_ns // 1000 + self._ahead_us
+        return t_ns // 1000 + self._ahead_us + self._step_us
 
 
 class Ledger(msgspec.Struct):
