@@ -84,6 +84,8 @@ class Report(msgspec.Struct):
     """Started by an owner after another one had taken the shard."""
     fenced: int
     """Settlements that were refused."""
+    unsure: int
+    """Settlements whose answer was lost."""
     lateness_p99_s: float | None
     """Of tasks that were due at a time, on a machine as loaded as it was."""
     broken: dict[str, list[str]]
@@ -94,7 +96,8 @@ class Report(msgspec.Struct):
             f"{self.store}: {self.tasks} tasks, {self.aborted} aborted, {faults}; "
             f"{self.takeovers} leases, {self.recovered} recovered, duplicates {self.duplicates} "
             f"of at most {self.duplicates_max}, {self.late_starts} late starts, "
-            f"{self.fenced} fenced, timers late by {self.lateness_p99_s} s (p99); drained in "
+            f"{self.fenced} fenced, {self.unsure} unsure, "
+            f"timers late by {self.lateness_p99_s} s (p99); drained in "
             f"{self.drained_s:.1f} s, {self.seconds:.1f} s in all, seed {self.seed}; "
             f"broken: {self.broken or 'nothing'}"
         )
@@ -210,6 +213,7 @@ def judge(
         drained_s=drained_s,
         late_starts=_late_starts(events),
         fenced=sum(event.f == "settle" and event.type == "fail" for event in events),
+        unsure=sum(event.f == "settle" and event.type == "info" for event in events),
         lateness_p99_s=_lateness(events),
         broken=broken,
     )

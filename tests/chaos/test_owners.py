@@ -55,6 +55,8 @@ def test_p5_each_task_is_settled_once_whatever_becomes_of_the_commit(
     report = Storm(target, size, folder).run()
 
     assert not report.broken, report.line()
+    if backend.network:
+        assert report.unsure, "or no link was cut within a settlement, and this shows nothing"
 
 
 @pytest.mark.parametrize("backend", NETWORKED, ids=lambda backend: backend.name, indirect=True)
