@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import json
 import os
 import platform
@@ -34,13 +35,18 @@ def keep(found: Mapping[str, Any]) -> None:
     if not FULL:
         return
     test = os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2].partition(" ")[0]
-    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    kept[test] = dict(found) | {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[1]:.1f}",
-    }
     FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    with FILE.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # tests may run side by side
+        file.seek(0)
+        kept = json.loads(file.read() or "{}")
+        kept[test] = dict(found) | {
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+            "load": round(os.getloadavg()[1], 1),
+        }
+        file.truncate(0)
+        file.write(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
 
 def table(kept: Mapping[str, Any]) -> str:
@@ -57,7 +63,7 @@ def table(kept: Mapping[str, Any]) -> str:
 
 
 def _row(promise: str, found: Mapping[str, Any]) -> str:
-    load = found["machine"].rpartition(" ")[2]
+    load = found["load"]
     if "crashes" in found:
         gone = f"{found['vanished']} executed and vanished"
         crashes = f"{found['crashes']} crashes"

@@ -31,9 +31,14 @@ _usages = msgspec.json.Decoder(tuple[Usage, ...])
 
 class Clock:
     """The database's clock against the monotonic one of this machine, which all processes share:
-    when a task started is judged by this, and not by what its worker believed."""
+    when a task started is judged by this, and not by what its worker believed.
 
-    def __init__(self) -> None:
+    Args:
+        resolution_s: the step of the database's clock, by which it may be ahead of itself.
+    """
+
+    def __init__(self, resolution_s: float) -> None:
+        self._step_us = round(resolution_s * 1e6)
         self._ahead_us: int | None = None
 
     def sample(self, connection: Connection) -> None:
@@ -45,7 +50,7 @@ class Clock:
     def at_us(self, t_ns: int) -> int:
         """What the database's clock said at most, at this moment."""
         assert self._ahead_us is not None
-        return t_ns // 1000 + self._ahead_us
+        return t_ns // 1000 + self._ahead_us + self._step_us
 
 
 class Ledger(msgspec.Struct):
@@ -79,6 +84,8 @@ class Report(msgspec.Struct):
     """Started by an owner after another one had taken the shard."""
     fenced: int
     """Settlements that were refused."""
+    unsure: int
+    """Settlements whose answer was lost."""
     lateness_p99_s: float | None
     """Of tasks that were due at a time, on a machine as loaded as it was."""
     broken: dict[str, list[str]]
@@ -89,7 +96,8 @@ class Report(msgspec.Struct):
             f"{self.store}: {self.tasks} tasks, {self.aborted} aborted, {faults}; "
             f"{self.takeovers} leases, {self.recovered} recovered, duplicates {self.duplicates} "
             f"of at most {self.duplicates_max}, {self.late_starts} late starts, "
-            f"{self.fenced} fenced, timers late by {self.lateness_p99_s} s (p99); drained in "
+            f"{self.fenced} fenced, {self.unsure} unsure, "
+            f"timers late by {self.lateness_p99_s} s (p99); drained in "
             f"{self.drained_s:.1f} s, {self.seconds:.1f} s in all, seed {self.seed}; "
             f"broken: {self.broken or 'nothing'}"
         )
@@ -205,6 +213,7 @@ def judge(
         drained_s=drained_s,
         late_starts=_late_starts(events),
         fenced=sum(event.f == "settle" and event.type == "fail" for event in events),
+        unsure=sum(event.f == "settle" and event.type == "info" for event in events),
         lateness_p99_s=_lateness(events),
         broken=broken,
     )

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 
+from tests.databases import PRESENT
+
 FULL = os.environ.get("LATE_TEST_CHAOS", "") == "full"
 
 
 def sized(tenth: int, full: int) -> int:
     return full if FULL else tenth
+
+
+STORES = [backend for backend in PRESENT if FULL or not backend.emulated]
+"""For storms that an emulator, slow as it is, goes through in full only: what they are about is
+part of its other storms."""

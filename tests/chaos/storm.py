@@ -16,6 +16,7 @@ from sqlalchemy import text
 from late.control import Control
 from late.errors import LateError
 from late.schema.engine import make_engine, reading, write
+from late.store import open_store
 from late.testing.history import Recorder
 from tests.chaos import figures
 from tests.chaos.fleet import PATIENCE_S, Fleet, Place
@@ -79,7 +80,7 @@ class Storm:
         self.size = size
         self.folder = folder
         self.seed = random.randrange(2**32) if seed is None else seed
-        self.clock = Clock()
+        self.clock = Clock(open_store(target.url).features.time_resolution_s)
         settings = {
             "LATE_LEASE_TTL_S": f"{target.ttl_s:g}",
             "LATE_TAKEOVERS_MAX": "32",

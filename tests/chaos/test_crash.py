@@ -42,7 +42,9 @@ def server() -> Iterator[PostgresServer]:
 async def vanishes(server: PostgresServer, number: int) -> bool:
     """One round: whether a task that has started does not exist after the crash."""
     url = server.url_of("crash")
-    app, started = late.App(url), asyncio.Event()
+    # In a group of its own: the default one also looks for schedules, in a thread that a stop
+    # does not wait for.
+    app, started = late.App(url, group="crash"), asyncio.Event()
 
     @app.task()
     async def note(n: int) -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.plan import Size, What
-from tests.chaos.sizes import sized
+from tests.chaos.sizes import STORES, sized
 from tests.chaos.storm import Storm, Target
 from tests.conformance.backends import Backend
-from tests.databases import PRESENT
 
 pytestmark = pytest.mark.timeout(sized(300, 3600))
-NETWORKED = [backend for backend in PRESENT if backend.network]
+NETWORKED = [backend for backend in STORES if backend.network]
 CONCURRENCY = 16
 """Tasks of one worker at a time."""
 
@@ -56,6 +55,8 @@ def test_p5_each_task_is_settled_once_whatever_becomes_of_the_commit(
     report = Storm(target, size, folder).run()
 
     assert not report.broken, report.line()
+    if backend.network:
+        assert report.unsure, "or no link was cut within a settlement, and this shows nothing"
 
 
 @pytest.mark.parametrize("backend", NETWORKED, ids=lambda backend: backend.name, indirect=True)

@@ -28,11 +28,11 @@ _background: set[asyncio.Task[None]] = set()
 
 
 @contextmanager
-def execution(ctx: AsyncContext | Context) -> Iterator[None]:
+def execution(ctx: AsyncContext | Context, due: str = "") -> Iterator[None]:
     """Writes the start and the end of one attempt."""
     place = {"task": ctx.task_id, "group": ctx.group, "attempt": ctx.attempt}
     shard, epoch = shard_of(ctx.task_id), ctx._attempt.epoch
-    recorder.write("exec_start", shard=shard, epoch=epoch, **place)
+    recorder.write("exec_start", shard=shard, epoch=epoch, word=due, **place)
     word = "failed"
     try:
         yield
@@ -96,5 +96,5 @@ if os.environ.get("LATE_CHAOS_TICKS"):
     @app.schedule(every=timedelta(seconds=1), catch_up="all", overlap="allow")
     @app.task()
     async def tick(ctx: AsyncContext) -> None:
-        with execution(ctx):
+        with execution(ctx, ctx.headers["late-due"]):
             pass

@@ -47,9 +47,7 @@ def test_a_stopped_worker_hands_over_at_once_and_a_killed_one_after_its_time(
     # When the other is killed, then a new one takes over all it had
     before = owners()
     fleet.start()
-    fleet.killed.add(fleet.processes[1].pid)
-    fleet.processes[1].kill()
-    fleet.processes[1].wait()
+    fleet.kill()
     until(lambda: len(owners()) == 1 and "" not in owners() and owners() != before, fleet)
     fleet.stop()
 
