@@ -31,7 +31,7 @@ _ALL = (
     ),
     Defect(
         "D1b", "a cursor covers all below its highest xid, also what was running",
-        c.scalar_cursor, "postgres", r"S[23]:|E1:|S6:", worlds=20, fast=True,
+        c.scalar_cursor, "postgres", r"S[23]:|E1:|S6:", worlds=20,
     ),
     Defect(
         "D2", "the checkpoint is a cursor without the open tasks",
@@ -100,7 +100,7 @@ _ALL = (
     ),
     Defect(
         "trust-without-end", "whoever was trusted once may start tasks for ever",
-        c.trust_without_end, "worlds", r"S12:", worlds=40, fast=True,
+        c.trust_without_end, "worlds", r"S12:", worlds=40,
     ),
     Defect(
         "trust-from-reply", "trust counts from the answer to a heartbeat, not from its question",
@@ -112,7 +112,7 @@ _ALL = (
     ),
     Defect(
         "usage-twice", "usage stays in the ledger for a second settlement",
-        c.usage_twice, "worlds", r"S6: \d+ ends are counted", worlds=5, fast=True,
+        c.usage_twice, "worlds", r"S6: \d+ ends are counted", worlds=5,
     ),
     Defect(
         "burnt-attempt", "a snooze or an interruption costs an attempt",
@@ -146,7 +146,7 @@ _ALL = (
         "fence-by-key", "the journal's key alone is the fence, without its last row",
         s.fence_without_the_last_row,
         JOURNAL + "test_a_zombie_that_outslept_the_journal_is_fenced[sqlite]",
-        r"SettleResult", fast=True,
+        r"SettleResult",
     ),
     Defect(
         "fence-by-key-pg", "the same on PostgreSQL",
@@ -157,23 +157,23 @@ _ALL = (
     Defect(
         "anybodys-settlement", "whose settlement took the number is not looked at",
         s.whose_id_does_not_matter, JOURNAL + "test_the_journal_has_no_gap_and_no_fork[sqlite]",
-        r"fenced", fast=True,
+        r"fenced",
     ),
     Defect(
         "prune-open", "house-keeping takes what a cursor covers, open or not",
         s.prune_what_is_open, PRUNE + "test_what_is_settled_goes_and_the_rest_stays[sqlite]",
-        r"assert", fast=True,
+        r"assert",
     ),
     Defect(
         "prune-one-group", "house-keeping does not wait for a group that has read nothing",
         s.prune_for_one_group, PRUNE + "test_a_group_without_a_journal_holds_everything[sqlite]",
-        r"assert", fast=True,
+        r"assert",
     ),
     Defect(
         "journal-emptied", "retention takes the last row of a journal",
         s.journal_without_its_last_row,
         PRUNE + "test_the_journal_keeps_its_last_row_and_the_young_ones[sqlite]",
-        r"assert", fast=True,
+        r"assert",
     ),
     Defect(
         "tick-twice", "a tick takes effect whatever its schedule expects",
@@ -185,7 +185,7 @@ _ALL = (
         "timer-early", "due times are compared in whole milliseconds",
         s.due_by_whole_milliseconds,
         "tests/conformance/test_timers.py::test_due_times_keep_every_microsecond[sqlite]",
-        r"assert", fast=True,
+        r"assert",
     ),
 )  # fmt: skip
 
