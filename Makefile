@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos lint format types contracts tree check bench lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -40,7 +40,7 @@ test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k na
 	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
-soak: ## 50,000 simulated worlds; 500 of them are part of `make test` (ARGS="--seeds 1000")
+soak: ## 50,000 simulated worlds; 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)
 	@$(BIN)/python -m late.testing.simulation --seeds 50000 $(ARGS)
 
@@ -48,6 +48,10 @@ chaos: ## kill storms of the full size on every store; a tenth is part of `make 
 	$(DEV)
 	@LATE_TEST_CHAOS=full $(BIN)/python -m pytest tests/chaos -rP $(ARGS)
 	@$(BIN)/python -m tests.chaos.figures
+
+defects: ## break late in each of the known ways and see it found (ARGS="D7 clock-ahead" for some)
+	$(DEV)
+	@$(BIN)/python -m tests.defects $(ARGS)
 
 lint: ## ruff: rules and format
 	$(DEV)

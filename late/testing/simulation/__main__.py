@@ -2,6 +2,7 @@
 
     python -m late.testing.simulation --seeds 500          the first 500
     python -m late.testing.simulation --first 17 --seeds 1 one again, minimised if it breaks
+    python -m late.testing.simulation --minutes 60 --save soak.json
 
 The exit code is 1 if any broke.
 """
@@ -9,13 +10,63 @@ The exit code is 1 if any broke.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import multiprocessing
 import os
 import time
+from collections import Counter
+from pathlib import Path
 
 from late.testing.simulation.minimise import describe, minimise
-from late.testing.simulation.world import live
+from late.testing.simulation.world import Result, live
+
+EVERY = 500
+"""Worlds between two lines of progress."""
+
+
+class Tally:
+    """What many worlds add up to."""
+
+    def __init__(self) -> None:
+        self.sums: Counter[str] = Counter()
+        self.profiles: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.broken: list[Result] = []
+        self._began = time.monotonic()
+
+    def add(self, result: Result) -> None:
+        plan = result.plan
+        self.sums.update(worlds=1, tasks=result.tasks, starts=result.starts, steps=result.steps)
+        self.sums["transactions"] += len(plan.bookings)
+        self.sums["virtual_seconds"] += round(result.virtual_s)
+        self.profiles[plan.profile] += 1
+        self.faults.update(fault.kind for fault in plan.faults)
+        if result.error is not None:
+            self.broken.append(result)
+
+    @property
+    def took_s(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def line(self) -> str:
+        n = self.sums
+        return (
+            f"{n['worlds']:,} worlds, {len(self.broken)} broke; {n['tasks']:,} tasks, "
+            f"{n['starts']:,} starts, {n['steps']:,} steps in {self.took_s:.0f} s"
+        )
+
+    def save(self, path: Path, first: int) -> None:
+        found = {
+            "first": first,
+            **self.sums,
+            "broke": [result.plan.seed for result in self.broken],
+            "profiles": dict(sorted(self.profiles.items())),
+            "faults": dict(sorted(self.faults.items())),
+            "seconds": round(self.took_s),
+        }
+        path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def main() -> int:
@@ -23,27 +74,27 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=500, help="how many worlds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, help="begin no world after so long")
+    parser.add_argument("--save", type=Path, help="write what it adds up to into this file")
     asked = parser.parse_args()
-    began = time.monotonic()
-    steps = tasks = starts = 0
-    broken = []
+    tally = Tally()
     seeds = range(asked.first, asked.first + asked.seeds)
     with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
         for result in pool.imap_unordered(live, seeds, chunksize=4):
-            steps, tasks = steps + result.steps, tasks + result.tasks
-            starts += result.starts
+            tally.add(result)
             if result.error is not None:
-                broken.append(result)
                 print(f"seed {result.plan.seed} broke: {result.error}", flush=True)
-    took_s = time.monotonic() - began
-    print(
-        f"{asked.seeds:,} worlds, {len(broken)} broke; {tasks:,} tasks, {starts:,} starts, "
-        f"{steps:,} steps in {took_s:.0f} s"
-    )
+            if tally.sums["worlds"] % EVERY == 0 and tally.sums["worlds"] < asked.seeds:
+                print(tally.line, flush=True)
+            if asked.minutes is not None and tally.took_s > 60 * asked.minutes:
+                break
+    print(tally.line)
+    if asked.save is not None:
+        tally.save(asked.save, asked.first)
     logging.disable(logging.CRITICAL)
-    for result in sorted(broken, key=lambda each: each.plan.seed)[:3]:
+    for result in sorted(tally.broken, key=lambda each: each.plan.seed)[:3]:
         print(describe(minimise(result)))
-    return 1 if broken else 0
+    return 1 if tally.broken else 0
 
 
 if __name__ == "__main__":

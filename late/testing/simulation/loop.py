@@ -19,6 +19,7 @@ import asyncio
 import gc
 import heapq
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, ContextVar
@@ -207,6 +208,8 @@ def bury(processes: Iterable[Process]) -> None:
         process.stalled.clear()
     hook, sys.unraisablehook = sys.unraisablehook, lambda args: None
     try:
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # what was killed before it began
+            gc.collect()
     finally:
         sys.unraisablehook = hook

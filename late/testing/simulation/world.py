@@ -48,6 +48,8 @@ class Result(msgspec.Struct, frozen=True):
     steps: int
     tasks: int
     starts: int
+    virtual_s: float
+    """How long it lived, by its own time."""
 
 
 class World:
@@ -116,6 +118,7 @@ class World:
             self.loop.steps,
             len(self.truth.records),
             sum(w.starts for each in self.truth.witness.values() for w in each.values()),
+            self.loop.now_s,
         )
 
     async def _live(self) -> None:

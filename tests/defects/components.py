@@ -1,0 +1,223 @@
+"""Defects above the stores: in a core, in what the loops trust, in what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from late.clock import DatabaseClock
+from late.scheduler import core as core_module
+from late.scheduler import verdict
+from late.scheduler.core import ShardCore
+from late.scheduler.draft import Draft
+from late.scheduler.ledger import Ledger
+from late.scheduler.recurring import Recurring
+from late.scheduler.scheduler import Scheduler
+from late.scheduler.window import Window
+from late.store import postgres_cursor
+from late.tailer.heartbeat import Heartbeat
+from late.tailer.keeper import Keeper
+from late.task import Cursor
+from late.testing.simulation import logs
+
+
+def replace(owner: Any, name: str, new: Any) -> Any:
+    """Set an attribute and return what it was."""
+    old = getattr(owner, name)
+    setattr(owner, name, new)
+    return old
+
+
+def scalar_cursor() -> None:
+    """Positions below the highest one that was seen count as read."""
+    replace(postgres_cursor.Snapshot, "sees", lambda self, xid: xid < self.xmax)
+
+
+def scalar_checkpoint() -> None:
+    """The checkpoint is a cursor alone: what started and has not ended is not in it."""
+    replace(Window, "open", lambda self, *, without: ())
+
+
+def settled_before_run() -> None:
+    """A task counts as settled once it was handed to a slot."""
+
+    def grant(self: Any, slots: int, effects: list[Any]) -> None:
+        known = len(effects)
+        old(self, slots, effects)
+        for effect in effects[known:]:
+            for attempt in effect.attempts:
+                self._window.forget(attempt.record.task_id)
+
+    old = replace(ShardCore, "_grant", grant)
+
+
+def last_rows_timestamp() -> None:
+    """The cursor is the timestamp of the last row instead of the one that was read at."""
+
+    def read(self: Any, shard_id: int, cursor: Cursor, limit: int) -> logs.Read:
+        found: logs.Read = old(self, shard_id, cursor, limit)
+        if not found.records:
+            return found
+        return msgspec.structs.replace(found, cursor=Cursor(str(found.records[-1].position)))
+
+    old = replace(logs.SpannerLog, "read", read)
+
+
+def memory_outlives_the_lease() -> None:
+    """A shard that is acquired anew goes on with what is in memory, under the new epoch."""
+
+    def acquired(self: Any, leases: Any) -> None:
+        for lease in leases:
+            core = self.cores.get((lease.group, lease.shard_id)) or kept.get(
+                (id(self), lease.group, lease.shard_id)
+            )
+            if core is None:
+                old(self, [lease])
+                continue
+            core.lease, core._draft._lease, core._draft.seq = lease, lease, lease.seq
+            core._draft.out = None
+            self.cores[lease.group, lease.shard_id] = core
+        self._work.set()
+
+    def lost(self: Any, shard: Any) -> None:
+        if shard in self.cores:
+            kept[id(self), *shard] = self.cores[shard]
+        forget(self, shard)
+
+    kept: dict[Any, Any] = {}
+    old = replace(Scheduler, "acquired", acquired)
+    forget = replace(Scheduler, "lost", lost)
+
+
+def timer_deleted_when_read() -> None:
+    """A parked task's row goes with the next settlement once it is in memory."""
+
+    def take(self: Any, row: Any) -> Any:
+        entry = old(self, row)
+        self._draft._unpark(entry)
+        return entry
+
+    old = replace(ShardCore, "_take_parked", take)
+
+
+def heartbeat_in_the_works_loop() -> None:
+    """Renewals share the event loop with the work."""
+
+    def start(self: Any) -> None:
+        self._callers_loop = self._loop = asyncio.get_running_loop()
+        self._living = self._loop.create_task(self._live())
+
+    replace(Heartbeat, "start", start)
+    replace(Heartbeat, "stop", lambda self: self._living.cancel())
+
+
+def trust_without_end() -> None:
+    """Whoever was trusted once is trusted at every later start."""
+    replace(Keeper, "trusted", property(lambda self: True))
+
+
+def trust_from_the_reply() -> None:
+    """Trust counts from when the answer to a heartbeat came, instead of when it was asked."""
+
+    def observe(self: Any, membership: Any, trusted_until: float) -> None:
+        beat_s = self._monotonic() - trusted_until
+        old(self, membership, trusted_until + max(0.0, beat_s) + TTL_S)
+
+    old = replace(Keeper, "observe", observe)
+
+
+TTL_S = 1.0
+
+
+def clock_ahead() -> None:
+    """The estimate of the database's clock is 50 ms ahead, instead of a lower bound."""
+    old = replace(DatabaseClock, "now_us", lambda self: old(self) + 50_000)
+
+
+def usage_twice() -> None:
+    """A settlement that carries usage leaves it for the next one, too."""
+
+    def take(self: Any) -> Any:
+        kept = {key: list(row) for key, row in self._rows.items()}
+        rows = old(self)
+        self._rows = kept if not getattr(self, "_again", False) else {}
+        self._again = bool(self._rows)
+        return rows
+
+    old = replace(Ledger, "take", take)
+
+
+def deferring_burns_an_attempt() -> None:
+    """A snooze, or a stop of the worker, counts as an attempt."""
+
+    def judge(entry: Any, outcome: Any, now_us: int, worker: str) -> Any:
+        found = old(entry, outcome, now_us, worker)
+        if outcome.kind in ("snooze", "interrupted"):
+            return msgspec.structs.replace(found, attempts=found.attempts + 1)
+        return found
+
+    old = replace(verdict, "judge", judge)
+    core_module.judge = judge
+
+
+def open_set_forgotten() -> None:
+    """A new owner tails from the checkpoint's cursor and does not fetch what was open."""
+
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+        old(self, *args, **kwargs)
+        self._recovered = True
+
+    old = replace(ShardCore, "__init__", begin)
+
+
+def unique_key_freed_by_a_retry() -> None:
+    """A unique key is free once its task has failed for the first time."""
+
+    def park(self: Any, entry: Any, row: Any) -> None:
+        old(self, entry, row)
+        if entry.options.unique_key is not None:
+            self._released_keys.append((entry.options.unique_key, entry.record.task_id))
+
+    old = replace(Draft, "park", park)
+
+
+def retry_lets_its_key_go() -> None:
+    """A task that waits for its retry does not hold its ordering key."""
+
+    def park(self: Any, entry: Any, due_at_us: int, reason: Any, *, holds: bool = False) -> None:
+        old(self, entry, due_at_us, reason, holds=False)
+        if reason in ("retry", "snooze"):
+            self._release_key(entry)
+
+    old = replace(ShardCore, "_park", park)
+
+
+def overlap_forgotten() -> None:
+    """A schedule that must not overlap does not remember the task of its last tick."""
+
+    def replaced(self: Any, schedules: Sequence[Any]) -> None:
+        old(self, [msgspec.structs.replace(s, open_task_id=None) for s in schedules])
+
+    old = replace(Recurring, "replace", replaced)
+
+
+def awake_while_a_tick_waits() -> None:
+    """A tick that is due wakes the scheduler until its settlement is in the journal."""
+
+    def wake(self: Any) -> int | None:
+        times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
+        return min(times, default=None)
+
+    replace(ShardCore, "wake_at_us", wake)
+
+
+def unknown_counts_as_refused() -> None:
+    """A settlement whose outcome is unknown is given up, and its shard's memory goes on."""
+
+    def settled(self: Any, settlement: Any, result: Any) -> None:
+        old(self, settlement, type(result).SETTLED)
+
+    old = replace(Scheduler, "settled", settled)

@@ -1,0 +1,192 @@
+"""The seeded defects: what each breaks, and which test finds it, for which reason.
+
+`D1` to `D16` are those of the list that the design began with, as they read for this design (a
+journal instead of an offset, a unique number instead of a lock); the others are mistakes that this
+design invites. `python -m tests.defects` shows that each is found.
+
+Of the first list one has no counterpart yet: D15, a retry without a budget. `late` has no retry
+budget, so nothing can be taken from it; it is not counted.
+"""
+
+from __future__ import annotations
+
+from tests.defects import components as c
+from tests.defects import statements as s
+from tests.defects.defect import Defect
+
+JOURNAL = "tests/conformance/test_journal.py::"
+PRUNE = "tests/conformance/test_prune.py::"
+TAIL = "tests/conformance/test_tail.py::"
+FENCE = (
+    "tests/integration/test_postgres_fence.py::"
+    "test_a_settlement_that_is_held_up_before_it_writes_is_fenced"
+)
+POSTGRES = "tests/integration/test_postgres_tail.py::"
+
+_ALL = (
+    Defect(
+        "D1", "PostgreSQL's cursor is the highest xid instead of a snapshot",
+        s.scalar_cursor, POSTGRES + "test_a_lower_xid_that_commits_later_is_not_lost",
+        r"TimeoutError",
+    ),
+    Defect(
+        "D1b", "a cursor covers all below its highest xid, also what was running",
+        c.scalar_cursor, "postgres", r"S[23]:|E1:|S6:", worlds=20,
+    ),
+    Defect(
+        "D2", "the checkpoint is a cursor without the open tasks",
+        c.scalar_checkpoint, "worlds", r"S2:", worlds=5, fast=True,
+    ),
+    Defect(
+        "D3", "the snapshot that becomes the cursor is taken after the rows",
+        s.snapshot_after_the_rows, POSTGRES + "test_the_hammer_loses_and_repeats_nothing",
+        r"TimeoutError",
+    ),
+    Defect(
+        "D4", "the tail reads in a transaction that stays open",
+        s.tail_in_an_open_transaction, TAIL + "test_an_idle_tail_sees_what_comes_later[postgres]",
+        r"TimeoutError",
+    ),
+    Defect(
+        "D5", "the fence is a look at the lease, and the number whatever comes next",
+        s.plain_look, FENCE,
+        r"SettleResult",
+    ),
+    Defect(
+        "D6", "the same with FOR KEY SHARE, for which a takeover does not wait",
+        s.weak_lock, FENCE,
+        r"SettleResult",
+    ),
+    Defect(
+        "D7", "no fence: every settlement is taken",
+        s.no_fence, JOURNAL + "test_a_takeover_fences_the_old_owner[sqlite]",
+        r"SettleResult", fast=True,
+    ),
+    Defect(
+        "D8", "a task counts as settled when it is handed to a slot",
+        c.settled_before_run, "worlds", r"S2:", worlds=5, fast=True,
+    ),
+    Defect(
+        "D9", "a repeated settlement is refused",
+        s.not_idempotent, JOURNAL + "test_settling_twice_is_quiet_and_happens_once[sqlite]",
+        r"SettleResult", fast=True,
+    ),
+    Defect(
+        "D10", "the cursor is the timestamp of the last row: of a tie, half is lost",
+        c.last_rows_timestamp, "spanner", r"S2:|E1:|S6:", worlds=60, fast=True,
+    ),
+    Defect(
+        "D11", "a shard acquired anew goes on with what was in memory",
+        c.memory_outlives_the_lease, "worlds", r"S[246]:|E1:", worlds=60,
+    ),
+    Defect(
+        "D12", "house-keeping takes what is old",
+        s.prune_by_age, PRUNE + "test_age_decides_nothing[sqlite]", r"assert", fast=True,
+    ),
+    Defect(
+        "D13", "a timer's row goes when it is read, and not with the task's end",
+        c.timer_deleted_when_read, "worlds", r"S2:", worlds=30, fast=True,
+    ),
+    Defect(
+        "D14", "SQLite's log without AUTOINCREMENT",
+        s.rowids_given_again, TAIL + "test_an_idle_tail_sees_what_comes_later[sqlite]",
+        r"StoreRefused: .*AUTOINCREMENT",
+    ),
+    Defect(
+        "D16", "heartbeats share the event loop with the work",
+        c.heartbeat_in_the_works_loop,
+        "tests/unit/test_heartbeat.py::test_a_blocked_event_loop_does_not_stop_it",
+        r"acquire\(",
+    ),
+    Defect(
+        "trust-without-end", "whoever was trusted once may start tasks for ever",
+        c.trust_without_end, "worlds", r"S12:", worlds=40,
+    ),
+    Defect(
+        "trust-from-reply", "trust counts from the answer to a heartbeat, not from its question",
+        c.trust_from_the_reply, "worlds", r"S12:", worlds=60,
+    ),
+    Defect(
+        "clock-ahead", "the estimate of the database's clock is 50 ms ahead",
+        c.clock_ahead, "worlds", r"S8:", worlds=20, fast=True,
+    ),
+    Defect(
+        "usage-twice", "usage stays in the ledger for a second settlement",
+        c.usage_twice, "worlds", r"S6: \d+ ends are counted", worlds=5,
+    ),
+    Defect(
+        "burnt-attempt", "a snooze or an interruption costs an attempt",
+        c.deferring_burns_an_attempt, "worlds", r"S11:|S9:", worlds=40,
+    ),
+    Defect(
+        "open-forgotten", "a new owner does not fetch what was open",
+        c.open_set_forgotten, "worlds", r"S2:", worlds=20, fast=True,
+    ),
+    Defect(
+        "key-freed-early", "a unique key is free after its task's first failure",
+        c.unique_key_freed_by_a_retry, "worlds", r"S15:", worlds=40,
+    ),
+    Defect(
+        "order-lost", "a task that waits for its retry lets its ordering key go",
+        c.retry_lets_its_key_go, "worlds", r"S14:|E1:", worlds=60,
+    ),
+    Defect(
+        "overlap-forgotten", "a schedule forgets the task of its last tick",
+        c.overlap_forgotten, "worlds", r"S13:", worlds=60,
+    ),
+    Defect(
+        "awake", "a tick that is due keeps the scheduler awake until it is settled",
+        c.awake_while_a_tick_waits, "worlds", r"Spinning", worlds=20,
+    ),
+    Defect(
+        "fence-ignored", "a fenced settlement counts as settled, and its shard goes on",
+        c.unknown_counts_as_refused, "worlds", r"S[146]:|E1:", worlds=60,
+    ),
+    Defect(
+        "fence-by-key", "the journal's key alone is the fence, without its last row",
+        s.fence_without_the_last_row,
+        JOURNAL + "test_a_zombie_that_outslept_the_journal_is_fenced[sqlite]",
+        r"SettleResult",
+    ),
+    Defect(
+        "fence-by-key-pg", "the same on PostgreSQL",
+        s.fence_without_the_last_row_on_postgres,
+        JOURNAL + "test_a_zombie_that_outslept_the_journal_is_fenced[postgres]",
+        r"SettleResult",
+    ),
+    Defect(
+        "anybodys-settlement", "whose settlement took the number is not looked at",
+        s.whose_id_does_not_matter, JOURNAL + "test_the_journal_has_no_gap_and_no_fork[sqlite]",
+        r"fenced",
+    ),
+    Defect(
+        "prune-open", "house-keeping takes what a cursor covers, open or not",
+        s.prune_what_is_open, PRUNE + "test_what_is_settled_goes_and_the_rest_stays[sqlite]",
+        r"assert",
+    ),
+    Defect(
+        "prune-one-group", "house-keeping does not wait for a group that has read nothing",
+        s.prune_for_one_group, PRUNE + "test_a_group_without_a_journal_holds_everything[sqlite]",
+        r"assert",
+    ),
+    Defect(
+        "journal-emptied", "retention takes the last row of a journal",
+        s.journal_without_its_last_row,
+        PRUNE + "test_the_journal_keeps_its_last_row_and_the_young_ones[sqlite]",
+        r"assert",
+    ),
+    Defect(
+        "tick-twice", "a tick takes effect whatever its schedule expects",
+        s.tick_without_comparison,
+        JOURNAL + "test_a_tick_that_was_fired_already_inserts_nothing[sqlite]",
+        r"assert", fast=True,
+    ),
+    Defect(
+        "timer-early", "due times are compared in whole milliseconds",
+        s.due_by_whole_milliseconds,
+        "tests/conformance/test_timers.py::test_due_times_keep_every_microsecond[sqlite]",
+        r"assert",
+    ),
+)  # fmt: skip
+
+DEFECTS: dict[str, Defect] = {defect.name: defect for defect in _ALL}

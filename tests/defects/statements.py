@@ -1,0 +1,181 @@
+"""Defects in the stores: one statement, or one line around it, that looks right and is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from psycopg.errors import NotNullViolation
+from sqlalchemy.dialects.sqlite.base import SQLiteDDLCompiler
+
+from late.store import (
+    postgres_journal,
+    postgres_prune,
+    postgres_sql,
+    postgres_tail,
+    sqlite_journal,
+    sqlite_prune,
+    sqlite_sql,
+)
+from late.store.base import Settlement, SettleResult
+from tests.defects.components import replace
+
+
+def _edit(module: Any, name: str, old: str, new: str) -> None:
+    text = getattr(module, name)
+    assert old in text, f"{name} has changed: this defect must follow it"
+    setattr(module, name, text.replace(old, new))
+
+
+def scalar_cursor() -> None:
+    """The tail's frame forgets which transactions were running."""
+    _edit(
+        postgres_sql, "FRAME", "s.cur::text",
+        "pg_snapshot_xmax(s.cur)::text || ':' || pg_snapshot_xmax(s.cur)::text || ':'",
+    )  # fmt: skip
+
+
+def snapshot_after_the_rows() -> None:
+    """The snapshot that becomes the cursor is taken by a second statement, after the rows."""
+
+    async def read_group(connection: Any, prev: str, cur: str, *rest: Any) -> Any:
+        import asyncio
+
+        import msgspec
+
+        pages = await old(connection, prev, cur, *rest)
+        await asyncio.sleep(0.002)  # what a busy event loop takes
+        later = (await postgres_tail._frame(connection)).snapshot
+        return [p if p.more else msgspec.structs.replace(p, cursor=later) for p in pages]
+
+    old = replace(postgres_tail, "_read_group", read_group)
+
+
+def tail_in_an_open_transaction() -> None:
+    """The tail reads within one transaction that stays open: what it sees is what it saw first."""
+
+    async def frame(connection: Any) -> Any:
+        if "frame" not in kept:
+            kept["frame"] = await old(connection)
+        return kept["frame"]
+
+    kept: dict[str, Any] = {}
+    old = replace(postgres_tail, "_frame", frame)
+
+
+def _look_before(lock: str) -> Callable[[], None]:
+    look = f"select epoch from late_lease where consumer_group = %s and shard_id = %s {lock}"
+
+    def break_it() -> None:
+        async def write(connection: Any, settlements: Sequence[Settlement]) -> None:
+            async with connection.transaction():
+                for s in settlements:
+                    cursor = await connection.execute(look, (s.group, s.shard_id))
+                    [epoch] = await cursor.fetchone()
+                    if epoch != s.epoch:
+                        raise NotNullViolation("another epoch")
+                for statement, values in postgres_journal.statements_of(settlements):
+                    await connection.execute(statement, values)
+
+        begin, end = text.index("case when"), text.index("then u.owner end")
+        changed = text[:begin] + "u.owner" + text[end + len("then u.owner end") :]
+        postgres_sql.SETTLE = changed.replace("u.shard_id, u.seq,", f"u.shard_id, {NEXT},")
+        replace(postgres_journal, "_write", write)
+
+    text = postgres_sql.SETTLE
+    return break_it
+
+
+NEXT = (
+    "1 + coalesce((select max(p.seq) from late_settlement p where p.consumer_group ="
+    " u.consumer_group and p.shard_id = u.shard_id), 0)"
+)
+plain_look = _look_before("")
+"""The lease is looked at, and the settlement takes whatever number is next."""
+weak_lock = _look_before("for key share")
+"""The same with a lock that a takeover does not wait for."""
+
+
+def no_fence() -> None:
+    """Whoever settles is accepted."""
+    text = sqlite_sql.SETTLE
+    sqlite_sql.SETTLE = text[: text.index(" where ?3 = 1")].replace("insert", "insert or replace")
+
+
+def fence_without_the_last_row() -> None:
+    """The key of the journal alone is the fence: what retention took is free again."""
+    text = sqlite_sql.SETTLE
+    sqlite_sql.SETTLE = text[: text.index(" where ?3 = 1")].replace("insert", "insert or ignore")
+
+
+def fence_without_the_last_row_on_postgres() -> None:
+    text = postgres_sql.SETTLE
+    begin, end = text.index("case when"), text.index("then u.owner end")
+    postgres_sql.SETTLE = text[:begin] + "u.owner" + text[end + len("then u.owner end") :]
+
+
+def not_idempotent() -> None:
+    """A repeat of one's own settlement is refused."""
+    _edit(sqlite_sql, "SETTLEMENT_ID", "select settlement_id", "select 'another'")
+
+
+def whose_id_does_not_matter() -> None:
+    """A number that is taken counts as one's own settlement of unknown outcome."""
+
+    def settle_one(connection: Any, settlement: Settlement) -> SettleResult:
+        old(connection, settlement)
+        return SettleResult.SETTLED
+
+    old = replace(sqlite_journal, "_settle_one", settle_one)
+
+
+def prune_by_age() -> None:
+    """House-keeping takes what is old."""
+
+    def ranges(connection: Any) -> Any:
+        connection.execute("delete from late_task where created_at_us < 1000000000000000")
+        return old(connection)
+
+    old = replace(sqlite_prune, "settled_ranges", ranges)
+
+
+def prune_what_is_open() -> None:
+    """House-keeping takes all that a cursor covers."""
+    replace(sqlite_sql, "open_of", lambda text: ())
+
+
+def prune_for_one_group() -> None:
+    """House-keeping asks the groups that have a journal, and not those that have none yet."""
+    _edit(
+        sqlite_sql, "GROUPS", "select name from late_group union select",
+        "select",
+    )  # fmt: skip
+    _edit(postgres_prune, "_GROUPS", "select name from late_group union select", "select")
+
+
+def journal_without_its_last_row() -> None:
+    """Retention takes old rows of the journal, the last one too."""
+    _edit(
+        sqlite_sql, "JOURNAL_KEEP", "(select max(seq) from late_settlement",
+        "(select max(seq) + 1 from late_settlement",
+    )  # fmt: skip
+
+
+def rowids_given_again() -> None:
+    """The log has no AUTOINCREMENT: the highest id is given again once its row is gone."""
+
+    def create(self: Any, *args: Any, **kwargs: Any) -> str:
+        ddl: str = old(self, *args, **kwargs)
+        return ddl.replace("AUTOINCREMENT", "")
+
+    old = replace(SQLiteDDLCompiler, "visit_create_table", create)
+
+
+def tick_without_comparison() -> None:
+    """A tick takes effect whatever the schedule expects."""
+    _edit(sqlite_sql, "TICK", " and next_due_at_us = ?", " and ? is not null")
+
+
+def due_by_whole_milliseconds() -> None:
+    """Due times are compared in milliseconds, rounded."""
+    _edit(sqlite_sql, "DUE", "due_at_us <= ?", "due_at_us / 1000 <= (? + 999) / 1000")

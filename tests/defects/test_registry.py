@@ -1,0 +1,46 @@
+"""That the list of defects is whole, and that a sample of it is found: `make defects` runs all."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.defects.catching import ROOT, Run, catch, judge
+from tests.defects.defect import Defect
+from tests.defects.registry import DEFECTS
+
+FAST = [defect for defect in DEFECTS.values() if defect.fast]
+
+
+def test_there_are_sixteen_or_more_and_each_has_a_name_of_its_own() -> None:
+    assert len(DEFECTS) >= 16
+    listed = {name for name in DEFECTS if re.fullmatch(r"D\d+", name)}
+    assert listed == {f"D{number}" for number in range(1, 17) if number != 15}
+
+
+@pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
+def test_its_test_exists(defect: Defect) -> None:
+    path, _, name = defect.test.partition("::")
+    text = (ROOT / path).read_text()
+    if name:
+        assert f"def {name.partition('[')[0]}(" in text
+    assert defect.what
+    assert defect.because
+
+
+@pytest.mark.parametrize("defect", FAST, ids=[defect.name for defect in FAST])
+def test_it_is_found(defect: Defect) -> None:
+    verdict = catch(defect)
+    assert verdict.caught, verdict.reason
+
+
+def test_a_test_that_fails_for_another_reason_has_not_found_it() -> None:
+    defect = DEFECTS["D8"]
+    found = "world 7: seed 12 on sqlite: Broken: S2: a task is settled\n"
+    another = "E   ImportError: no such module\n"
+    assert judge(defect, Run(1, found, 1.0)).caught
+    assert judge(defect, Run(1, found, 1.0)).worlds == 7
+    assert not judge(defect, Run(1, another, 1.0)).caught
+    assert not judge(defect, Run(0, found, 1.0)).caught, "nothing has failed"
+    assert not judge(defect, Run(2, found, 1.0)).caught, "nothing was run"

@@ -1,0 +1,33 @@
+"""The worlds in which a seeded defect must show; without one they are a few worlds more."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+
+from late.testing.simulation.minimise import describe
+from late.testing.simulation.plan import Plan, Profile
+from late.testing.simulation.world import World
+from tests.defects.defect import FIRST_WORLD, WORLDS
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)  # workers warn of every fault
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_no_promise_breaks() -> None:
+    first, number, name = os.environ.get(WORLDS, f"{FIRST_WORLD}:4:").split(":")
+    profile = next((known for known in get_args(Profile) if known == name), None)
+    assert profile is not None or not name
+    for seed in range(int(first), int(first) + int(number)):
+        result = World(Plan.draw(seed, profile)).run()
+        if result.error is not None:
+            lived = seed - int(first) + 1
+            pytest.fail(f"world {lived}: {describe(result)}", pytrace=False)
