@@ -3,9 +3,9 @@
 Nothing durable says what a worker runs, for that would be a write per task. So the first death
 names nobody, and what follows narrows it down:
 
-1. A shard that was taken from a worker which did not give it back is taken over with care: every
-   task that the dead one can have been running is **marked** before it starts. The mark is written
-   by the settlements, a few tasks at a time; nothing else waits for it.
+1. Once a shard was taken from a worker which had not given it back, every task that the dead one
+   can have been running is **marked** before it starts, by whoever owns the shard then. The mark is
+   written by the settlements, a few tasks at a time; nothing else waits for it.
 2. If this worker dies as well, its marks count as a death of each marked task. These are the
    **suspects**; they start **on trial**: marked, and never two of them at once in one worker.
 3. A task with `DEATHS_MAX` deaths, all but the first of them on trial, is a dead letter.
@@ -62,11 +62,10 @@ class Caution:
         entry.deaths = max(entry.deaths, self.deaths.get(entry.record.task_id, 0))
 
     def concerns(self, entry: Entry) -> bool:
-        """Whether it may only start under a mark."""
+        """Whether it may only start under a mark; asked of what was there when a worker died."""
         if entry.record.task_id in self.deaths:
             return True
-        if self._taken_at_us is None:
-            return False
+        assert self._taken_at_us is not None
         if entry.index is None:  # in the timer table, where what ran keeps its due time
             return entry.due_at_us <= self._taken_at_us
         return entry.index <= ENTRIES_MAX

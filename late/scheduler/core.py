@@ -58,7 +58,7 @@ class ShardCore:
         self._ready: ReadyQueue[Entry] = ReadyQueue()
         self._recurring = Recurring()
         self.caution = Caution(lease)
-        self._wary = lease.taken_at_us is not None
+        self._wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
         self._draft = Draft(lease, self._settings)
         self._now_us = 0
         self._looked_at_us = 0
@@ -260,18 +260,18 @@ class ShardCore:
         if slots <= 0 or self._stopped or not self._recovered:
             return
         begun: list[Entry] = []
-        ready, wary, suspects = self._ready, self._wary, self.caution.deaths
+        ready, suspects = self._ready, self.caution.deaths
         while ready and slots > 0:
             entry = ready.pop()
             if suspects and entry.record.task_id in suspects:
                 self.caution.put_off(entry)
                 continue
-            slots -= self._begin(entry, begun, wary=wary)
+            slots -= self._begin(entry, begun)
         if trial and (suspect := self.caution.next_suspect()) is not None:
             self._begin(suspect, begun)  # one more than there are slots, or it might never start
         self._dispatch(begun, effects)
 
-    def _begin(self, entry: Entry, begun: list[Entry], *, wary: bool = True) -> bool:
+    def _begin(self, entry: Entry, begun: list[Entry]) -> bool:
         """From here on it counts as started: at once, or as soon as its mark is in the journal."""
         if entry.record.options is not None and self._expire(entry):
             self._release_key(entry)
@@ -279,7 +279,7 @@ class ShardCore:
         entry.move("running")
         self._window.cover(entry)
         self.running += 1
-        if wary and self.caution.concerns(entry):
+        if entry.record.created_at_us <= self._wary_until_us and self.caution.concerns(entry):
             self.caution.mark(entry)
         else:
             begun.append(entry)

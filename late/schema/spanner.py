@@ -142,7 +142,7 @@ ON late_timer (consumer_group, shard_id, held_key, sequence, task_id)""",
 
 SUSPECTS = (
     "ALTER TABLE late_settlement ADD COLUMN IF NOT EXISTS suspects STRING(MAX)",
-    "ALTER TABLE late_lease ADD COLUMN IF NOT EXISTS predecessor STRING(MAX)",
+    "ALTER TABLE late_lease ADD COLUMN IF NOT EXISTS taken_at_us INT64",
 )
 
 STATEMENTS = {"0001": FIRST, "0002": SUSPECTS}

@@ -205,7 +205,7 @@ lease = Table(
     Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
     Column("owner", Text),
     Column("epoch", BigInteger, nullable=False),
-    Column("predecessor", Text),  # whom `owner` took it from, NULL when it was free
+    Column("taken_at_us", BigInteger),  # last taken from an owner who had not given it back
 )
 
 worker = Table(

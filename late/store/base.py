@@ -109,7 +109,8 @@ class Lease(msgspec.Struct, frozen=True):
     held_keys: Mapping[str, HeldKey]
     """Every `held_key` of the shard's parked tasks."""
     taken_at_us: int | None = None
-    """When it was taken from an owner who had not given it back; None if it was free."""
+    """When it was last taken from an owner who had not given it back, by this takeover or an
+    earlier one; None: never. What existed then may have killed that owner."""
     suspects: tuple[Suspect, ...] = ()
     """Tasks with deaths of their own, this takeover's included: `store/suspects.py`."""
 

@@ -185,18 +185,19 @@ async def _take(
     key = (group, shard_id)
     async with connection.transaction():
         held = await rows_of(connection, sql.LEASE, key)
-        owner, epoch, alive, before = held[0] if held else (None, 0, False, None)
+        owner, epoch, alive, taken_at_us, now_us = held[0] if held else (None, 0, False, None, 0)
         if alive and owner != worker_id:
             return None
         last = await rows_of(connection, sql.LAST, key)
         seq, last_epoch, cursor, open_text, marks = last[0] if last else (0, 0, "", "[]", None)
         seq, epoch = seq + 1, max(epoch, last_epoch) + 1
-        predecessor = before if owner == worker_id else owner
-        suspects = inherited(suspects_of(marks), died=predecessor is not None)
-        await connection.execute(sql.GRANT, (*key, worker_id, epoch, predecessor))
+        died = owner not in (None, worker_id)
+        taken_at_us = now_us if died else taken_at_us
+        suspects = inherited(suspects_of(marks), died=died)
+        await connection.execute(sql.GRANT, (*key, worker_id, epoch, taken_at_us))
         made = (f"{worker_id}:{uuid.uuid4().hex}", epoch, worker_id, cursor, open_text)
         values = (*key, seq, *made, suspects_text(suspects))
-        ((now_us,),) = await rows_of(connection, sql.TAKE_OVER, values)
+        await connection.execute(sql.TAKE_OVER, values)
         waiting = await rows_of(connection, sql.HELD, key)
     return Lease(
         group=group,
@@ -207,7 +208,7 @@ async def _take(
         cursor=Cursor(cursor),
         open=_open_of(open_text),
         held_keys={name: HeldKey(count, parked) for name, count, parked in waiting},
-        taken_at_us=None if predecessor is None else now_us,
+        taken_at_us=taken_at_us,
         suspects=suspects,
     )
 

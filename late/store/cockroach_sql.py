@@ -98,13 +98,13 @@ values (%s, %s::uuid, %s, %s, %s, %s, %s)
 LEASE = f"""
 select e.owner, e.epoch, exists (
          select 1 from late_worker w where w.worker_id = e.owner and w.expires_at_us > {NOW}),
-       e.predecessor
+       e.taken_at_us, {NOW}
   from late_lease e where e.consumer_group = %s and e.shard_id = %s for update
 """
 GRANT = """
-insert into late_lease (consumer_group, shard_id, owner, epoch, predecessor)
+insert into late_lease (consumer_group, shard_id, owner, epoch, taken_at_us)
 values (%s, %s, %s, %s, %s) on conflict (consumer_group, shard_id) do update
-   set owner = excluded.owner, epoch = excluded.epoch, predecessor = excluded.predecessor
+   set owner = excluded.owner, epoch = excluded.epoch, taken_at_us = excluded.taken_at_us
 """
 LAST = """
 select p.seq, p.epoch, p.cursor, p.open, p.suspects from late_settlement p
@@ -113,7 +113,7 @@ select p.seq, p.epoch, p.cursor, p.open, p.suspects from late_settlement p
 TAKE_OVER = f"""
 insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
                              open, suspects, settled_at_us)
-values (%s, %s, %s, %s, %s, %s, %s, %s, %s, {NOW}) returning settled_at_us
+values (%s, %s, %s, %s, %s, %s, %s, %s, %s, {NOW})
 """
 HELD = f"""
 select t.held_key, sum(case when t.due_at_us >= {HELD_US} then 1 else 0 end)::bigint,

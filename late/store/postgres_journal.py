@@ -251,7 +251,7 @@ async def _take(connection: Connection, worker_id: str, shards: Sequence[Shard])
 
 
 def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
-    epoch, seq, checkpoint, open_text, marks, now_us, taken, held = row
+    epoch, seq, checkpoint, open_text, marks, taken_at_us, held = row
     return Lease(
         group=group,
         shard_id=shard_id,
@@ -261,7 +261,7 @@ def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
         cursor=Cursor(checkpoint),
         open=_open_of(open_text),
         held_keys={k.key: HeldKey(k.waiting, k.head_parked) for k in _keys_of(held)},
-        taken_at_us=now_us if taken else None,
+        taken_at_us=taken_at_us,
         suspects=suspects_of(marks),
     )
 

@@ -195,6 +195,9 @@ delete from late_unique k using unnest(%s::text[], %s::uuid[]) u (key, id)
 # takeover's own snapshot is taken after that lock was got. If its seq is then free, no settlement
 # exists that this snapshot does not see: checkpoint and held keys are the old owner's last word.
 # If he slips one in meanwhile, the key is taken and all is undone.
+# The time of the transaction, so that the second statement knows what the first one did. It may be
+# a little earlier than the grant, which may have waited.
+_BEGUN = "(extract(epoch from transaction_timestamp()) * 1000000)::bigint"
 GRANT = f"""
 insert into late_lease as e (consumer_group, shard_id, owner, epoch)
 values (%(group)s, %(shard)s, %(worker)s, 1 + coalesce((
@@ -202,14 +205,15 @@ values (%(group)s, %(shard)s, %(worker)s, 1 + coalesce((
      and p.shard_id = %(shard)s order by p.seq desc limit 1), 0))
 on conflict (consumer_group, shard_id) do update
    set owner = excluded.owner, epoch = greatest(e.epoch + 1, excluded.epoch),
-       predecessor = case when e.owner = excluded.owner then e.predecessor else e.owner end
+       taken_at_us = case when e.owner is null or e.owner = excluded.owner then e.taken_at_us
+                     else {_BEGUN} end
  where e.owner is null or e.owner = excluded.owner or not exists (
        select 1 from late_worker w where w.worker_id = e.owner and w.expires_at_us > {NOW})
 """
 # `suspects.inherited`, here because nothing is read in between.
-_INHERITED = """(
+_INHERITED = f"""(
          select json_agg(json_build_array(m.id, m.deaths, false))::text from (
-           select s->>0 as id, (s->>1)::int + case when e.predecessor is not null
+           select s->>0 as id, (s->>1)::int + case when e.taken_at_us = {_BEGUN}
                   and coalesce((s->>2)::bool, false) then 1 else 0 end as deaths
              from json_array_elements(last.suspects::json) s) m where m.deaths > 0)"""
 TAKE_OVER = f"""
@@ -223,9 +227,9 @@ taken as (
          coalesce(last.cursor, ''), coalesce(last.open, '[]'), {NOW}, {_INHERITED}
     from late_lease e left join last on true
    where e.consumer_group = %(group)s and e.shard_id = %(shard)s and e.owner = %(worker)s
-  returning epoch, seq, cursor, open, suspects, settled_at_us)
+  returning epoch, seq, cursor, open, suspects)
 select taken.*, (
-    select e.predecessor is not null from late_lease e
+    select e.taken_at_us from late_lease e
      where e.consumer_group = %(group)s and e.shard_id = %(shard)s), (
     select coalesce(json_agg(k), '[]')::text from (
     select t.held_key as key, count(*) filter (where t.due_at_us >= {HELD_US}) as waiting,

@@ -39,7 +39,7 @@ SELECT {NOW},
   ARRAY(SELECT AS STRUCT seq, epoch, cursor, open, suspects
         FROM late_settlement@{{FORCE_INDEX=late_settlement_last}}
         WHERE consumer_group = @group AND shard_id = @shard ORDER BY seq DESC LIMIT 1),
-  ARRAY(SELECT AS STRUCT l.owner, l.epoch, w.expires_at_us, l.predecessor FROM late_lease l
+  ARRAY(SELECT AS STRUCT l.owner, l.epoch, w.expires_at_us, l.taken_at_us FROM late_lease l
         LEFT JOIN late_worker w ON w.worker_id = l.owner
         WHERE l.consumer_group = @group AND l.shard_id = @shard)
 """
@@ -206,14 +206,15 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
     where = {"group": group, "shard": shard_id}
     ((now_us, journal, leases),) = transaction.execute_sql(_TAKE, where)
     seq, last_epoch, cursor, open_json, marks = journal[0] if journal else (0, 0, "", "[]", None)
-    owner, epoch, expires_at_us, before = leases[0] if leases else (None, 0, None, None)
+    owner, epoch, expires_at_us, taken_at_us = leases[0] if leases else (None, 0, None, None)
     live = expires_at_us is not None and expires_at_us > now_us
     if (owner not in (None, worker_id) and live) or max(seq, last_epoch) >= SEQ_MAX:
         return None
     # The epoch also stays above that of the journal, should a lease row have been tampered with.
     granted = Epoch(max(epoch, last_epoch) + 1)
-    predecessor = before if owner == worker_id else owner
-    suspects = inherited(suspects_of(marks), died=predecessor is not None)
+    died = owner not in (None, worker_id)
+    taken_at_us = now_us if died else taken_at_us
+    suspects = inherited(suspects_of(marks), died=died)
     takeover = Settlement(
         settlement_id=uuid.uuid4().hex,
         group=group,
@@ -231,8 +232,8 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
     }
     transaction.insert_or_update(
         "late_lease",
-        ("consumer_group", "shard_id", "owner", "epoch", "predecessor"),
-        [(group, shard_id, worker_id, granted, predecessor)],
+        ("consumer_group", "shard_id", "owner", "epoch", "taken_at_us"),
+        [(group, shard_id, worker_id, granted, taken_at_us)],
     )
     transaction.insert("late_settlement", JOURNAL_COLUMNS, [_journal_row(takeover, now_us)])
     return Lease(
@@ -244,7 +245,7 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
         cursor=takeover.cursor,
         open=takeover.open,
         held_keys=held_keys,
-        taken_at_us=None if predecessor is None else now_us,
+        taken_at_us=taken_at_us,
         suspects=suspects,
     )
 

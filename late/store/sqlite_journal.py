@@ -170,8 +170,9 @@ def _take(
     granted = connection.execute(sql.ACQUIRE, (*key, worker_id, last_epoch, now_us)).fetchone()
     if granted is None:
         return None
-    epoch, predecessor = Epoch(granted[0]), granted[1]
-    suspects = inherited(suspects_of(marks), died=predecessor is not None)
+    epoch, taken_at_us = Epoch(granted[0]), granted[1]
+    # The same moment of an earlier takeover is no matter: it has left no mark to be counted.
+    suspects = inherited(suspects_of(marks), died=taken_at_us == now_us)
     open_tasks = sql.open_of(open_text)
     takeover = Settlement(
         settlement_id=uuid.uuid4().hex,
@@ -198,7 +199,7 @@ def _take(
             held_key: HeldKey(waiting, bool(head_parked))
             for held_key, waiting, head_parked in connection.execute(sql.HELD_KEYS, key)
         },
-        taken_at_us=None if predecessor is None else now_us,
+        taken_at_us=taken_at_us,
         suspects=suspects,
     )
 

@@ -116,15 +116,16 @@ LAST_CHECKPOINTS = (
 
 # --- ownership -----------------------------------------------------------------------------------
 
-# The epoch also stays above that of the journal, should a lease row have been tampered with. Who
-# had not given it back is kept: what ran then may have killed him (`store/suspects.py`).
+# The epoch also stays above that of the journal, should a lease row have been tampered with. When
+# it was taken from an owner who had not given it back is kept: see `store/suspects.py`.
 ACQUIRE = (
     "insert into late_lease (consumer_group, shard_id, owner, epoch) values (?1, ?2, ?3, ?4 + 1)"
     " on conflict (consumer_group, shard_id) do update"
     " set owner = excluded.owner, epoch = max(epoch, ?4) + 1,"
-    " predecessor = case when owner = excluded.owner then predecessor else owner end"
+    " taken_at_us = case when owner is null or owner = excluded.owner then taken_at_us else ?5 end"
     " where owner is null or owner = excluded.owner or not exists (select 1 from late_worker w"
-    " where w.worker_id = late_lease.owner and w.expires_at_us > ?5) returning epoch, predecessor"
+    " where w.worker_id = late_lease.owner and w.expires_at_us > ?5) returning epoch,"
+    " taken_at_us"
 )
 RELEASE = (
     "update late_lease set owner = null where consumer_group = ? and shard_id = ? and owner = ?"

@@ -221,7 +221,7 @@ async def test_under_contention_every_epoch_has_one_settling_owner(
     assert set(settled) <= {(seq, settlement_id) for seq, settlement_id, _ in rows}
 
 
-async def test_a_takeover_tells_whether_the_shard_was_given_back(
+async def test_a_lease_says_when_its_shard_was_last_taken_from_an_owner_who_had_not_given_it_back(
     store: Store, other_store: Store
 ) -> None:
     first = await own(store, name="w1")
@@ -237,9 +237,11 @@ async def test_a_takeover_tells_whether_the_shard_was_given_back(
     taken_at_us = third.lease.taken_at_us
     assert taken_at_us is not None
     assert before_us <= taken_at_us <= await store.now()
-    # And the same worker that takes it anew is told again: it may not have heard the first time.
+    # And it goes on saying it, to the same worker and to the next one
     again = await own(other_store, name="w3")
-    assert again.lease.taken_at_us is not None
+    assert again.lease.taken_at_us == taken_at_us
+    await other_store.release([again.lease])
+    assert (await own(store, name="w4")).lease.taken_at_us == taken_at_us
 
 
 async def test_marks_become_deaths_where_an_owner_died_and_nowhere_else(

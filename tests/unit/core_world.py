@@ -73,6 +73,7 @@ class World:
         self.ends: list[str] = []  # task ids in the order of their final outcome
         self.deaths = 0  # of the owner
         self.rerun_allowed: dict[str, int] = {}
+        self.taken_at_us: int | None = None
         self.tainted: set[str] = set()
         """May have run when its owner died, and was not started since."""
         self.unrecorded: set[str] = set()
@@ -113,7 +114,9 @@ class World:
         """
         died = died and self.epoch > 0
         self.deaths += died
-        self.tainted = self.unrecorded if died else set()
+        # After a hand-over what a dead owner had started is as suspicious as before.
+        self.taken_at_us = self.now_us if died else self.taken_at_us
+        self.tainted |= self.unrecorded if died else set()
         self.unrecorded = set()
         self.suspected = {s.task_id for s in inherited(self.last.suspects, died=died)}
         for attempt in self.running:
@@ -147,7 +150,7 @@ class World:
             self.last.cursor,
             self.last.open,
             held,
-            taken_at_us=self.now_us if died else None,
+            taken_at_us=self.taken_at_us,
             suspects=self.last.suspects,
         )
         self.core = ShardCore(lease, POLICIES, self.settings)

@@ -96,6 +96,25 @@ def test_a_bystander_is_free_after_its_trial() -> None:
     assert len(world.running) == 2
 
 
+def test_a_hand_over_does_not_end_the_care() -> None:
+    # Given a shard whose owner died, and whose next owner gives it back before anything runs
+    world = World()
+    old = world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.take_over()
+    world.stop()
+    world.now_us += SECOND
+    world.take_over(died=False)
+    new = world.enqueue()
+    answer_all(world)
+    # Then what was there at the death needs a mark, and what came later does not
+    world.grant(2)
+    assert [a.record.task_id for a in world.running] == [new]
+    settle(world)
+    assert [a.record.task_id for a in world.running] == [new, old]
+
+
 def test_nothing_is_marked_after_a_hand_over() -> None:
     world = World()
     for _ in range(3):
@@ -124,6 +143,7 @@ def test_what_was_marked_and_not_started_when_the_shard_is_given_back_is_no_susp
     assert world.last.suspects == ()
     answer_all(world)
     world.grant(1)
+    settle(world)
     assert [a.record.task_id for a in world.running] == [task]
 
 

@@ -98,8 +98,6 @@ class Fake:
         for part, rows in self.answers.items():
             if part in statement:
                 return Answer(rows, len(rows))
-        if statement == cockroach_sql.TAKE_OVER:
-            return Answer([(self.now_us,)], 1)
         if statement == cockroach_sql.SETTLE:
             fits = values["seq"] == max(self.journal) + 1
             if fits:

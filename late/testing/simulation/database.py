@@ -232,9 +232,8 @@ class Database:
         until_us, _ = self.workers.get(journal.owner or "", (0, None))
         if journal.owner not in (None, worker_id) and until_us > self.now_us():
             return None
-        if journal.owner != worker_id:
-            journal.predecessor = journal.owner
-        died = journal.predecessor is not None
+        died = journal.owner not in (None, worker_id)
+        journal.taken_at_us = self.now_us() if died else journal.taken_at_us
         journal.owner = worker_id
         journal.suspects = inherited(journal.suspects, died=died)
         journal.epoch += 1
@@ -255,7 +254,7 @@ class Database:
             journal.cursor,
             journal.open,
             held,
-            taken_at_us=self.now_us() if died else None,
+            taken_at_us=journal.taken_at_us,
             suspects=journal.suspects,
         )
 

@@ -53,8 +53,8 @@ class Journal(msgspec.Struct):
     cursor: Cursor = Cursor("")
     open: tuple[OpenTask, ...] = ()
     owner: str | None = None
-    predecessor: str | None = None
-    """Whom `owner` took it from."""
+    taken_at_us: int | None = None
+    """When it was last taken from an owner who had not given it back."""
     suspects: tuple[Suspect, ...] = ()
     ids: dict[int, str] = msgspec.field(default_factory=dict)
     """seq -> settlement id: what retention has not taken yet."""
