@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.defects.defect import Defect
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 300
+LIMIT_S = 660
 _WORLD = re.compile(r"world (\d+): seed ")
 _REASON = re.compile(r"^E   .*|^.*seed \d+ on .*", re.MULTILINE)
 
@@ -40,7 +40,7 @@ class Verdict:
     """Why its test failed, in a line; or why it does not count."""
 
 
-def pytest_in_a_process(tests: Sequence[str], environment: dict[str, str]) -> Run:
+def _pytest(tests: Sequence[str], environment: dict[str, str]) -> Run:
     began = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider",
                "-p", "no:xdist", "-p", "tests.defects.plugin", *tests]  # fmt: skip
@@ -74,9 +74,9 @@ def judge(defect: Defect, run: Run) -> Verdict:
 
 def catch(defect: Defect) -> Verdict:
     """Run the defect's test with the defect."""
-    return judge(defect, pytest_in_a_process([defect.test], defect.environment(broken=True)))
+    return judge(defect, _pytest([defect.test], defect.environment(broken=True)))
 
 
 def passes_without(defect: Defect) -> Run:
     """Run it without."""
-    return pytest_in_a_process([defect.test], defect.environment(broken=False))
+    return _pytest([defect.test], defect.environment(broken=False))

@@ -73,11 +73,11 @@ _ALL = (
     ),
     Defect(
         "D10", "the cursor is the timestamp of the last row: of a tie, half is lost",
-        c.last_rows_timestamp, "spanner", r"S2:|E1:|S6:", worlds=60, fast=True,
+        c.last_rows_timestamp, "spanner", r"S2:|E1:|S6:", worlds=40, fast=True,
     ),
     Defect(
         "D11", "a shard acquired anew goes on with what was in memory",
-        c.memory_outlives_the_lease, "worlds", r"S[246]:|E1:", worlds=60,
+        c.memory_outlives_the_lease, "worlds", r"S[246]:|E1:", worlds=40,
     ),
     Defect(
         "D12", "house-keeping takes what is old",
@@ -104,7 +104,7 @@ _ALL = (
     ),
     Defect(
         "trust-from-reply", "trust counts from the answer to a heartbeat, not from its question",
-        c.trust_from_the_reply, "worlds", r"S12:", worlds=60,
+        c.trust_from_the_reply, "worlds", r"S12:", worlds=40,
     ),
     Defect(
         "clock-ahead", "the estimate of the database's clock is 50 ms ahead",
@@ -128,11 +128,11 @@ _ALL = (
     ),
     Defect(
         "order-lost", "a task that waits for its retry lets its ordering key go",
-        c.retry_lets_its_key_go, "worlds", r"S14:|E1:", worlds=60,
+        c.retry_lets_its_key_go, "worlds", r"S14:|E1:", worlds=40,
     ),
     Defect(
         "overlap-forgotten", "a schedule forgets the task of its last tick",
-        c.overlap_forgotten, "worlds", r"S13:", worlds=60,
+        c.overlap_forgotten, "worlds", r"S13:", worlds=40,
     ),
     Defect(
         "awake", "a tick that is due keeps the scheduler awake until it is settled",
@@ -140,7 +140,7 @@ _ALL = (
     ),
     Defect(
         "fence-ignored", "a fenced settlement counts as settled, and its shard goes on",
-        c.unknown_counts_as_refused, "worlds", r"S[146]:|E1:", worlds=60,
+        c.unknown_counts_as_refused, "worlds", r"S[146]:|E1:", worlds=40,
     ),
     Defect(
         "fence-by-key", "the journal's key alone is the fence, without its last row",

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Writes the figures of `docs/results/{defects,soak}.json` into `docs/proof.md`.
+
+    make defects ARGS=--save
+    make soak ARGS="--save docs/results/soak.json"
+    python scripts/proof.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "proof.md"
+RESULTS = ROOT / "docs" / "results"
+
+
+def page(text: str, defects: dict[str, Any], soak: dict[str, Any]) -> str:
+    """`text` with what lies between its marks made anew."""
+    for mark, made in (("defects", _defects(defects)), ("soak", _soak(soak))):
+        pattern = rf"(<!-- {mark} -->\n).*?(<!-- end of {mark} -->)"
+        text, found = re.subn(pattern, lambda m, made=made: m[1] + made + m[2], text, flags=re.S)
+        assert found == 1, f"docs/proof.md has no mark for {mark}"
+    return text
+
+
+def _defects(results: dict[str, Any]) -> str:
+    rows = results["defects"]
+    caught = [row for row in rows if row["caught"]]
+    worlds = [row["worlds"] for row in caught if row["worlds"]]
+    lines = [
+        f"**{len(caught)}/{len(rows)} caught**; {len(worlds)} of them by the simulator, in "
+        f"{statistics.median(worlds):g} worlds in the median and {max(worlds)} at most.",
+        "",
+        "| defect | what is broken | found by | worlds |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        name = row["found_by"].partition("::")[2]
+        by = f"`{name}`" if name else f"simulator ({row['found_by']}): {_invariant(row['reason'])}"
+        mark = "" if row["caught"] else " **not found**"
+        lines.append(f"| {row['defect']} | {row['what']} | {by}{mark} | {row['worlds'] or ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def _invariant(reason: str) -> str:
+    found = re.search(r"[SE]\d+(?=:)|Spinning", reason)
+    return found[0] if found else "?"
+
+
+def _soak(n: dict[str, Any]) -> str:
+    profiles = ", ".join(f"{name} {count:,}" for name, count in n["profiles"].items())
+    faults = ", ".join(f"{name} {count:,}" for name, count in n["faults"].items())
+    return (
+        f"**{n['worlds']:,} worlds, {len(n['broke'])} broke** (seeds from {n['first']:,} on): "
+        f"{n['virtual_seconds'] / 3600:,.0f} hours of virtual time, {n['transactions']:,} "
+        f"transactions, {n['tasks']:,} tasks, {n['starts']:,} starts, {n['steps']:,} steps, "
+        f"in {n['seconds']:,} s.\n\n"
+        f"- Databases: {profiles}.\n- Faults: {faults}.\n"
+    )
+
+
+def main() -> None:
+    read = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in ("defects", "soak")}
+    PAGE.write_text(page(PAGE.read_text(), **read))
+
+
+if __name__ == "__main__":
+    main()
