@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes the figures of `docs/results/{defects,soak}.json` into `docs/proof.md`.
 
-    make defects ARGS=--save
-    make soak ARGS="--save docs/results/soak.json"
-    python scripts/proof.py
+make defects ARGS=--save
+make soak ARGS="--save docs/results/soak.json"
+python scripts/proof.py
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def _soak(n: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    read = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in ("defects", "soak")}
+    read = {
+        name: json.loads((RESULTS / f"{name}.json").read_text()) for name in ("defects", "soak")
+    }
     PAGE.write_text(page(PAGE.read_text(), **read))
 
 

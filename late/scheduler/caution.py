@@ -7,7 +7,8 @@ names nobody, and what follows narrows it down:
    can have been running is **marked** before it starts, by whoever owns the shard then. The mark is
    written by the settlements, a few tasks at a time; nothing else waits for it.
 2. If this worker dies as well, its marks count as a death of each marked task. These are the
-   **suspects**; they start **on trial**: marked, and never two of them at once in one worker.
+   **suspects**; they start **on trial**: marked, while nothing else is marked in the worker. What
+   needs no mark goes on beside it.
 3. A task with `DEATHS_MAX` deaths, all but the first of them on trial, is a dead letter.
 
 So a task that kills its worker costs four of them at most, and one that was merely near runs on
@@ -23,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 
 from late.scheduler.entry import Entry
+from late.scheduler.messages import Care
 from late.store.base import Lease
 from late.task import Suspect, TaskId
 
@@ -42,6 +44,7 @@ class Caution:
         """What runs under a mark, or is about to."""
         self._asked: list[Entry] = []
         self._out: list[Entry] = []
+        self._crowd: deque[Entry] = deque()
         self._suspects: deque[Entry] = deque()
         self.on_trial: TaskId | None = None
         """The suspect that is marked, if one is: no other may start in this worker."""
@@ -70,13 +73,31 @@ class Caution:
             return entry.due_at_us <= self._taken_at_us
         return entry.index <= ENTRIES_MAX
 
-    def put_off(self, entry: Entry) -> None:
-        """A suspect that could start now: it waits for its trial."""
-        self._suspects.append(entry)
+    def puts_off(self, entry: Entry, care: Care) -> bool:
+        """Whether it, which could start, has to wait for its turn to be marked; it is kept here."""
+        if not self.concerns(entry):
+            return False
+        suspect = entry.record.task_id in self.deaths
+        if suspect or care == "none":
+            (self._suspects if suspect else self._crowd).append(entry)
+        return suspect or care == "none"
 
-    def next_suspect(self) -> Entry | None:
-        """The one that has waited longest, taken out."""
-        return self._suspects.popleft() if self._suspects else None
+    def crowd(self, slots: int, care: Care) -> list[Entry]:
+        """Those whose turn it is to be marked together."""
+        if care == "none":
+            return []
+        return [self._crowd.popleft() for _ in range(min(slots, len(self._crowd)))]
+
+    def suspect(self, care: Care) -> list[Entry]:
+        """The suspect whose turn it is to be marked alone, if there is one."""
+        free = care == "trial" and not self.marked
+        return [self._suspects.popleft()] if free and self._suspects else []
+
+    def narrowed(self, care: Care) -> Care:
+        """What `care` leaves to the other shards of the worker, beside what is marked here."""
+        if care == "none" or self.on_trial is not None:
+            return "none"
+        return "crowd" if self.marked else care
 
     def mark(self, entry: Entry) -> None:
         """It starts when the next settlement is in the journal, and not before."""

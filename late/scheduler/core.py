@@ -75,7 +75,7 @@ class ShardCore:
         match event:
             case m.Grant():
                 self._now_us = event.now_us
-                self._grant(event.slots, event.trial, effects)
+                self._grant(event.slots, event.care, effects)
             case m.Finished():
                 self._now_us = event.now_us
                 self._finished(event.outcomes)
@@ -252,22 +252,22 @@ class ShardCore:
 
     # ------------------------------------------------------------------ starting
 
-    def _grant(self, slots: int, trial: bool, effects: list[m.Effect]) -> None:
-        now_us = self._now_us
-        for entry in self._timers.pop_due(now_us):
+    def _grant(self, slots: int, care: m.Care, effects: list[m.Effect]) -> None:
+        for entry in self._timers.pop_due(self._now_us):
             self._due(entry)
         self._park_long_held()
         if slots <= 0 or self._stopped or not self._recovered:
             return
         begun: list[Entry] = []
-        ready, suspects = self._ready, self.caution.deaths
+        ready, caution = self._ready, self.caution
+        for entry in caution.crowd(slots, care):
+            slots -= self._begin(entry, begun)
         while ready and slots > 0:
             entry = ready.pop()
-            if suspects and entry.record.task_id in suspects:
-                self.caution.put_off(entry)
+            if entry.record.created_at_us <= self._wary_until_us and caution.puts_off(entry, care):
                 continue
             slots -= self._begin(entry, begun)
-        if trial and (suspect := self.caution.next_suspect()) is not None:
+        for suspect in caution.suspect(care):
             self._begin(suspect, begun)  # one more than there are slots, or it might never start
         self._dispatch(begun, effects)
 

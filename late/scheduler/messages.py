@@ -7,6 +7,7 @@ sequence of events gives the same effects, in production and in a simulation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -41,13 +42,17 @@ class LoadFailed(msgspec.Struct, frozen=True):
     request: Load | Fetch
 
 
+Care = Literal["trial", "crowd", "none"]
+"""What may start under a mark (`caution`), by what is marked in this worker: with nothing marked,
+anything, a suspect too; beside a crowd, no suspect; beside a trial, nothing."""
+
+
 class Grant(msgspec.Struct, frozen=True):
     """Time has passed, and the dispatcher has room for up to `slots` attempts."""
 
     now_us: int
     slots: int
-    trial: bool = True
-    """Whether a suspect may start: none is on trial in this worker."""
+    care: Care = "trial"
 
 
 class Finished(msgspec.Struct, frozen=True):

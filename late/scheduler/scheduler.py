@@ -20,6 +20,7 @@ from late.errors import StoreError
 from late.scheduler import report
 from late.scheduler.core import ShardCore
 from late.scheduler.messages import (
+    Care,
     Dispatch,
     Effect,
     Event,
@@ -291,15 +292,17 @@ class Scheduler:
         self._turn += 1
         first = self._turn % len(shards) if shards else 0
         left = len(shards)
-        trial = not any(core.caution.on_trial for core in self.cores.values())
+        care: Care = "trial"
+        for held in self.cores.values():
+            care = held.caution.narrowed(care)
         wake_us = now_us + int(PASS_MAX_S * 1_000_000)
         for shard in shards[first:] + shards[:first]:
             core = self.cores.get(shard)
             if core is not None:
                 share, marking = -(-room // left), core.caution.marking
-                room -= self._step(shard, core, Grant(now_us, share, trial))
+                room -= self._step(shard, core, Grant(now_us, share, care))
                 room -= core.caution.marking - marking
-                trial = trial and not core.caution.on_trial
+                care = core.caution.narrowed(care)
                 wake_us = min(wake_us, core.wake_at_us() or wake_us)
             left -= 1
         if room and self.ready:

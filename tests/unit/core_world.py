@@ -207,8 +207,10 @@ class World:
         marks = {s.task_id for s in self.last.suspects if s.running}
         assert task_id not in self.tainted or task_id in marks, "started without its mark"
         self.tainted.discard(task_id)  # an attempt of its own will end, or this owner dies
-        on_trial = self.suspected & {other.record.task_id for other in self.running}
-        assert task_id not in self.suspected or not on_trial, "two suspects at once"
+        others = {other.record.task_id for other in self.running}
+        if task_id in marks:
+            assert not others & self.suspected, "marked beside a trial"
+            assert task_id not in self.suspected or not others & marks, "a trial beside others"
 
     # -- what may happen next
 
@@ -250,8 +252,8 @@ class World:
             self.step(LoadFailed(event.request if isinstance(event, ParkedLoaded) else request))
 
     def grant(self, slots: int) -> None:
-        trial = self.core.caution.on_trial is None  # as the loop over all shards says it
-        self.step(Grant(self.now_us, max(0, slots - len(self.running)), trial))
+        care = self.core.caution.narrowed("trial")  # as the loop over all shards says it
+        self.step(Grant(self.now_us, max(0, slots - len(self.running)), care))
 
     def finish(self, attempt: Attempt, **how: object) -> None:
         """End one running attempt."""

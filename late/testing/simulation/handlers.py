@@ -84,6 +84,7 @@ class Slots:
                 continue
             job = job_of(attempt.record.payload)
             if witness.starts <= job.kills:
+                self._database.truth.killed(attempt, witness)
                 self._die()
                 return
             task = asyncio.get_running_loop().create_task(self._run(attempt, job, witness))

@@ -154,7 +154,7 @@ class _Draw:
         job = Job(
             takes_s=rng.choice((0.001, 0.01, 0.1, 0.5)),
             fails=rng.choice((0, 0, 0, 0, 1, 2, 9)),
-            kills=rng.choice((1, 2)) if self._kills and rng.random() < 0.01 else 0,
+            kills=rng.choice((1, 2, 99)) if self._kills and rng.random() < 0.01 else 0,
             hangs=rng.choice((0, 0, 1)) if odd else 0,
             snoozes=rng.choice((0, 1, 3)) if odd else 0,
             follows=odd and rng.random() < 0.3,

@@ -16,6 +16,7 @@
 | S13 a tick is due, once; without overlap its predecessor has ended | each settlement |
 | S14 one task of an ordering key at a time; where commits have an order, in that order | start |
 | S15 a unique key is free when its task has ended, and not before | each settlement |
+| S16 a task takes down four workers at most; who is buried for it had an endless start | both |
 
 S10, the retry budget, is not here: `late` has none yet. What must hold at the end is in `world`.
 """
@@ -38,6 +39,8 @@ Shard = tuple[str, int]
 
 POLICY = Policy(max_attempts=5, base_us=200_000, cap_us=2_000_000)
 """Of the only task that there is."""
+DEATHS_MAX = 3
+"""Starts that took a worker down before a task is given up; one more names nobody."""
 ENDS = ("done", "dead", "expired", "discarded")
 
 
@@ -77,6 +80,10 @@ class Witness(msgspec.Struct):
     """Those of them that had to be ended."""
     followed: int = 0
     """How many tasks of its own it has added, or tried to."""
+    kills: int = 0
+    """How many processes it took down."""
+    blamed: bool = False
+    """Whether it was given up for that."""
     deferrals: int = 0
     """Starts that ended without costing an attempt."""
     running: set[int] = msgspec.field(default_factory=set)
@@ -175,7 +182,13 @@ class Truth:
         expires_us = witness.options.expires_in_us
         if dead is not None:
             witness.final = "dead"
-            if dead != "attempts_exhausted" or witness.failures < POLICY.max_attempts:
+            if dead == "killed_worker":
+                unended = witness.starts - witness.failures - witness.deferrals - witness.done
+                # A mark counts from when it is written: the start itself may never have come.
+                if unended < 1:
+                    raise Broken(f"S16: {task_id} is dead ({dead}) and every start has ended")
+                witness.blamed = True
+            elif dead != "attempts_exhausted" or witness.failures < POLICY.max_attempts:
                 raise Broken(f"S9: {task_id} is dead ({dead}) after {witness.failures} failures")
         elif witness.done:
             witness.final = "done"
@@ -236,6 +249,12 @@ class Truth:
         witness.starts += 1
         witness.running.add(attempt.epoch)
         return witness
+
+    def killed(self, attempt: Attempt, witness: Witness) -> None:
+        """A handler takes its process down."""
+        witness.kills += 1
+        if witness.kills > 1 + DEATHS_MAX:
+            self.broken(f"S16: {attempt.record.task_id} has taken down {witness.kills} workers")
 
     def _judge_order(self, attempt: Attempt, witness: Witness) -> None:
         key = witness.options.ordering_key or ""

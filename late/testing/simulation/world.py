@@ -302,6 +302,8 @@ class World:
                 if witness.final is None:
                     raise Broken(f"E1: {task_id} is not final in {group}")
                 self._judge_starts(group, task_id, witness)
+                if witness.blamed and not (witness.kills or self.plan.faults):
+                    raise Broken(f"E8: {task_id} is blamed in {group}, it was another one")
         self._judge_rest()
 
     def _judge_starts(self, group: str, task_id: str, witness: Witness) -> None:
