@@ -414,9 +414,11 @@ class Worker:
         }
 
     def _add_refused(self, more: Counts) -> None:
-        from late.control.owners import Refused
+        # From the package, as everywhere: two threads that import it from different ends at the
+        # same time would each wait for the other, and one of them would see half of it.
+        from late.control import Control, Refused
 
-        with _control(self.app.url) as control:
+        with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
 
     def _sync_schedules(self) -> None:

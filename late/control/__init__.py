@@ -11,5 +11,6 @@ from __future__ import annotations
 
 from late.control.control import Control
 from late.control.dead import Filter
+from late.control.owners import Refused
 
-__all__ = ["Control", "Filter"]
+__all__ = ["Control", "Filter", "Refused"]

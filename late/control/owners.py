@@ -31,7 +31,7 @@ class Refused(msgspec.Struct, frozen=True):
     fenced: int = 0
     """Settlements that the journal refused."""
     late: int = 0
-    """Results of attempts that came after their shard had gone."""
+    """Results of attempts that were not recorded, because their shard had gone."""
 
     def __add__(self, other: Refused) -> Refused:
         return Refused(self.fenced + other.fenced, self.late + other.late)

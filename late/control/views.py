@@ -111,7 +111,7 @@ class OwnerView(msgspec.Struct, frozen=True):
     fenced: int
     """Settlements of former owners that the journal has refused, ever."""
     late: int
-    """Results of attempts that came after their shard had gone to another owner, ever."""
+    """Results of attempts that were not recorded, because their shard had gone, ever."""
     history: tuple[Tenure, ...]
     """The latest term first."""
 

@@ -92,7 +92,8 @@ class Scheduler:
         self.fenced: Counter[Shard] = Counter()
         """Settlements that the journal refused, because the shard had another owner."""
         self.late: Counter[Shard] = Counter()
-        """Results of attempts that a shard's core did not wait for (any more)."""
+        """Results that nobody waited for, and those that went with their shard's state before
+        they were recorded."""
         self._store = store
         self._policies = policies
         self._slots = slots
@@ -154,6 +155,8 @@ class Scheduler:
         self._announced.pop(shard, None)
         if core is not None:
             self._slots.abandon(shard[0], shard[1], core.lease.epoch)
+            if core.unrecorded:
+                self._count_late(shard, core.unrecorded)
         self._changed.set()
 
     async def hand_over(self, shards: Sequence[Shard], grace_s: float) -> None:
@@ -222,6 +225,10 @@ class Scheduler:
             report.failed(self._emitter, outcomes)
         self._finished_since += len(outcomes)
         self._work.set()
+
+    def _count_late(self, shard: Shard, count: int) -> None:
+        self.late[shard] += count
+        self._emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
 
     def schedules(self, schedules: Sequence[Schedule], group: str) -> None:
         """The database's view of all schedules; each belongs to the owner of its shard."""

@@ -6,9 +6,11 @@
     store ──pages──▶ tailer ──▶ the shards' state machines (`late/scheduler`)
 
 Loops: `heartbeat.py` (says that this worker lives), `keeper.py` (takes and gives up shards),
-`tailer.py` (reads what the held shards want to read). Pure: `placement.py` (who should own a
-shard), `membership.py` (who is there, who flaps), `ownership.py` (what to do next), `pacing.py`
-(how long to wait).
+`tailer.py` (reads what the held shards want to read), `members.py` (who may own shards),
+`house.py` (prunes). In the heartbeat's thread as well: `lookout.py` (notices a worker that does
+not get on), `health.py` (answers probes). Pure: `placement.py` (who should own a shard),
+`membership.py` (who is there, who flaps), `ownership.py` (what to do next), `watchdog.py` (what a
+stall is), `pacing.py` (how long to wait).
 
 Three independent things keep two workers from settling the same task, weakest first:
 

@@ -122,6 +122,7 @@ class Tailer:
             self._pace(records, everything)
             # Stores may answer without waiting, and a long backlog must not starve the loop.
             await asyncio.sleep(0)
+        self.reading = False
 
     def wake(self) -> None:
         """There may be something to read: look at once. A hint that can be given too often or

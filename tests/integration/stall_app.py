@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 
 import late
+from late.dispatcher.settle import Settler
+from late.store.base import Settlement, SettleResult
 from tests.integration.kill_app import witness
 
 app = late.App(os.environ.get("LATE_TEST_KILL_URL", "sqlite:///unused.db"))
 _folder = Path(os.environ.get("LATE_TEST_KILL_DIR", "."))
+
+
+async def _settle(self: Settler, settlements: list[Settlement]) -> list[SettleResult]:
+    """Stops this process where it has begun to settle and has not committed, if the test asks."""
+    marker = _folder / "stop-at-settle"
+    if marker.exists() and any(settlement.usage for settlement in settlements):
+        marker.rename(_folder / "stopped")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return await _write(self, settlements)
+
+
+_write = Settler._write
+Settler._write = _settle  # type: ignore[method-assign]
 
 
 @app.task()
@@ -21,9 +37,10 @@ async def count(number: int) -> None:
 
 @app.task()
 async def linger(number: int, seconds: float) -> None:
-    """Says when it starts, and returns after a while."""
+    """Says when it starts, and after a while, with the number below zero, that it returns."""
     witness(f"{number}")
     await asyncio.sleep(seconds)
+    witness(f"{-number}")
 
 
 @app.task()

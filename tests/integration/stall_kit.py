@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -11,12 +12,14 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import msgspec
 from sqlalchemy import select
 
 from late.control import Control
 from late.schema.engine import make_engine, reading
 from late.schema.tables import settlement
-from tests.integration.kill_kit import Fleet
+from late.task import Usage
+from tests.integration.kill_kit import Fleet, until
 
 APP = ("tests.integration.stall_app:app",)
 
@@ -45,6 +48,26 @@ class StallFleet(Fleet):
                 )
             )
 
+    def pause(self, number: int) -> None:
+        self.processes[number].send_signal(signal.SIGSTOP)
+        self.wait_paused(number)
+
+    def wait_paused(self, number: int) -> None:
+        until(lambda: self.state(number) == "T", self)
+
+    def resume(self, number: int) -> None:
+        self.processes[number].send_signal(signal.SIGCONT)
+
+    def state(self, number: int) -> str:
+        """What the system says of the process: `T` is stopped."""
+        text = Path(f"/proc/{self.processes[number].pid}/stat").read_text()
+        return text.rpartition(")")[2].split()[0]
+
+    def witnessed(self, number: int) -> list[int]:
+        """What this process has written, in order."""
+        path = self.folder / f"{self.processes[number].pid}.txt"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
     def log(self, number: int) -> str:
         return (self.folder / f"worker-{number}.log").read_text()
 
@@ -65,6 +88,16 @@ class StallFleet(Fleet):
             found = control.status(limit=1)
         ids = {w.worker_id for w in found.workers if w.address.endswith(f":{pid}")}
         return {shard.shard_id for shard in found.shards if shard.owner in ids}
+
+
+def done(url: str) -> int:
+    """How many tasks the journal says have ended well."""
+    engine = make_engine(url)
+    with reading(engine) as connection:
+        texts = [text for (text,) in connection.execute(select(settlement.c.usage)) if text]
+    engine.dispose()
+    usages = [usage for text in texts for usage in msgspec.json.decode(text, type=list[Usage])]
+    return sum(usage.count for usage in usages if usage.outcome == "done")
 
 
 def free_port() -> int:

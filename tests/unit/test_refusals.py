@@ -1,0 +1,128 @@
+"""What is refused is counted once, and told once, also when the telling fails at first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from late.errors import StoreUnavailable
+from late.events import Emitter, Event
+from late.scheduler.refusals import Counts, Refusals
+from late.scheduler.scheduler import Scheduler
+from late.store.base import Lease, Settlement, SettleResult, Store
+from late.task import Attempt, Cursor, Epoch, Outcome, ShardId
+from tests.conformance.kit import record
+
+SHARD = ("default", ShardId(3))
+
+
+class Slots:
+    load = 0
+
+    def submit(self, attempts: Any) -> None:
+        pass
+
+    def abandon(self, group: str, shard_id: int, epoch: int) -> None:
+        pass
+
+
+class Empty:
+    """A store without parked tasks."""
+
+    async def due(self, *_: Any, **__: Any) -> list[Any]:
+        return []
+
+
+class Watched:
+    """A scheduler and what it tells."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+        self.forgotten: list[Any] = []
+        emitter = Emitter()
+        emitter.subscribe(self._listen)
+        self.scheduler = Scheduler(
+            cast(Store, Empty()),
+            {},
+            slots=Slots(),
+            concurrency=1,
+            now_us=lambda: 1,
+            settle_soon=lambda outcomes: None,
+            read_soon=lambda: None,
+            on_fenced=self.forgotten.append,
+            emitter=emitter,
+        )
+
+    def _listen(self, event: Event, values: Mapping[str, Any]) -> None:
+        self.heard.append((event.name, dict(values)))
+
+    def own(self, epoch: int) -> None:
+        lease = Lease(*SHARD, "me", Epoch(epoch), 1, Cursor(""), (), {})
+        self.scheduler.acquired([lease])
+
+
+def settlement(epoch: int) -> Settlement:
+    return Settlement("id", *SHARD, 2, Epoch(epoch), "me", Cursor(""), ())
+
+
+async def test_a_fence_is_counted_for_a_shard_that_is_held() -> None:
+    it = Watched()
+    it.own(7)
+    it.scheduler.settled(settlement(7), SettleResult.FENCED)
+    assert it.scheduler.fenced == {SHARD: 1}
+    assert it.scheduler.cores == {}
+    assert it.forgotten == [SHARD]
+
+
+async def test_a_fence_is_counted_for_a_shard_that_was_lost_meanwhile() -> None:
+    """The usual order after a pause: the view tells of the loss before the answer comes."""
+    it = Watched()
+    it.own(7)
+    it.scheduler.lost(SHARD)
+    it.scheduler.settled(settlement(7), SettleResult.FENCED)
+    assert it.scheduler.fenced_total == 1
+    assert it.forgotten == []
+    # And for one that was acquired anew, whose state it must leave alone.
+    it.own(9)
+    it.scheduler.settled(settlement(7), SettleResult.FENCED)
+    assert it.scheduler.fenced_total == 2
+    assert SHARD in it.scheduler.cores
+    assert [v["epoch"] for name, v in it.heard if name == "fenced"] == [7, 7]
+
+
+async def test_a_result_for_a_shard_that_is_gone_is_late() -> None:
+    it = Watched()
+    attempt = Attempt("default", record(3), 1, 0, Epoch(7), 0, None, None)
+    it.scheduler.finished([Outcome(attempt, "done", 1, 1, "local")] * 2)
+    assert it.scheduler.late == {SHARD: 2}
+    it.own(9)  # an attempt of an older epoch: the new core has not started it
+    it.scheduler.finished([Outcome(attempt, "done", 1, 1, "local")])
+    assert it.scheduler.late == {SHARD: 3}
+    told = [v for name, v in it.heard if name == "late_result"]
+    assert [v["count"] for v in told] == [2, 1]
+
+
+async def test_only_what_is_new_is_told_and_a_failure_is_made_up_for() -> None:
+    counts: dict[tuple[str, ShardId], tuple[int, int]] = {}
+    told: list[Counts] = []
+    faults: list[Exception] = []
+
+    def add(more: Counts) -> None:
+        if faults:
+            raise faults.pop()
+        told.append(dict(more))
+
+    refusals = Refusals(lambda: counts, add)
+    await refusals.tell()
+    assert told == []
+    counts[SHARD] = (1, 2)
+    faults.append(StoreUnavailable("away"))
+    await refusals.tell()
+    assert told == []
+    counts[SHARD] = (1, 5)
+    counts["audit", ShardId(0)] = (0, 1)
+    await refusals.tell()
+    await refusals.tell()
+    counts[SHARD] = (3, 5)
+    await refusals.tell()
+    assert told == [{SHARD: (1, 5), ("audit", ShardId(0)): (0, 1)}, {SHARD: (2, 0)}]
