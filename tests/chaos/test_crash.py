@@ -22,8 +22,8 @@ from tests.chaos import figures
 from tests.chaos.sizes import sized
 
 pytestmark = pytest.mark.timeout(sized(300, 3600))
-ROUNDS = sized(5, 200)
-CONTROLS = sized(4, 20)
+ROUNDS = sized(4, 200)
+CONTROLS = sized(3, 20)
 SETTINGS = WorkerConfig(lease_ttl_s=5.0, poll_max_s=0.02, takeovers_max=32, grace_s=0.0)
 PATIENCE_S = 60.0
 

@@ -22,7 +22,7 @@ def test_p4_an_owner_that_slept_past_its_lease_changes_nothing(
     backend: Backend, target: Target, folder: Path
 ) -> None:
     """Stopped anywhere, and between the decision to settle and the COMMIT."""
-    faults: dict[What, int] = {"stop_worker": sized(1, 25), "stop_at_settle": sized(2, 25)}
+    faults: dict[What, int] = {"stop_worker": sized(1, 25), "stop_at_settle": sized(1, 25)}
     if backend.emulated:
         faults = {"stop_worker": sized(1, 3), "stop_at_settle": sized(1, 4)}
     tasks = sized(100, 1_000) if backend.emulated else sized(500, 5_000)
