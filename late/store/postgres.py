@@ -180,7 +180,7 @@ class PostgresStore:
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """Say that the worker lives, and see who else does; see `Store.heartbeat`.
 
-        Four statements in one implicit transaction and one round trip.
+        All statements in one implicit transaction and one round trip.
         """
         values = {
             "id": worker.worker_id,
@@ -192,6 +192,7 @@ class PostgresStore:
         }
         async with self._working.use() as connection:
             async with connection.pipeline():
+                await connection.execute(sql.NO_JIT)
                 await connection.execute(sql.HEARTBEAT if ttl_s > 0 else sql.LEAVE, values)
                 asked = [
                     await connection.execute(statement)

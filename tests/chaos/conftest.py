@@ -16,7 +16,7 @@ from tests import servers
 from tests.chaos.network import Direct, Networks, TcpNetworks
 from tests.chaos.plan import Traits
 from tests.chaos.producers import TABLE
-from tests.chaos.storm import Target
+from tests.chaos.target import Target
 from tests.conformance.backends import Backend
 
 TTL_S, TTL_EMULATED_S = 2.0, 3.0

@@ -78,8 +78,10 @@ class Report(msgspec.Struct):
     recovered: int
     takeovers: int
     seconds: float
+    owned_s: float | None
+    """From the end of the last fault until every shard was seen to have a live owner."""
     drained_s: float
-    """From the end of the last fault."""
+    """From then until nothing was left; the rest of the production is part of it."""
     late_starts: int
     """Started by an owner after another one had taken the shard."""
     fenced: int
@@ -97,9 +99,9 @@ class Report(msgspec.Struct):
             f"{self.takeovers} leases, {self.recovered} recovered, duplicates {self.duplicates} "
             f"of at most {self.duplicates_max}, {self.late_starts} late starts, "
             f"{self.fenced} fenced, {self.unsure} unsure, "
-            f"timers late by {self.lateness_p99_s} s (p99); drained in "
-            f"{self.drained_s:.1f} s, {self.seconds:.1f} s in all, seed {self.seed}; "
-            f"broken: {self.broken or 'nothing'}"
+            f"timers late by {self.lateness_p99_s} s (p99); owned in "
+            f"{self.owned_s} s, drained in {self.drained_s} s, {self.seconds} s in all, "
+            f"seed {self.seed}; broken: {self.broken or 'nothing'}"
         )
 
 
@@ -177,6 +179,7 @@ def judge(
     seed: int,
     workers: int,
     seconds: float,
+    owned_s: float | None,
     drained_s: float,
 ) -> Report:
     """Compare the files with the database."""
@@ -209,8 +212,9 @@ def judge(
         duplicates_max=deaths * UNRECORDED_MAX,
         recovered=len(verdict.recovered),
         takeovers=sum(event.f == "lease" for event in events),
-        seconds=seconds,
-        drained_s=drained_s,
+        seconds=round(seconds, 1),
+        owned_s=None if owned_s is None else round(owned_s, 1),
+        drained_s=round(drained_s, 1),
         late_starts=_late_starts(events),
         fenced=sum(event.f == "settle" and event.type == "fail" for event in events),
         unsure=sum(event.f == "settle" and event.type == "info" for event in events),

@@ -11,7 +11,8 @@ from late.outbox import connect
 from tests.chaos import workload
 from tests.chaos.plan import Size, What
 from tests.chaos.sizes import sized
-from tests.chaos.storm import Storm, Target
+from tests.chaos.storm import Storm
+from tests.chaos.target import Target
 from tests.conformance.backends import Backend
 from tests.databases import PRESENT
 
