@@ -19,7 +19,7 @@ from tests.chaos.producers import TABLE
 from tests.chaos.target import Target
 from tests.conformance.backends import Backend
 
-TTL_S, TTL_EMULATED_S = 2.0, 3.0
+TTL_S, TTL_EMULATED_S = 2.0, 5.0
 """A heartbeat that waits its turn on an emulator must not look like a worker's death."""
 
 

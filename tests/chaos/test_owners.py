@@ -33,7 +33,7 @@ def test_p4_an_owner_that_slept_past_its_lease_changes_nothing(
 
     assert not report.broken, report.line()
     assert report.fenced, "or nobody was fenced, and this shows nothing"
-    assert report.late_starts <= CONCURRENCY * report.faults["stop"]
+    assert report.woken_starts <= CONCURRENCY * report.faults["stop"]
 
 
 def test_p5_each_task_is_settled_once_whatever_becomes_of_the_commit(
