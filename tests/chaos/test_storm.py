@@ -28,9 +28,10 @@ def test_p1_p2_nothing_is_lost_and_nothing_aborted_runs(
         tasks = sized(1_000, 10_000)
     if backend.emulated:
         faults["kill_worker"], tasks = sized(2, 15), sized(200, 2_000)
-    # The emulator does not bear as many at a time: it falls over.
-    producers = sized(2, 3) if backend.emulated else sized(2, 8)
-    size = Size(tasks, producers, sized(3, 4), sized(8, 16), faults)
+    size = Size(tasks, sized(2, 8), sized(3, 4), sized(8, 16), faults)
+    if backend.emulated:
+        # It does not bear more at a time: with eight producers and four workers it falls over.
+        size = Size(tasks, producers=2, workers=3, faults=faults)
 
     report = Storm(mortal, size, folder).run()
 
