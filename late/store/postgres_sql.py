@@ -290,3 +290,7 @@ union select shard_id from timed
 order by 1
 """
 CLOCK = f"select {NOW}"
+# For the transaction, so that no session keeps it. PostgreSQL takes the recursion above for far
+# dearer than it is, and while the statistics of small tables are missing it compiles it, for three
+# seconds with every heartbeat: longer than a lease may be.
+NO_JIT = "select set_config('jit', 'off', true)"

@@ -262,10 +262,13 @@ def _zombies(history: _History, truth: Truth) -> Iterator[Finding]:
         place = (event.group, event.shard)
         key = (event.p, place, event.epoch)
         if event.type == "invoke":
-            invoked[key] = event.t
+            # One without an answer is sent again, the same: it may have committed the first time.
+            invoked.setdefault(key, event.t)
+        elif event.type == "fail":
+            invoked.pop(key, None)
         elif event.type == "ok":
             # It may have committed as soon as it was sent: only what was sent later is certain.
-            sent = invoked.get(key, event.t)
+            sent = invoked.pop(key, event.t)
             for takeover in history.takeovers.get(place, ()):
                 if takeover.epoch > event.epoch and takeover.t < sent:
                     why = f"epoch {event.epoch} settled after {takeover.epoch} had begun"

@@ -16,10 +16,10 @@ from tests import servers
 from tests.chaos.network import Direct, Networks, TcpNetworks
 from tests.chaos.plan import Traits
 from tests.chaos.producers import TABLE
-from tests.chaos.storm import Target
+from tests.chaos.target import Target
 from tests.conformance.backends import Backend
 
-TTL_S, TTL_EMULATED_S = 2.0, 3.0
+TTL_S, TTL_EMULATED_S = 2.0, 5.0
 """A heartbeat that waits its turn on an emulator must not look like a worker's death."""
 
 

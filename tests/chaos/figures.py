@@ -1,4 +1,4 @@
-"""What the storms of the full size found: kept in `docs/results/chaos.json`, shown as a table by
+"""What the storms of the full size found: kept in `docs/figures/chaos.json`, shown as a table by
 `python -m tests.chaos.figures`."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.chaos.sizes import FULL
 
-FILE = Path(__file__).resolve().parents[2] / "docs" / "results" / "chaos.json"
+FILE = Path(__file__).resolve().parents[2] / "docs" / "figures" / "chaos.json"
 PROMISES = {
     "test_p1_p2_nothing_is_lost_and_nothing_aborted_runs": "P1 P2 P6 P7: kill storm",
     "test_p2b_what_started_survives_a_crash_of_the_server": "P2b: crash, gate on",

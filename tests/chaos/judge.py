@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -78,10 +78,15 @@ class Report(msgspec.Struct):
     recovered: int
     takeovers: int
     seconds: float
+    owned_s: float | None
+    """From the end of the last fault until every shard was seen to have a live owner."""
     drained_s: float
-    """From the end of the last fault."""
+    """From then until nothing was left; the rest of the production is part of it."""
     late_starts: int
-    """Started by an owner after another one had taken the shard."""
+    """Started by an owner after another one had taken the shard: between its expiry and the beat
+    that tells it so, when both come back at the same moment."""
+    woken_starts: int
+    """Those of them that began after a pause, on a shard that was taken while the owner slept."""
     fenced: int
     """Settlements that were refused."""
     unsure: int
@@ -96,10 +101,11 @@ class Report(msgspec.Struct):
             f"{self.store}: {self.tasks} tasks, {self.aborted} aborted, {faults}; "
             f"{self.takeovers} leases, {self.recovered} recovered, duplicates {self.duplicates} "
             f"of at most {self.duplicates_max}, {self.late_starts} late starts, "
+            f"{self.woken_starts} after a pause, "
             f"{self.fenced} fenced, {self.unsure} unsure, "
-            f"timers late by {self.lateness_p99_s} s (p99); drained in "
-            f"{self.drained_s:.1f} s, {self.seconds:.1f} s in all, seed {self.seed}; "
-            f"broken: {self.broken or 'nothing'}"
+            f"timers late by {self.lateness_p99_s} s (p99); owned in "
+            f"{self.owned_s} s, drained in {self.drained_s} s, {self.seconds} s in all, "
+            f"seed {self.seed}; broken: {self.broken or 'nothing'}"
         )
 
 
@@ -177,6 +183,7 @@ def judge(
     seed: int,
     workers: int,
     seconds: float,
+    owned_s: float | None,
     drained_s: float,
 ) -> Report:
     """Compare the files with the database."""
@@ -198,6 +205,7 @@ def judge(
     faults = _faults(events)
     starts = sum(event.f == "exec_start" for event in events)
     deaths = _deaths(faults, workers)
+    late_starts = list(_late_starts(events))
     report = Report(
         store=store,
         seed=seed,
@@ -209,9 +217,11 @@ def judge(
         duplicates_max=deaths * UNRECORDED_MAX,
         recovered=len(verdict.recovered),
         takeovers=sum(event.f == "lease" for event in events),
-        seconds=seconds,
-        drained_s=drained_s,
-        late_starts=_late_starts(events),
+        seconds=round(seconds, 1),
+        owned_s=None if owned_s is None else round(owned_s, 1),
+        drained_s=round(drained_s, 1),
+        late_starts=len(late_starts),
+        woken_starts=sum(woken for woken in late_starts),
         fenced=sum(event.f == "settle" and event.type == "fail" for event in events),
         unsure=sum(event.f == "settle" and event.type == "info" for event in events),
         lateness_p99_s=_lateness(events),
@@ -261,16 +271,19 @@ def _deaths(faults: Mapping[str, int], workers: int) -> int:
     return of_one + workers * faults.get("kill_server", 0)
 
 
-def _late_starts(events: Sequence[Event]) -> int:
-    taken: Mapping[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    count = 0
+def _late_starts(events: Sequence[Event]) -> Iterator[bool]:
+    """One per start under an epoch that was over; whether its owner had slept through that."""
+    taken: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    woken: dict[str, int] = {}
     for event in events:  # in the order of time
-        place = (event.group, event.shard)
         if event.f == "lease":
-            taken[place].append((event.t, event.epoch))
+            taken[event.group, event.shard].append(event)
+        elif event.f == "fault" and event.word == "cont":
+            woken[event.target] = event.t
         elif event.f == "exec_start":
-            count += any(epoch > event.epoch for _, epoch in taken[place])
-    return count
+            newer = [e for e in taken[event.group, event.shard] if e.epoch > event.epoch]
+            if newer:
+                yield newer[0].t < woken.get(event.p, 0)
 
 
 def _lateness(events: Sequence[Event]) -> float | None:

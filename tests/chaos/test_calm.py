@@ -11,7 +11,8 @@ from late.outbox import connect
 from tests.chaos import workload
 from tests.chaos.plan import Size, What
 from tests.chaos.sizes import sized
-from tests.chaos.storm import Storm, Target
+from tests.chaos.storm import Storm
+from tests.chaos.target import Target
 from tests.conformance.backends import Backend
 from tests.databases import PRESENT
 
@@ -72,7 +73,7 @@ def test_a_handler_that_is_called_done_before_it_is_loses_tasks(
 @pytest.mark.parametrize("backend", FILES, ids=lambda backend: backend.name, indirect=True)
 def test_an_owner_that_nothing_fences_settles_twice(target: Target, folder: Path) -> None:
     """Else P4 and P5 show nothing."""
-    faults: dict[What, int] = {"stop_at_settle": 2}
+    faults: dict[What, int] = {"stop_at_settle": 1}
     storm = Storm(
         target,
         Size(300, faults=faults, gap_s=(0.2, 1.0)),

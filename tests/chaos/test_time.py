@@ -12,7 +12,8 @@ from late.task import Schedule
 from late.testing.history import read
 from tests.chaos.plan import Size, What
 from tests.chaos.sizes import STORES, sized
-from tests.chaos.storm import Storm, Target
+from tests.chaos.storm import Storm
+from tests.chaos.target import Target
 from tests.conformance.backends import Backend
 
 pytestmark = pytest.mark.timeout(sized(300, 3600))

@@ -143,6 +143,21 @@ async def test_a_hung_database_is_unavailable(
     await store.close()
 
 
+async def test_a_heartbeat_is_not_compiled(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling takes longer than the statement, and can take longer than a lease. Nor is the
+    setting left behind in the session, which behind a pooler is somebody else's next."""
+    asked = "select case current_setting('jit') when 'off' then 7 else 8 end::smallint"
+    monkeypatch.setattr("late.store.postgres_sql.SHARDS", asked)
+    with producer(url) as connection:
+        name = connection.info.dbname
+        connection.execute(f'alter database "{name}" set jit = on')  # as it is by default
+    store = await open_store(url)
+    assert (await store.heartbeat(ME, 60)).shards == (7,)
+    monkeypatch.setattr("late.store.postgres_sql.NO_JIT", "select 1")
+    assert (await store.heartbeat(ME, 60)).shards == (8,)
+    await store.close()
+
+
 async def test_a_deadlock_asks_for_a_repeat(url: str) -> None:
     store = await open_store(url)
     await store.heartbeat(ME, 60)

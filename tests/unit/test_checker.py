@@ -193,6 +193,20 @@ def test_a_settlement_that_was_sent_before_the_take_over_may_stand() -> None:
     assert classes(story.check()) == set()
 
 
+def test_a_settlement_that_was_sent_again_counts_from_the_first_time() -> None:
+    story = Story()
+    story.add("settle", "invoke", shard=0, epoch=1)
+    story.add("settle", "info", shard=0, epoch=1)
+    story.add("lease", p="w2", shard=0, epoch=2, word="acquire")
+    story.add("settle", "invoke", shard=0, epoch=1)
+    story.add("settle", "ok", shard=0, epoch=1)
+    assert classes(story.check()) == set()
+    # But the next one is new.
+    story.add("settle", "invoke", shard=0, epoch=1)
+    story.add("settle", "ok", shard=0, epoch=1)
+    assert classes(story.check()) == {"zombie"}
+
+
 def test_a_zombie_is_seen_in_the_journal() -> None:
     journal = [("default", 0, 1, 1), ("default", 0, 2, 3), ("default", 0, 3, 2)]
     verdict = check([], Truth(journal=journal))
