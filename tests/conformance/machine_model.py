@@ -178,6 +178,7 @@ class Owner:
             dead=tuple(letters),
         )
         covered = self.covered | {record.task_id for record, _ in begun}
+        assert covered <= self.reader.seen, "a mistake of the model"
         return Draft(settlement, covered, live, len(begun))
 
     def _end(

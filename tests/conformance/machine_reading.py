@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from late.store.base import Page
-from late.task import Record, ShardId
+from late.task import NewTask, Record, ShardId
 from tests.conformance.kit import task
 from tests.conformance.machine_model import Producer, Reader
 from tests.conformance.machine_worlds import Transaction, World
@@ -28,7 +30,7 @@ class ReadingMachine(RuleBasedStateMachine):
         self.records: dict[str, Record] = {}
         """As they were first read."""
         self.maybe_gone: set[str] = set()
-        self.readers: list[Reader] = []
+        self.readers = [Reader(shard) for shard in SHARDS]
         self.made = 0
 
     def teardown(self) -> None:
@@ -58,11 +60,24 @@ class ReadingMachine(RuleBasedStateMachine):
     def insert(self, index: int, shard: ShardId, count: int) -> None:
         transaction, producer = self.pick(index)
         if not producer.prepared:
-            self.made += 1
-            payload = b'{"n":%d}' % self.made
-            rows = [task(shard, payload=payload) for _ in range(count)]
+            rows = self.rows(shard, count)
             transaction.insert(rows)
             producer.rows += rows
+
+    def rows(self, shard: ShardId, count: int) -> list[NewTask]:
+        self.made += 1
+        payload = b'{"n":%d}' % self.made
+        return [task(shard, payload=payload) for _ in range(count)]
+
+    @precondition(lambda self: self.quiet)
+    @rule(shard=st.sampled_from(SHARDS), count=st.integers(1, 9))
+    def enqueue(self, shard: ShardId, count: int) -> None:
+        """A whole transaction, as most are."""
+        transaction = self.world.begin()
+        rows = self.rows(shard, count)
+        transaction.insert(rows)
+        transaction.commit()
+        self.now_committed(rows)
 
     @precondition(lambda self: self.producers and self.world.savepoints)
     @rule(index=ANY)
@@ -94,7 +109,10 @@ class ReadingMachine(RuleBasedStateMachine):
         transaction, producer = self.pick(index)
         transaction.commit()
         self.producers.remove((transaction, producer))
-        for row in producer.rows:
+        self.now_committed(producer.rows)
+
+    def now_committed(self, rows: Sequence[NewTask]) -> None:
+        for row in rows:
             self.committed[ShardId(row.shard_id)][row.task_id] = row.payload
 
     @precondition(lambda self: self.producers)
@@ -162,7 +180,6 @@ class ReadingMachine(RuleBasedStateMachine):
     def new_reader(self, shard: ShardId) -> None:
         self.readers = [*self.readers[-3:], Reader(shard)]
 
-    @precondition(lambda self: self.readers)
     @rule(index=ANY, limit=LIMITS, fork=st.none() | st.integers(0, 6), store=ANY)
     def tail(self, index: int, limit: int, fork: int | None, store: int) -> None:
         """A page; perhaps another reader goes on from within it."""
