@@ -34,13 +34,17 @@ class _NoJudge:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
 
+    def __call__(self, *_: object) -> None:
+        """It has no objection."""
+
 
 def _database(log: Log, now_us: Callable[[], int]) -> Database:
     given: dict[str, Any] = {"schedules": (), "window": 1_000}
     known = inspect.signature(Database).parameters
     extra = {name: value for name, value in given.items() if name in known}
     database = Database(log, now_us=now_us, groups=("default",), shards=2, **extra)
-    database.truth = _NoJudge()  # type: ignore[attr-defined]
+    for judge in ("truth", "_judge_cursor", "_judge_ends"):
+        setattr(database, judge, _NoJudge())
     return database
 
 

@@ -133,7 +133,9 @@ class Owner:
         """Read and not covered, each with its window."""
         self.covered = model.covered
         self.timers = dict(model.timers)
-        self.reader = Reader(lease.shard_id, lease.cursor, set(model.covered))
+        # Within a window that a predecessor opened: of what it must show at least nothing is known.
+        due = frozenset[str]() if "@" in lease.cursor else None
+        self.reader = Reader(lease.shard_id, lease.cursor, set(model.covered), due)
         self.unsure: Draft | None = None
         """Written, and the answer was lost."""
         self.last: Settlement | None = None
@@ -178,6 +180,7 @@ class Owner:
             dead=tuple(letters),
         )
         covered = self.covered | {record.task_id for record, _ in begun}
+        assert covered <= self.reader.seen, "a mistake of the model"
         return Draft(settlement, covered, live, len(begun))
 
     def _end(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from late.store.base import Page
-from late.task import Record, ShardId
+from late.task import NewTask, Record, ShardId
 from tests.conformance.kit import task
 from tests.conformance.machine_model import Producer, Reader
 from tests.conformance.machine_worlds import Transaction, World
 
 SHARDS = (ShardId(0), ShardId(1))
 LIMITS = st.integers(1, 7)
-ANY = st.integers(0, 11)
+ANY = st.integers(0, 9)
+FORKS = st.none() | st.integers(0, 6)
+READERS_MAX = 4
 
 
 class ReadingMachine(RuleBasedStateMachine):
@@ -28,15 +32,15 @@ class ReadingMachine(RuleBasedStateMachine):
         self.records: dict[str, Record] = {}
         """As they were first read."""
         self.maybe_gone: set[str] = set()
-        self.readers: list[Reader] = []
+        self.readers = [Reader(shard) for shard in SHARDS]
         self.made = 0
 
     def teardown(self) -> None:
         for transaction, _ in self.producers:
             transaction.abort()
         self.producers = []
-        for shard in SHARDS:
-            self.read_all(shard, 3)
+        for reader in (*self.readers, *(Reader(shard) for shard in SHARDS)):
+            self.read_on(reader, 3)
 
     # ------------------------------------------------------------------ producers
 
@@ -48,45 +52,50 @@ class ReadingMachine(RuleBasedStateMachine):
     def pick(self, index: int) -> tuple[Transaction, Producer]:
         return self.producers[index % len(self.producers)]
 
-    @precondition(lambda self: len(self.producers) < (1 if self.world.exclusive else 3))
-    @rule()
-    def begin(self) -> None:
-        self.producers.append((self.world.begin(), Producer()))
-
-    @precondition(lambda self: self.producers)
     @rule(index=ANY, shard=st.sampled_from(SHARDS), count=st.integers(1, 5))
     def insert(self, index: int, shard: ShardId, count: int) -> None:
+        """Into a transaction that is open, or one that begins with it."""
+        most = 1 if self.world.exclusive else 3
+        if index % 4 >= len(self.producers) < most:
+            self.producers.append((self.world.begin(), Producer()))
+            index = len(self.producers) - 1
         transaction, producer = self.pick(index)
         if not producer.prepared:
-            self.made += 1
-            payload = b'{"n":%d}' % self.made
-            rows = [task(shard, payload=payload) for _ in range(count)]
+            rows = self.rows(shard, count)
             transaction.insert(rows)
             producer.rows += rows
 
+    def rows(self, shard: ShardId, count: int) -> list[NewTask]:
+        self.made += 1
+        payload = b'{"n":%d}' % self.made
+        return [task(shard, payload=payload) for _ in range(count)]
+
+    @precondition(lambda self: self.quiet)
+    @rule(shard=st.sampled_from(SHARDS), count=st.integers(1, 9))
+    def enqueue(self, shard: ShardId, count: int) -> None:
+        """A whole transaction, as most are."""
+        transaction = self.world.begin()
+        rows = self.rows(shard, count)
+        transaction.insert(rows)
+        transaction.commit()
+        self.now_committed(rows)
+
     @precondition(lambda self: self.producers and self.world.savepoints)
-    @rule(index=ANY)
-    def savepoint(self, index: int) -> None:
+    @rule(index=ANY, word=st.sampled_from(("save", "roll back", "prepare")))
+    def change(self, index: int, word: str) -> None:
+        """A savepoint, a rollback to it, or the first half of a commit in two phases."""
         transaction, producer = self.pick(index)
-        if not producer.prepared:
+        if producer.prepared:
+            return
+        if word == "save":
             transaction.savepoint("s")
             producer.mark = len(producer.rows)
-
-    @precondition(lambda self: self.producers and self.world.savepoints)
-    @rule(index=ANY)
-    def rollback_to(self, index: int) -> None:
-        transaction, producer = self.pick(index)
-        if producer.mark is not None and not producer.prepared:
-            transaction.rollback_to("s")
-            del producer.rows[producer.mark :]
-
-    @precondition(lambda self: self.producers and self.world.prepares)
-    @rule(index=ANY)
-    def prepare(self, index: int) -> None:
-        transaction, producer = self.pick(index)
-        if not producer.prepared:
+        elif word == "prepare" and self.world.prepares:
             transaction.prepare()
             producer.prepared = True
+        elif word == "roll back" and producer.mark is not None:
+            transaction.rollback_to("s")
+            del producer.rows[producer.mark :]
 
     @precondition(lambda self: self.producers)
     @rule(index=ANY)
@@ -94,7 +103,10 @@ class ReadingMachine(RuleBasedStateMachine):
         transaction, producer = self.pick(index)
         transaction.commit()
         self.producers.remove((transaction, producer))
-        for row in producer.rows:
+        self.now_committed(producer.rows)
+
+    def now_committed(self, rows: Sequence[NewTask]) -> None:
+        for row in rows:
             self.committed[ShardId(row.shard_id)][row.task_id] = row.payload
 
     @precondition(lambda self: self.producers)
@@ -146,33 +158,30 @@ class ReadingMachine(RuleBasedStateMachine):
         missing = (reader.due or frozenset()) - reader.seen - self.maybe_gone
         assert not missing, f"T1: {sorted(missing)} covered and never shown"
 
-    def read_all(self, shard: ShardId, limit: int) -> Reader:
-        """A newcomer reads to the end."""
-        reader = Reader(shard)
-        wanted = frozenset(self.committed[shard])
+    def read_on(self, reader: Reader, limit: int) -> None:
+        """To the end: by then everybody has seen everything."""
+        wanted = frozenset(self.committed[reader.shard_id])
         while True:
             page = self.read(reader, limit)
-            if page is None or not page.more:
-                missing = wanted - reader.seen - self.maybe_gone
-                if not missing or (page is None and "@" not in reader.cursor):
-                    assert not missing, f"T1: {sorted(missing)} never shown"
-                    return reader
+            between = reader.due is None or "@" not in reader.cursor
+            if wanted <= reader.seen | self.maybe_gone and (page is None or not page.more):
+                return
+            # A window that was open before may end first; one of now must have shown it all.
+            assert page is not None or not between, "T1: no page, and not all of it shown"
 
-    @rule(shard=st.sampled_from(SHARDS))
-    def new_reader(self, shard: ShardId) -> None:
-        self.readers = [*self.readers[-3:], Reader(shard)]
-
-    @precondition(lambda self: self.readers)
-    @rule(index=ANY, limit=LIMITS, fork=st.none() | st.integers(0, 6), store=ANY)
-    def tail(self, index: int, limit: int, fork: int | None, store: int) -> None:
-        """A page; perhaps another reader goes on from within it."""
+    @rule(index=ANY, limit=LIMITS, pages=st.integers(1, 4), fork=FORKS, store=ANY)
+    def tail(self, index: int, limit: int, pages: int, fork: int | None, store: int) -> None:
+        """Some pages of one reader; perhaps another goes on from within the last of them."""
+        if index >= READERS_MAX:
+            self.readers.append(Reader(SHARDS[index % len(SHARDS)]))
         reader = self.readers[index % len(self.readers)]
-        before = reader.copy()
-        page = self.read(reader, limit, store)
-        if page is None or fork is None or not page.records:
-            return
-        last = fork % len(page.records)
-        before.due = before.due or frozenset(self.committed[reader.shard_id])
-        before.cursor = page.cursor_after(page.records[last])
-        before.seen.update(record.task_id for record in page.records[: last + 1])
-        self.readers = [*self.readers[-3:], before]
+        for _ in range(pages):
+            before = reader.copy()
+            page = self.read(reader, limit, store)
+        if page is not None and fork is not None and page.records:
+            last = fork % len(page.records)
+            before.due = before.due or frozenset(self.committed[reader.shard_id])
+            before.cursor = page.cursor_after(page.records[last])
+            before.seen.update(record.task_id for record in page.records[: last + 1])
+            self.readers.append(before)
+        del self.readers[:-READERS_MAX]

@@ -142,15 +142,23 @@ class RealWorld:
         self._names = 0
         self._free: list[Raw] = []
         self._loop = asyncio.new_event_loop()
-        self.stores: Sequence[Store] = (open_store(url), open_store(url))
-        for store in self.stores:
-            self.run(store.open())
+        self.stores: Sequence[Store] = ()
+        self._open()
         self._raw = backend.raw(url)
         self._engine = make_engine(url) if backend.emulated else None
         self.savepoints = backend.savepoints
         self.exclusive = self.stores[0].features.commit_order and backend.savepoints
         self.prepares = self.savepoints and not self.exclusive and self._can_prepare()
         self.prunes_max = 1
+
+    def _open(self) -> None:
+        self.stores = (open_store(self._where), open_store(self._where))
+        for store in self.stores:
+            self.run(store.open())
+
+    def _close(self) -> None:
+        for store in self.stores:
+            self.run(store.close())
 
     def _can_prepare(self) -> bool:
         ((count,),) = self._raw.execute("show max_prepared_transactions")
@@ -175,12 +183,14 @@ class RealWorld:
         return _RealTransaction(self, self.take())
 
     def reset(self) -> None:
+        # A store may remember what can only grow, such as how far a journal was pruned.
+        self._close()
         for table in TABLES:
             self._raw.execute(f"delete from {table} where true")
+        self._open()
 
     def close(self) -> None:
-        for store in self.stores:
-            self.run(store.close())
+        self._close()
         for raw in (*self._free, self._raw):
             raw.close()
         if self._engine is not None:
