@@ -243,9 +243,6 @@ update late_lease e set owner = null
   from unnest(%s::text[], %s::smallint[], %s::text[], %s::bigint[]) u (g, s, owner, epoch)
  where e.consumer_group = u.g and e.shard_id = u.s and e.owner = u.owner and e.epoch = u.epoch
 """
-# For this transaction only. The planner cannot know how few steps `SHARDS` takes, guesses many
-# thousands, and has it compiled: 150 ms of the processor for what then runs for one.
-NO_JIT = "select set_config('jit', 'off', true)"
 HEARTBEAT = f"""
 insert into late_worker (worker_id, expires_at_us, started_at_us, address, consumer_groups,
                          capacity, version)

@@ -110,6 +110,8 @@ class Keeper:
         self._membership: Membership | None = None
         self._news = asyncio.Event()
         self._trusted_until = -math.inf
+        self._back_until = -math.inf
+        """Until when the first heartbeat after a gap holds: a view within it can be trusted."""
         self._trust_told = asyncio.Event()
         """Set while the worker believes that it is trusted."""
         self._awaited: tuple[Key, ...] = ()
@@ -145,7 +147,13 @@ class Keeper:
         for key in ownership.lost(membership, held_epochs):
             self._tell(events.LEASE_LOST, self._held.pop(key))
             self._on_lost(key)
-        self._trusted_until = trusted_until
+        if not self.trusted and self._held and self._monotonic() >= self._back_until:
+            # The heartbeat had run out, and a peer may be taking over at this moment what this view
+            # still shows as ours. No peer can from now on, so the next view is the whole truth.
+            self._back_until = trusted_until
+            self._hurry()
+        else:
+            self._trusted_until = trusted_until
         if self.trusted and not self._trust_told.is_set():
             if self._membership is not None:
                 self._emitter.emit(events.TRUST_REGAINED, shards=len(self._held))

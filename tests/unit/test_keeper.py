@@ -161,8 +161,39 @@ async def test_trust_ends_by_the_monotonic_clock_and_comes_back_with_a_view() ->
             assert ends == [pytest.approx(2.001 + 4.5, abs=1e-3)]
             assert not fleet.keeper.trusted
             await fleet.show(fleet.view(), 4.5)
+            assert fleet.names()[-1] == "hurry", "the first view may be from before a takeover"
+            await fleet.show(fleet.view(), 4.5)
             assert fleet.names()[-1] == "trusted"
             assert [name for name, _ in fleet.heard][-2:] == ["trust_lost", "trust_regained"]
+
+
+async def test_who_comes_back_while_a_peer_takes_over_is_not_trusted_in_between() -> None:
+    """Given a heartbeat that ran out, when a peer takes a shard between the first one after it and
+    the second, then the loss is told before there is trust again."""
+    with VirtualClock() as clock:
+        fleet = Fleet(clock)
+        async with running(fleet):
+            await fleet.show(fleet.view(), 4.5)
+            await asyncio.sleep(60)
+            still_ours = fleet.view("peer")
+            fleet.store.take(key(2), "peer")
+            await fleet.show(still_ours, 4.5)
+            assert not fleet.keeper.trusted
+            await fleet.show(fleet.view("peer"), 4.5)
+            assert fleet.keeper.trusted
+            names = fleet.names()
+            assert names.index("lost") < len(names) - 1 - names[::-1].index("trusted")
+
+
+async def test_two_heartbeats_with_another_gap_between_them_give_no_trust() -> None:
+    with VirtualClock() as clock:
+        fleet = Fleet(clock)
+        async with running(fleet):
+            await fleet.show(fleet.view(), 4.5)
+            for _ in range(3):
+                await asyncio.sleep(60)
+                await fleet.show(fleet.view(), 4.5)
+                assert not fleet.keeper.trusted
 
 
 async def test_after_a_pause_losses_are_told_before_trust() -> None:
@@ -178,8 +209,10 @@ async def test_after_a_pause_losses_are_told_before_trust() -> None:
                 fleet.store.take(key(shard), "peer")
             await asyncio.sleep(0.001)
             await fleet.show(fleet.view("peer"))
-            tail = fleet.said[fleet.names().index("distrusted") :]
-            assert [entry[0] for entry in tail[:4]] == ["distrusted", "lost", "lost", "trusted"]
+            await fleet.show(fleet.view("peer"))
+            told = [e for e in fleet.said if e[0] in ("distrusted", "lost", "trusted")]
+            tail = told[[name for name, _ in told].index("distrusted") :]
+            assert [name for name, _ in tail] == ["distrusted", "lost", "lost", "trusted"]
             assert [shard for name, shard in tail if name == "lost"] == [2, 5]
 
 
