@@ -34,7 +34,8 @@ def _defects(results: dict[str, Any]) -> str:
     worlds = [row["worlds"] for row in caught if row["worlds"]]
     lines = [
         f"**{len(caught)}/{len(rows)} caught**; {len(worlds)} of them by the simulator, in "
-        f"{statistics.median(worlds):g} worlds in the median and {max(worlds)} at most.",
+        f"{statistics.median(worlds):g} worlds in the median and {max(worlds)} at most."
+        f"{results.get('note', '')}",
         "",
         "| defect | what is broken | found by | worlds |",
         "|---|---|---|---|",
@@ -57,7 +58,7 @@ def _soak(n: dict[str, Any]) -> str:
     faults = ", ".join(f"{name} {count:,}" for name, count in n["faults"].items())
     return (
         f"**{n['worlds']:,} worlds, {len(n['broke'])} broke** (seeds from {n['first']:,} on): "
-        f"{n['virtual_seconds'] / 3600:,.0f} hours of virtual time, {n['transactions']:,} "
+        f"{n['virtual_seconds'] / 3600:,.1f} hours of virtual time, {n['transactions']:,} "
         f"transactions, {n['tasks']:,} tasks, {n['starts']:,} starts, {n['steps']:,} steps, "
         f"in {n['seconds']:,} s.\n\n"
         f"- Databases: {profiles}.\n- Faults: {faults}.\n"

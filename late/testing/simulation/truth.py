@@ -9,7 +9,7 @@
 | S5 what is open in the journal, and read by a core, stays within the window | settlement, 0.5 s |
 | S6 every task is in one place, is final once per group, and is counted once | each settlement |
 | S7 nothing is started, parked or buried that was not committed | start, settlement |
-| S8 nothing starts early, or after it has expired, by the database's clock | each start |
+| S8 nothing starts early by the database's clock | each start |
 | S9 no more attempts than the policy has, and no dead letter before they are used up | both |
 | S11 an attempt is burnt by a failure only: not by a snooze, an interruption, a takeover | start |
 | S12 nothing is started by a worker whose heartbeat has run out | each start |
