@@ -28,6 +28,8 @@ from late.testing.simulation.network import NetworkStore
 from late.testing.simulation.truth import POLICY, Shard
 
 GRACE_S = 5.0
+SETTLE_S = 5.0
+"""Beyond the grace, until all that ran is recorded."""
 
 
 class SimHeartbeat(Heartbeat):
@@ -62,6 +64,7 @@ class SimWorker:
     ) -> None:
         self._store = store
         self._ttl_s = ttl_s
+        self._grace_s = GRACE_S
         emitter = events.Emitter()
         clock = self.clock = DatabaseClock(loop.time)
         self.slots = Slots(store, process.name, rng, die, clock.now_us, lambda: self.keeper.trusted)
@@ -93,7 +96,7 @@ class SimWorker:
         self.keeper = Keeper(
             store, process.name,
             on_acquired=self.scheduler.acquired,
-            before_release=lambda shards: self.scheduler.hand_over(shards, GRACE_S),
+            before_release=lambda shards: self.scheduler.hand_over(shards, self._grace_s),
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake, on_trusted=self.scheduler.wake,
             hurry=lambda: self.heartbeat.hurry(), rng=rng, monotonic=loop.time, emitter=emitter,
@@ -117,12 +120,15 @@ class SimWorker:
 
     async def stop(self) -> None:
         """A clean stop, as `late.worker.Worker.stop`."""
-        self.keeper.stop()
+        self.heartbeat.leave()
+        await self.keeper.leave(self._ttl_s / 3)
         self.tailer.stop()
-        held = list(self.scheduler.cores)
-        await asyncio.gather(
-            self.slots.stop(GRACE_S), self.scheduler.hand_over(held, GRACE_S + 5.0)
-        )
+        self._grace_s = GRACE_S + SETTLE_S
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S + 2 * SETTLE_S):
+                await asyncio.gather(
+                    self.slots.stop(GRACE_S), self.keeper.hand_over(self.keeper.leases)
+                )
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self._ttl_s):
                 await self.settler.flush()
