@@ -11,6 +11,7 @@ import msgspec
 from late.clock import DatabaseClock
 from late.scheduler import core as core_module
 from late.scheduler import verdict
+from late.scheduler.caution import Caution
 from late.scheduler.core import ShardCore
 from late.scheduler.draft import Draft
 from late.scheduler.ledger import Ledger
@@ -44,9 +45,9 @@ def scalar_checkpoint() -> None:
 def settled_before_run() -> None:
     """A task counts as settled once it was handed to a slot."""
 
-    def grant(self: Any, slots: int, effects: list[Any]) -> None:
+    def grant(self: Any, slots: int, care: str, effects: list[Any]) -> None:
         known = len(effects)
-        old(self, slots, effects)
+        old(self, slots, care, effects)
         for effect in effects[known:]:
             for attempt in effect.attempts:
                 self._window.forget(attempt.record.task_id)
@@ -221,3 +222,28 @@ def unknown_counts_as_refused() -> None:
         old(self, settlement, type(result).SETTLED)
 
     old = replace(Scheduler, "settled", settled)
+
+
+def unmarked() -> None:
+    """Nothing is marked after a death: whoever dies again leaves no suspect."""
+    replace(Caution, "concerns", lambda self, entry: False)
+
+
+def trial_in_a_crowd() -> None:
+    """Suspects run beside whatever else is marked."""
+    replace(Caution, "narrowed", lambda self, care: "trial")
+    replace(
+        Caution,
+        "suspect",
+        lambda self, care: [self._suspects.popleft() for _ in range(len(self._suspects))],
+    )
+
+
+def trust_from_the_first_beat() -> None:
+    """The first heartbeat after a gap is trusted, whatever a peer does at that moment."""
+
+    def observe(self: Any, membership: Any, trusted_until: float) -> None:
+        self._back_until = float("inf")
+        old(self, membership, trusted_until)
+
+    old = replace(Keeper, "observe", observe)
