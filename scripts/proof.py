@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the figures of `docs/results/{defects,soak}.json` into `docs/proof.md`.
+"""Writes the figures of `docs/results/{defects,soak}.json` and `docs/figures/chaos.json` into
+`docs/proof.md`.
 
 make defects ARGS=--save
 make soak ARGS="--save docs/results/soak.json"
-python scripts/proof.py
+make chaos
+python -m scripts.proof
 """
 
 from __future__ import annotations
@@ -14,14 +16,28 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from tests.chaos import figures
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "proof.md"
 RESULTS = ROOT / "docs" / "results"
 
 
-def page(text: str, defects: dict[str, Any], soak: dict[str, Any]) -> str:
+def read() -> dict[str, Any]:
+    """What is kept, by the mark where it is shown."""
+    files = {"defects": RESULTS / "defects.json", "soak": RESULTS / "soak.json"}
+    files["chaos"] = figures.FILE
+    return {mark: json.loads(file.read_text()) for mark, file in files.items()}
+
+
+def page(text: str, kept: dict[str, Any]) -> str:
     """`text` with what lies between its marks made anew."""
-    for mark, made in (("defects", _defects(defects)), ("soak", _soak(soak))):
+    sections = (
+        ("defects", _defects(kept["defects"])),
+        ("soak", _soak(kept["soak"])),
+        ("chaos", figures.table(kept["chaos"]) + "\n"),
+    )
+    for mark, made in sections:
         pattern = rf"(<!-- {mark} -->\n).*?(<!-- end of {mark} -->)"
         text, found = re.subn(pattern, lambda m, made=made: m[1] + made + m[2], text, flags=re.S)
         assert found == 1, f"docs/proof.md has no mark for {mark}"
@@ -66,10 +82,7 @@ def _soak(n: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    read = {
-        name: json.loads((RESULTS / f"{name}.json").read_text()) for name in ("defects", "soak")
-    }
-    PAGE.write_text(page(PAGE.read_text(), **read))
+    PAGE.write_text(page(PAGE.read_text(), read()))
 
 
 if __name__ == "__main__":
