@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the figures of `docs/results/{defects,soak}.json` and `docs/figures/chaos.json` into
+"""Writes the figures of `docs/figures/{defects,soak,chaos}.json` into
 `docs/proof.md`.
 
 make defects ARGS=--save
-make soak ARGS="--save docs/results/soak.json"
+make soak ARGS="--save docs/figures/soak.json"
 make chaos
 python -m scripts.proof
 """
@@ -20,7 +20,7 @@ from tests.chaos import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "proof.md"
-RESULTS = ROOT / "docs" / "results"
+RESULTS = ROOT / "docs" / "figures"
 
 
 def read() -> dict[str, Any]:

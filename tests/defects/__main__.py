@@ -2,7 +2,7 @@
 
 python -m tests.defects                 all of them; the exit code is 1 if one was not found
 python -m tests.defects D7 clock-ahead  these
-python -m tests.defects --save          all of them, and write docs/results/defects.json
+python -m tests.defects --save          all of them, and write docs/figures/defects.json
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tests.defects.defect import Defect
 from tests.defects.registry import DEFECTS
 from tests.servers import URL_VARIABLE, postgres_url, stop_servers
 
-RESULTS = ROOT / "docs" / "results" / "defects.json"
+RESULTS = ROOT / "docs" / "figures" / "defects.json"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.defects")
     parser.add_argument("names", nargs="*", metavar="name", help="all by default")
-    parser.add_argument("--save", action="store_true", help="write docs/results/defects.json")
+    parser.add_argument("--save", action="store_true", help="write docs/figures/defects.json")
     asked = parser.parse_args()
     chosen = [DEFECTS[name] for name in asked.names] or list(DEFECTS.values())
     url = postgres_url()  # one server for all

@@ -35,6 +35,12 @@ def plain(text: str) -> str:
 def test_the_migration_makes_the_tables_of_the_schema() -> None:
     printed = re.sub(r"(?m)^--.*$", "", migrate.sql(URL))
     script = {plain(part) for part in printed.split(";\n")}
+    added = [re.fullmatch(r"alter table (\w+) add column (.*)", part) for part in script]
+    for table, column in (found.groups() for found in added if found):
+        # A later revision has added the column; a table that is made at once has it at its end.
+        (whole,) = (part for part in script if part.startswith(f"create table {table} "))
+        head, key, tail = whole.rpartition(", primary key")
+        script.add(f"{head}, {column}{key}{tail}")
     made: list[str] = []
     mock = create_mock_engine(
         engine.parse(URL), lambda ddl, *_: made.append(str(ddl.compile(dialect=mock.dialect)))

@@ -1,4 +1,4 @@
-"""The figures in `docs/proof.md` are those of `docs/results`, and those are whole."""
+"""The figures in `docs/proof.md` are those of `docs/figures`, and those are whole."""
 
 from __future__ import annotations
 
