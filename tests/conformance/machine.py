@@ -43,6 +43,12 @@ class Machine(ReadingMachine):
 
     def teardown(self) -> None:
         super().teardown()
+        # What is open outlives house-keeping, and who was fenced stays so without the row that did.
+        self.clean()
+        for owner in self.owners:
+            if owner.unsure is None:
+                draft = owner.draft(0, (), ())
+                self.answered(owner, draft, *self.send(owner, draft.settlement), lost=False)
         for owner in self.owners:
             self.read_on(owner.reader, 3)
         if self.world.url is not None:
@@ -205,6 +211,9 @@ class Machine(ReadingMachine):
     def prune(self) -> None:
         """What is needed stays."""
         self.prunes += 1
+        self.clean()
+
+    def clean(self) -> None:
         for model in self.shards.values():
             self.maybe_gone |= model.settled
             model.kept_from = model.seq
