@@ -40,6 +40,14 @@ class Machine(ReadingMachine):
         self.prunes = 0
         self.heartbeat("w0", leave=False)
         self.acquire(0, set(SHARDS))
+        # From the start something is open, parked, dead and waiting, and where it can be, beside a
+        # transaction that began before: chance alone rarely gets there.
+        if not world.exclusive:
+            self.insert(0, SHARDS[0], 2)
+        for index, shard in enumerate(SHARDS):
+            self.enqueue(shard, 7)
+            fates = ["open", "behind", "later", "dead", "done"]
+            self.settle(2 * index, limit=7, cover=5, fates=fates, wakes=[], lost=False)
 
     def teardown(self) -> None:
         super().teardown()
