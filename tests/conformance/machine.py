@@ -40,9 +40,23 @@ class Machine(ReadingMachine):
         self.prunes = 0
         self.heartbeat("w0", leave=False)
         self.acquire(0, set(SHARDS))
+        # From the start something is open, parked, dead and waiting, and where it can be, beside a
+        # transaction that began before: chance alone rarely gets there.
+        if not world.exclusive:
+            self.insert(0, SHARDS[0], 2)
+        for index, shard in enumerate(SHARDS):
+            self.enqueue(shard, 7)
+            fates = ["open", "behind", "later", "dead", "done"]
+            self.settle(2 * index, limit=7, cover=5, fates=fates, wakes=[], lost=False)
 
     def teardown(self) -> None:
         super().teardown()
+        # What is open outlives house-keeping, and who was fenced stays so without the row that did.
+        self.clean()
+        for owner in self.owners:
+            if owner.unsure is None:
+                draft = owner.draft(0, (), ())
+                self.answered(owner, draft, *self.send(owner, draft.settlement), lost=False)
         for owner in self.owners:
             self.read_on(owner.reader, 3)
         if self.world.url is not None:
@@ -205,6 +219,9 @@ class Machine(ReadingMachine):
     def prune(self) -> None:
         """What is needed stays."""
         self.prunes += 1
+        self.clean()
+
+    def clean(self) -> None:
         for model in self.shards.values():
             self.maybe_gone |= model.settled
             model.kept_from = model.seq

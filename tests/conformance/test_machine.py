@@ -52,4 +52,4 @@ def test_a_log_of_the_simulator_keeps_the_contract(profile: str) -> None:
 @pytest.mark.timeout(0)
 def test_a_store_keeps_the_contract(real: RealWorld, backend: Backend) -> None:
     # As many as a round trip, and what else the machine does, can afford.
-    live(real, 6 if backend.emulated else 50 if real.exclusive else 15)
+    live(real, 6 if backend.emulated else 50 if real.exclusive else 20)
