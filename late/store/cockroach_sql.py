@@ -103,7 +103,7 @@ select e.owner, e.epoch, exists (
 """
 GRANT = """
 insert into late_lease (consumer_group, shard_id, owner, epoch, taken_at_us)
-values (%s, %s, %s, %s, %s) on conflict (consumer_group, shard_id) do update
+values (%s, %s, %s, %s, %s::bigint) on conflict (consumer_group, shard_id) do update
    set owner = excluded.owner, epoch = excluded.epoch, taken_at_us = excluded.taken_at_us
 """
 LAST = """

@@ -46,7 +46,7 @@ class GrpcNetwork:
 
     def __init__(self, url: str, host: str) -> None:
         self._lock = threading.Lock()
-        self._next: dict[str, deque[Rule]] = {"Commit": deque(), "": deque()}
+        self._next: dict[str, deque[Rule]] = {"settle": deque(), "Commit": deque(), "": deque()}
         self._held: dict[What, threading.Event] = {}
         self._delay_s = 0.0
         self._answers = 0
@@ -60,9 +60,9 @@ class GrpcNetwork:
                 case "reset":
                     self._next[""].extend([Rule("", grpc.StatusCode.UNAVAILABLE)] * self.RESETS)
                 case "cut_before":
-                    self._next["Commit"].append(Rule("", grpc.StatusCode.UNAVAILABLE))
+                    self._next["settle"].append(Rule("", grpc.StatusCode.UNAVAILABLE))
                 case "cut_after":
-                    self._next["Commit"].append(self._lost())
+                    self._next["settle"].append(self._lost())
                 case "abort":
                     self._next["Commit"].extend([Rule("", grpc.StatusCode.ABORTED)] * self.ABORTS)
                 case "delay":
@@ -104,7 +104,15 @@ class GrpcNetwork:
                     return Rule("", grpc.StatusCode.UNAVAILABLE)
                 if tag == "chaos-cut-after":
                     return self._lost()
-            for key in (method, ""):
+            for key in ("settle", method, "") if _settles(method, request) else (method, ""):
                 if self._next.get(key):
                     return self._next[key].popleft()
         return None
+
+
+def _settles(method: str, request: Any) -> bool:
+    """Whether the call commits a settlement; a takeover, which writes the lease too, is none."""
+    if method != "Commit":
+        return False
+    tables = {m.insert.table or m.insert_or_update.table for m in request.mutations}
+    return "late_settlement" in tables and "late_lease" not in tables

@@ -126,7 +126,9 @@ def test_a_pause_while_a_settlement_waits_for_a_lock(
         # Given somebody whose open transaction has the next row of every journal
         raw.begin()
         raw.execute(
-            "insert into late_settlement select consumer_group, shard_id, seq + 1, 'other', epoch,"
+            "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch,"
+            " owner, cursor, open, usage, settled_at_us)"
+            " select consumer_group, shard_id, seq + 1, 'other', epoch,"
             " owner, cursor, open, usage, settled_at_us from late_settlement s where seq ="
             " (select max(seq) from late_settlement m where m.shard_id = s.shard_id)"
         )
