@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 from contextlib import ExitStack
 from typing import Any
 
+from google.api_core.exceptions import Aborted
 from google.cloud import spanner_dbapi
 from google.cloud.spanner_v1 import TypeCode
 
@@ -67,7 +68,8 @@ class SpannerRaw(Raw):
                     return self._run(statement, *values)
             except Exception as error:
                 # Another process has the emulator's one transaction: nothing of ours happened.
-                if "ABORTED" not in repr(error.__cause__) or time.monotonic() > deadline:
+                aborted = isinstance(error, Aborted) or "ABORTED" in repr(error.__cause__)
+                if not aborted or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
 

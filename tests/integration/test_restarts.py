@@ -86,8 +86,10 @@ def test_status_shows_who_is_leaving(url: str, tmp_path: Path) -> None:
         first, second = fleet.start(), fleet.start()
         fleet.wait_ready(first)
         fleet.wait_ready(second)
-        first.terminate()
         with Control(url) as control:
+            # A worker that knows of no peer leaves at once: the first must have seen the second.
+            until(lambda: len({s.owner for s in control.status().shards}) == 2)
+            first.terminate()
             until(lambda: 0 in [w.capacity for w in control.status(limit=1).workers])
         assert first.poll() is None, "it works on for one heartbeat"
         fleet.wait_gone(first)
