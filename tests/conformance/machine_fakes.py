@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
@@ -39,12 +38,10 @@ class _NoJudge:
 
 
 def _database(log: Log, now_us: Callable[[], int]) -> Database:
-    given: dict[str, Any] = {"schedules": (), "window": 1_000}
-    known = inspect.signature(Database).parameters
-    extra = {name: value for name, value in given.items() if name in known}
-    database = Database(log, now_us=now_us, groups=("default",), shards=2, **extra)
-    for judge in ("truth", "_judge_cursor", "_judge_ends"):
-        setattr(database, judge, _NoJudge())
+    database = Database(
+        log, now_us=now_us, groups=("default",), shards=2, schedules=(), window=1_000
+    )
+    database.truth = _NoJudge()  # type: ignore[assignment]
     return database
 
 
