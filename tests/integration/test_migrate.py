@@ -322,7 +322,6 @@ def test_no_schema_is_none_and_not_an_error(urls: Any) -> None:
         ("0000", "run `late migrate URL`"),
         ("0001", "run `late migrate URL`"),
         ("9999", "upgrade late"),
-        ("9999", "upgrade late"),
         ("head", "never writes"),
         ("", "never writes"),
     ],
