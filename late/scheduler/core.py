@@ -233,6 +233,9 @@ class ShardCore(CoreState):
         put_off = None
         if self._wary_until_us >= 0:
             put_off = partial(caution.puts_off, care=care, until_us=self._wary_until_us)
+        else:
+            for entry in ready.unlimited():
+                self._begin(entry, begun)
         while (next_one := ready.next(put_off)) is not None:
             self._begin(next_one, begun)
         for entry in caution.suspect(care):  # one more than there is room, or it might never start
@@ -247,7 +250,7 @@ class ShardCore(CoreState):
 
     def _begin(self, entry: Entry, begun: list[Entry]) -> None:
         """From here on it counts as started: at once, or as soon as its mark is in the journal."""
-        if self._expire(entry):
+        if (self._limits.any or entry.record.options is not None) and self._expire(entry):
             self._ready.undo(entry)
             self._release_key(entry)
             return

@@ -106,6 +106,15 @@ class Flows:
                 return entry
             self.undo(entry)
 
+    def unlimited(self) -> list[Entry]:
+        """What may start at once where nothing is limited, nearly always: the short way."""
+        main = self._main
+        count = min(len(main), self._rooms.get(LOCAL_POOL, 0))
+        if self.limited or count <= 0:
+            return []
+        self._rooms[LOCAL_POOL] -= count
+        return [main.pop() for _ in range(count)]
+
     def _from_main(self) -> Entry | None:
         if not self._main or self._rooms.get(LOCAL_POOL, 0) <= 0:
             return None
