@@ -228,6 +228,8 @@ class Dispatcher:
             if handler is None:
                 raise Refused(UNKNOWN)
             bound = self._bound[name] = Bound(handler)
+        if attempt.timeout_us is not None:
+            bound = bound.within(attempt.timeout_us / 1_000_000)
         slot.bound = bound
         return bound
 

@@ -106,6 +106,29 @@ async def test_a_worker_does_not_run_with_knobs_that_it_cannot_read(url: str) ->
         await Worker(late.App(url), settings=QUICK).start()
 
 
+async def test_a_time_out_by_knob_ends_what_its_handler_would_not(url: str) -> None:
+    app = late.App(url)
+
+    @app.task(queue="long", retry=late.Retry(max_attempts=1), timeout_s=300)
+    async def long() -> None:
+        await asyncio.sleep(300)
+
+    with Control(url) as control:
+        control.turn_knobs("queue", "long", {"timeout_s": 0.2})
+    with connect(url) as tx:
+        long.enqueue(tx)
+    worker = Worker(app, settings=QUICK)
+    await worker.start()
+    try:
+        with Control(url) as control:
+            await until(lambda: len(control.dead_letters()) == 1)
+            [letter] = control.dead_letters()
+    finally:
+        worker.ask_to_stop()
+        await worker.wait()
+    assert "timed out after 0.2 s" in letter.errors[-1].error
+
+
 async def test_a_limit_holds_in_a_worker(url: str) -> None:
     app, running, most = late.App(url), 0, 0
 
