@@ -11,7 +11,9 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from late.outbox import binding
 from late.outbox.base import Statement
+from late.outbox.binding import Value, Words
 from late.task import NewTask
 
 _COLUMNS = "shard_id, task_id, queue, name, payload, headers, options"
@@ -29,7 +31,7 @@ NOW_US = {
 
 
 class Dialect(Protocol):
-    """The four statements that the steps of an insert are made of."""
+    """The four statements that the steps of an insert are made of, and a way to bind others."""
 
     tasks_max: int
     """Most rows that one statement of `tasks` can carry."""
@@ -50,6 +52,9 @@ class Dialect(Protocol):
 
     def release(self, task_ids: Sequence[str]) -> Statement:
         """Delete the keys that these tasks hold."""
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        """One text for all: see `binding.py`."""
 
     def is_schema_error(self, error: BaseException) -> bool:
         """Whether the driver's error says that a table or column of ours is missing."""
@@ -89,6 +94,10 @@ class Sqlite:
         marks = ", ".join("?" * len(task_ids))
         return Statement(f"delete from late_unique where task_id in ({marks})", tuple(task_ids))
 
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        words = Words(NOW_US["sqlite"])
+        return binding.in_order(text, words, values, lambda *_: "?", fetch=fetch)
+
     def is_schema_error(self, error: BaseException) -> bool:
         text = str(getattr(error, "orig", None) or error)
         return "late_" in text and ("no such table" in text or "has no column" in text)
@@ -114,6 +123,7 @@ class Postgres:
         marks = [f"${n}" for n in range(1, 8)] if style == "numeric" else ["%s"] * 7
         if style == "psycopg":
             marks = ["%b"] * 7
+        self._style, self._mark = style, marks[0]
         cast = [f"{mark}::{kind}" for mark, kind in zip(marks, _TYPES, strict=True)]
         arrays = ", ".join(f"{one}[]" for one in cast)
         into = f"insert into late_task ({_COLUMNS})"
@@ -160,6 +170,13 @@ class Postgres:
 
     def release(self, task_ids: Sequence[str]) -> Statement:
         return Statement(self._release, (list(task_ids),))
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        def mark(number: int, kind: str) -> str:
+            return f"{f'${number}' if self._style == 'numeric' else self._mark}::{kind}"
+
+        words = Words(NOW_US["postgresql"])
+        return binding.in_order(text, words, values, mark, fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         cause = getattr(error, "orig", None) or error
@@ -218,6 +235,10 @@ class GoogleSql:
             "delete from late_unique where task_id in unnest(cast(@ids as array<string>))",
             {"ids": list(task_ids)},
         )
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        words = Words(NOW_US["spanner+spanner"], "insert or ignore", "", " from unnest([1])")
+        return binding.by_name(text, words, values, fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         # SQLAlchemy's error, the driver's (which has no text), the client's.

@@ -30,7 +30,7 @@ class Target(Protocol):
         """Whether each statement would commit by itself. Only asked where it matters."""
 
 
-def insert(rows: Sequence[NewTask], into: Target) -> Steps:
+def insert(rows: Sequence[NewTask], into: Target) -> Steps[list[TaskId]]:
     """Insert `rows`; returns their ids in order, the first task's id for a repeated unique key.
 
     Raises (into whoever drives):

@@ -14,7 +14,7 @@ import msgspec
 from late.app import App, Call, Task
 from late.context import AsyncContext, Context
 from late.errors import KeyConflict, UnknownTask
-from late.policy import Discard, Signal
+from late.policy import AlreadyDone, Discard, Signal
 from late.task import Attempt, NewTask, Options, Record, TaskId
 
 LIMIT = 1_000
@@ -107,7 +107,7 @@ class Box:
     @contextmanager
     def _judged(self) -> Iterator[None]:
         current = self.pending[0]
-        with suppress(Discard):
+        with suppress(AlreadyDone, Discard):
             yield
         self.pending.remove(current)
         self.done.append(current)
