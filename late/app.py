@@ -229,6 +229,8 @@ class App(Registry):
             checked.options_json,
             unique_key,
             None if unique_key is None else _digest(call),
+            checked.unique_for_us,
+            checked.on_conflict,
         )
 
     def _check_size(self, name: str, size: int) -> None:

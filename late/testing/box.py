@@ -86,6 +86,8 @@ class Box:
             first = self._keys.setdefault(row.unique_key, row) if row.unique_key else row
             if first.digest != row.digest:
                 raise KeyConflict(f"unique key {row.unique_key!r} is held by another body")
+            if first is not row and row.on_conflict == "reject":
+                raise KeyConflict(f"unique key {row.unique_key!r} is held by {first.task_id}")
             if first is row:
                 self.pending.append(self._captured(call, row))
             ids.append(first.task_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -68,10 +67,14 @@ def test_what_failed_was_not_done(backend: Backend, url: str) -> None:
 
 async def test_the_same_in_async_handlers(backend: Backend, url: str) -> None:
     one = attempt()
-    with pytest.raises(KeyError):
+
+    async def fails() -> None:
         async with async_context(url, one).once() as tx:
             await do(tx, 1)
             raise KeyError
+
+    with pytest.raises(KeyError):
+        await fails()
     async with async_context(url, one).once() as tx:
         await do(tx, 1)
     with pytest.raises(late.AlreadyDone):
@@ -239,15 +242,13 @@ async def test_a_claim_through_every_kind_of_transaction(name: str, tmp_path: An
 async def test_a_transaction_that_is_none_is_refused(
     backend: Backend, url: str, empty_url: str
 ) -> None:
-    with connect(url) as tx:
-        with pytest.raises(InvalidTask, match="not async"):
-            await async_context(url, attempt()).claim(tx)
+    with connect(url) as tx, pytest.raises(InvalidTask, match="not async"):
+        await async_context(url, attempt()).claim(tx)
     async with connect_async(url) as tx:
         with pytest.raises(InvalidTask, match="is async"):
             context(url, attempt()).claim(tx)
-    with suppress(SchemaMismatch), connect(empty_url) as tx:
-        with pytest.raises(SchemaMismatch, match="late migrate"):
-            context(empty_url, attempt()).claim(tx)
+    with pytest.raises(SchemaMismatch, match="late migrate"), connect(empty_url) as tx:
+        context(empty_url, attempt()).claim(tx)
 
 
 def test_autocommit_is_refused(tmp_path: Any) -> None:
