@@ -400,6 +400,7 @@ class Worker:
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
+            sweep=lambda: asyncio.to_thread(_sweep, self.app.url),
         )
 
     def _refused(self) -> Counts:
@@ -469,6 +470,11 @@ def _alone(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def _sweep(url: str) -> None:
+    with _control(url) as control:
+        control.sweep()
 
 
 def _control(url: str) -> Control:
