@@ -232,7 +232,9 @@ class App(Registry):
             checked.headers_json,
             checked.options_json,
             unique_key,
-            None if unique_key is None else payloads.digest(call.name, call.values),
+            None if unique_key is None else _digest(call),
+            checked.unique_for_us,
+            checked.on_conflict,
         )
 
     def _check_size(self, name: str, size: int) -> None:
@@ -268,6 +270,10 @@ class App(Registry):
             ids = self.capture(calls, rows)
             return _ready(ids) if asynchronous else ids
         return outbox.insert_async(tx, rows) if outbox.is_async(tx) else outbox.insert(tx, rows)
+
+
+def _digest(call: Call) -> str:
+    return payloads.digest(call.name, call.values, getattr(call.codec, "digest_key", b""))
 
 
 async def _first(ids: Awaitable[list[TaskId]]) -> TaskId:

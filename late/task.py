@@ -81,6 +81,11 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """Name of the recurring schedule that this task is a tick of."""
 
 
+OnConflict = Literal["existing", "reject", "replace"]
+"""What becomes of a task whose unique key is taken: the first one's id is returned, `KeyConflict`,
+or it takes the first one's place."""
+
+
 class NewTask(msgspec.Struct, frozen=True, gc=False):
     """One row to insert: what a producer's adapter (`late/outbox`) gets, already validated."""
 
@@ -96,6 +101,9 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     unique_key: str | None = None
     digest: str | None = None
     """Hash of name and payload: tells a repeat of the same request from a conflict."""
+    unique_for_us: int | None = None
+    """The key stays taken for at least this long, although the task has ended."""
+    on_conflict: OnConflict = "existing"
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

@@ -409,6 +409,7 @@ class Worker:
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
+            sweep=lambda: asyncio.to_thread(_sweep, self.app.url),
         )
 
     def _refused(self) -> Counts:
@@ -460,6 +461,13 @@ def _alone(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def _sweep(url: str) -> None:
+    from late.control import Control
+
+    with Control(url) as control:
+        control.sweep()
 
 
 def _version() -> str:

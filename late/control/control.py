@@ -6,7 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from late.control import audit, dead, doctor, knobs, lanes, owners, schedules, status, tasks, verify
+from late.control import (
+    audit,
+    dead,
+    doctor,
+    knobs,
+    lanes,
+    owners,
+    schedules,
+    status,
+    sweep,
+    tasks,
+    verify,
+)
 from late.control.dead import Filter
 from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
@@ -75,6 +87,12 @@ class Control:
         with reading(self._engine) as connection:
             check(version_of(connection), where=self.url)
         self._checked = True
+
+    def sweep(self, *, keep_s: float = sweep.KEEP_S) -> sweep.Swept:
+        """Remove rows of the inbox that no delivery can ask for, and unique keys whose period is
+        over. Workers do it every ten minutes."""
+        self.check()
+        return sweep.sweep(self._engine, keep_s=keep_s)
 
     def now(self) -> int:
         """The database's clock, microseconds since the Unix epoch."""
