@@ -268,6 +268,7 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
+            await asyncio.to_thread(self._know_groups)
             await asyncio.to_thread(self._sync_schedules)
         except BaseException:
             if self.health is not None:
@@ -420,6 +421,16 @@ class Worker:
 
         with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
+
+    def _know_groups(self) -> None:
+        """A group that nobody has created would read the log from a place that nobody chose.
+
+        Raises:
+            ConfigError: one of them is not registered.
+        """
+        if set(self._groups) - {DEFAULT_GROUP}:
+            with _control(self.app.url) as control:
+                control.known_groups(self._groups)
 
     def _sync_schedules(self) -> None:
         if self.app.schedules and DEFAULT_GROUP in self._groups:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from late.cli import database, dead, demo, look, run, schedule, verify
+from late.cli import database, dead, demo, group, look, run, schedule, verify
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -38,7 +38,9 @@ app.command("show")(look.show)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.command("shards")(database.shards)
-app.command("groups")(database.groups)
+app.add_typer(group.app, name="group")
+app.command("groups")(group.groups)
+app.command("wait")(group.wait)
 app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)

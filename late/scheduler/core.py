@@ -286,8 +286,7 @@ class ShardCore:
         return True
 
     def _dispatch(self, entries: Sequence[Entry], effects: list[m.Effect]) -> None:
-        group, epoch = self.lease.group, self.lease.epoch
-        attempts = [entry.attempt(group, epoch) for entry in entries]
+        attempts = [entry.attempt(self.lease) for entry in entries]
         if attempts:
             effects.append(m.Dispatch(attempts))
 

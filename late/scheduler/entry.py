@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from late.store.base import Lease
 from late.task import (
     TRANSITIONS,
     Attempt,
     AttemptError,
-    Epoch,
     Options,
     Parked,
     Policy,
@@ -75,21 +75,19 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         self.options = options
         return None
 
-    def attempt(self, group: str, epoch: Epoch) -> Attempt:
+    def attempt(self, lease: Lease) -> Attempt:
         """What the dispatcher is told when it starts."""
-        record, options = self.record, self.options
-        if record.options is None:
-            number = self.attempts + 1
-            return Attempt(group, record, number, self.deaths, epoch, self.due_at_us, None, None)
+        record, plain = self.record, self.record.options is None
         return Attempt(
-            group,
+            lease.group,
             record,
             self.attempts + 1,
             self.deaths,
-            epoch,
+            lease.epoch,
             self.due_at_us,
-            options,
-            expires_at_us(record, options),
+            None if plain else self.options,
+            None if plain else expires_at_us(record, self.options),
+            record.created_at_us < lease.reads.replay_us,
         )
 
     def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:
