@@ -140,6 +140,22 @@ class Suspect(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The mark: it may be running now."""
 
 
+class Reads(msgspec.Struct, frozen=True):
+    """What a consumer group takes of the log, and what of that it may have seen before."""
+
+    queues: frozenset[str] | None = None
+    """None: all of them."""
+    from_us: int = 0
+    """Records that were created before are passed over: they count as settled."""
+    replay_us: int = 0
+    """Records that were created before are replays: the group was reset since."""
+
+    def takes(self, record: Record) -> bool:
+        return record.created_at_us >= self.from_us and (
+            self.queues is None or record.queue in self.queues
+        )
+
+
 class AttemptError(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one failed attempt left behind; text only, capped at 4 KiB by the dispatcher."""
 
@@ -198,6 +214,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """The pool that executes it."""
     timeout_us: int | None = None
     """How long it may take, where a knob says so and not its handler."""
+    is_replay: bool = False
+    """Its group was reset since the task was created: it may have run before."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

@@ -277,7 +277,7 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
-            await self.steering.open(self.app.schedules)
+            await self.steering.open(self.app.schedules, self._groups)
         except BaseException:
             if self.health is not None:
                 self.health.close()

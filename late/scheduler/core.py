@@ -263,8 +263,7 @@ class ShardCore(CoreState):
             begun.append(entry)
 
     def _dispatch(self, entries: Sequence[Entry], effects: list[m.Effect]) -> None:
-        group, epoch = self.lease.group, self.lease.epoch
-        attempts = [entry.attempt(group, epoch) for entry in entries]
+        attempts = [entry.attempt(self.lease) for entry in entries]
         if self._limits.any:
             attempts = [self._limits.timed(attempt) for attempt in attempts]
         if attempts:

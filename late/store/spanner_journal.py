@@ -18,6 +18,7 @@ from typing import Any
 from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, KeySet
 
 from late.store.base import HeldKey, Lease, Settlement, SettleResult
+from late.store.groups import reads_of
 from late.store.spanner_rows import (
     DEAD_COLUMNS,
     JOURNAL_COLUMNS,
@@ -32,7 +33,7 @@ from late.store.spanner_rows import (
     usage_text,
 )
 from late.store.suspects import inherited, suspects_of, suspects_text
-from late.task import HELD_US, Cursor, Epoch, NewTask, ShardId
+from late.task import HELD_US, Cursor, Epoch, NewTask, Reads, ShardId
 
 _TAKE = f"""
 SELECT {NOW},
@@ -41,7 +42,8 @@ SELECT {NOW},
         WHERE consumer_group = @group AND shard_id = @shard ORDER BY seq DESC LIMIT 1),
   ARRAY(SELECT AS STRUCT l.owner, l.epoch, w.expires_at_us, l.taken_at_us FROM late_lease l
         LEFT JOIN late_worker w ON w.worker_id = l.owner
-        WHERE l.consumer_group = @group AND l.shard_id = @shard)
+        WHERE l.consumer_group = @group AND l.shard_id = @shard),
+  ARRAY(SELECT AS STRUCT queues, from_us, replay_us FROM late_group WHERE name = @group)
 """
 # The index holds what waits for a key and nothing else: a takeover reads no other timer. The
 # first hint is for the emulator, which cannot see that the condition leaves out what it leaves out.
@@ -210,7 +212,7 @@ def _released(transaction: Any, settlement: Settlement, keys_held: _Held) -> Non
 def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lease | None:
     """Take one shard if it is free; see `Store.acquire`. None where a live worker holds it."""
     where = {"group": group, "shard": shard_id}
-    ((now_us, journal, leases),) = transaction.execute_sql(_TAKE, where)
+    ((now_us, journal, leases, groups),) = transaction.execute_sql(_TAKE, where)
     seq, last_epoch, cursor, open_json, marks = journal[0] if journal else (0, 0, "", "[]", None)
     owner, epoch, expires_at_us, taken_at_us = leases[0] if leases else (None, 0, None, None)
     live = expires_at_us is not None and expires_at_us > now_us
@@ -253,6 +255,7 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
         held_keys=held_keys,
         taken_at_us=taken_at_us,
         suspects=suspects,
+        reads=reads_of(*groups[0]) if groups else Reads(),
     )
 
 
@@ -280,7 +283,7 @@ def leases(database: Any) -> list[tuple[str, int]]:
 def free(transaction: Any, group: str, shard_id: int) -> None:
     """Raise the epoch of a shard and leave it to whoever comes. Doing it again is fine."""
     where = {"group": group, "shard": shard_id}
-    ((now_us, journal, found),) = transaction.execute_sql(_TAKE, where)
+    ((now_us, journal, found, _),) = transaction.execute_sql(_TAKE, where)
     seq, last_epoch, cursor, open_json, _ = journal[0] if journal else (0, 0, "", "[]", None)
     granted = Epoch(max(found[0][1] if found else 0, last_epoch) + 1)
     # A takeover by nobody: the same checkpoint under the raised epoch fences who ran before.

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from late.store import sqlite_sql as sql
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
+from late.store.groups import reads_of
 from late.store.sqlite_lock import transaction
 from late.store.suspects import inherited, suspects_of, suspects_text
-from late.task import Cursor, Epoch, NewTask, ShardId
+from late.task import Cursor, Epoch, NewTask, Reads, ShardId
 
 log = logging.getLogger("late.store")
 
@@ -189,6 +190,7 @@ def _take(
     )
     inserted = connection.execute(sql.SETTLE, _journal_row(takeover, now_us))
     assert inserted.rowcount == 1, "the write lock is ours: nobody can have used this seq"
+    registered = connection.execute(sql.READS, (group,)).fetchone()
     return Lease(
         group=group,
         shard_id=shard_id,
@@ -203,6 +205,7 @@ def _take(
         },
         taken_at_us=taken_at_us,
         suspects=suspects,
+        reads=Reads() if registered is None else reads_of(*registered),
     )
 
 
