@@ -12,8 +12,11 @@ from typing import Any, Unpack, overload
 from late import codec as codecs
 from late import outbox, validate
 from late import payload as payloads
+from late.command import PREFIX
+from late.commanding import Commanding
 from late.errors import (
     BatchTooLarge,
+    InvalidName,
     InvalidPayload,
     InvalidTask,
     PayloadTooLarge,
@@ -35,7 +38,7 @@ BACKLOG_STALE_S = 5.0
 """A published depth older than this says nothing."""
 
 
-class App(Registry):
+class App(Registry, Commanding):
     """Tasks, and where they go. Thread-safe; creating one connects to nothing.
 
     Args:
@@ -174,6 +177,8 @@ class App(Registry):
     ) -> Call:
         """The call that `send` would insert, for `enqueue_many`; raises as `send` does."""
         validate.name(name, "task name")
+        if name.startswith(PREFIX):
+            raise InvalidName(f"task {name!r}: names that begin with {PREFIX!r} are reserved")
         args = {} if args is None else args
         if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
             raise InvalidPayload(f"arguments must be a mapping by name, got {validate.shown(args)}")

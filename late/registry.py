@@ -12,6 +12,7 @@ import xxhash
 
 from late import codec as codecs
 from late import signature, validate
+from late.command import PREFIX
 from late.context import AsyncContext, Context
 from late.errors import ConfigError, InvalidCron, InvalidTask
 from late.options import settings
@@ -120,6 +121,8 @@ class Registry:
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
             label = _configured(name or getattr(function, "__name__", "?"), "task name")
+            if label.startswith(PREFIX):
+                raise ConfigError(f"task {label!r}: names that begin with {PREFIX!r} are reserved")
             if label in self._tasks:
                 taken = self._tasks[label].fn
                 raise ConfigError(

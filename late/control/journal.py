@@ -13,7 +13,7 @@ import msgspec
 from late.control.findings import Findings
 from late.task import Usage
 
-ENDS = frozenset({"done", "dead", "expired", "discarded"})
+ENDS = frozenset({"done", "dead", "expired", "discarded", "cancelled"})
 """Outcomes that end a task; see `late.task.Final`."""
 CLOCK_BACK_US = 60_000_000
 """A database's clock is corrected now and then; by more than this it is worth a note."""

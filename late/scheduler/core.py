@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 
 from late.scheduler import messages as m
 from late.scheduler.caution import Caution
+from late.scheduler.commands import Commands
+from late.scheduler.condition import Condition
 from late.scheduler.draft import Draft
 from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked, from_record
 from late.scheduler.fairness import ReadyQueue
@@ -35,7 +37,7 @@ from late.task import HELD_US, DeadLetter, Outcome, Parked, Policy, Reason, Reco
 from late.validate import is_name
 
 
-class ShardCore:
+class ShardCore(Condition):
     """See the module. `step` is not re-entrant; all calls come from one loop."""
 
     def __init__(
@@ -60,6 +62,9 @@ class ShardCore:
         self.caution = Caution(lease)
         self._wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
         self._draft = Draft(lease, self._settings)
+        self._commands = Commands(
+            lease.group, self._window, self._timers, self._keys, self, self._draft.revive
+        )
         self._now_us = 0
         self._looked_at_us = 0
         self._stopped = False
@@ -96,6 +101,8 @@ class ShardCore:
                 self._recurring.replace(event.schedules)
             case m.Stop():
                 self._stopped = True
+        if self._commands:
+            self._commands.run(self._now_us, full=self._full)
         if self._draft.out is None and self._settle_due():
             effects.append(m.SettleSoon(len(self._draft) + self.caution.asked))
         self._ask(effects)
@@ -109,9 +116,7 @@ class ShardCore:
             effects.append(m.Fetch(self.lease.open))
         if not self._recovered:
             return  # the checkpoint's open tasks come first in their ordering keys
-        room = self._settings.window - self._settings.page_size
-        full = len(self._window) > room or self._window.bytes > self._settings.window_bytes
-        if not self._reading and not full:
+        if not self._reading and not self._full:
             self._reading = True
             effects.append(m.Read(self._window.read_cursor))
         if self._now_us:
@@ -119,6 +124,13 @@ class ShardCore:
             due = self._timers.load(self._now_us)
             if due is not None:
                 effects.append(due)
+            if self._commands and (look := self._commands.load()) is not None:
+                effects.append(self._timers.asked(look))
+
+    @property
+    def _full(self) -> bool:
+        room = self._settings.window - self._settings.page_size
+        return len(self._window) > room or self._window.bytes > self._settings.window_bytes
 
     def _page_read(self, event: m.PageRead) -> None:
         self._reading = False
@@ -135,6 +147,7 @@ class ShardCore:
         self._window.append(entries, page)
         for entry in entries:
             self._judge_new(entry)
+        self._commands.page_read(more=page.more)
 
     def _judge_new(self, entry: Entry) -> None:
         """A record without options and with a handler, nearly every one, takes the short way."""
@@ -147,7 +160,7 @@ class ShardCore:
         elif not is_name(record.queue):
             fault = "invalid_name"
         if fault is not None:
-            self._die(entry, fault)
+            self.bury(entry, fault)
             return
         entry.due_at_us = first_due_us(record, entry.options)
         if record.options is not None and entry.due_at_us > self._now_us:
@@ -179,10 +192,11 @@ class ShardCore:
         """It may run, as soon as there is a slot."""
         if entry.deaths >= DEATHS_MAX:
             entry.errors = killed(entry, self._now_us)
-            self._die(entry, "killed_worker")
+            self.bury(entry, "killed_worker")
             return
         if not entry.known:
-            self._unknown(entry)
+            if not self._commands.arrived(entry):
+                self._unknown(entry)
             return
         entry.move("ready")
         self._ready.push(entry, entry.options.priority)
@@ -190,7 +204,7 @@ class ShardCore:
     def _unknown(self, entry: Entry) -> None:
         """No handler here: perhaps a deploy is under way. Looked at again, attempts unburnt."""
         if self._now_us - entry.record.created_at_us >= self._settings.unknown_max_us:
-            self._die(entry, "unknown_task")
+            self.bury(entry, "unknown_task")
         else:
             due_at_us = self._now_us + self._settings.unknown_us
             self._park(entry, due_at_us, "unknown", holds=True)
@@ -216,11 +230,16 @@ class ShardCore:
             for entry in entries:
                 entry.move("waiting")
                 self._timers.wait(entry)
-            self._timers.shrink()
+            if request.task_ids:
+                self._commands.looked(request)
+            else:
+                self._timers.shrink()
             return
         for entry in entries:
             entry.move("held")
             entry.due_at_us = first_due_us(entry.record, entry.options)
+            if entry.due_at_us > self._now_us:  # was rescheduled to an earlier time, unknown here
+                entry.due_at_us = entry.record.created_at_us
             entry.held_since_us = self._now_us
         full = len(parked) >= request.limit
         self._start_head(self._keys.loaded(request.held_key, entries, full=full))
@@ -247,6 +266,7 @@ class ShardCore:
             self._asked_open = False
             return
         self._timers.failed(request)
+        self._commands.looked(request, failed=True)
         if request.held_key is not None:
             self._keys.loaded(request.held_key, None, full=False)
 
@@ -273,6 +293,8 @@ class ShardCore:
 
     def _begin(self, entry: Entry, begun: list[Entry]) -> bool:
         """From here on it counts as started: at once, or as soon as its mark is in the journal."""
+        if entry.state != "ready":
+            return False  # cancelled or put off while it stood in line
         if entry.record.options is not None and self._expire(entry):
             self._release_key(entry)
             return False
@@ -295,9 +317,7 @@ class ShardCore:
         expires = expires_at_us(entry.record, entry.options)
         if expires is None or self._now_us < expires:
             return False
-        self._end(entry, "expired")
-        record = entry.record
-        self._draft.ledger.add_final(record.queue, record.name, "expired", len(record.payload))
+        self._end_unrun(entry, "expired")
         return True
 
     def _park_long_held(self) -> None:
@@ -346,6 +366,8 @@ class ShardCore:
                 self._apply(entry, outcome, judge(entry, outcome, self._now_us, self.lease.owner))
 
     def _apply(self, entry: Entry, outcome: Outcome, verdict: Verdict) -> None:
+        if self._commands:
+            verdict = self._commands.overruled(entry, verdict)
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
         entry.errors = verdict.errors
         self._draft.ledger.add(outcome, verdict.word, ended=verdict.final is not None)
@@ -353,7 +375,7 @@ class ShardCore:
             entry.move("ready")
             self._ready.push_front(entry, entry.options.priority)
         elif verdict.final == "dead":
-            self._die(entry, verdict.reason)
+            self.bury(entry, verdict.reason)
         elif verdict.final is not None:
             self._end(entry, verdict.final)
             self._release_key(entry)
@@ -361,16 +383,29 @@ class ShardCore:
             assert verdict.parked is not None
             self._park(entry, verdict.due_at_us, verdict.parked, holds=True)
 
-    def _die(self, entry: Entry, reason: str) -> None:
+    def bury(self, entry: Entry, reason: str) -> None:
         """To the dead letters."""
-        if entry.state != "running":
-            record = entry.record
-            self._draft.ledger.add_final(record.queue, record.name, "dead", len(record.payload))
-        self._end(entry, "dead")
+        (self._end if entry.state == "running" else self._end_unrun)(entry, "dead")
         self._draft.dead(
             DeadLetter(entry.record, reason, entry.attempts, entry.deaths, entry.errors)
         )
         self._release_key(entry)
+
+    def conclude(self, entry: Entry, state: str) -> None:
+        """For commands: see `Hands`."""
+        self._end_unrun(entry, state)
+        self._release_key(entry)
+
+    def put_off(self, entry: Entry, due_at_us: int) -> None:
+        """For commands: see `Hands`. What holds its ordering key goes on holding it."""
+        name = entry.options.ordering_key
+        holds = name is not None and self._keys.is_holder(name, entry)
+        self._park(entry, due_at_us, "delay", holds=holds)
+
+    def _end_unrun(self, entry: Entry, state: str) -> None:
+        record = entry.record
+        self._draft.ledger.add_final(record.queue, record.name, state, len(record.payload))
+        self._end(entry, state)
 
     def _end(self, entry: Entry, state: str) -> None:
         entry.move(state)
@@ -460,41 +495,3 @@ class ShardCore:
     def _forget(self, task_id: TaskId) -> None:
         if not self._window.forget(task_id):
             self._timers.parked.pop(task_id, None)
-
-    # ------------------------------------------------------------------ state
-
-    @property
-    def seq(self) -> int:
-        """Sequence number of the last settlement that is known to be in the journal."""
-        return self._draft.seq
-
-    @property
-    def idle(self) -> bool:
-        """Nothing runs and nothing waits for a settlement: the shard can be handed over."""
-        return not (self.running or len(self._draft) or self._draft.out)
-
-    @property
-    def clean(self) -> bool:
-        """Idle, and the journal says all that is known here, the cursor included."""
-        return self.idle and self._window.cursor == self._draft.cursor
-
-    @property
-    def ready(self) -> int:
-        """How many tasks could start now."""
-        return 0 if self._stopped or not self._recovered else len(self._ready)
-
-    @property
-    def unrecorded(self) -> int:
-        """Tasks that have ended or are to be parked, and are not in the journal yet."""
-        return self._draft.unrecorded
-
-    @property
-    def unsettled(self) -> int:
-        """How many log records are read and not settled."""
-        return len(self._window)
-
-    def wake_at_us(self) -> int | None:
-        """When the next `Grant` has something to do by time alone, or None."""
-        times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
-        # A tick that is due has asked for its settlement: nothing is won by looking until then.
-        return min((t for t in times if t > self._now_us), default=None)
