@@ -12,9 +12,12 @@ from typing import Any, Unpack, overload
 from late import codec as codecs
 from late import outbox, validate
 from late import payload as payloads
+from late.command import PREFIX
+from late.commanding import Commanding
 from late.dispatcher.targets import Target
 from late.errors import (
     BatchTooLarge,
+    InvalidName,
     InvalidPayload,
     InvalidTask,
     PayloadTooLarge,
@@ -36,7 +39,7 @@ BACKLOG_STALE_S = 5.0
 """A published depth older than this says nothing."""
 
 
-class App(Registry):
+class App(Registry, Commanding):
     """Tasks, and where they go. Thread-safe; creating one connects to nothing.
 
     Args:
@@ -178,6 +181,8 @@ class App(Registry):
     ) -> Call:
         """The call that `send` would insert, for `enqueue_many`; raises as `send` does."""
         validate.name(name, "task name")
+        if name.startswith(PREFIX):
+            raise InvalidName(f"task {name!r}: names that begin with {PREFIX!r} are reserved")
         args = {} if args is None else args
         if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
             raise InvalidPayload(f"arguments must be a mapping by name, got {validate.shown(args)}")

@@ -33,7 +33,7 @@ Kind = Literal[
 ]
 """How one attempt ended. `failed` asks the retry policy; `interrupted` and `not_capable` cost no
 attempt; `died` (the process went away under the task) is counted on its own."""
-Final = Literal["done", "dead", "expired", "discarded"]
+Final = Literal["done", "dead", "expired", "discarded", "cancelled"]
 """How a task ends, once per consumer group."""
 
 # The life of a task within one consumer group. `docs/state_machine.md` is generated from this
@@ -42,17 +42,18 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     # Read from the log (or, after a takeover, fetched by its key), not yet judged.
     "logged": ("waiting", "held", "ready", "parked", "expired", "dead"),
     # Due soon: in memory only, so it stays in the checkpoint's `open`.
-    "waiting": ("held", "ready", "parked", "expired", "dead"),
+    "waiting": ("held", "ready", "parked", "expired", "dead", "cancelled"),
     # Behind another task of its ordering key.
-    "held": ("ready", "parked", "expired", "dead"),
-    "ready": ("running", "expired", "parked"),
+    "held": ("ready", "parked", "expired", "dead", "cancelled"),
+    "ready": ("running", "expired", "parked", "cancelled"),
     # In the timer table, or on its way there with the next settlement.
     "parked": ("waiting", "held", "ready", "expired", "dead"),
-    "running": ("done", "parked", "ready", "dead", "expired", "discarded"),
+    "running": ("done", "parked", "ready", "dead", "expired", "discarded", "cancelled"),
     "done": (),
     "dead": (),
     "expired": (),
     "discarded": (),
+    "cancelled": (),
 }
 
 

@@ -430,6 +430,7 @@ class Scheduler:
                     limit=request.limit,
                     after=request.after,
                     held_key=request.held_key,
+                    task_ids=request.task_ids,
                 )
                 event = ParkedLoaded(request, parked, self._now_us())
         except StoreError as error:

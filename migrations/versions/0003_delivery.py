@@ -31,6 +31,9 @@ def upgrade() -> None:
     op.add_column("late_worker", sa.Column("endpoint", sa.Text))
     _knobs()
     _per_task()
+    for name in ("timer", "dead"):
+        columns = ["consumer_group", "shard_id", "task_id"]
+        op.create_index(f"late_{name}_task", f"late_{name}", columns)
     op.create_table(
         "late_audit",
         sa.Column("audit_id", sa.Text, primary_key=True),
