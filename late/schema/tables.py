@@ -218,6 +218,7 @@ worker = Table(
     Column("consumer_groups", Text, nullable=False),  # JSON list of names
     Column("capacity", Float, nullable=False),
     Column("version", Text, nullable=False),
+    Column("endpoint", Text),  # host:port where other processes reach it, NULL when they cannot
 )
 
 timer = Table(
@@ -280,6 +281,7 @@ unique = Table(
     Column("task_id", TaskIdType, nullable=False),
     Column("digest", Text, nullable=False),
     Column("created_at_us", BigInteger, nullable=False),
+    Column("expires_at_us", BigInteger),  # taken until then, although its task has ended
 )
 
 lane = Table(
@@ -295,6 +297,77 @@ group = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("created_at_us", BigInteger, nullable=False),
+    Column("queues", Text),  # JSON list of the queues that it reads, NULL for all
+    Column("paused", SmallInteger, nullable=False, server_default=text("0")),
+    Column("replay_us", BigInteger),  # what was created before is a replay
+)
+
+
+def _knobs_table(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("name", Text, primary_key=True),
+        Column("knobs", Text, nullable=False),  # JSON object of those that are set
+        Column("version", BigInteger, nullable=False),  # rises with each change
+        Column("updated_at_us", BigInteger, nullable=False),
+    )
+
+
+queue = _knobs_table("late_queue")
+target = _knobs_table("late_target")
+
+audit = Table(
+    "late_audit",
+    metadata,
+    Column("audit_id", Text, primary_key=True),  # a UUIDv7: ascending is by time
+    Column("at_us", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),  # such as `queue.set`
+    Column("subject", Text, nullable=False),  # such as `queue:payments`
+    Column("before", Text),  # JSON
+    Column("after", Text),  # JSON
+)
+
+inbox = Table(
+    "late_inbox",
+    metadata,
+    Column("consumer_group", Text, primary_key=True),
+    Column("task_id", TaskIdType, primary_key=True),
+    Column("done_at_us", BigInteger, nullable=False),
+)
+
+result = Table(
+    "late_result",
+    metadata,
+    Column("consumer_group", Text, primary_key=True),
+    Column("task_id", TaskIdType, primary_key=True),
+    Column("value", Payload, nullable=False),
+    Column("expires_at_us", BigInteger, nullable=False),
+)
+
+history = Table(
+    "late_history",
+    metadata,
+    Column("consumer_group", Text, primary_key=True),
+    Column("task_id", TaskIdType, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("worker", Text, nullable=False),
+    Column("detail", Text),
+)
+
+token = Table(
+    "late_token",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("queues", Text, nullable=False),  # JSON list of patterns
+    Column("created_at_us", BigInteger, nullable=False),
+    Column("expires_at_us", BigInteger),
+    Column("revoked_at_us", BigInteger),
 )
 
 meta = Table(

@@ -321,7 +321,6 @@ def test_no_schema_is_none_and_not_an_error(urls: Any) -> None:
         (None, "run `late migrate URL`"),
         ("0000", "run `late migrate URL`"),
         ("0001", "run `late migrate URL`"),
-        ("0003", "upgrade late"),
         ("9999", "upgrade late"),
         ("head", "never writes"),
         ("", "never writes"),

@@ -15,7 +15,7 @@ from late.cli import main
 from late.control import Control
 from late.errors import SchemaMismatch, TransactionAborted
 from late.schema import engine as engines
-from late.schema import migrate, spanner
+from late.schema import migrate, spanner, spanner_ddl
 from late.schema.engine import make_engine, reading
 from late.schema.tables import all_tables
 from late.schema.version import SCHEMA_VERSION
@@ -108,7 +108,7 @@ def test_runs_at_once_apply_each_version_once(empty: str) -> None:
 
 def test_a_run_that_was_cut_off_is_finished_by_the_next(empty: str) -> None:
     """The tables without the version: Spanner's DDL is no part of the transaction behind it."""
-    spanner_half = spanner.FIRST[: len(spanner.FIRST) // 2]
+    spanner_half = spanner_ddl.FIRST[: len(spanner_ddl.FIRST) // 2]
     with spanner._opened(empty) as database:
         database.update_ddl(spanner_half).result(30)
     assert migrate.current(empty) is None
@@ -120,7 +120,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(empty: str) -> None:
 
 def test_a_database_of_the_first_version_is_brought_forward(empty: str) -> None:
     with spanner._opened(empty) as database:
-        database.update_ddl(spanner.FIRST).result(30)
+        database.update_ddl(spanner_ddl.FIRST).result(30)
     execute(empty, "insert into late_meta (key, value) values ('schema_version', '0001')")
     assert migrate.upgrade(empty) == migrate.revisions()[1:]
     assert migrate.current(empty) == SCHEMA_VERSION

@@ -1,0 +1,95 @@
+"""What operators changed: one row per action, in the transaction of the change itself."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, insert, select
+
+from late.control.rows import now_us
+from late.ids import new_id
+from late.schema.tables import audit
+
+ACTOR_VARIABLE = "LATE_ACTOR"
+_ACTOR_MAX = 256
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One row of `late_audit`."""
+
+    audit_id: str
+    at_us: int
+    actor: str
+    action: str
+    subject: str
+    before: str | None
+    """JSON."""
+    after: str | None
+
+
+def actor() -> str:
+    """Who acts: `LATE_ACTOR` (an interface sets its caller's name), else user@host."""
+    named = os.environ.get(ACTOR_VARIABLE)
+    if named:
+        return named[:_ACTOR_MAX]
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"[:_ACTOR_MAX]
+
+
+def record(
+    connection: Connection,
+    *,
+    action: str,
+    subject: str,
+    by: str | None = None,
+    before: Any = None,
+    after: Any = None,
+) -> str:
+    """Add one row in the caller's transaction; returns its id.
+
+    Args:
+        action: a stable word pair such as `queue.set`.
+        subject: what was changed, such as `queue:payments`.
+        by: who did it; `actor()` when None.
+        before, after: anything that JSON can carry; None for what was not there. Never a payload.
+    """
+    audit_id = new_id(0)
+    connection.execute(
+        insert(audit).values(
+            audit_id=audit_id,
+            at_us=now_us(connection),
+            actor=(by or actor())[:_ACTOR_MAX],
+            action=action,
+            subject=subject,
+            before=_json(before),
+            after=_json(after),
+        )
+    )
+    return audit_id
+
+
+def entries(
+    connection: Connection,
+    *,
+    subject: str | None = None,
+    action: str | None = None,
+    limit: int = 50,
+) -> list[Entry]:
+    """The latest actions, newest first."""
+    query = select(audit).order_by(audit.c.at_us.desc(), audit.c.audit_id.desc()).limit(limit)
+    if subject is not None:
+        query = query.where(audit.c.subject == subject)
+    if action is not None:
+        query = query.where(audit.c.action == action)
+    return [Entry(**row._mapping) for row in connection.execute(query)]
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()

@@ -1,0 +1,60 @@
+"""What operators change leaves a row, in the same transaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from late.control import audit
+from late.schema.engine import make_engine, reading, write
+from late.schema.migrate import upgrade
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    place = f"sqlite:///{tmp_path}/late.db"
+    upgrade(place)
+    return place
+
+
+def test_a_change_and_its_row_commit_together(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(audit.ACTOR_VARIABLE, "ada@desk")
+    engine = make_engine(url)
+
+    def change(connection: Connection) -> str:
+        return audit.record(
+            connection, action="queue.set", subject="queue:a", before=None, after={"rate": 5}
+        )
+
+    first = write(engine, change)
+
+    def fail(connection: Connection) -> None:
+        change(connection)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        write(engine, fail)
+    with reading(engine) as connection:
+        (entry,) = audit.entries(connection)
+    assert (entry.audit_id, entry.actor, entry.action) == (first, "ada@desk", "queue.set")
+    assert (entry.before, entry.after) == (None, '{"rate":5}')
+
+
+def test_the_latest_come_first_and_can_be_chosen(url: str) -> None:
+    engine = make_engine(url)
+    for number in range(3):
+        write(engine, lambda c, n=number: audit.record(c, action="queue.set", subject=f"queue:{n}"))
+    with reading(engine) as connection:
+        subjects = [entry.subject for entry in audit.entries(connection)]
+        assert subjects == ["queue:2", "queue:1", "queue:0"]
+        assert [e.subject for e in audit.entries(connection, subject="queue:1")] == ["queue:1"]
+        assert audit.entries(connection, action="queue.reset") == []
+
+
+def test_who_acts_is_known_without_a_name_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(audit.ACTOR_VARIABLE, raising=False)
+    assert "@" in audit.actor()
+    monkeypatch.setattr("getpass.getuser", lambda: (_ for _ in ()).throw(KeyError("uid")))
+    assert audit.actor().split("@")[0].isdigit()
