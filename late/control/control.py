@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 
-from late.control import dead, doctor, lanes, owners, schedules, status, tasks, verify
+from late.control import dead, doctor, lanes, owners, schedules, status, tasks, tokens, verify
 from late.control.dead import Filter
 from late.control.owners import Refused
 from late.control.rows import now_us
@@ -24,6 +24,7 @@ from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
 from late.schema.version import check
 from late.task import Schedule, TaskId
+from late.tokens import Token
 
 
 class Control:
@@ -184,3 +185,40 @@ class Control:
         """The consumer groups."""
         self.check()
         return lanes.groups(self._engine)
+
+    # --- who may come in
+
+    def tokens(self) -> list[Token]:
+        """All tokens, without their secrets, which nobody has."""
+        self.check()
+        return tokens.listed(self._engine)
+
+    def create_token(
+        self,
+        name: str,
+        *,
+        scopes: list[str],
+        queues: list[str],
+        lifetime_us: int | None = None,
+        certificate: bool = False,
+    ) -> tuple[str | None, Token]:
+        """A new token: its text, which is shown this once, and its row."""
+        self.check()
+        return tokens.create(
+            self._engine,
+            name,
+            scopes=scopes,
+            queues=queues,
+            lifetime_us=lifetime_us,
+            certificate=certificate,
+        )
+
+    def revoke_token(self, name: str) -> None:
+        """End a token; workers know it within seconds."""
+        self.check()
+        tokens.revoke(self._engine, name)
+
+    def receipt_key(self) -> bytes:
+        """What this deployment seals receipts with."""
+        self.check()
+        return tokens.receipt_key(self._engine)

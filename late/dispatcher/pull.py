@@ -18,10 +18,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 
-import msgspec
-
 from late.dispatcher.classify import EXPIRED, INTERRUPTED, Verdict, clean
 from late.dispatcher.finished import Finished
+from late.dispatcher.hold import Hold, identity, pool_name
 from late.dispatcher.wanted import Waiter, Wanted
 from late.task import Attempt, Outcome
 
@@ -30,23 +29,10 @@ SWEEP_S = 0.1
 UNCLAIMED_S = 1.0
 """An attempt that came and that nobody takes goes back to its shard after this."""
 OUT_MAX = 10_000
+WAITING_MAX = 1_000
 VISIBILITY_S = (1.0, 12 * 3_600.0)
 """Bounds of the time in which a consumer has to answer."""
 NOBODY = Verdict("not_capable", reason="no_capable_consumer")
-
-
-class Hold(msgspec.Struct):
-    """One attempt that a consumer has."""
-
-    serial: int
-    attempt: Attempt
-    consumer: str
-    started_us: int
-    begun: float
-    """Monotonic, like `until`."""
-    until: float
-    until_us: int
-    """The same by the database's clock: for people and programs elsewhere, it decides nothing."""
 
 
 class PullPool:
@@ -79,10 +65,12 @@ class PullPool:
         self._clock = clock
         self._finished = Finished(on_finished, target=self.name, rng=rng or random.Random())
         self._waiting: deque[tuple[Attempt, float]] = deque()
-        self._wanted = Wanted()
+        self.wanted = Wanted(self)
         self._out: dict[int, Hold] = {}
         self._serial = 0
         self._match_due = False
+        self._fresh = 0
+        """Of those that wait, how many came since the last match."""
         self._draining = False
         self._quiet = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -92,11 +80,12 @@ class PullPool:
 
     @property
     def room(self) -> int:
-        """What consumers wait for and is not here yet."""
+        """What consumers wait for. What is here and nobody of them can do does not count: it must
+        not keep from them what they can do."""
         if self._draining:
             return 0
-        wanted = min(self._wanted.total, OUT_MAX - len(self._out))
-        return max(0, wanted - len(self._waiting))
+        wanted = self.wanted.total - self._fresh
+        return max(0, min(wanted, OUT_MAX - len(self._out), WAITING_MAX - len(self._waiting)))
 
     @property
     def load(self) -> int:
@@ -111,6 +100,7 @@ class PullPool:
             return
         now = self._clock()
         self._waiting.extend((attempt, now) for attempt in attempts)
+        self._fresh += len(attempts)
         self._match_soon()
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:
@@ -139,41 +129,6 @@ class PullPool:
 
     # -- what consumers do -----------------------------------------------------------------------
 
-    async def take(
-        self,
-        group: str,
-        *,
-        limit: int,
-        wait_s: float,
-        visibility_s: float,
-        consumer: str,
-        names: frozenset[str] | None = None,
-    ) -> list[Hold]:
-        """Up to `limit` attempts, as soon as there is one, or none after `wait_s`.
-
-        Args:
-            names: task names that the consumer can do; None for all.
-
-        Cancelled, it takes nothing: what was meant for it goes to the next one.
-        """
-        if self._draining or self._loop is None:
-            return []
-        waiter = Waiter(group, names, limit, self._loop.create_future())
-        self._wanted.add(waiter)
-        self._match_soon()
-        self._wake()
-        try:
-            await asyncio.wait({waiter.future}, timeout=wait_s)
-        except asyncio.CancelledError:
-            if waiter.future.done():
-                self._waiting.extendleft((a, self._clock()) for a in waiter.future.result()[::-1])
-                self._match_soon()
-            raise
-        finally:
-            self._wanted.remove(waiter)
-        found = waiter.future.result() if waiter.future.done() else []
-        return [self._hand_out(attempt, consumer, visibility_s) for attempt in found]
-
     def answer(self, hold: Hold, verdict: Verdict) -> bool:
         """How an attempt ended; False if it was not out any more."""
         if self._out.pop(hold.serial, None) is None:
@@ -182,17 +137,20 @@ class PullPool:
         self._note_quiet()
         return True
 
-    def find(self, serial: int, attempt_of: tuple[str, int, int, str, int]) -> Hold | None:
-        """The hand-out with this number, if it is out and is of that (group, shard, epoch, task,
-        attempt)."""
+    def find(
+        self, serial: int, attempt_of: tuple[str, int, int, str, int], *, until_us: int
+    ) -> Hold | None:
+        """The hand-out with this number, if it is out, of that (group, shard, epoch, task,
+        attempt), and the receipt that names it is good (`until_us`)."""
         hold = self._out.get(serial)
-        if hold is None or identity(hold.attempt) != attempt_of or hold.until <= self._clock():
+        if hold is None or identity(hold.attempt) != attempt_of:
             return None
-        return hold
+        return None if hold.until <= self._clock() or until_us <= self._now_us() else hold
 
     def extend(self, hold: Hold, visibility_s: float) -> None:
         """The consumer is still at work: its time counts anew from now."""
         hold.until = self._clock() + visibility_s
+        hold.visibility_s = visibility_s
         hold.until_us = self._now_us() + round(visibility_s * 1_000_000)
 
     def drop(self, consumer: str) -> None:
@@ -225,7 +183,7 @@ class PullPool:
         When it returns every submitted attempt has been given to `on_finished`.
         """
         self._draining = True
-        self._wanted.release()
+        self.wanted.release()
         for attempt, _ in self._waiting:
             self._back(attempt)
         self._waiting.clear()
@@ -242,7 +200,25 @@ class PullPool:
             await asyncio.wait({self._sweeping})
         self._finished.deliver()
 
-    def _hand_out(self, attempt: Attempt, consumer: str, visibility_s: float) -> Hold:
+    def ask(self, waiter: Waiter) -> bool:
+        """`waiter` wants attempts of this queue; False while stopping. See `take`."""
+        if self._draining or self._loop is None:
+            return False
+        self.wanted.add(waiter)
+        self._match_soon()
+        self._wake()
+        return True
+
+    def put_back(self, attempts: Sequence[Attempt]) -> None:
+        """What was meant for somebody who left in the same moment goes to the next one."""
+        if self._draining:
+            self.submit(attempts)
+            return
+        now = self._clock()
+        self._waiting.extendleft((attempt, now) for attempt in reversed(attempts))
+        self._match_soon()
+
+    def hand_out(self, attempt: Attempt, consumer: str, visibility_s: float) -> Hold:
         self._serial += 1
         now, now_us = self._clock(), self._now_us()
         hold = Hold(
@@ -252,6 +228,7 @@ class PullPool:
             now_us,
             monotonic(),
             now + visibility_s,
+            visibility_s,
             now_us + round(visibility_s * 1_000_000),
         )
         self._out[hold.serial] = hold
@@ -266,7 +243,8 @@ class PullPool:
 
     def _match(self) -> None:
         self._match_due = False
-        if not self._waiting or not self._wanted.total:
+        self._fresh = 0
+        if not self._waiting or not self.wanted.total:
             return
         trusted, now_us = self._trusted(), self._now_us()
         kept: deque[tuple[Attempt, float]] = deque()
@@ -275,18 +253,17 @@ class PullPool:
                 self._back(attempt)
             elif attempt.deadline_us is not None and attempt.deadline_us <= now_us:
                 self._finished.add(attempt, EXPIRED, now_us, monotonic())
-            elif not self._wanted.offer(attempt):
+            elif not self.wanted.offer(attempt):
                 kept.append((attempt, since))
         self._waiting = kept
-        self._wanted.hand_over()
+        self.wanted.hand_over()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
             now = self._clock()
             for hold in [hold for hold in self._out.values() if hold.until <= now]:
-                after_s = hold.until - hold.begun
-                text = f"no answer from {hold.consumer} within {after_s:.3g} s"
+                text = f"no answer from {hold.consumer} within {hold.visibility_s:g} s"
                 # No further wait: the visibility time was one.
                 self.answer(hold, Verdict("failed", error=clean(text), after_us=0))
             while self._waiting and self._waiting[0][1] + UNCLAIMED_S <= now:
@@ -295,7 +272,7 @@ class PullPool:
     def _unclaimed(self, attempt: Attempt) -> None:
         """Back to the shard. Where consumers wait, but none that can do this task, it must not
         come again at once: it would only go round."""
-        if self._wanted.of(attempt.group):
+        if self.wanted.of(attempt.group):
             self._finished.add(attempt, NOBODY, self._now_us(), monotonic())
         else:
             self._back(attempt)
@@ -308,14 +285,3 @@ class PullPool:
     def _note_quiet(self) -> None:
         if not self._out:
             self._quiet.set()
-
-
-def pool_name(queue: str) -> str:
-    """Under which name the scheduler knows the pool of a pulled queue."""
-    return f"pull:{queue}"
-
-
-def identity(attempt: Attempt) -> tuple[str, int, int, str, int]:
-    """(group, shard, epoch, task, number): what a receipt is bound to."""
-    record = attempt.record
-    return attempt.group, record.shard_id, attempt.epoch, record.task_id, attempt.number

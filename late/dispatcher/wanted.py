@@ -11,28 +11,29 @@ from late.task import Attempt
 
 @dataclass(eq=False)
 class Waiter:
-    """One consumer that asks for up to `limit` attempts of its group."""
+    """One consumer that asks for up to `limit` attempts of its group, in one queue or several."""
 
     group: str
     names: frozenset[str] | None
     limit: int
-    future: asyncio.Future[list[Attempt]]
+    future: asyncio.Future[None]
+    """Done as soon as there is something, or nothing more to wait for."""
     given: list[Attempt] = field(default_factory=list)
-    counted: int = 0
-    """How much of `total` is this one's."""
+    by: object = None
+    """The one queue that `given` is of."""
 
 
 class Wanted:
-    """The waiters, the longest waiting first."""
+    """The waiters of one queue, the longest waiting first."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue: object) -> None:
+        self._queue = queue
         self._waiters: list[Waiter] = []
         self._of: Counter[str] = Counter()
         self.total = 0
         """How many attempts all of them ask for."""
 
     def add(self, waiter: Waiter) -> None:
-        waiter.counted = waiter.limit
         self.total += waiter.limit
         self._of[waiter.group] += 1
         self._waiters.append(waiter)
@@ -41,7 +42,7 @@ class Wanted:
         """It waits no longer. Twice is fine."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
-            self.total -= waiter.counted
+            self.total -= waiter.limit
             self._of[waiter.group] -= 1
 
     def of(self, group: str) -> bool:
@@ -53,6 +54,7 @@ class Wanted:
         for waiter in self._waiters:
             if (
                 len(waiter.given) < waiter.limit
+                and not waiter.future.done()  # served by another queue in the same pass
                 and waiter.group == attempt.group
                 and (waiter.names is None or attempt.record.name in waiter.names)
             ):
@@ -62,12 +64,14 @@ class Wanted:
 
     def hand_over(self) -> None:
         """Wake those who were given something; they wait no longer."""
-        for waiter in [waiter for waiter in self._waiters if waiter.given]:
+        for waiter in [w for w in self._waiters if w.given and not w.future.done()]:
             self.remove(waiter)
-            waiter.future.set_result(waiter.given)
+            waiter.by = self._queue
+            waiter.future.set_result(None)
 
     def release(self) -> None:
         """Send everybody away with nothing."""
         for waiter in list(self._waiters):
             self.remove(waiter)
-            waiter.future.set_result([])
+            if not waiter.future.done():
+                waiter.future.set_result(None)

@@ -31,7 +31,7 @@ class Token(msgspec.Struct, frozen=True):
     """One row of `late_token`."""
 
     name: str
-    hash: str
+    digest: str
     scopes: tuple[Scope, ...]
     queues: tuple[str, ...]
     """Patterns with `*`; a queue must match one of them."""
@@ -86,7 +86,7 @@ def admits(token: Token | None, text: str, now_us: int) -> Caller | None:
 
     A name that nobody has takes as long as a wrong secret.
     """
-    kept = _NOBODY if token is None else token.hash
+    kept = _NOBODY if token is None else token.digest
     same = hmac.compare_digest(kept, hash_of(text))
     if token is None or not same or not token.live(now_us):
         return None
@@ -111,10 +111,14 @@ def checked(
         raise ConfigError(str(error)) from None
     wrong = sorted(set(scopes) - set(SCOPES))
     if wrong or not scopes:
-        raise ConfigError(f"scopes are enqueue, consume and operate, got {', '.join(wrong) or 'none'}")
+        raise ConfigError(
+            f"scopes are enqueue, consume and operate, got {', '.join(wrong) or 'none'}"
+        )
     for pattern in queues:
         if pattern != "*" and not validate.is_name(pattern.replace("*", "x")):
-            raise ConfigError(f"queue pattern {pattern[:80]!r}: a name in which * stands for any text")
+            raise ConfigError(
+                f"queue pattern {pattern[:80]!r}: a name in which * stands for any text"
+            )
     if not queues:
         raise ConfigError("a token without queues could do nothing: give '*' for all")
     return name, tuple(scope for scope in SCOPES if scope in scopes), tuple(dict.fromkeys(queues))
