@@ -233,6 +233,8 @@ class Policy(msgspec.Struct, frozen=True):
     full_jitter: bool = True
     deadline_us: int = 86_400_000_000
     """No retry begins later than this after the first failed attempt."""
+    target: str = "local"
+    """The pool that executes it: the worker itself, or a service."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

@@ -27,17 +27,10 @@ def opened(codec: Codec, record: Record, options: Options | None) -> bytes:
         DecodeError: `reason` is `payload_too_large`, `undecodable`, `bad_signature` or
             `invalid_name`.
     """
-    if not validate.is_name(record.queue) or not validate.is_name(record.name):
-        raise DecodeError("the queue or the task has no valid name", reason="invalid_name")
-    payload = record.payload
-    if len(payload) > payloads.PAYLOAD_BYTES_MAX:
-        message = f"payload of {len(payload)} bytes, the limit is {payloads.PAYLOAD_BYTES_MAX}"
-        raise DecodeError(message, reason="payload_too_large")
-    chosen = codecs.reader(codec, options.codec if options is not None else None)
-    made_by = options.schedule if options is not None else None
-    task_id = record.task_id if made_by is None else f"schedule:{made_by}"
-    payload = chosen.open(payload, codecs.Subject(task_id, record.name, record.queue))
-    if chosen.format == "json":
+    if not validate.is_name(record.name):
+        raise DecodeError("the task has no valid name", reason="invalid_name")
+    payload, form = codecs.opened(codec, record, options)
+    if form == "json":
         payloads.unpack(payload, _object)
         return payload
-    return msgspec.json.encode(payloads.unpack(payload, _packed, "msgpack"))
+    return msgspec.json.encode(payloads.unpack(payload, _packed, form))
