@@ -20,15 +20,21 @@ CONNECTIONS = 1_000
 RECEIVE_MAX = 100
 """Tasks of one `receive`."""
 ANSWERS_MAX = 1_000
+QUEUES_MAX = 100
 WAIT_S_MAX = 60.0
 WAIT_S = 5.0
 VISIBILITY_S = 30.0
+VISIBILITY_S_MAX = 12 * 3_600.0
+AFTER_S_MAX = 7 * 86_400.0
 CREDIT_MAX = 1_000
 STREAMS = 100
 """gRPC: streams of one connection."""
-MESSAGE_BYTES = 2 * 1024 * KIB
-"""gRPC: one message; one with a batch to enqueue is larger, see `rpc.py`."""
-RPC_S_MAX = 300.0
+MESSAGE_BYTES = 9 * 1024 * KIB
+"""gRPC: one message; a batch of 8 MiB of payload and what goes with it."""
+RPCS = 1_000
+"""gRPC: calls and streams of one process."""
+RPC_S_MAX = 60.0
+"""gRPC: one call that is no stream."""
 RATE = 2_000.0
 """Requests per second and caller."""
 _CALLERS_MAX = 10_000

@@ -167,7 +167,7 @@ class _Protocol(HttpToolsProtocol):
 
 
 def names_of(certificate: Any) -> tuple[str, ...]:
-    """The names in a verified client certificate: DNS and URI alternatives, then the common name."""
+    """The names in a verified client certificate: DNS and URI ones, then the common name."""
     if not certificate:
         return ()
     names = [

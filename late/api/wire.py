@@ -11,14 +11,13 @@ from msgspec import Meta
 from late.api import limits
 from late.api.failures import BadRequest
 from late.dispatcher.classify import Verdict, clean
-from late.validate import DAY_S
 
 T = TypeVar("T")
 
 Limit = Annotated[int, Meta(ge=1, le=limits.RECEIVE_MAX)]
 WaitS = Annotated[float, Meta(ge=0, le=limits.WAIT_S_MAX)]
-VisibilityS = Annotated[float, Meta(ge=1, le=12 * 3_600)]
-AfterS = Annotated[float, Meta(ge=0, le=7 * DAY_S)]
+VisibilityS = Annotated[float, Meta(ge=1, le=limits.VISIBILITY_S_MAX)]
+AfterS = Annotated[float, Meta(ge=0, le=limits.AFTER_S_MAX)]
 Text = Annotated[str, Meta(max_length=4_096)]
 ReceiptText = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Names = Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=100)]

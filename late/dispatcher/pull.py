@@ -30,8 +30,6 @@ UNCLAIMED_S = 1.0
 """An attempt that came and that nobody takes goes back to its shard after this."""
 OUT_MAX = 10_000
 WAITING_MAX = 1_000
-VISIBILITY_S = (1.0, 12 * 3_600.0)
-"""Bounds of the time in which a consumer has to answer."""
 NOBODY = Verdict("not_capable", reason="no_capable_consumer")
 
 
