@@ -18,7 +18,7 @@ from late.errors import ConfigError, InvalidCron, InvalidTask
 from late.options import settings
 from late.payload import Format
 from late.policy import Retry
-from late.task import SHARDS_MAX, Schedule
+from late.task import SHARDS_MAX, Policy, Schedule
 from late.tasks import ScheduleDecorator, Task, TaskDecorator, elsewhere
 
 if TYPE_CHECKING:
@@ -63,6 +63,12 @@ class Registry:
         self.schedules: list[Schedule] = []
         self.targets: Mapping[str, Target] = MappingProxyType(by_name(targets))
         self._tasks: dict[str, Task[Any, Any]] = {}
+        self._routes: dict[str, Policy] = {}
+
+    @property
+    def routes(self) -> Mapping[str, Policy]:
+        """Queue -> how its tasks are run that this app has no task for by name; read only."""
+        return MappingProxyType(self._routes)
 
     @property
     def tasks(self) -> Mapping[str, Task[Any, Any]]:
@@ -236,6 +242,25 @@ class Registry:
                 f"{taken.__qualname__} already; give one of them another name=..."
             )
         return label
+
+    def route(self, queue: str, *, target: str, retry: Retry | None = None) -> None:
+        """Send the tasks of `queue` that have no handler here to `target`, whatever their name.
+
+        Args:
+            target: a pool of the worker: a service by its name, or `pull` for consumers that
+                fetch their tasks.
+            retry: how failures are repeated; None for the default policy.
+
+        Raises:
+            ConfigError: a wrong name, or a queue that has a route already.
+        """
+        label = _configured(queue, "queue")
+        if label in self._routes:
+            raise ConfigError(f"queue {label!r} has a route already")
+        policy = (retry or Retry()).policy(label)
+        self._routes[label] = msgspec.structs.replace(
+            policy, target=_configured(target, f"{label}: target")
+        )
 
     def schedule(
         self,

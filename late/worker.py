@@ -18,7 +18,7 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from late import config, events
@@ -28,8 +28,10 @@ from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.settle import Settler
 from late.errors import ConfigError, LateError, StoreError
+from late.scheduler.entry import ROUTE
+from late.scheduler.limits import LOCAL_POOL
 from late.scheduler.refusals import Counts, Refusals
-from late.scheduler.scheduler import Scheduler, Shard
+from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
 from late.store import open_store
 from late.store.base import Features, Page, Settlement, Store, WorkerInfo
@@ -41,7 +43,7 @@ from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
-from late.task import DEFAULT_GROUP
+from late.task import DEFAULT_GROUP, Policy
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -126,7 +128,7 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
-        policies = {name: task.policy for name, task in app.tasks.items()}
+        self.pools: dict[str, Pool] = {}
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
@@ -158,8 +160,10 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            policies,
+            _policies(app, self.pools),
             slots=self.dispatcher,
+            pools=self.pools,
+            shards_total=lambda: self.keeper.shards_total,
             concurrency=settings.concurrency,
             now_us=self.clock.now_us,
             settle_soon=self.settler.poke,
@@ -446,6 +450,14 @@ class Worker:
                 await asyncio.sleep(SCHEDULES_EVERY_S * self._rng.uniform(0.8, 1.2))
         finally:
             control.close()
+
+
+def _policies(app: App, pools: Collection[str]) -> dict[str, Policy]:
+    """How tasks are run, by name, and by queue for those without. What belongs to a target that
+    this worker does not have is left out: such a task is parked like one without a handler."""
+    found = {name: task.policy for name, task in app.tasks.items()}
+    found |= {ROUTE + queue: policy for queue, policy in app.routes.items()}
+    return {n: p for n, p in found.items() if p.target == LOCAL_POOL or p.target in pools}
 
 
 def _margin_s(settings: WorkerConfig, features: Features) -> float:

@@ -73,9 +73,11 @@ class Caution:
             return entry.due_at_us <= self._taken_at_us
         return entry.index <= ENTRIES_MAX
 
-    def puts_off(self, entry: Entry, care: Care) -> bool:
-        """Whether it, which could start, has to wait for its turn to be marked; it is kept here."""
-        if not self.concerns(entry):
+    def puts_off(self, entry: Entry, care: Care, until_us: int) -> bool:
+        """Whether it, which could start, has to wait for its turn to be marked; it is kept here.
+
+        `until_us`: what was created later cannot have been with a worker that died."""
+        if entry.record.created_at_us > until_us or not self.concerns(entry):
             return False
         suspect = entry.record.task_id in self.deaths
         if suspect or care == "none":

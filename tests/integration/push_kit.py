@@ -61,3 +61,71 @@ async def pool_of(target: Target, tasks: Mapping[str, Any] | None = None) -> Asy
         yield made
     finally:
         await made.pool.stop(0)
+
+
+class Relay:
+    """A network between a worker and one endpoint, which can fall silent with its connections
+    open, as a host that lost power does, or cut them. An async context manager."""
+
+    def __init__(self, port: int) -> None:
+        self._upstream = port
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._new_too = True
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.connections = 0
+        self.port = 0
+
+    async def __aenter__(self) -> Relay:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def fall_silent(self, *, new_too: bool = True) -> None:
+        """Pass nothing on; without `new_too` only on the connections that there are."""
+        self._passing.clear()
+        if not new_too:
+            self.speak()
+
+    def speak(self) -> None:
+        """Pass things on again, on new connections."""
+        self._passing = asyncio.Event()
+        self._passing.set()
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        passing = self._passing
+        self._writers.add(writer)
+        if not passing.is_set():
+            return
+        there, back = await asyncio.open_connection("127.0.0.1", self._upstream)
+        self._writers.add(back)
+        for source, sink in ((reader, back), (there, writer)):
+            task = asyncio.ensure_future(self._pump(source, sink, passing))
+            self._tasks.add(task)
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, passing: asyncio.Event
+    ) -> None:
+        try:
+            while data := await source.read(65_536):
+                await passing.wait()
+                sink.write(data)
+                await sink.drain()
+        except OSError:
+            pass
+        finally:
+            if passing.is_set():
+                sink.close()
