@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from late.task import Attempt
+from late.task import PULL_POOL, Attempt
 
 
 class Hold(msgspec.Struct):
@@ -25,7 +25,7 @@ class Hold(msgspec.Struct):
 
 def pool_name(queue: str) -> str:
     """Under which name the scheduler knows the pool of a pulled queue."""
-    return f"pull:{queue}"
+    return PULL_POOL + queue
 
 
 def identity(attempt: Attempt) -> tuple[str, int, int, str, int]:

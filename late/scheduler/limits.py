@@ -23,7 +23,7 @@ from late.scheduler.adaptive import Adaptive, SlowStart
 from late.scheduler.breaker import Breaker
 from late.scheduler.bucket import TokenBucket
 from late.scheduler.entry import Entry
-from late.task import Outcome, Record, TaskId
+from late.task import PULL_POOL, Outcome, Record, TaskId
 
 LOCAL_POOL = "local"
 STREAK = 5
@@ -183,7 +183,9 @@ class Limits:
         self._remote = frozenset(remote)
         self._slots = slots
         self._queues: dict[str, Part] = {}
-        self._targets: dict[str, Part] = {name: Part(REMOTE, 0) for name in sorted(self._remote)}
+        self._targets: dict[str, Part] = {
+            name: Part(_default(name), 0) for name in sorted(self._remote)
+        }
         self._counted: dict[Owner, Flow] = {}
         self.opens_at_us: int | None = None
         """When the first of those that were refused since `begin` may start, by time alone."""
@@ -195,7 +197,7 @@ class Limits:
     def set(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs], now_us: int) -> None:
         """The knobs as the database has them now."""
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
-        wanted = {name: effective(targets.get(name, Knobs()), REMOTE) for name in self._remote}
+        wanted = {n: effective(targets.get(n, Knobs()), _default(n)) for n in self._remote}
         if LOCAL_POOL in targets:
             wanted[LOCAL_POOL] = effective(targets[LOCAL_POOL], LOCAL)
         self._set(self._targets, wanted, now_us)
@@ -354,6 +356,12 @@ def says(outcome: Outcome) -> bool | None:
         case "died":
             return False
     return None
+
+
+def _default(pool: str) -> Knobs:
+    """Consumers that fetch their tasks say themselves how many they want: nothing protects them
+    from more."""
+    return LOCAL if pool.startswith(PULL_POOL) else REMOTE
 
 
 def _tenant(record: Record, key: str) -> str:
