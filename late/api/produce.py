@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from late import validate
 from late.api.wire import Accepted, Put
 from late.app import App
 from late.errors import InvalidSchedule, UnknownTask
@@ -77,7 +78,9 @@ class Producer:
     def _call(self, put: Put) -> Call:
         app = self._app
         known = put.name in app.tasks
-        if not known and app.strict and self.queue_of(put) not in self._routed:
+        queue = validate.name(self.queue_of(put), "queue")
+        validate.name(put.name, "task name")
+        if not known and app.strict and queue not in self._routed:
             raise UnknownTask(f"no task {put.name[:128]!r} is known here")
         if put.expires_s is not None and put.expires_at is not None:
             raise InvalidSchedule("give expires_s or expires_at, not both")

@@ -17,6 +17,7 @@ from late.api.access import Access
 from late.api.limits import Pace
 from late.api.listen import HttpServer
 from late.api.produce import Producer
+from late.api.rpc import RpcServer
 from late.api.service import Service
 from late.api.source import Local
 from late.codec import JSON
@@ -79,6 +80,7 @@ class Served:
     service: Service
     call: Client
     url: str
+    rpc: RpcServer
 
     def token(self, name: str, *scopes: str, queues: tuple[str, ...] = ("*",)) -> str:
         with Control(self.url) as control:
@@ -106,9 +108,12 @@ async def served(
     service = Service(producer, source, access, look=control.status, group="default", key=KEY)
     server = HttpServer(interface.make(service), "127.0.0.1", 0)
     await server.start()
+    rpc = RpcServer(service, "127.0.0.1", 0)
+    await rpc.start()
     try:
-        yield Served(app, rig, service, Client(server.port), url)
+        yield Served(app, rig, service, Client(server.port), url, rpc)
     finally:
+        await rpc.stop()
         await server.stop()
         await rig.pool.stop(0)
         producer.close()
