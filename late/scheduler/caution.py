@@ -70,7 +70,7 @@ class Caution:
             return True
         assert self._taken_at_us is not None
         if entry.index is None:  # in the timer table, where what ran keeps its due time
-            return entry.due_at_us <= self._taken_at_us
+            return entry.postponed or entry.due_at_us <= self._taken_at_us
         return entry.index <= ENTRIES_MAX
 
     def puts_off(self, entry: Entry, care: Care, until_us: int) -> bool:

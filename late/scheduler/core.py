@@ -377,6 +377,7 @@ class ShardCore(CoreState):
         row = entry.parked(due_at_us, reason, holds=holds)
         entry.move("parked")
         entry.due_at_us = due_at_us
+        entry.postponed = reason == "limited"
         self._window.cover(entry)
         self._draft.park(entry, row)
 

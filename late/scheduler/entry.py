@@ -47,6 +47,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     deaths: int = 0
     errors: tuple[AttemptError, ...] = ()
     held_since_us: int = 0
+    postponed: bool = False
+    """Parked by a knob: its due time says nothing of when it may have run."""
     known: bool = True
     """False when there is no handler for it here, or its options say what this version does not
     understand."""
@@ -140,6 +142,7 @@ def from_parked(parked: Parked, policies: Mapping[str, Policy]) -> Entry:
     entry.state = "parked"
     entry.timer_key = (parked.due_at_us, parked.record.task_id)
     entry.due_at_us = parked.due_at_us
+    entry.postponed = parked.reason == "limited"
     entry.attempts = parked.attempts
     entry.deaths = parked.deaths
     entry.errors = parked.errors

@@ -214,6 +214,11 @@ class Scheduler:
         self.limits.set(queues, targets, self._now_us())
         self._work.set()
 
+    def recovered(self) -> None:
+        """The worker may start tasks (again): what is protected starts slowly."""
+        self.limits.recovered(self._now_us())
+        self._work.set()
+
     def wake(self) -> None:
         """Something outside has changed: pass soon."""
         self._work.set()
