@@ -124,6 +124,7 @@ class Server:
         self._producer = Producer(app, routed=app.routes)
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
+        self.stopped = False
         self.http: HttpServer | None = None
         self.grpc: RpcServer | None = None
 
@@ -242,6 +243,7 @@ class Server:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._close()
+        self.stopped = True
 
     def _close(self) -> None:
         self._producer.close()
