@@ -26,6 +26,7 @@ from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.pools import Dispatchers, check_targets, remote_pools
 from late.dispatcher.settle import Settler
 from late.errors import ConfigError, LateError, StoreError
 from late.scheduler.entry import ROUTE
@@ -128,7 +129,16 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
-        self.pools: dict[str, Pool] = {}
+        remote = remote_pools(
+            app,
+            worker_id=self.id,
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
+        self.pools: dict[str, Pool] = {**remote}
+        check_targets(app, self.pools)
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
@@ -141,6 +151,7 @@ class Worker:
             rng=self._rng,
             app=self._target,
         )
+        self.dispatchers = Dispatchers(self.dispatcher, remote)
         self.settler = Settler(
             store,
             collect=lambda: self.scheduler.collect(),
@@ -191,7 +202,7 @@ class Worker:
             address=f"{own_name(members, settings.member)}:{os.getpid()}",
             groups=self._groups,
             capacity=settings.capacity,
-            version=_version(),
+            version=config.package_version(),
         )
         self.keeper = Keeper(
             store,
@@ -235,7 +246,7 @@ class Worker:
 
     def _duties(self) -> Sequence[Duty]:
         """What this worker owes: see `late/tailer/watchdog.py`."""
-        scheduler, slots, tailer = self.scheduler, self.dispatcher, self.tailer
+        scheduler, slots, tailer = self.scheduler, self.dispatchers, self.tailer
         idle = bool(scheduler.ready or slots.waiting) and not slots.running
         return (
             Duty("start", idle or slots.all_stuck, slots.ended),
@@ -273,12 +284,12 @@ class Worker:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
             await asyncio.to_thread(self._sync_schedules)
+            await self.dispatchers.start()
         except BaseException:
             if self.health is not None:
                 self.health.close()
             await self._store.close()
             raise
-        await self.dispatcher.start()
         self.lookout.watch(asyncio.get_running_loop())
         if self.health is not None:
             events.default.emit(
@@ -299,7 +310,7 @@ class Worker:
         if self._store.features.experimental:
             name = type(self._store).__name__
             events.default.emit(events.STORE_EXPERIMENTAL, store=name)
-        events.default.emit(events.WORKER_STARTED, worker=self.id, version=_version())
+        events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         """A component that fails takes the worker down, visibly: half a worker would hold its
@@ -320,7 +331,7 @@ class Worker:
         """Stop soon; asked again, do not wait for what runs."""
         if self._stop_asked.is_set():
             self._stop_at_once.set()
-            self._hurried_stop = asyncio.ensure_future(self.dispatcher.stop(0.0))
+            self._hurried_stop = asyncio.ensure_future(self.dispatchers.stop(0.0))
         self._stop_asked.set()
 
     async def wait(self) -> int:
@@ -342,7 +353,7 @@ class Worker:
         self._grace_s = grace_s + SETTLE_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s + 2 * SETTLE_S):
-                await asyncio.gather(self.dispatcher.stop(grace_s), self._hand_over_all())
+                await asyncio.gather(self.dispatchers.stop(grace_s), self._hand_over_all())
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self.settings.lease_ttl_s):
                 await self.settler.flush()
@@ -407,13 +418,10 @@ class Worker:
         )
 
     def _refused(self) -> Counts:
-        fenced, late, dropped = (
-            self.scheduler.fenced,
-            self.scheduler.late,
-            self.dispatcher.late_by_shard,
-        )
+        fenced, late = self.scheduler.fenced, self.scheduler.late
+        dropped = self.dispatchers.late_by_shard
         return {
-            shard: (fenced[shard], late[shard] + dropped.get(shard, 0))
+            shard: (fenced[shard], late[shard] + dropped[shard])
             for shard in {*fenced, *late, *dropped}
         }
 
@@ -487,12 +495,3 @@ def _control(url: str) -> Control:
     from late.control import Control
 
     return Control(url)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("late")
-    except PackageNotFoundError:
-        return "0"
