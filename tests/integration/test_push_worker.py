@@ -177,7 +177,7 @@ def test_a_handler_in_node_executes_tasks(
             broken = app.remote("broken", target="node", retry=quick)
             with connect(url) as tx:
                 # Most of it goes well: else it would be the target that fails and not the tasks.
-                greeted = [greet.enqueue(tx, name="Ada") for _ in range(12)][0]
+                greeted, *_ = [greet.enqueue(tx, name="Ada") for _ in range(12)]
                 again = flaky.enqueue(tx, until_attempt=3)
                 broken.enqueue(tx)
             assert drain(app, wait_s=10.0) == {"done": 13, "dead": 1}
@@ -213,12 +213,12 @@ def test_the_handler_in_node_refuses_what_is_not_signed() -> None:
         assert node.stdout.read() == ""
 
 
-async def test_a_service_that_runs_by_itself_stops_at_sigterm(tmp_path: Path) -> None:
+async def test_a_service_that_runs_by_itself_stops_at_sigterm() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{free.getsockname()[1]}"
     code = f"import late; late.serve_handlers(late.App('sqlite:///x.db'), '{where}').run()"
-    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as process:  # noqa: ASYNC220
+    with subprocess.Popen([sys.executable, "-c", code]) as process:  # noqa: ASYNC220
         async with grpc.aio.insecure_channel(where) as channel:
             await asyncio.wait_for(channel.channel_ready(), 60)
         process.terminate()
