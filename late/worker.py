@@ -288,11 +288,12 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
-            await self.steering.open(self.app.schedules, self._groups)
             await self.dispatchers.start()
+            await self.steering.open(self.app.schedules, self._groups)
         except BaseException:
             if self.health is not None:
                 self.health.close()
+            await self.dispatchers.stop(0.0)
             await self._store.close()
             raise
         self.lookout.watch(asyncio.get_running_loop())

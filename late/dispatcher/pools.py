@@ -76,14 +76,10 @@ class Dispatchers:
     async def start(self) -> None:
         """
         Raises:
-            ConfigError: as `Dispatcher.start` and `RemotePool.start`. None is running then.
+            ConfigError: as `Dispatcher.start` and `RemotePool.start`; then `stop` what there is.
         """
-        try:
-            for each in self._all:
-                await each.start()
-        except BaseException:
-            await self.stop(0.0)
-            raise
+        for each in self._all:
+            await each.start()
 
     async def stop(self, grace_s: float) -> None:
         """As `Dispatcher.stop`, for all of them at the same time."""
