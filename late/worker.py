@@ -18,7 +18,7 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,9 +27,10 @@ from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
-from late.dispatcher.pools import Dispatchers, check_targets, remote_pools
+from late.dispatcher.pools import Dispatchers, remote_pools
+from late.dispatcher.pulls import Pulls
 from late.dispatcher.settle import Settler
-from late.errors import ConfigError, LateError, StoreError
+from late.errors import LateError, StoreError
 from late.scheduler.entry import ROUTE
 from late.scheduler.limits import LOCAL_POOL
 from late.scheduler.refusals import Counts, Refusals
@@ -37,7 +38,7 @@ from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
 from late.steering import Steering
 from late.store import open_store
-from late.store.base import Features, Page, Settlement, Store, WorkerInfo
+from late.store.base import Page, Settlement, Store, WorkerInfo
 from late.tailer.health import Health, State
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.house import keep_house
@@ -46,7 +47,7 @@ from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
-from late.task import DEFAULT_GROUP, Policy
+from late.task import DEFAULT_GROUP, Outcome, Policy
 
 logger = logging.getLogger("late.worker")
 
@@ -118,7 +119,7 @@ class Worker:
         self._stop_at_once = asyncio.Event()
         self._grace_s = self.settings.grace_s
         self._failed = False
-        self._hurried_stop: asyncio.Future[None] | None = None
+        self._hurried_stop: asyncio.Future[Any] | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._target = target
         self._wire()
@@ -126,29 +127,41 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
+        now_us, rng = self.clock.now_us, self._rng
+
+        def finished(outcomes: list[Outcome]) -> None:
+            self.scheduler.finished(outcomes)
+
         remote = remote_pools(
             app,
             worker_id=self.id,
-            now_us=self.clock.now_us,
-            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            now_us=now_us,
+            on_finished=finished,
             trusted=lambda: self.trusted,
-            rng=self._rng,
+            rng=rng,
         )
-        self.pools: dict[str, Pool] = {**remote}
-        check_targets(app, self.pools)
+        self.pulls = Pulls(
+            _policies(app).values(),
+            now_us=now_us,
+            on_finished=finished,
+            wake=lambda: self.scheduler.wake(),
+            trusted=lambda: self.trusted,
+            rng=rng,
+        )
+        self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
             concurrency=settings.concurrency,
-            now_us=self.clock.now_us,
-            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            now_us=now_us,
+            on_finished=finished,
             url=app.url,
             trusted=lambda: self.trusted,
             process_workers=settings.process_workers,
-            rng=self._rng,
+            rng=rng,
             app=self._target,
         )
-        self.dispatchers = Dispatchers(self.dispatcher, remote)
+        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls)
         self.settler = Settler(
             store,
             collect=lambda: self.scheduler.collect(),
@@ -168,7 +181,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            _policies(app, self.pools),
+            _possible(self.pulls.placed(_policies(app)), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -213,7 +226,7 @@ class Worker:
             store,
             self.id,
             on_acquired=self.scheduler.acquired,
-            before_release=lambda shards: self.scheduler.hand_over(shards, self._grace_s),
+            before_release=self._hand_over,
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake,
             on_trusted=self.scheduler.recovered,
@@ -227,7 +240,7 @@ class Worker:
             info,
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
-            margin_s=_margin_s(settings, self._store.features),
+            margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
             on_membership=self.keeper.observe,
             clock=self.clock,
             rng=self._rng,
@@ -340,6 +353,10 @@ class Worker:
             self._hurried_stop = asyncio.ensure_future(self.dispatchers.stop(0.0))
         self._stop_asked.set()
 
+    async def stop_asked(self) -> None:
+        """Until somebody asks to stop."""
+        await self._stop_asked.wait()
+
     async def wait(self) -> int:
         """Work until asked to stop, stop, and return the exit code."""
         await self._stop_asked.wait()
@@ -375,6 +392,11 @@ class Worker:
             self.health.close()
         await self._store.close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
+
+    async def _hand_over(self, shards: Sequence[Shard]) -> None:
+        # First, and in the same pass: nobody answers for what no consumer has begun.
+        self.pulls.recall(set(shards))
+        await self.scheduler.hand_over(shards, self._grace_s)
 
     async def _hand_over_all(self) -> None:
         try:
@@ -441,28 +463,16 @@ class Worker:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
 
 
-def _policies(app: App, pools: Collection[str]) -> dict[str, Policy]:
-    """How tasks are run, by name, and by queue for those without. What belongs to a target that
-    this worker does not have is left out: such a task is parked like one without a handler."""
+def _policies(app: App) -> dict[str, Policy]:
+    """How tasks are run, by name, and by queue for those without."""
     found = {name: task.policy for name, task in app.tasks.items()}
-    found |= {ROUTE + queue: policy for queue, policy in app.routes.items()}
-    return {n: p for n, p in found.items() if p.target == LOCAL_POOL or p.target in pools}
+    return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
 
 
-def _margin_s(settings: WorkerConfig, features: Features) -> float:
-    """How long before its lease is over a worker stops: as it is set, or as far as the clocks of
-    this database may be apart.
-
-    Raises:
-        ConfigError: no heartbeat could arrive in time with that.
-    """
-    margin_s = max(settings.margin_s, features.lease_margin_min_s)
-    if margin_s + settings.beat_every_s >= settings.lease_ttl_s:
-        raise ConfigError(
-            f"on this database a worker stops {margin_s:g} s before its lease is over: "
-            f"lease_ttl_s={settings.lease_ttl_s:g} is too short for that"
-        )
-    return margin_s
+def _possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str, Policy]:
+    """Without those of a target that this worker does not have: such a task is parked like one
+    without a handler."""
+    return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
 
 
 def _alone(error: Exception) -> Exception:

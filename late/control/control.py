@@ -20,6 +20,7 @@ from late.control import (
     status,
     sweep,
     tasks,
+    tokens,
     verify,
     waiting,
 )
@@ -45,6 +46,7 @@ from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
 from late.schema.version import check
 from late.task import Schedule, TaskId
+from late.tokens import Token
 
 
 class Control:
@@ -287,3 +289,40 @@ class Control:
         """Wait until the group has settled every task that was created no later than `token`."""
         self.check()
         return waiting.wait(self._engine, group, token, timeout_s=timeout_s)
+
+    # --- who may come in
+
+    def tokens(self) -> list[Token]:
+        """All tokens, without their secrets, which nobody has."""
+        self.check()
+        return tokens.listed(self._engine)
+
+    def create_token(
+        self,
+        name: str,
+        *,
+        scopes: list[str],
+        queues: list[str],
+        lifetime_us: int | None = None,
+        certificate: bool = False,
+    ) -> tuple[str | None, Token]:
+        """A new token: its text, which is shown this once, and its row."""
+        self.check()
+        return tokens.create(
+            self._engine,
+            name,
+            scopes=scopes,
+            queues=queues,
+            lifetime_us=lifetime_us,
+            certificate=certificate,
+        )
+
+    def revoke_token(self, name: str) -> None:
+        """End a token; workers know it within seconds."""
+        self.check()
+        tokens.revoke(self._engine, name)
+
+    def receipt_key(self) -> bytes:
+        """What this deployment seals receipts with."""
+        self.check()
+        return tokens.receipt_key(self._engine)

@@ -11,10 +11,13 @@ from typing import Any, Protocol
 from late import codec as codecs
 from late.dispatcher.classify import Scrub
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.pulls import Pulls
 from late.dispatcher.remote import RemotePool
 from late.dispatcher.targets import FILE_VARIABLE, Target, configured
 from late.errors import ConfigError
-from late.task import Outcome, Policy, ShardId
+from late.task import PULL, Outcome, Policy, ShardId
+
+LOCAL = "local"
 
 
 class Registered(Protocol):
@@ -44,9 +47,16 @@ def remote_pools(
     """The pools of the targets that an app's tasks and routes name, not started.
 
     Raises:
-        ConfigError: the file of targets is wrong.
+        ConfigError: the file of targets is wrong; or a task's or route's target is not there. Its
+            tasks would be parked as if nobody knew them, for a day, and then be dead letters.
     """
     targets = configured(app.targets.values())
+    for what, policy in _named(app).items():
+        if policy.target not in (LOCAL, PULL, *targets):
+            raise ConfigError(
+                f"{what} goes to target {policy.target!r}, which is neither in"
+                f" App(targets=...) nor in the file of {FILE_VARIABLE}"
+            )
     wanted = {policy.target for policy in _named(app).values()}
     return {
         name: RemotePool(
@@ -67,10 +77,12 @@ def remote_pools(
 
 
 class Dispatchers:
-    """The worker's own slots and those of its targets as one: to start, to stop, to watch."""
+    """The worker's own slots, those of its targets and the pulled queues as one: to start, to
+    stop, and to watch what runs at the worker's own expense."""
 
-    def __init__(self, local: Dispatcher, remote: Mapping[str, Dispatcher]) -> None:
+    def __init__(self, local: Dispatcher, remote: Mapping[str, Dispatcher], pulls: Pulls) -> None:
         self.local = local
+        self._pulls = pulls
         self._all = [local, *remote.values()]
 
     async def start(self) -> None:
@@ -80,10 +92,12 @@ class Dispatchers:
         """
         for each in self._all:
             await each.start()
+        await self._pulls.start()
 
     async def stop(self, grace_s: float) -> None:
         """As `Dispatcher.stop`, for all of them at the same time."""
-        await asyncio.gather(*(each.stop(grace_s) for each in self._all))
+        ends = [each.stop(grace_s) for each in self._all]
+        await asyncio.gather(*ends, self._pulls.stop(grace_s))
 
     @property
     def running(self) -> int:
@@ -108,21 +122,6 @@ class Dispatchers:
         for each in self._all:
             found.update(each.late_by_shard)
         return found
-
-
-def check_targets(app: Registered, pools: Mapping[str, object]) -> None:
-    """Refuse to work with a task or route whose target is none of `pools`: it would be parked as
-    if nobody knew it, a day long, and then be a dead letter.
-
-    Raises:
-        ConfigError: it names target and task.
-    """
-    for what, policy in _named(app).items():
-        if policy.target != "local" and policy.target not in pools:
-            raise ConfigError(
-                f"{what} goes to target {policy.target!r}, which is neither in"
-                f" App(targets=...) nor in the file of {FILE_VARIABLE}"
-            )
 
 
 def _named(app: Registered) -> dict[str, Policy]:
