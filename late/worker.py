@@ -27,9 +27,10 @@ from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.pools import Dispatchers, remote_pools
 from late.dispatcher.pulls import Pulls
 from late.dispatcher.settle import Settler
-from late.errors import ConfigError, LateError, StoreError
+from late.errors import LateError, StoreError
 from late.scheduler.entry import ROUTE
 from late.scheduler.limits import LOCAL_POOL
 from late.scheduler.refusals import Counts, Refusals
@@ -37,7 +38,7 @@ from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
 from late.steering import Steering
 from late.store import open_store
-from late.store.base import Features, Page, Settlement, Store, WorkerInfo
+from late.store.base import Page, Settlement, Store, WorkerInfo
 from late.tailer.health import Health, State
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.house import keep_house
@@ -46,7 +47,7 @@ from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
-from late.task import DEFAULT_GROUP, Policy
+from late.task import DEFAULT_GROUP, Outcome, Policy
 
 logger = logging.getLogger("late.worker")
 
@@ -126,27 +127,41 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
+        now_us, rng = self.clock.now_us, self._rng
+
+        def finished(outcomes: list[Outcome]) -> None:
+            self.scheduler.finished(outcomes)
+
+        remote = remote_pools(
+            app,
+            worker_id=self.id,
+            now_us=now_us,
+            on_finished=finished,
+            trusted=lambda: self.trusted,
+            rng=rng,
+        )
         self.pulls = Pulls(
             _policies(app).values(),
-            now_us=self.clock.now_us,
-            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            now_us=now_us,
+            on_finished=finished,
             wake=lambda: self.scheduler.wake(),
             trusted=lambda: self.trusted,
-            rng=self._rng,
+            rng=rng,
         )
-        self.pools: dict[str, Pool] = {**self.pulls.by_name}
+        self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
             concurrency=settings.concurrency,
-            now_us=self.clock.now_us,
-            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            now_us=now_us,
+            on_finished=finished,
             url=app.url,
             trusted=lambda: self.trusted,
             process_workers=settings.process_workers,
-            rng=self._rng,
+            rng=rng,
             app=self._target,
         )
+        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls)
         self.settler = Settler(
             store,
             collect=lambda: self.scheduler.collect(),
@@ -205,7 +220,7 @@ class Worker:
             address=f"{own_name(members, settings.member)}:{os.getpid()}",
             groups=self._groups,
             capacity=settings.capacity,
-            version=_version(),
+            version=config.package_version(),
         )
         self.keeper = Keeper(
             store,
@@ -225,7 +240,7 @@ class Worker:
             info,
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
-            margin_s=_margin_s(settings, self._store.features),
+            margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
             on_membership=self.keeper.observe,
             clock=self.clock,
             rng=self._rng,
@@ -249,7 +264,7 @@ class Worker:
 
     def _duties(self) -> Sequence[Duty]:
         """What this worker owes: see `late/tailer/watchdog.py`."""
-        scheduler, slots, tailer = self.scheduler, self.dispatcher, self.tailer
+        scheduler, slots, tailer = self.scheduler, self.dispatchers, self.tailer
         idle = bool(scheduler.ready or slots.waiting) and not slots.running
         return (
             Duty("start", idle or slots.all_stuck, slots.ended),
@@ -286,14 +301,14 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
+            await self.dispatchers.start()
             await self.steering.open(self.app.schedules, self._groups)
         except BaseException:
             if self.health is not None:
                 self.health.close()
+            await self.dispatchers.stop(0.0)
             await self._store.close()
             raise
-        await self.dispatcher.start()
-        await self.pulls.start()
         self.lookout.watch(asyncio.get_running_loop())
         if self.health is not None:
             events.default.emit(
@@ -314,7 +329,7 @@ class Worker:
         if self._store.features.experimental:
             name = type(self._store).__name__
             events.default.emit(events.STORE_EXPERIMENTAL, store=name)
-        events.default.emit(events.WORKER_STARTED, worker=self.id, version=_version())
+        events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         """A component that fails takes the worker down, visibly: half a worker would hold its
@@ -335,7 +350,7 @@ class Worker:
         """Stop soon; asked again, do not wait for what runs."""
         if self._stop_asked.is_set():
             self._stop_at_once.set()
-            self._hurried_stop = asyncio.gather(self.dispatcher.stop(0.0), self.pulls.stop(0.0))
+            self._hurried_stop = asyncio.ensure_future(self.dispatchers.stop(0.0))
         self._stop_asked.set()
 
     async def stop_asked(self) -> None:
@@ -361,9 +376,7 @@ class Worker:
         self._grace_s = grace_s + SETTLE_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s + 2 * SETTLE_S):
-                await asyncio.gather(
-                    self.dispatcher.stop(grace_s), self.pulls.stop(grace_s), self._hand_over_all()
-                )
+                await asyncio.gather(self.dispatchers.stop(grace_s), self._hand_over_all())
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self.settings.lease_ttl_s):
                 await self.settler.flush()
@@ -434,13 +447,10 @@ class Worker:
         )
 
     def _refused(self) -> Counts:
-        fenced, late, dropped = (
-            self.scheduler.fenced,
-            self.scheduler.late,
-            self.dispatcher.late_by_shard,
-        )
+        fenced, late = self.scheduler.fenced, self.scheduler.late
+        dropped = self.dispatchers.late_by_shard
         return {
-            shard: (fenced[shard], late[shard] + dropped.get(shard, 0))
+            shard: (fenced[shard], late[shard] + dropped[shard])
             for shard in {*fenced, *late, *dropped}
         }
 
@@ -465,22 +475,6 @@ def _possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[st
     return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
 
 
-def _margin_s(settings: WorkerConfig, features: Features) -> float:
-    """How long before its lease is over a worker stops: as it is set, or as far as the clocks of
-    this database may be apart.
-
-    Raises:
-        ConfigError: no heartbeat could arrive in time with that.
-    """
-    margin_s = max(settings.margin_s, features.lease_margin_min_s)
-    if margin_s + settings.beat_every_s >= settings.lease_ttl_s:
-        raise ConfigError(
-            f"on this database a worker stops {margin_s:g} s before its lease is over: "
-            f"lease_ttl_s={settings.lease_ttl_s:g} is too short for that"
-        )
-    return margin_s
-
-
 def _alone(error: Exception) -> Exception:
     """The one error of a group of one, which is how a task group raises it."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
@@ -493,12 +487,3 @@ def _sweep(url: str) -> None:
 
     with Control(url) as control:
         control.sweep()
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("late")
-    except PackageNotFoundError:
-        return "0"
