@@ -45,11 +45,12 @@ if TYPE_CHECKING:
         UnknownTask,
     )
     from late.options import TaskOptions
-    from late.policy import Discard, Nack, Retry, Signal, Snooze
+    from late.policy import AlreadyDone, Discard, Nack, Retry, Signal, Snooze
     from late.task import TaskId
     from late.tasks import Call, Task
 
 __all__ = [
+    "AlreadyDone",
     "App",
     "AsyncContext",
     "BadSignature",
@@ -91,6 +92,7 @@ __all__ = [
 ]
 
 _HOME_OF = dict.fromkeys(__all__, "errors") | {
+    "AlreadyDone": "policy",
     "App": "app",
     "BadSignature": "dispatcher.webhooks",
     "GrpcTarget": "dispatcher.targets",

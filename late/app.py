@@ -13,9 +13,12 @@ from typing import Any, Unpack, overload
 from late import codec as codecs
 from late import outbox, validate
 from late import payload as payloads
+from late.command import PREFIX
+from late.commanding import Commanding
 from late.dispatcher.targets import Target
 from late.errors import (
     BatchTooLarge,
+    InvalidName,
     InvalidPayload,
     InvalidTask,
     PayloadTooLarge,
@@ -37,7 +40,7 @@ BACKLOG_STALE_S = 5.0
 """A published depth older than this says nothing."""
 
 
-class App(Registry):
+class App(Registry, Commanding):
     """Tasks, and where they go. Thread-safe; creating one connects to nothing.
 
     Args:
@@ -181,6 +184,8 @@ class App(Registry):
     ) -> Call:
         """The call that `send` would insert, for `enqueue_many`; raises as `send` does."""
         validate.name(name, "task name")
+        if name.startswith(PREFIX):
+            raise InvalidName(f"task {name!r}: names that begin with {PREFIX!r} are reserved")
         args = {} if args is None else args
         if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
             raise InvalidPayload(f"arguments must be a mapping by name, got {validate.shown(args)}")
@@ -235,7 +240,9 @@ class App(Registry):
             checked.headers_json,
             checked.options_json,
             unique_key,
-            None if unique_key is None else payloads.digest(call.name, call.values),
+            None if unique_key is None else _digest(call),
+            checked.unique_for_us,
+            checked.on_conflict,
         )
 
     def _check_size(self, name: str, size: int) -> None:
@@ -271,6 +278,10 @@ class App(Registry):
             ids = self.capture(calls, rows)
             return _ready(ids) if asynchronous else ids
         return outbox.insert_async(tx, rows) if outbox.is_async(tx) else outbox.insert(tx, rows)
+
+
+def _digest(call: Call) -> str:
+    return payloads.digest(call.name, call.values, getattr(call.codec, "digest_key", b""))
 
 
 async def _first(ids: Awaitable[list[TaskId]]) -> TaskId:

@@ -18,7 +18,7 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,8 +30,6 @@ from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.pulls import Pulls
 from late.dispatcher.settle import Settler
 from late.errors import ConfigError, LateError, StoreError
-from late.scheduler.entry import ROUTE
-from late.scheduler.limits import LOCAL_POOL
 from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
@@ -46,7 +44,8 @@ from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
-from late.task import DEFAULT_GROUP, Policy
+from late.task import DEFAULT_GROUP
+from late.wiring import policies_of, possible
 
 logger = logging.getLogger("late.worker")
 
@@ -126,14 +125,7 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
-        self.pulls = Pulls(
-            _policies(app).values(),
-            now_us=self.clock.now_us,
-            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
-            wake=lambda: self.scheduler.wake(),
-            trusted=lambda: self.trusted,
-            rng=self._rng,
-        )
+        self.pulls = self._pulls()
         self.pools: dict[str, Pool] = {**self.pulls.by_name}
         self.dispatcher = Dispatcher(
             app.tasks,
@@ -166,7 +158,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            _possible(self.pulls.placed(_policies(app)), self.pools),
+            possible(self.pulls.placed(policies_of(app)), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -194,6 +186,16 @@ class Worker:
             rng=self._rng,
         )
         self._wire_ownership()
+
+    def _pulls(self) -> Pulls:
+        return Pulls(
+            policies_of(self.app).values(),
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            wake=lambda: self.scheduler.wake(),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
 
     def _wire_ownership(self) -> None:
         app, settings, store = self.app, self.settings, self._store
@@ -286,7 +288,7 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
-            await self.steering.open(self.app.schedules)
+            await self.steering.open(self.app.schedules, self._groups)
         except BaseException:
             if self.health is not None:
                 self.health.close()
@@ -430,6 +432,7 @@ class Worker:
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
+            sweep=lambda: asyncio.to_thread(_sweep, self.app.url),
         )
 
     def _refused(self) -> Counts:
@@ -450,18 +453,6 @@ class Worker:
 
         with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
-
-
-def _policies(app: App) -> dict[str, Policy]:
-    """How tasks are run, by name, and by queue for those without."""
-    found = {name: task.policy for name, task in app.tasks.items()}
-    return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
-
-
-def _possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str, Policy]:
-    """Without those of a target that this worker does not have: such a task is parked like one
-    without a handler."""
-    return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
 
 
 def _margin_s(settings: WorkerConfig, features: Features) -> float:
@@ -485,6 +476,13 @@ def _alone(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def _sweep(url: str) -> None:
+    from late.control import Control
+
+    with Control(url) as control:
+        control.sweep()
 
 
 def _version() -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from late.cli import database, dead, demo, knobs, look, run, schedule, serve, token, verify
+from late.cli import database, dead, demo, group, knobs, look, run, schedule, serve, token, verify
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -43,7 +43,9 @@ app.add_typer(knobs.queue, name="queue")
 app.add_typer(knobs.target, name="target")
 app.add_typer(knobs.knobs, name="knobs")
 app.command("shards")(database.shards)
-app.command("groups")(database.groups)
+app.add_typer(group.app, name="group")
+app.command("groups")(group.groups)
+app.command("wait")(group.wait)
 app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)

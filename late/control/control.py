@@ -10,19 +10,24 @@ from late.control import (
     audit,
     dead,
     doctor,
+    groups,
     knobs,
+    lag,
     lanes,
     owners,
+    resets,
     schedules,
     status,
+    sweep,
     tasks,
-    tokens,
     verify,
+    waiting,
 )
 from late.control.dead import Filter
 from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
 from late.control.rows import now_us
+from late.control.tokens import TokenCommands
 from late.control.verify import Verified
 from late.control.views import (
     Check,
@@ -31,18 +36,19 @@ from late.control.views import (
     LaneView,
     Moved,
     Owners,
+    Reset,
     Status,
     TaskView,
+    Waited,
 )
 from late.knobs import Kind
 from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
 from late.schema.version import check
 from late.task import Schedule, TaskId
-from late.tokens import Token
 
 
-class Control:
+class Control(TokenCommands):
     """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
 
     Safe to use from several threads. Nothing is connected before the first call, and every call
@@ -88,6 +94,12 @@ class Control:
         with reading(self._engine) as connection:
             check(version_of(connection), where=self.url)
         self._checked = True
+
+    def sweep(self, *, keep_s: float = sweep.KEEP_S) -> sweep.Swept:
+        """Remove rows of the inbox that no delivery can ask for, and unique keys whose period is
+        over. Workers do it every ten minutes."""
+        self.check()
+        return sweep.sweep(self._engine, keep_s=keep_s)
 
     def now(self) -> int:
         """The database's clock, microseconds since the Unix epoch."""
@@ -213,7 +225,7 @@ class Control:
         self.check()
         return knobs.history(self._engine, subject=subject, limit=limit)
 
-    # --- lanes and groups
+    # --- lanes
 
     def lanes(self) -> list[LaneView]:
         """The named ranges of shards."""
@@ -225,44 +237,54 @@ class Control:
         self.check()
         return lanes.set_shards(self._engine, lane, shards)
 
-    def groups(self) -> list[GroupView]:
-        """The consumer groups."""
-        self.check()
-        return lanes.groups(self._engine)
+    # --- consumer groups
 
-    # --- who may come in
-
-    def tokens(self) -> list[Token]:
-        """All tokens, without their secrets, which nobody has."""
+    def groups(self, *, alarm_s: float = lag.ALARM_S) -> list[GroupView]:
+        """The consumer groups, ascending by name, with how far behind they are."""
         self.check()
-        return tokens.listed(self._engine)
+        return lag.groups(self._engine, alarm_s=alarm_s)
 
-    def create_token(
-        self,
-        name: str,
-        *,
-        scopes: list[str],
-        queues: list[str],
-        lifetime_us: int | None = None,
-        certificate: bool = False,
-    ) -> tuple[str | None, Token]:
-        """A new token: its text, which is shown this once, and its row."""
+    def group(self, name: str) -> GroupView:
+        """One of them."""
         self.check()
-        return tokens.create(
-            self._engine,
-            name,
-            scopes=scopes,
-            queues=queues,
-            lifetime_us=lifetime_us,
-            certificate=certificate,
-        )
+        return lag.groups(self._engine, name=name)[0]
 
-    def revoke_token(self, name: str) -> None:
-        """End a token; workers know it within seconds."""
+    def create_group(
+        self, name: str, *, queues: Sequence[str] | None = None, start: str | int | None
+    ) -> GroupView:
+        """Register a group that begins at `beginning`, `now`, or a moment in microseconds."""
         self.check()
-        tokens.revoke(self._engine, name)
+        groups.create(self._engine, name, queues=queues, start=start)
+        return self.group(name)
 
-    def receipt_key(self) -> bytes:
-        """What this deployment seals receipts with."""
+    def pause_group(self, name: str) -> GroupView:
+        """Its workers release its shards within seconds; what runs may finish."""
         self.check()
-        return tokens.receipt_key(self._engine)
+        groups.pause(self._engine, name, paused=True)
+        return self.group(name)
+
+    def resume_group(self, name: str) -> GroupView:
+        """Its workers take its shards again within seconds."""
+        self.check()
+        groups.pause(self._engine, name, paused=False)
+        return self.group(name)
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group with its timers and dead letters; the log holds nothing back for it."""
+        self.check()
+        groups.remove(self._engine, name)
+
+    def reset_group(self, name: str, to: str | int, *, dry_run: bool = False) -> Reset:
+        """Let a group begin anew at `beginning`, `now`, or a moment in microseconds."""
+        self.check()
+        return resets.reset(self._engine, name, to, dry_run=dry_run)
+
+    def known_groups(self, names: Sequence[str]) -> None:
+        """Make sure that all of `names` are registered; for workers."""
+        self.check()
+        groups.check(self._engine, names)
+
+    def wait(self, group: str, token: str, *, timeout_s: float | None = None) -> Waited:
+        """Wait until the group has settled every task that was created no later than `token`."""
+        self.check()
+        return waiting.wait(self._engine, group, token, timeout_s=timeout_s)

@@ -233,6 +233,8 @@ class Dispatcher:
             bound = Bound(handler)
             if name in self._handlers:  # A pool may take any name: those are not kept.
                 self._bound[name] = bound
+        if attempt.timeout_us is not None:
+            bound = bound.within(attempt.timeout_us / 1_000_000)
         slot.bound = bound
         return bound
 

@@ -23,7 +23,7 @@ from late.scheduler.adaptive import Adaptive, SlowStart
 from late.scheduler.breaker import Breaker
 from late.scheduler.bucket import TokenBucket
 from late.scheduler.entry import Entry
-from late.task import PULL_POOL, Outcome, Record, TaskId
+from late.task import PULL_POOL, Attempt, Outcome, Record, TaskId
 
 LOCAL_POOL = "local"
 STREAK = 5
@@ -186,6 +186,7 @@ class Limits:
         self._targets: dict[str, Part] = {
             name: Part(_default(name), 0) for name in sorted(self._remote)
         }
+        self._any = False
         self._counted: dict[Owner, Flow] = {}
         self.opens_at_us: int | None = None
         """When the first of those that were refused since `begin` may start, by time alone."""
@@ -196,6 +197,7 @@ class Limits:
 
     def set(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs], now_us: int) -> None:
         """The knobs as the database has them now."""
+        self._any = bool(queues or targets)
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
         wanted = {n: effective(targets.get(n, Knobs()), _default(n)) for n in self._remote}
         if LOCAL_POOL in targets:
@@ -232,8 +234,16 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """Whether there is any knob at all."""
-        return bool(self._queues)
+        """Whether there is any knob of a queue, or of a target that is set by hand."""
+        return self._any
+
+    def timed(self, attempt: Attempt) -> Attempt:
+        """`attempt` with the time-out that the knobs give it: the shortest."""
+        parts = self._parts(Flow(attempt.record.queue, attempt.target))
+        found = [part.knobs.timeout_s for part in parts if part.knobs.timeout_s is not None]
+        if not found:
+            return attempt
+        return msgspec.structs.replace(attempt, timeout_us=round(min(found) * 1_000_000))
 
     def expires_at_us(self, entry: Entry, asked_us: int | None) -> int | None:
         """When `entry` must no longer start, by its queue's knob and as its producer `asked`."""
