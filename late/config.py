@@ -217,3 +217,13 @@ def _check(label: str, value: Any, kind: Any, *, strict: bool = True) -> Any:
     except msgspec.ValidationError as error:
         reason = str(error).replace("Expected", "expected").replace("`", "")
         raise ConfigError(f"{label}={value!r}: {reason}") from None
+
+
+def package_version() -> str:
+    """Of `late`, as installed; `0` in a checkout that is not."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("late")
+    except PackageNotFoundError:
+        return "0"

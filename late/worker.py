@@ -27,7 +27,9 @@ from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.pools import Dispatchers, check_targets, remote_pools
 from late.dispatcher.pulls import Pulls
+from late.dispatcher.remote import RemotePool
 from late.dispatcher.settle import Settler
 from late.errors import ConfigError, LateError, StoreError
 from late.scheduler.refusals import Counts, Refusals
@@ -126,7 +128,9 @@ class Worker:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
         self.pulls = self._pulls()
-        self.pools: dict[str, Pool] = {**self.pulls.by_name}
+        remote = self._remote()
+        self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
+        check_targets(app, self.pools)
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
@@ -139,6 +143,7 @@ class Worker:
             rng=self._rng,
             app=self._target,
         )
+        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls)
         self.settler = Settler(
             store,
             collect=lambda: self.scheduler.collect(),
@@ -187,6 +192,16 @@ class Worker:
         )
         self._wire_ownership()
 
+    def _remote(self) -> dict[str, RemotePool]:
+        return remote_pools(
+            self.app,
+            worker_id=self.id,
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
+
     def _pulls(self) -> Pulls:
         return Pulls(
             policies_of(self.app).values(),
@@ -207,7 +222,7 @@ class Worker:
             address=f"{own_name(members, settings.member)}:{os.getpid()}",
             groups=self._groups,
             capacity=settings.capacity,
-            version=_version(),
+            version=config.package_version(),
         )
         self.keeper = Keeper(
             store,
@@ -251,7 +266,7 @@ class Worker:
 
     def _duties(self) -> Sequence[Duty]:
         """What this worker owes: see `late/tailer/watchdog.py`."""
-        scheduler, slots, tailer = self.scheduler, self.dispatcher, self.tailer
+        scheduler, slots, tailer = self.scheduler, self.dispatchers, self.tailer
         idle = bool(scheduler.ready or slots.waiting) and not slots.running
         return (
             Duty("start", idle or slots.all_stuck, slots.ended),
@@ -288,14 +303,14 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
+            await self.dispatchers.start()
             await self.steering.open(self.app.schedules, self._groups)
         except BaseException:
             if self.health is not None:
                 self.health.close()
+            await self.dispatchers.stop(0.0)
             await self._store.close()
             raise
-        await self.dispatcher.start()
-        await self.pulls.start()
         self.lookout.watch(asyncio.get_running_loop())
         if self.health is not None:
             events.default.emit(
@@ -316,7 +331,7 @@ class Worker:
         if self._store.features.experimental:
             name = type(self._store).__name__
             events.default.emit(events.STORE_EXPERIMENTAL, store=name)
-        events.default.emit(events.WORKER_STARTED, worker=self.id, version=_version())
+        events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         """A component that fails takes the worker down, visibly: half a worker would hold its
@@ -337,7 +352,7 @@ class Worker:
         """Stop soon; asked again, do not wait for what runs."""
         if self._stop_asked.is_set():
             self._stop_at_once.set()
-            self._hurried_stop = asyncio.gather(self.dispatcher.stop(0.0), self.pulls.stop(0.0))
+            self._hurried_stop = asyncio.ensure_future(self.dispatchers.stop(0.0))
         self._stop_asked.set()
 
     async def stop_asked(self) -> None:
@@ -363,9 +378,7 @@ class Worker:
         self._grace_s = grace_s + SETTLE_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s + 2 * SETTLE_S):
-                await asyncio.gather(
-                    self.dispatcher.stop(grace_s), self.pulls.stop(grace_s), self._hand_over_all()
-                )
+                await asyncio.gather(self.dispatchers.stop(grace_s), self._hand_over_all())
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self.settings.lease_ttl_s):
                 await self.settler.flush()
@@ -436,13 +449,10 @@ class Worker:
         )
 
     def _refused(self) -> Counts:
-        fenced, late, dropped = (
-            self.scheduler.fenced,
-            self.scheduler.late,
-            self.dispatcher.late_by_shard,
-        )
+        fenced, late = self.scheduler.fenced, self.scheduler.late
+        dropped = self.dispatchers.late_by_shard
         return {
-            shard: (fenced[shard], late[shard] + dropped.get(shard, 0))
+            shard: (fenced[shard], late[shard] + dropped[shard])
             for shard in {*fenced, *late, *dropped}
         }
 
@@ -483,12 +493,3 @@ def _sweep(url: str) -> None:
 
     with Control(url) as control:
         control.sweep()
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("late")
-    except PackageNotFoundError:
-        return "0"
