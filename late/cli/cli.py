@@ -8,19 +8,7 @@ from typing import Annotated
 
 import typer
 
-from late.cli import (
-    database,
-    dead,
-    demo,
-    group,
-    knobs,
-    look,
-    run,
-    schedule,
-    serve,
-    token,
-    verify,
-)
+from late.cli import database, dead, demo, group, knobs, look, run, schedule, serve, token, verify
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.

@@ -20,7 +20,6 @@ from late.control import (
     status,
     sweep,
     tasks,
-    tokens,
     verify,
     waiting,
 )
@@ -28,6 +27,7 @@ from late.control.dead import Filter
 from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
 from late.control.rows import now_us
+from late.control.tokens import TokenCommands
 from late.control.verify import Verified
 from late.control.views import (
     Check,
@@ -46,10 +46,9 @@ from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
 from late.schema.version import check
 from late.task import Schedule, TaskId
-from late.tokens import Token
 
 
-class Control:
+class Control(TokenCommands):
     """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
 
     Safe to use from several threads. Nothing is connected before the first call, and every call
@@ -289,40 +288,3 @@ class Control:
         """Wait until the group has settled every task that was created no later than `token`."""
         self.check()
         return waiting.wait(self._engine, group, token, timeout_s=timeout_s)
-
-    # --- who may come in
-
-    def tokens(self) -> list[Token]:
-        """All tokens, without their secrets, which nobody has."""
-        self.check()
-        return tokens.listed(self._engine)
-
-    def create_token(
-        self,
-        name: str,
-        *,
-        scopes: list[str],
-        queues: list[str],
-        lifetime_us: int | None = None,
-        certificate: bool = False,
-    ) -> tuple[str | None, Token]:
-        """A new token: its text, which is shown this once, and its row."""
-        self.check()
-        return tokens.create(
-            self._engine,
-            name,
-            scopes=scopes,
-            queues=queues,
-            lifetime_us=lifetime_us,
-            certificate=certificate,
-        )
-
-    def revoke_token(self, name: str) -> None:
-        """End a token; workers know it within seconds."""
-        self.check()
-        tokens.revoke(self._engine, name)
-
-    def receipt_key(self) -> bytes:
-        """What this deployment seals receipts with."""
-        self.check()
-        return tokens.receipt_key(self._engine)
