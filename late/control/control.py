@@ -13,6 +13,7 @@ from late.control import (
     lanes,
     owners,
     resets,
+    retention,
     schedules,
     status,
     tasks,
@@ -194,6 +195,16 @@ class Control:
         """Make a lane wider; it never shrinks."""
         self.check()
         return lanes.set_shards(self._engine, lane, shards)
+
+    def retention(self) -> float:
+        """For how many seconds the log keeps what every group has settled."""
+        self.check()
+        return retention.get(self._engine)
+
+    def set_retention(self, keep_s: float) -> float:
+        """Keep it for so long, for groups that are created or reset later; 0: not at all."""
+        self.check()
+        return retention.put(self._engine, keep_s)
 
     # --- consumer groups
 

@@ -23,6 +23,7 @@ COMMANDS = [
     ("schedule", "run"), ("schedule", "remove"), ("verify",),
     ("group", "create"), ("group", "list"), ("group", "show"), ("group", "pause"),
     ("group", "resume"), ("group", "delete"), ("group", "reset"), ("wait",),
+    ("retention",),
 ]  # fmt: skip
 
 
