@@ -188,7 +188,28 @@ CHILD_DIED = _event(
     tags="name",
     details="task exit_code",
 )
+TARGET_UP = _event(
+    "target_up", "info", "endpoint of a target is up", tags="target", details="endpoint"
+)
+TARGET_DOWN = _event(
+    "target_down",
+    "warning",
+    "endpoint of a target is down: it gets no tasks",
+    tags="target",
+    details="endpoint error",
+)
 TICK = _event("tick", "debug", "schedule fired", measures="tasks lateness_s", tags="schedule")
+GROUP_LAGGING = _event(
+    "group_lagging",
+    "warning",
+    "consumer group is behind: the log keeps what it has not read",
+    measures="lag_s unread",
+    tags="group",
+    details="state",
+)
+GROUP_CAUGHT_UP = _event(
+    "group_caught_up", "info", "consumer group is no longer behind", tags="group"
+)
 SCHEDULE_DISABLED = _event(
     "schedule_disabled", "error", "schedule cannot be read", tags="schedule", details="error"
 )

@@ -73,7 +73,9 @@ def rows_of(
     if name == DEFAULT_GROUP:  # the one whose end of a task frees its key and its schedule
         key = _part(unique.c.task_id, KEY, _none, _no, _no, unique.c.unique_key)
         tick = _part(schedule.c.open_task_id, TICK, _none, _no, _no, schedule.c.name)
-        parts.append(key.where(_shard_text(connection) == f"{shard_id:03x}"))
+        # One whose period is not over has outlived its task, as it should.
+        lives = or_(unique.c.expires_at_us.is_(None), unique.c.expires_at_us < 0)
+        parts.append(key.where(_shard_text(connection) == f"{shard_id:03x}", lives))
         parts.append(
             tick.where(schedule.c.open_task_id.isnot(None), schedule.c.shard_id == shard_id)
         )

@@ -21,6 +21,9 @@ from late.validate import is_name
 
 DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
 """What an enqueue accepts, and an hour for clocks that differ."""
+ROUTE = "@"
+"""Before the name of a queue: the policy of its tasks that have none by name. No task's name can
+begin with it."""
 DEFAULTS = Options()
 DEFAULT_POLICY = Policy()
 
@@ -44,6 +47,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     deaths: int = 0
     errors: tuple[AttemptError, ...] = ()
     held_since_us: int = 0
+    postponed: bool = False
+    """Parked by a knob: its due time says nothing of when it may have run."""
     known: bool = True
     """False when there is no handler for it here, or its options say what this version does not
     understand."""
@@ -77,7 +82,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 
     def attempt(self, lease: Lease) -> Attempt:
         """What the dispatcher is told when it starts."""
-        record, plain = self.record, self.record.options is None
+        record, options = self.record, None if self.record.options is None else self.options
         return Attempt(
             lease.group,
             record,
@@ -85,9 +90,10 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             self.deaths,
             lease.epoch,
             self.due_at_us,
-            None if plain else self.options,
-            None if plain else expires_at_us(record, self.options),
-            record.created_at_us < lease.reads.replay_us,
+            options,
+            None if options is None else expires_at_us(record, options),
+            self.policy.target,
+            is_replay=record.created_at_us < lease.reads.replay_us,
         )
 
     def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:
@@ -132,6 +138,8 @@ def expires_at_us(record: Record, options: Options) -> int | None:
 def from_record(record: Record, policies: Mapping[str, Policy]) -> Entry:
     """The entry of a record that was just read from the log."""
     policy = policies.get(record.name)
+    if policy is None:
+        policy = policies.get(ROUTE + record.queue)
     return Entry(record=record, policy=policy or DEFAULT_POLICY, known=policy is not None)
 
 
@@ -141,6 +149,7 @@ def from_parked(parked: Parked, policies: Mapping[str, Policy]) -> Entry:
     entry.state = "parked"
     entry.timer_key = (parked.due_at_us, parked.record.task_id)
     entry.due_at_us = parked.due_at_us
+    entry.postponed = parked.reason == "limited"
     entry.attempts = parked.attempts
     entry.deaths = parked.deaths
     entry.errors = parked.errors

@@ -126,6 +126,7 @@ def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     released = [key for s in settlements for key in s.released_keys]
     if released:
         yield sql.RELEASE_UNIQUE, _columns(released, 2)
+        yield sql.END_UNIQUE, _columns(released, 2)
 
 
 def _columns(

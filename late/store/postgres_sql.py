@@ -185,9 +185,16 @@ END_TICK = """
 update late_schedule s set open_task_id = null from unnest(%s::text[], %s::uuid[]) u (name, id)
  where s.name = u.name and s.open_task_id = u.id
 """
+# A key with a period stays, marked as one whose task has ended: see `late/outbox/steps.py`. Two
+# statements, because CockroachDB changes a table only once in each.
 RELEASE_UNIQUE = """
 delete from late_unique k using unnest(%s::text[], %s::uuid[]) u (key, id)
- where k.unique_key = u.key and k.task_id = u.id
+ where k.unique_key = u.key and k.task_id = u.id and k.expires_at_us is null
+"""
+END_UNIQUE = """
+update late_unique k set expires_at_us = -k.expires_at_us
+  from unnest(%s::text[], %s::uuid[]) u (key, id)
+ where k.unique_key = u.key and k.task_id = u.id and k.expires_at_us < 0
 """
 
 # --- ownership -----------------------------------------------------------------------------------

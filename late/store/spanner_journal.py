@@ -133,7 +133,11 @@ def _schedules(transaction: Any, settlement: Settlement) -> dict[str, list[Any]]
     return {name: state for name, *state in rows}
 
 
-def _unique_keys(transaction: Any, settlement: Settlement) -> dict[str, str]:
+_Held = dict[str, tuple[str, int | None]]
+"""Unique key -> the task that holds it, and its period: see `late/outbox/steps.py`."""
+
+
+def _unique_keys(transaction: Any, settlement: Settlement) -> _Held:
     """Who holds the unique keys that the settlement frees or takes."""
     names = {key for key, _ in settlement.released_keys}
     names.update(task.unique_key for tick in settlement.ticks for task in tick.tasks
@@ -141,14 +145,15 @@ def _unique_keys(transaction: Any, settlement: Settlement) -> dict[str, str]:
     if not names:
         return {}
     keys = KeySet(keys=[[name] for name in sorted(names)])
-    return dict(map(tuple, transaction.read("late_unique", ("unique_key", "task_id"), keys)))
+    columns = ("unique_key", "task_id", "expires_at_us")
+    return {key: (holder, us) for key, holder, us in transaction.read("late_unique", columns, keys)}
 
 
 def _ticks(
     transaction: Any,
     settlement: Settlement,
     schedules: dict[str, list[Any]],
-    keys_held: dict[str, str],
+    keys_held: _Held,
     now_us: int,
 ) -> None:
     """Move schedules on and insert their tasks, where a schedule still expects the tick.
@@ -177,16 +182,14 @@ def _ticks(
         transaction.update("late_schedule", ("name", "open_task_id"), [(n, None) for n in ended])
 
 
-def _append(
-    transaction: Any, tasks: Sequence[NewTask], keys_held: dict[str, str], now_us: int
-) -> None:
+def _append(transaction: Any, tasks: Sequence[NewTask], keys_held: _Held, now_us: int) -> None:
     """New rows of the log, except those whose unique key is taken: the task is there already."""
     rows = []
     for task in tasks:
         if task.unique_key is not None:
             if task.unique_key in keys_held:
                 continue
-            keys_held[task.unique_key] = task.task_id
+            keys_held[task.unique_key] = (task.task_id, None)
             transaction.insert(
                 "late_unique",
                 ("unique_key", "task_id", "digest", "created_at_us"),
@@ -197,10 +200,13 @@ def _append(
         transaction.insert(LOG, LOG_COLUMNS, rows)
 
 
-def _released(transaction: Any, settlement: Settlement, keys_held: dict[str, str]) -> None:
-    free = [[key] for key, task_id in settlement.released_keys if keys_held.get(key) == task_id]
-    if free:
+def _released(transaction: Any, settlement: Settlement, keys_held: _Held) -> None:
+    held = [(key, *keys_held[key]) for key, task_id in settlement.released_keys
+            if key in keys_held and keys_held[key][0] == task_id]  # fmt: skip
+    if free := [[key] for key, _, us in held if us is None]:
         transaction.delete("late_unique", KeySet(keys=free))
+    if ended := [(key, -us) for key, _, us in held if us is not None and us < 0]:
+        transaction.update("late_unique", ("unique_key", "expires_at_us"), ended)
 
 
 def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lease | None:

@@ -88,7 +88,9 @@ def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement], no
         for tick in settlement.ticks:
             _tick(connection, tick, now_us)
     _many(connection, sql.END_TICK, [end for s in settlements for end in s.ended_ticks])
-    _many(connection, sql.RELEASE_UNIQUE, [key for s in settlements for key in s.released_keys])
+    released = [key for s in settlements for key in s.released_keys]
+    _many(connection, sql.RELEASE_UNIQUE, released)
+    _many(connection, sql.END_UNIQUE, released)
 
 
 def _many(

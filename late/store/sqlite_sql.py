@@ -38,7 +38,14 @@ INSERT_UNIQUE = (
     "insert into late_unique (unique_key, task_id, digest, created_at_us) values (?, ?, ?, ?)"
     " on conflict (unique_key) do nothing"
 )
-RELEASE_UNIQUE = "delete from late_unique where unique_key = ? and task_id = ?"
+# A key with a period stays, marked as one whose task has ended: see `late/outbox/steps.py`.
+RELEASE_UNIQUE = (
+    "delete from late_unique where unique_key = ? and task_id = ? and expires_at_us is null"
+)
+END_UNIQUE = (
+    "update late_unique set expires_at_us = -expires_at_us"
+    " where unique_key = ? and task_id = ? and expires_at_us < 0"
+)
 
 # --- timers and dead letters ---------------------------------------------------------------------
 
