@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from late import config, events
+from late import config, events, lagging
 from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
@@ -324,6 +324,7 @@ class Worker:
             ("house-keeping", self._keep_house),
             ("refusals", self.refusals.run),
             ("steering", self.steering.run),
+            ("lagging", self._watch_lag),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
@@ -436,11 +437,18 @@ class Worker:
 
     # ------------------------------------------------------------------ house-keeping
 
+    def _keeps_house(self) -> bool:
+        return (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores
+
+    async def _watch_lag(self) -> None:
+        alarm, after_s = lagging.Alarm(self._groups), self.settings.lag_alarm_s
+        await lagging.watch(self.app.url, alarm, after_s, mine=self._keeps_house, rng=self._rng)
+
     async def _keep_house(self) -> None:
         settings = self.settings
         await keep_house(
             self._store,
-            mine=lambda: (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores,
+            mine=self._keeps_house,
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,

@@ -23,6 +23,9 @@ COMMANDS = [
     ("schedule", "run"), ("schedule", "remove"), ("verify",),
     ("group", "create"), ("group", "list"), ("group", "show"), ("group", "pause"),
     ("group", "resume"), ("group", "delete"), ("group", "reset"), ("wait",),
+    ("retention",), ("knobs", "rollback"),
+    ("queue", "show"), ("queue", "set"), ("queue", "pause"), ("queue", "resume"),
+    ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
 ]  # fmt: skip
 
 
