@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from late.cli import database, dead, demo, look, run, schedule, verify
+from late.cli import command, database, dead, demo, look, run, schedule, verify
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -35,6 +35,8 @@ app.command("worker")(run.worker)
 app.command("enqueue")(run.enqueue)
 app.command("status")(look.status)
 app.command("show")(look.show)
+app.command("cancel")(command.cancel)
+app.command("reschedule")(command.reschedule)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.command("shards")(database.shards)

@@ -20,7 +20,8 @@ COMMANDS = [
     ("migrate",), ("worker",), ("enqueue",), ("status",), ("show",), ("doctor",), ("rebase",),
     ("demo",), ("shards",), ("groups",), ("dead", "list"), ("dead", "show"), ("dead", "purge"),
     ("dead", "redrive"), ("schedule", "list"), ("schedule", "pause"), ("schedule", "resume"),
-    ("schedule", "run"), ("schedule", "remove"), ("verify",),
+    ("schedule", "run"), ("schedule", "remove"), ("verify",), ("cancel",), ("reschedule",),
+    ("dead", "edit"),
 ]  # fmt: skip
 
 
