@@ -14,6 +14,7 @@ from late import outbox, validate
 from late import payload as payloads
 from late.command import PREFIX
 from late.commanding import Commanding
+from late.dispatcher.targets import Target
 from late.errors import (
     BatchTooLarge,
     InvalidName,
@@ -51,6 +52,8 @@ class App(Registry, Commanding):
         strict: refuse to `send` tasks that this app has not registered.
         max_backlog: deepest published backlog of a queue that still takes tasks; a number for
             every queue or a mapping by queue; None for no bound. See `observe_backlog`.
+        targets: services that execute tasks: `late.GrpcTarget`, `late.HttpTarget`. Only workers
+            need them, and a file named by `LATE_TARGETS` may add to them or change them.
 
     Raises:
         ConfigError: a setting is wrong. The message never repeats the URL's password.
@@ -65,8 +68,9 @@ class App(Registry, Commanding):
         codec: codecs.Codec | payloads.Format = "json",
         strict: bool = True,
         max_backlog: int | Mapping[str, int] | None = None,
+        targets: Iterable[Target] = (),
     ) -> None:
-        super().__init__(url, shards=shards, group=group, codec=codec)
+        super().__init__(url, shards=shards, group=group, codec=codec, targets=targets)
         self.strict = strict
         self.max_backlog = max_backlog
         self._depths: dict[str, tuple[int, float]] = {}
@@ -233,7 +237,9 @@ class App(Registry, Commanding):
             checked.headers_json,
             checked.options_json,
             unique_key,
-            None if unique_key is None else payloads.digest(call.name, call.values),
+            None if unique_key is None else _digest(call),
+            checked.unique_for_us,
+            checked.on_conflict,
         )
 
     def _check_size(self, name: str, size: int) -> None:
@@ -269,6 +275,10 @@ class App(Registry, Commanding):
             ids = self.capture(calls, rows)
             return _ready(ids) if asynchronous else ids
         return outbox.insert_async(tx, rows) if outbox.is_async(tx) else outbox.insert(tx, rows)
+
+
+def _digest(call: Call) -> str:
+    return payloads.digest(call.name, call.values, getattr(call.codec, "digest_key", b""))
 
 
 async def _first(ids: Awaitable[list[TaskId]]) -> TaskId:

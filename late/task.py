@@ -26,8 +26,8 @@ DEFAULT_GROUP = "default"
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 
-Reason = Literal["delay", "retry", "snooze", "held", "unknown", "interrupted"]
-"""Why a task is parked."""
+Reason = Literal["delay", "retry", "snooze", "held", "unknown", "interrupted", "limited"]
+"""Why a task is parked; `limited`: by a knob, or because its target fails."""
 Kind = Literal[
     "done", "failed", "snooze", "discard", "dead", "expired", "interrupted", "died", "not_capable"
 ]
@@ -82,6 +82,11 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """Name of the recurring schedule that this task is a tick of."""
 
 
+OnConflict = Literal["existing", "reject", "replace"]
+"""What becomes of a task whose unique key is taken: the first one's id is returned, `KeyConflict`,
+or it takes the first one's place."""
+
+
 class NewTask(msgspec.Struct, frozen=True, gc=False):
     """One row to insert: what a producer's adapter (`late/outbox`) gets, already validated."""
 
@@ -97,6 +102,9 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     unique_key: str | None = None
     digest: str | None = None
     """Hash of name and payload: tells a repeat of the same request from a conflict."""
+    unique_for_us: int | None = None
+    """The key stays taken for at least this long, although the task has ended."""
+    on_conflict: OnConflict = "existing"
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -131,6 +139,22 @@ class Suspect(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How many workers have died while it ran under a mark."""
     running: bool = False
     """The mark: it may be running now."""
+
+
+class Reads(msgspec.Struct, frozen=True):
+    """What a consumer group takes of the log, and what of that it may have seen before."""
+
+    queues: frozenset[str] | None = None
+    """None: all of them."""
+    from_us: int = 0
+    """Records that were created before are passed over: they count as settled."""
+    replay_us: int = 0
+    """Records that were created before are replays: the group was reset since."""
+
+    def takes(self, record: Record) -> bool:
+        return record.created_at_us >= self.from_us and (
+            self.queues is None or record.queue in self.queues
+        )
 
 
 class AttemptError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -187,6 +211,12 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     options: Options | None = None
     deadline_us: int | None = None
     """When this attempt is worthless (expiry), not its time-out."""
+    target: str = "local"
+    """The pool that executes it."""
+    timeout_us: int | None = None
+    """How long it may take, where a knob says so and not its handler."""
+    is_replay: bool = False
+    """Its group was reset since the task was created: it may have run before."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -206,6 +236,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Whether the policy's `retry_on` / `give_up_on` allow another attempt."""
     jitter: float = 0.0
     """Uniform in [0, 1): drawn outside, so that the core has no random of its own."""
+    overloaded: bool = False
+    """A failure that says that the target has too much to do: a refusal, a time-out."""
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
@@ -234,6 +266,8 @@ class Policy(msgspec.Struct, frozen=True):
     full_jitter: bool = True
     deadline_us: int = 86_400_000_000
     """No retry begins later than this after the first failed attempt."""
+    target: str = "local"
+    """The pool that executes it: the worker itself, or a service."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

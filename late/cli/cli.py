@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from late.cli import command, database, dead, demo, look, run, schedule, verify
+from late.cli import command, database, dead, demo, group, knobs, look, run, schedule, verify
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -39,8 +39,13 @@ app.command("cancel")(command.cancel)
 app.command("reschedule")(command.reschedule)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(knobs.queue, name="queue")
+app.add_typer(knobs.target, name="target")
+app.add_typer(knobs.knobs, name="knobs")
 app.command("shards")(database.shards)
-app.command("groups")(database.groups)
+app.add_typer(group.app, name="group")
+app.command("groups")(group.groups)
+app.command("wait")(group.wait)
 app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from late.command import Command
-from late.control import commands, dead, doctor, lanes, owners, schedules, status, tasks, verify
+from late.control import (
+    audit,
+    commands,
+    dead,
+    doctor,
+    groups,
+    knobs,
+    lag,
+    lanes,
+    owners,
+    resets,
+    schedules,
+    status,
+    sweep,
+    tasks,
+    verify,
+    waiting,
+)
 from late.control.dead import Filter
+from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
 from late.control.rows import now_us
 from late.control.verify import Verified
@@ -18,9 +37,12 @@ from late.control.views import (
     LaneView,
     Moved,
     Owners,
+    Reset,
     Status,
     TaskView,
+    Waited,
 )
+from late.knobs import Kind
 from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
 from late.schema.version import check
@@ -73,6 +95,12 @@ class Control:
         with reading(self._engine) as connection:
             check(version_of(connection), where=self.url)
         self._checked = True
+
+    def sweep(self, *, keep_s: float = sweep.KEEP_S) -> sweep.Swept:
+        """Remove rows of the inbox that no delivery can ask for, and unique keys whose period is
+        over. Workers do it every ten minutes."""
+        self.check()
+        return sweep.sweep(self._engine, keep_s=keep_s)
 
     def now(self) -> int:
         """The database's clock, microseconds since the Unix epoch."""
@@ -202,7 +230,36 @@ class Control:
         self.check()
         schedules.remove(self._engine, name)
 
-    # --- lanes and groups
+    # --- knobs
+
+    def live_knobs(self) -> Live:
+        """For workers: every knob that is set."""
+        self.check()
+        return knobs.live(self._engine)
+
+    def knobs(self, kind: Kind | None = None) -> list[Set]:
+        """Queues and targets that have knobs set, ascending by name."""
+        self.check()
+        return knobs.listed(self._engine, kind)
+
+    def turn_knobs(
+        self, kind: Kind, name: str, changes: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Turned:
+        """Change knobs: name -> value, None for the default; workers follow within 5 s."""
+        self.check()
+        return knobs.turn(self._engine, kind, name, changes, dry_run=dry_run)
+
+    def rollback_knobs(self, audit_id: str) -> Turned:
+        """Undo one change of knobs, and leave those that it did not touch."""
+        self.check()
+        return knobs.rollback(self._engine, audit_id)
+
+    def audit(self, *, subject: str | None = None, limit: int = 50) -> list[audit.Entry]:
+        """What operators did, the latest first."""
+        self.check()
+        return knobs.history(self._engine, subject=subject, limit=limit)
+
+    # --- lanes
 
     def lanes(self) -> list[LaneView]:
         """The named ranges of shards."""
@@ -214,7 +271,54 @@ class Control:
         self.check()
         return lanes.set_shards(self._engine, lane, shards)
 
-    def groups(self) -> list[GroupView]:
-        """The consumer groups."""
+    # --- consumer groups
+
+    def groups(self, *, alarm_s: float = lag.ALARM_S) -> list[GroupView]:
+        """The consumer groups, ascending by name, with how far behind they are."""
         self.check()
-        return lanes.groups(self._engine)
+        return lag.groups(self._engine, alarm_s=alarm_s)
+
+    def group(self, name: str) -> GroupView:
+        """One of them."""
+        self.check()
+        return lag.groups(self._engine, name=name)[0]
+
+    def create_group(
+        self, name: str, *, queues: Sequence[str] | None = None, start: str | int | None
+    ) -> GroupView:
+        """Register a group that begins at `beginning`, `now`, or a moment in microseconds."""
+        self.check()
+        groups.create(self._engine, name, queues=queues, start=start)
+        return self.group(name)
+
+    def pause_group(self, name: str) -> GroupView:
+        """Its workers release its shards within seconds; what runs may finish."""
+        self.check()
+        groups.pause(self._engine, name, paused=True)
+        return self.group(name)
+
+    def resume_group(self, name: str) -> GroupView:
+        """Its workers take its shards again within seconds."""
+        self.check()
+        groups.pause(self._engine, name, paused=False)
+        return self.group(name)
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group with its timers and dead letters; the log holds nothing back for it."""
+        self.check()
+        groups.remove(self._engine, name)
+
+    def reset_group(self, name: str, to: str | int, *, dry_run: bool = False) -> Reset:
+        """Let a group begin anew at `beginning`, `now`, or a moment in microseconds."""
+        self.check()
+        return resets.reset(self._engine, name, to, dry_run=dry_run)
+
+    def known_groups(self, names: Sequence[str]) -> None:
+        """Make sure that all of `names` are registered; for workers."""
+        self.check()
+        groups.check(self._engine, names)
+
+    def wait(self, group: str, token: str, *, timeout_s: float | None = None) -> Waited:
+        """Wait until the group has settled every task that was created no later than `token`."""
+        self.check()
+        return waiting.wait(self._engine, group, token, timeout_s=timeout_s)

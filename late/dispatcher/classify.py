@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from late.errors import DecodeError
-from late.policy import Discard, Nack, Retry, Signal, Snooze
+from late.policy import AlreadyDone, Discard, Nack, Retry, Signal, Snooze
 from late.task import Kind
 
 ERROR_BYTES_MAX = 4096
@@ -124,6 +124,8 @@ def _escape(match: re.Match[str]) -> str:
 
 def _signalled(signal: Signal, error: str | None) -> Verdict:
     match signal:
+        case AlreadyDone():
+            return DONE
         case Retry():
             text = error or (clean(signal.reason) if signal.reason else "asked for a retry")
             return Verdict("failed", error=text, after_us=_us(signal.after_s))

@@ -4,6 +4,12 @@ SQLAlchemy: in one per 50).
 Without unique keys there is nothing else. With them there are two, and a third that reads
 who holds a key that is taken. Nothing is tried that could fail the caller's transaction: a taken
 key is found by `on conflict do nothing` and a look, never by a unique violation.
+
+A key with a period (`unique_for`) is held by `expires_at_us`, whose sign says whether its task
+still lives: below zero it does, and the end of its period is the number without the sign. The
+settlement that ends the task turns the sign; from the end of the period on whoever wants the key
+frees it, and so does the house-keeping. Without a period the column is NULL and the settlement
+deletes the row.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ class Target(Protocol):
         """Whether each statement would commit by itself. Only asked where it matters."""
 
 
-def insert(rows: Sequence[NewTask], into: Target) -> Steps:
+def insert(rows: Sequence[NewTask], into: Target) -> Steps[list[TaskId]]:
     """Insert `rows`; returns their ids in order, the first task's id for a repeated unique key.
 
     Raises (into whoever drives):
@@ -57,12 +63,16 @@ def insert(rows: Sequence[NewTask], into: Target) -> Steps:
             claims = []
             break
         answer = yield dialect.holders([str(row.unique_key) for row in claims])
+        over = [key for key, _, _, is_over in answer.rows if is_over]
+        if over:
+            yield dialect.free(over)
+            answer = Answer(0, [row for row in answer.rows if not row[3]])
         conflict = _conflict(claims, answer)
         if conflict is not None:
             # Keys without tasks must not stay behind if the caller goes on and commits.
             yield _release(rows, dialect)
             raise conflict
-        holder |= {key: TaskId(str(task_id)) for key, task_id, _ in answer.rows}
+        holder |= {key: TaskId(str(task_id)) for key, task_id, *_ in answer.rows}
         claims = [row for row in claims if row.unique_key not in holder]
         if not claims:
             break
@@ -82,15 +92,19 @@ def _first_of_each_key(rows: Sequence[NewTask]) -> dict[str, NewTask]:
         if row.unique_key is None:
             continue
         first = keyed.setdefault(row.unique_key, row)
-        if first.digest != row.digest:
+        if first is not row and (first.digest != row.digest or row.on_conflict != "existing"):
             raise KeyConflict(f"unique key {row.unique_key!r} is given to two different tasks")
     return keyed
 
 
 def _conflict(claims: Sequence[NewTask], answer: Answer) -> KeyConflict | None:
-    held = {key: (str(task_id), digest) for key, task_id, digest in answer.rows}
+    held = {key: (str(task_id), digest) for key, task_id, digest, _ in answer.rows}
     for row in claims:
         task_id, digest = held.get(str(row.unique_key), (row.task_id, row.digest))
+        if task_id == row.task_id:
+            continue
+        if row.on_conflict == "reject":
+            return KeyConflict(f"unique key {row.unique_key!r} is held by task {task_id}")
         if digest != row.digest:
             return KeyConflict(
                 f"unique key {row.unique_key!r} is held by task {task_id} with another body"

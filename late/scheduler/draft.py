@@ -49,10 +49,11 @@ class Draft:
     def due(self, cursor: Cursor, now_us: int, *, last: bool) -> bool:
         """Whether there is something to write. The cursor alone is worth a row when it is the
         `last` one, or after a while: pruning follows the journal."""
-        if len(self):
+        if self._ended or self._parking:
             return True
-        idle_us = now_us - self._settled_at_us
-        return cursor != self.cursor and (last or idle_us >= self._settings.idle_settle_us)
+        if cursor == self.cursor:
+            return False
+        return last or now_us - self._settled_at_us >= self._settings.idle_settle_us
 
     def end(self, entry: Entry) -> None:
         """The task is over in this group."""

@@ -304,6 +304,7 @@ group = Table(
     Column("created_at_us", BigInteger, nullable=False),
     Column("queues", Text),  # JSON list of the queues that it reads, NULL for all
     Column("paused", SmallInteger, nullable=False, server_default=text("0")),
+    Column("from_us", BigInteger),  # what was created before is passed over
     Column("replay_us", BigInteger),  # what was created before is a replay
 )
 

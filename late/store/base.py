@@ -31,12 +31,15 @@ from late.task import (
     NewTask,
     OpenTask,
     Parked,
+    Reads,
     Record,
     ShardId,
     Suspect,
     TaskId,
     Usage,
 )
+
+ALL = Reads()
 
 
 class Features(msgspec.Struct, frozen=True):
@@ -81,6 +84,15 @@ class Page(msgspec.Struct, frozen=True):
         return cursor_within(self.window, record)
 
 
+def taken(page: Page, reads: Reads) -> Page:
+    """The page without what a group passes over. Its cursor stays: that is covered, and as no
+    record of it is ever started, parked or settled, it costs the group nothing."""
+    if reads == ALL:
+        return page
+    records = [record for record in page.records if reads.takes(record)]
+    return msgspec.structs.replace(page, records=records)
+
+
 def cursor_within(window: str, record: Record) -> Cursor:
     """`Page.cursor_after` for who keeps the window's mark and not the page."""
     return Cursor(f"{window}@{record.position},{record.task_id}")
@@ -113,6 +125,8 @@ class Lease(msgspec.Struct, frozen=True):
     earlier one; None: never. What existed then may have killed that owner."""
     suspects: tuple[Suspect, ...] = ()
     """Tasks with deaths of their own, this takeover's included: `store/suspects.py`."""
+    reads: Reads = ALL
+    """As its group is registered: read with the checkpoint, so that a reset changes both."""
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -206,6 +220,8 @@ class Membership(msgspec.Struct, frozen=True):
     leases: tuple[LeaseView, ...]
     shards: tuple[ShardId, ...]
     """Every shard that must be owned: those of the lanes and any other that holds records."""
+    groups: frozenset[str] | None = None
+    """Groups that are registered and not paused; None: all that workers name."""
 
 
 class PruneReport(msgspec.Struct, frozen=True):

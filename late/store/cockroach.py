@@ -43,6 +43,7 @@ from late.store.cockroach_link import (
     rows_of,
 )
 from late.store.cockroach_prune import Pruner
+from late.store.groups import ACTIVE
 from late.store.postgres import due_query, parked_of
 from late.store.postgres_link import Connection, translate
 from late.task import SHARDS_MAX, Cursor, OpenTask, Parked, Record, ShardId, TaskId
@@ -194,10 +195,11 @@ class CockroachStore:
                         postgres_sql.WORKERS,
                         postgres_sql.LEASES,
                         sql.LANES,
+                        ACTIVE,
                     )
                 ]
             rows: list[list[Any]] = [await cursor.fetchall() for cursor in asked]
-            clock, workers, leases, lanes = rows
+            clock, workers, leases, lanes, active = rows
             shards = await _shards(connection, lanes, leases)
         return Membership(
             now_us=clock[0][0],
@@ -207,6 +209,7 @@ class CockroachStore:
             ),
             leases=tuple(LeaseView(*row) for row in leases),
             shards=shards,
+            groups=frozenset(name for (name,) in active),
         )
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:

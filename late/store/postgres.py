@@ -31,6 +31,7 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
+from late.store.groups import ACTIVE
 from late.store.postgres_cursor import FIRST_ID
 from late.store.postgres_guard import Guard
 from late.store.postgres_link import Links, connect, conninfo_of, translated
@@ -197,10 +198,10 @@ class PostgresStore:
                 await connection.execute(sql.HEARTBEAT if ttl_s > 0 else sql.LEAVE, values)
                 asked = [
                     await connection.execute(statement)
-                    for statement in (sql.CLOCK, sql.WORKERS, sql.LEASES, sql.SHARDS)
+                    for statement in (sql.CLOCK, sql.WORKERS, sql.LEASES, sql.SHARDS, ACTIVE)
                 ]
             rows: list[list[Any]] = [await cursor.fetchall() for cursor in asked]
-        clock, workers, leases, shards = rows
+        clock, workers, leases, shards, active = rows
         return Membership(
             now_us=clock[0][0],
             workers=tuple(
@@ -209,6 +210,7 @@ class PostgresStore:
             ),
             leases=tuple(LeaseView(*row) for row in leases),
             shards=tuple(ShardId(shard_id) for (shard_id,) in shards),
+            groups=frozenset(name for (name,) in active),
         )
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:

@@ -204,9 +204,16 @@ END_TICK = """
 update late_schedule s set open_task_id = null from unnest(%s::text[], %s::uuid[]) u (name, id)
  where s.name = u.name and s.open_task_id = u.id
 """
+# A key with a period stays, marked as one whose task has ended: see `late/outbox/steps.py`. Two
+# statements, because CockroachDB changes a table only once in each.
 RELEASE_UNIQUE = """
 delete from late_unique k using unnest(%s::text[], %s::uuid[]) u (key, id)
- where k.unique_key = u.key and k.task_id = u.id
+ where k.unique_key = u.key and k.task_id = u.id and k.expires_at_us is null
+"""
+END_UNIQUE = """
+update late_unique k set expires_at_us = -k.expires_at_us
+  from unnest(%s::text[], %s::uuid[]) u (key, id)
+ where k.unique_key = u.key and k.task_id = u.id and k.expires_at_us < 0
 """
 
 # --- ownership -----------------------------------------------------------------------------------
@@ -254,7 +261,9 @@ select taken.*, (
     select t.held_key as key, count(*) filter (where t.due_at_us >= {HELD_US}) as waiting,
            bool_or(t.due_at_us < {HELD_US}) as head_parked from late_timer t
      where t.consumer_group = %(group)s and t.shard_id = %(shard)s and t.held_key is not null
-     group by t.held_key) k)
+     group by t.held_key) k), (
+    select json_build_array(g.queues, g.from_us, g.replay_us)::text from late_group g
+     where g.name = %(group)s)
   from taken
 """
 RELEASE = """

@@ -38,7 +38,14 @@ INSERT_UNIQUE = (
     "insert into late_unique (unique_key, task_id, digest, created_at_us) values (?, ?, ?, ?)"
     " on conflict (unique_key) do nothing"
 )
-RELEASE_UNIQUE = "delete from late_unique where unique_key = ? and task_id = ?"
+# A key with a period stays, marked as one whose task has ended: see `late/outbox/steps.py`.
+RELEASE_UNIQUE = (
+    "delete from late_unique where unique_key = ? and task_id = ? and expires_at_us is null"
+)
+END_UNIQUE = (
+    "update late_unique set expires_at_us = -expires_at_us"
+    " where unique_key = ? and task_id = ? and expires_at_us < 0"
+)
 
 # --- timers and dead letters ---------------------------------------------------------------------
 
@@ -140,6 +147,7 @@ ACQUIRE = (
     " where w.worker_id = late_lease.owner and w.expires_at_us > ?5) returning epoch,"
     " taken_at_us"
 )
+READS = "select queues, from_us, replay_us from late_group where name = ?"
 RELEASE = (
     "update late_lease set owner = null where consumer_group = ? and shard_id = ? and owner = ?"
     " and epoch = ?"

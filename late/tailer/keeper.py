@@ -35,7 +35,7 @@ from late.errors import StoreError, StoreRefused
 from late.events import Emitter, Event
 from late.store.base import Lease, Membership
 from late.tailer import ownership
-from late.tailer.membership import Roster
+from late.tailer.membership import Roster, worked
 from late.tailer.ownership import Key
 from late.tailer.pacing import Backoff
 from late.task import ShardId
@@ -141,6 +141,14 @@ class Keeper:
         worker must do for all."""
         return min(self._membership.shards, default=None) if self._membership else None
 
+    @property
+    def shards_total(self) -> int:
+        """(group, shard) pairs that the live workers share among them; 0 before the first view."""
+        seen = self._membership
+        if seen is None:
+            return 0
+        return len(seen.shards) * len({group for each in seen.workers for group in each.groups})
+
     def observe(self, membership: Membership, trusted_until: float) -> None:
         """Take in what a heartbeat has brought: for `Heartbeat(on_membership=...)`."""
         held_epochs = {key: lease.epoch for key, lease in self._held.items()}
@@ -160,7 +168,7 @@ class Keeper:
             self._trust_told.set()
             self._on_trusted()
         self._unsteady = self._roster.observe(membership)
-        self._membership = self._seen(membership)
+        self._membership = worked(self._seen(membership))
         if any(w.worker_id == self._me and w.capacity == 0 for w in membership.workers):
             self._announced.set()
         self._news.set()

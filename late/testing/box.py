@@ -15,7 +15,7 @@ from late.app import App, Call, Task
 from late.command import decode
 from late.context import AsyncContext, Context
 from late.errors import KeyConflict, UnknownTask
-from late.policy import Discard, Signal
+from late.policy import AlreadyDone, Discard, Signal
 from late.task import Attempt, NewTask, Options, Record, TaskId
 
 LIMIT = 1_000
@@ -95,6 +95,8 @@ class Box:
             first = self._keys.setdefault(row.unique_key, row) if row.unique_key else row
             if first.digest != row.digest:
                 raise KeyConflict(f"unique key {row.unique_key!r} is held by another body")
+            if first is not row and row.on_conflict == "reject":
+                raise KeyConflict(f"unique key {row.unique_key!r} is held by {first.task_id}")
             if first is row:
                 self.pending.append(self._captured(call, row))
             ids.append(first.task_id)
@@ -116,7 +118,7 @@ class Box:
     @contextmanager
     def _judged(self) -> Iterator[None]:
         current = self.pending[0]
-        with suppress(Discard):
+        with suppress(AlreadyDone, Discard):
             yield
         with suppress(ValueError):  # it may have cancelled itself
             self.pending.remove(current)

@@ -25,6 +25,7 @@ def upgrade() -> None:
         "late_group",
         sa.Column("paused", sa.SmallInteger, nullable=False, server_default=sa.text("0")),
     )
+    op.add_column("late_group", sa.Column("from_us", sa.BigInteger))
     op.add_column("late_group", sa.Column("replay_us", sa.BigInteger))
     op.add_column("late_unique", sa.Column("expires_at_us", sa.BigInteger))
     op.add_column("late_worker", sa.Column("endpoint", sa.Text))

@@ -20,8 +20,10 @@ COMMANDS = [
     ("migrate",), ("worker",), ("enqueue",), ("status",), ("show",), ("doctor",), ("rebase",),
     ("demo",), ("shards",), ("groups",), ("dead", "list"), ("dead", "show"), ("dead", "purge"),
     ("dead", "redrive"), ("schedule", "list"), ("schedule", "pause"), ("schedule", "resume"),
-    ("schedule", "run"), ("schedule", "remove"), ("verify",), ("cancel",), ("reschedule",),
-    ("dead", "edit"),
+    ("schedule", "run"), ("schedule", "remove"), ("verify",),
+    ("group", "create"), ("group", "list"), ("group", "show"), ("group", "pause"),
+    ("group", "resume"), ("group", "delete"), ("group", "reset"), ("wait",),
+    ("cancel",), ("reschedule",), ("dead", "edit"),
 ]  # fmt: skip
 
 

@@ -77,6 +77,11 @@ class Network(msgspec.Struct):
         self.busy = self.storm = False
 
 
+def _no_answer(answer: asyncio.Future[Any]) -> None:
+    if not answer.done():
+        answer.set_exception(StoreUnavailable("no answer"))
+
+
 class NetworkStore:
     """`late.store.base.Store` over a `Network`. One per process."""
 
@@ -115,11 +120,11 @@ class NetworkStore:
                 forgotten: asyncio.Future[T] = self._loop.create_future()
                 late_s = 20 * self._delay()
                 self._loop.outside(self._arrive, what, work, forgotten, delay_s=late_s)
+        deadline = self._loop.call_later(DEADLINE_S, _no_answer, answer)
         try:
-            async with asyncio.timeout(DEADLINE_S):
-                return await answer
-        except TimeoutError as error:
-            raise StoreUnavailable("no answer") from error
+            return await answer
+        finally:
+            deadline.cancel()
 
     def _arrive(self, what: str, work: Callable[[], T], answer: asyncio.Future[T]) -> None:
         """In no process: the database does it, whoever waits."""
