@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from late.cli import database, dead, demo, group, knobs, look, run, schedule, serve, token, verify
+from late.cli import (
+    command,
+    database,
+    dead,
+    demo,
+    group,
+    knobs,
+    look,
+    run,
+    schedule,
+    serve,
+    token,
+    verify,
+)
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -36,6 +49,8 @@ app.command("serve")(serve.serve)
 app.command("enqueue")(run.enqueue)
 app.command("status")(look.status)
 app.command("show")(look.show)
+app.command("cancel")(command.cancel)
+app.command("reschedule")(command.reschedule)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(token.app, name="token")

@@ -26,6 +26,8 @@ COMMANDS = [
     ("retention",), ("knobs", "rollback"),
     ("queue", "show"), ("queue", "set"), ("queue", "pause"), ("queue", "resume"),
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
+    ("cancel",), ("reschedule",), ("dead", "edit"),
+    ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("target", "list"),
 ]  # fmt: skip
 
 
