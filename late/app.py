@@ -12,6 +12,7 @@ from typing import Any, Unpack, overload
 from late import codec as codecs
 from late import outbox, validate
 from late import payload as payloads
+from late.dispatcher.targets import Target
 from late.errors import (
     BatchTooLarge,
     InvalidPayload,
@@ -48,6 +49,8 @@ class App(Registry):
         strict: refuse to `send` tasks that this app has not registered.
         max_backlog: deepest published backlog of a queue that still takes tasks; a number for
             every queue or a mapping by queue; None for no bound. See `observe_backlog`.
+        targets: services that execute tasks: `late.GrpcTarget`, `late.HttpTarget`. Only workers
+            need them, and a file named by `LATE_TARGETS` may add to them or change them.
 
     Raises:
         ConfigError: a setting is wrong. The message never repeats the URL's password.
@@ -62,8 +65,9 @@ class App(Registry):
         codec: codecs.Codec | payloads.Format = "json",
         strict: bool = True,
         max_backlog: int | Mapping[str, int] | None = None,
+        targets: Iterable[Target] = (),
     ) -> None:
-        super().__init__(url, shards=shards, group=group, codec=codec)
+        super().__init__(url, shards=shards, group=group, codec=codec, targets=targets)
         self.strict = strict
         self.max_backlog = max_backlog
         self._depths: dict[str, tuple[int, float]] = {}

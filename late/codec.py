@@ -15,7 +15,8 @@ import msgspec
 
 from late import validate
 from late.errors import ConfigError, DecodeError
-from late.payload import Format
+from late.payload import PAYLOAD_BYTES_MAX, Format
+from late.task import Options, Record
 
 
 class Subject(NamedTuple):
@@ -287,3 +288,27 @@ def reader(mine: Codec, stored: str | None) -> Codec:
     if stored not in _BUILTIN:
         raise DecodeError(f"no codec is configured for {validate.shown(stored)}")
     return _BUILTIN[stored]
+
+
+def opened(mine: Codec, record: Record, options: Options | None) -> tuple[bytes, Format]:
+    """A stored payload without its seal, and how the values in it are encoded; `mine` is the
+    codec of its task.
+
+    Raises:
+        DecodeError: `reason` is `payload_too_large`, `undecodable`, `bad_signature` or
+            `invalid_name`.
+    """
+    if not validate.is_name(record.queue):
+        message = f"queue {validate.shown(record.queue)} is no name"
+        raise DecodeError(message, reason="invalid_name")
+    payload = record.payload
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        message = f"payload of {len(payload)} bytes, the limit is {PAYLOAD_BYTES_MAX}"
+        raise DecodeError(message, reason="payload_too_large")
+    stored_as = options.codec if options is not None else None
+    if stored_as is None and mine is JSON:
+        return payload, "json"
+    codec = reader(mine, stored_as)
+    made_by = options.schedule if options is not None else None
+    task_id = record.task_id if made_by is None else f"schedule:{made_by}"
+    return codec.open(payload, Subject(task_id, record.name, record.queue)), codec.format

@@ -80,6 +80,11 @@ class _Attempt:
         return self._attempt.number
 
     @property
+    def max_attempts(self) -> int | None:
+        """How many attempts the task's policy allows, if it is known here."""
+        return self._attempts_max
+
+    @property
     def is_last_attempt(self) -> bool:
         """Whether a failure now ends the task; a worker's death may still end it earlier."""
         return self._attempts_max is not None and self.attempt >= self._attempts_max
@@ -103,6 +108,17 @@ class _Attempt:
     def due_at(self) -> datetime:
         """When this attempt became due. It started no earlier."""
         return _datetime(self._attempt.due_at_us)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the task is worthless, if it ever is."""
+        us = self._attempt.deadline_us
+        return None if us is None else _datetime(us)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the attempt may stay silent."""
+        return self._timeout_s
 
     @property
     def deadline(self) -> datetime:

@@ -188,6 +188,16 @@ CHILD_DIED = _event(
     tags="name",
     details="task exit_code",
 )
+TARGET_UP = _event(
+    "target_up", "info", "endpoint of a target is up", tags="target", details="endpoint"
+)
+TARGET_DOWN = _event(
+    "target_down",
+    "warning",
+    "endpoint of a target is down: it gets no tasks",
+    tags="target",
+    details="endpoint error",
+)
 TICK = _event("tick", "debug", "schedule fired", measures="tasks lateness_s", tags="schedule")
 SCHEDULE_DISABLED = _event(
     "schedule_disabled", "error", "schedule cannot be read", tags="schedule", details="error"

@@ -26,8 +26,8 @@ DEFAULT_GROUP = "default"
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 
-Reason = Literal["delay", "retry", "snooze", "held", "unknown", "interrupted"]
-"""Why a task is parked."""
+Reason = Literal["delay", "retry", "snooze", "held", "unknown", "interrupted", "limited"]
+"""Why a task is parked; `limited`: by a knob, or because its target fails."""
 Kind = Literal[
     "done", "failed", "snooze", "discard", "dead", "expired", "interrupted", "died", "not_capable"
 ]
@@ -194,6 +194,10 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     options: Options | None = None
     deadline_us: int | None = None
     """When this attempt is worthless (expiry), not its time-out."""
+    target: str = "local"
+    """The pool that executes it."""
+    timeout_us: int | None = None
+    """How long it may take, where a knob says so and not its handler."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -213,6 +217,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Whether the policy's `retry_on` / `give_up_on` allow another attempt."""
     jitter: float = 0.0
     """Uniform in [0, 1): drawn outside, so that the core has no random of its own."""
+    overloaded: bool = False
+    """A failure that says that the target has too much to do: a refusal, a time-out."""
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
@@ -241,6 +247,8 @@ class Policy(msgspec.Struct, frozen=True):
     full_jitter: bool = True
     deadline_us: int = 86_400_000_000
     """No retry begins later than this after the first failed attempt."""
+    target: str = "local"
+    """The pool that executes it: the worker itself, or a service."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

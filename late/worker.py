@@ -18,8 +18,9 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from late import config, events
 from late.app import App
@@ -28,9 +29,12 @@ from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.settle import Settler
 from late.errors import ConfigError, LateError, StoreError
+from late.scheduler.entry import ROUTE
+from late.scheduler.limits import LOCAL_POOL
 from late.scheduler.refusals import Counts, Refusals
-from late.scheduler.scheduler import Scheduler, Shard
+from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
+from late.steering import Steering
 from late.store import open_store
 from late.store.base import Features, Page, Settlement, Store, WorkerInfo
 from late.tailer.health import Health, State
@@ -41,17 +45,12 @@ from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
-from late.task import DEFAULT_GROUP
-
-if TYPE_CHECKING:
-    from late.control import Control
+from late.task import DEFAULT_GROUP, Policy
 
 logger = logging.getLogger("late.worker")
 
 SETTLE_S = 5.0
 """At a stop, how long the record of what ran may take after the grace."""
-SCHEDULES_EVERY_S = 2.0
-"""How soon a change to a schedule, made by an operator or a deploy, is seen."""
 
 
 def run(
@@ -126,7 +125,7 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
-        policies = {name: task.policy for name, task in app.tasks.items()}
+        self.pools: dict[str, Pool] = {}
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
@@ -158,8 +157,10 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            policies,
+            _policies(app, self.pools),
             slots=self.dispatcher,
+            pools=self.pools,
+            shards_total=lambda: self.keeper.shards_total,
             concurrency=settings.concurrency,
             now_us=self.clock.now_us,
             settle_soon=self.settler.poke,
@@ -175,6 +176,14 @@ class Worker:
             rng=self._rng,
         )
         self.refusals = Refusals(self._refused, self._add_refused, self._rng)
+        # A tick is one row of the log, for all groups: the default one's owners fire it.
+        fires = DEFAULT_GROUP in self._groups
+        self.steering = Steering(
+            app.url,
+            on_knobs=lambda live: self.scheduler.turn_knobs(live.queues, live.targets),
+            on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
+            rng=self._rng,
+        )
         self._wire_ownership()
 
     def _wire_ownership(self) -> None:
@@ -196,7 +205,7 @@ class Worker:
             before_release=lambda shards: self.scheduler.hand_over(shards, self._grace_s),
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake,
-            on_trusted=self.scheduler.wake,
+            on_trusted=self.scheduler.recovered,
             hurry=lambda: self.heartbeat.hurry(),
             seen=self.members.view,
             takeovers_max=settings.takeovers_max,
@@ -268,7 +277,7 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
-            await asyncio.to_thread(self._sync_schedules)
+            await self.steering.open(self.app.schedules)
         except BaseException:
             if self.health is not None:
                 self.health.close()
@@ -288,7 +297,7 @@ class Worker:
             ("members", self.members.run),
             ("house-keeping", self._keep_house),
             ("refusals", self.refusals.run),
-            ("schedules", self._watch_schedules),
+            ("steering", self.steering.run),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
@@ -422,31 +431,13 @@ class Worker:
         with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
 
-    def _sync_schedules(self) -> None:
-        if self.app.schedules and DEFAULT_GROUP in self._groups:
-            from late.control import Control  # SQLAlchemy takes as long to load as all the rest
 
-            with Control(self.app.url) as control:
-                control.sync_schedules(self.app.schedules)
-
-    async def _watch_schedules(self) -> None:
-        """Recurring tasks belong to the owners of their shards, in the default group only: a tick
-        is one row of the log, for all groups."""
-        if DEFAULT_GROUP not in self._groups:
-            return
-        if not self.app.schedules:
-            await asyncio.sleep(SCHEDULES_EVERY_S)  # nobody waits: let the first tasks start
-        control = await asyncio.to_thread(_control, self.app.url)
-        try:
-            while True:
-                try:
-                    schedules = await asyncio.to_thread(control.schedules)
-                    self.scheduler.schedules(schedules, DEFAULT_GROUP)
-                except StoreError as error:
-                    logger.warning("schedules could not be read: %s", error)
-                await asyncio.sleep(SCHEDULES_EVERY_S * self._rng.uniform(0.8, 1.2))
-        finally:
-            control.close()
+def _policies(app: App, pools: Collection[str]) -> dict[str, Policy]:
+    """How tasks are run, by name, and by queue for those without. What belongs to a target that
+    this worker does not have is left out: such a task is parked like one without a handler."""
+    found = {name: task.policy for name, task in app.tasks.items()}
+    found |= {ROUTE + queue: policy for queue, policy in app.routes.items()}
+    return {n: p for n, p in found.items() if p.target == LOCAL_POOL or p.target in pools}
 
 
 def _margin_s(settings: WorkerConfig, features: Features) -> float:
@@ -473,14 +464,10 @@ def _alone(error: Exception) -> Exception:
 
 
 def _sweep(url: str) -> None:
-    with _control(url) as control:
-        control.sweep()
-
-
-def _control(url: str) -> Control:
     from late.control import Control
 
-    return Control(url)
+    with Control(url) as control:
+        control.sweep()
 
 
 def _version() -> str:

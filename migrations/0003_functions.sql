@@ -40,7 +40,8 @@ DECLARE
   sum numeric;
 BEGIN
   IF n < 1 OR n > 128 THEN
-    RAISE EXCEPTION 'late_xxh3 takes 1 to 128 bytes' USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late_xxh3 takes 1 to 128 bytes',
+      ERRCODE = '22023';
   ELSIF n <= 3 THEN
     h := (get_byte(b, 0)::bigint << 16) | (get_byte(b, n >> 1)::bigint << 24)
        | get_byte(b, n - 1) | (n::bigint << 8);
@@ -79,7 +80,7 @@ BEGIN
   END IF;
   h := late_bits(sum);
   h := h # late_right(h, 37);
-  h := late_bits(late_unsigned(h) * 1609587929392839161);
+  h := late_bits(late_unsigned(h) * 1609587791953885689);
   RETURN h # late_right(h, 32);
 END
 $$;
@@ -100,7 +101,8 @@ $$;
 CREATE FUNCTION late_name(value text, what text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF value IS NOT NULL AND value !~ '^[A-Za-z0-9._:-]{1,128}$' THEN
-    RAISE EXCEPTION 'late: % must match [A-Za-z0-9._:-]{1,128}', what USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: ' || what || ' must match [A-Za-z0-9._:-]{1,128}',
+      ERRCODE = '22023';
   END IF;
   RETURN value;
 END
@@ -112,7 +114,8 @@ DECLARE
   us constant numeric := extract(epoch FROM value) * 1000000;
 BEGIN
   IF us < 0 OR us > 31622400000000 THEN
-    RAISE EXCEPTION 'late: % must be 0 to 366 days', what USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: ' || what || ' must be 0 to 366 days',
+      ERRCODE = '22023';
   END IF;
   RETURN us::bigint;
 END
@@ -123,7 +126,8 @@ CREATE FUNCTION late_moment(value timestamptz, what text) RETURNS bigint LANGUAG
 BEGIN
   IF NOT isfinite(value) OR value > clock_timestamp() + interval '366 days'
      OR value < 'epoch'::timestamptz THEN
-    RAISE EXCEPTION 'late: % must be at most 366 days ahead', what USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: ' || what || ' must be at most 366 days ahead',
+      ERRCODE = '22023';
   END IF;
   RETURN (extract(epoch FROM value) * 1000000)::bigint;
 END
@@ -133,7 +137,7 @@ $$;
 CREATE FUNCTION late_take_key(key text, id uuid, body text, period interval, mode text)
 RETURNS uuid LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-  held late_unique%ROWTYPE;
+  held record;
   now_us bigint;
 BEGIN
   FOR round IN 1..5 LOOP
@@ -147,13 +151,14 @@ BEGIN
     DELETE FROM late_unique WHERE unique_key = key AND expires_at_us BETWEEN 1 AND now_us;
     SELECT * INTO held FROM late_unique WHERE unique_key = key;
     CONTINUE WHEN NOT FOUND;
-    IF mode = 'reject' OR (held.digest LIKE 'sql:%' AND held.digest <> body) THEN
-      RAISE EXCEPTION 'late: unique key % is held by task %', key, held.task_id
-        USING ERRCODE = '23505', CONSTRAINT = 'late_unique_key';
+    IF mode = 'reject' OR (left(held.digest, 4) = 'sql:' AND held.digest <> body) THEN
+      RAISE EXCEPTION USING MESSAGE = 'late: unique key ' || key || ' is held by task ' || held.task_id,
+      ERRCODE = '23505', CONSTRAINT = 'late_unique_key';
     END IF;
     RETURN held.task_id;
   END LOOP;
-  RAISE EXCEPTION 'late: unique key % kept changing hands', key USING ERRCODE = '40001';
+  RAISE EXCEPTION USING MESSAGE = 'late: unique key ' || key || ' kept changing hands',
+      ERRCODE = '40001';
 END
 $$;
 
@@ -173,7 +178,7 @@ CREATE FUNCTION late_enqueue(
   lane text DEFAULT 'default'
 ) RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
 DECLARE
-  wide late_lane%ROWTYPE;
+  wide record;
   payload constant bytea := convert_to(args::text, 'UTF8');
   asked jsonb;
   shard int;
@@ -182,39 +187,44 @@ DECLARE
 BEGIN
   PERFORM late_name(coalesce(late_enqueue.name, ''), 'name'), late_name(coalesce(queue, ''), 'queue'),
           late_name(ordering_key, 'ordering_key'), late_name(unique_key, 'unique_key');
-  IF late_enqueue.name LIKE 'late.%' THEN
-    RAISE EXCEPTION 'late: names that begin with late. are reserved' USING ERRCODE = '22023';
+  IF left(late_enqueue.name, 5) = 'late.' THEN
+    RAISE EXCEPTION USING MESSAGE = 'late: names that begin with late. are reserved',
+      ERRCODE = '22023';
   END IF;
   IF args IS NULL OR jsonb_typeof(args) <> 'object' THEN
-    RAISE EXCEPTION 'late: args must be a JSON object' USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: args must be a JSON object',
+      ERRCODE = '22023';
   END IF;
   IF length(payload) > 1048576 THEN
-    RAISE EXCEPTION 'late: args take % bytes, the limit is 1048576', length(payload)
-      USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: args take ' || length(payload) || ' bytes, the limit is 1048576',
+      ERRCODE = '22023';
   END IF;
   IF headers IS NOT NULL AND (jsonb_typeof(headers) <> 'object' OR octet_length(headers::text) > 8192
      OR EXISTS (SELECT 1 FROM jsonb_each(headers) e WHERE jsonb_typeof(e.value) <> 'string')) THEN
-    RAISE EXCEPTION 'late: headers must be a JSON object of strings, at most 8 KiB'
-      USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: headers must be a JSON object of strings, at most 8 KiB',
+      ERRCODE = '22023';
   END IF;
   IF priority IS NULL OR priority NOT BETWEEN -100 AND 100 THEN
-    RAISE EXCEPTION 'late: priority must be -100..100' USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: priority must be -100..100',
+      ERRCODE = '22023';
   END IF;
   IF delay IS NOT NULL AND at IS NOT NULL THEN
-    RAISE EXCEPTION 'late: give delay or at, not both' USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: give delay or at, not both',
+      ERRCODE = '22023';
   END IF;
   IF on_conflict IS NULL OR on_conflict NOT IN ('existing', 'reject')
      OR (unique_key IS NULL AND (unique_for IS NOT NULL OR on_conflict <> 'existing')) THEN
-    RAISE EXCEPTION 'late: on_conflict is existing or reject, for a unique_key'
-      USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: on_conflict is existing or reject, for a unique_key',
+      ERRCODE = '22023';
   END IF;
   IF expires <= interval '0' OR expires <= delay THEN
-    RAISE EXCEPTION 'late: expires is not after the delay: it could never run'
-      USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: expires is not after the delay: it could never run',
+      ERRCODE = '22023';
   END IF;
   SELECT * INTO wide FROM late_lane l WHERE l.name = lane;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'late: there is no lane %', lane USING ERRCODE = '22023';
+    RAISE EXCEPTION USING MESSAGE = 'late: there is no lane ' || coalesce(lane, '(null)'),
+      ERRCODE = '22023';
   END IF;
   shard := wide.first_shard + CASE WHEN ordering_key IS NULL
     THEN floor(random() * wide.shards)::int ELSE late_shard(ordering_key, wide.shards) END;
@@ -249,7 +259,8 @@ DECLARE
     SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
      WHERE n.nspname = current_schema() AND p.proname = 'late_enqueue');
 BEGIN
-  EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, %I, pg_temp', f, current_schema());
-  EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
+  EXECUTE 'ALTER FUNCTION ' || f || ' SET search_path = pg_catalog, '
+    || quote_ident(current_schema()) || ', pg_temp';
+  EXECUTE 'REVOKE EXECUTE ON FUNCTION ' || f || ' FROM PUBLIC';
 END
 $$;

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from late.cli import database, dead, demo, look, run, schedule, verify
+from late.cli import database, dead, demo, knobs, look, run, schedule, verify
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -37,6 +37,9 @@ app.command("status")(look.status)
 app.command("show")(look.show)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(knobs.queue, name="queue")
+app.add_typer(knobs.target, name="target")
+app.add_typer(knobs.knobs, name="knobs")
 app.command("shards")(database.shards)
 app.command("groups")(database.groups)
 app.command("doctor")(database.doctor)

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
-from late.control import dead, doctor, lanes, owners, schedules, status, sweep, tasks, verify
+from late.control import (
+    audit,
+    dead,
+    doctor,
+    knobs,
+    lanes,
+    owners,
+    schedules,
+    status,
+    sweep,
+    tasks,
+    verify,
+)
 from late.control.dead import Filter
+from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
 from late.control.rows import now_us
 from late.control.verify import Verified
@@ -20,6 +34,7 @@ from late.control.views import (
     Status,
     TaskView,
 )
+from late.knobs import Kind
 from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
 from late.schema.version import check
@@ -173,6 +188,35 @@ class Control:
         """Forget a schedule that is no longer in the code."""
         self.check()
         schedules.remove(self._engine, name)
+
+    # --- knobs
+
+    def live_knobs(self) -> Live:
+        """For workers: every knob that is set."""
+        self.check()
+        return knobs.live(self._engine)
+
+    def knobs(self, kind: Kind | None = None) -> list[Set]:
+        """Queues and targets that have knobs set, ascending by name."""
+        self.check()
+        return knobs.listed(self._engine, kind)
+
+    def turn_knobs(
+        self, kind: Kind, name: str, changes: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Turned:
+        """Change knobs: name -> value, None for the default; workers follow within 5 s."""
+        self.check()
+        return knobs.turn(self._engine, kind, name, changes, dry_run=dry_run)
+
+    def rollback_knobs(self, audit_id: str) -> Turned:
+        """Undo one change of knobs, and leave those that it did not touch."""
+        self.check()
+        return knobs.rollback(self._engine, audit_id)
+
+    def audit(self, *, subject: str | None = None, limit: int = 50) -> list[audit.Entry]:
+        """What operators did, the latest first."""
+        self.check()
+        return knobs.history(self._engine, subject=subject, limit=limit)
 
     # --- lanes and groups
 

@@ -70,12 +70,14 @@ class Caution:
             return True
         assert self._taken_at_us is not None
         if entry.index is None:  # in the timer table, where what ran keeps its due time
-            return entry.due_at_us <= self._taken_at_us
+            return entry.postponed or entry.due_at_us <= self._taken_at_us
         return entry.index <= ENTRIES_MAX
 
-    def puts_off(self, entry: Entry, care: Care) -> bool:
-        """Whether it, which could start, has to wait for its turn to be marked; it is kept here."""
-        if not self.concerns(entry):
+    def puts_off(self, entry: Entry, care: Care, until_us: int) -> bool:
+        """Whether it, which could start, has to wait for its turn to be marked; it is kept here.
+
+        `until_us`: what was created later cannot have been with a worker that died."""
+        if entry.record.created_at_us > until_us or not self.concerns(entry):
             return False
         suspect = entry.record.task_id in self.deaths
         if suspect or care == "none":

@@ -17,55 +17,21 @@ Rules, in the order in which they matter:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from late.scheduler import messages as m
-from late.scheduler.caution import Caution
-from late.scheduler.draft import Draft
+from late.scheduler.core_state import CoreState
 from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked, from_record
-from late.scheduler.fairness import ReadyQueue
-from late.scheduler.keys import Keys
-from late.scheduler.recurring import Recurring
-from late.scheduler.settings import CoreSettings
-from late.scheduler.timers import Timers
+from late.scheduler.limits import LOCAL_POOL
 from late.scheduler.verdict import DEATHS_MAX, Verdict, judge, killed
-from late.scheduler.window import Window
-from late.store.base import Lease, Settlement
-from late.task import HELD_US, DeadLetter, Outcome, Parked, Policy, Reason, Record, TaskId
+from late.store.base import Settlement
+from late.task import HELD_US, DeadLetter, Outcome, Parked, Reason, Record, TaskId
 from late.validate import is_name
 
 
-class ShardCore:
+class ShardCore(CoreState):
     """See the module. `step` is not re-entrant; all calls come from one loop."""
-
-    def __init__(
-        self,
-        lease: Lease,
-        policies: Mapping[str, Policy],
-        settings: CoreSettings | None = None,
-    ) -> None:
-        self.lease = lease
-        self.running = 0
-        self.late = 0
-        """Outcomes of attempts that this core did not wait for (any more)."""
-        self._policies = policies
-        self._settings = settings or CoreSettings()
-        self._window = Window(lease.cursor)
-        self._timers = Timers(
-            horizon_us=self._settings.horizon_us, timers_max=self._settings.timers_max
-        )
-        self._keys = Keys(lease.held_keys)
-        self._ready: ReadyQueue[Entry] = ReadyQueue()
-        self._recurring = Recurring()
-        self.caution = Caution(lease)
-        self._wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
-        self._draft = Draft(lease, self._settings)
-        self._now_us = 0
-        self._looked_at_us = 0
-        self._stopped = False
-        self._recovered = not lease.open
-        self._asked_open = False
-        self._reading = False
 
     # ------------------------------------------------------------------ events
 
@@ -75,7 +41,7 @@ class ShardCore:
         match event:
             case m.Grant():
                 self._now_us = event.now_us
-                self._grant(event.slots, event.care, effects)
+                self._grant({**event.rooms, LOCAL_POOL: event.slots}, event.care, effects)
             case m.Finished():
                 self._now_us = event.now_us
                 self._finished(event.outcomes)
@@ -151,6 +117,7 @@ class ShardCore:
             return
         entry.due_at_us = first_due_us(record, entry.options)
         if record.options is not None and entry.due_at_us > self._now_us:
+            entry.due_at_us += self._limits.spread_us(entry)
             self._wait(entry)
         else:
             self._due(entry)
@@ -185,7 +152,7 @@ class ShardCore:
             self._unknown(entry)
             return
         entry.move("ready")
-        self._ready.push(entry, entry.options.priority)
+        self._ready.push(entry)
 
     def _unknown(self, entry: Entry) -> None:
         """No handler here: perhaps a deploy is under way. Looked at again, attempts unburnt."""
@@ -252,30 +219,41 @@ class ShardCore:
 
     # ------------------------------------------------------------------ starting
 
-    def _grant(self, slots: int, care: m.Care, effects: list[m.Effect]) -> None:
+    def _grant(self, rooms: dict[str, int], care: m.Care, effects: list[m.Effect]) -> None:
+        ready, caution = self._ready, self.caution
+        ready.open(self._now_us, rooms)
         for entry in self._timers.pop_due(self._now_us):
             self._due(entry)
         self._park_long_held()
-        if slots <= 0 or self._stopped or not self._recovered:
+        if self._stopped or not self._recovered or max(rooms.values()) <= 0:
             return
         begun: list[Entry] = []
-        ready, caution = self._ready, self.caution
-        for entry in caution.crowd(slots, care):
-            slots -= self._begin(entry, begun)
-        while ready and slots > 0:
-            entry = ready.pop()
-            if entry.record.created_at_us <= self._wary_until_us and caution.puts_off(entry, care):
-                continue
-            slots -= self._begin(entry, begun)
-        for suspect in caution.suspect(care):
-            self._begin(suspect, begun)  # one more than there are slots, or it might never start
+        for entry in caution.crowd(max(0, rooms[LOCAL_POOL]), care):
+            self._begin_if(ready.admit(entry), entry, begun)
+        put_off = None
+        if self._wary_until_us >= 0:
+            put_off = partial(caution.puts_off, care=care, until_us=self._wary_until_us)
+        else:
+            for entry in ready.unlimited():
+                self._begin(entry, begun)
+        while (next_one := ready.next(put_off)) is not None:
+            self._begin(next_one, begun)
+        for entry in caution.suspect(care):  # one more than there is room, or it might never start
+            self._begin_if(ready.admit(entry, extra=True), entry, begun)
         self._dispatch(begun, effects)
 
-    def _begin(self, entry: Entry, begun: list[Entry]) -> bool:
+    def _begin_if(self, admitted: bool, entry: Entry, begun: list[Entry]) -> None:
+        if admitted:
+            self._begin(entry, begun)
+        else:
+            self._ready.push(entry)
+
+    def _begin(self, entry: Entry, begun: list[Entry]) -> None:
         """From here on it counts as started: at once, or as soon as its mark is in the journal."""
-        if entry.record.options is not None and self._expire(entry):
+        if (self._limits.any or entry.record.options is not None) and self._expire(entry):
+            self._ready.undo(entry)
             self._release_key(entry)
-            return False
+            return
         entry.move("running")
         self._window.cover(entry)
         self.running += 1
@@ -283,16 +261,21 @@ class ShardCore:
             self.caution.mark(entry)
         else:
             begun.append(entry)
-        return True
 
     def _dispatch(self, entries: Sequence[Entry], effects: list[m.Effect]) -> None:
         group, epoch = self.lease.group, self.lease.epoch
         attempts = [entry.attempt(group, epoch) for entry in entries]
+        if self._limits.any:
+            attempts = [self._limits.timed(attempt) for attempt in attempts]
         if attempts:
             effects.append(m.Dispatch(attempts))
 
     def _expire(self, entry: Entry) -> bool:
-        expires = expires_at_us(entry.record, entry.options)
+        expires = None
+        if entry.record.options is not None:
+            expires = expires_at_us(entry.record, entry.options)
+        if self._limits.any:
+            expires = self._limits.expires_at_us(entry, expires)
         if expires is None or self._now_us < expires:
             return False
         self._end(entry, "expired")
@@ -304,11 +287,16 @@ class ShardCore:
         """Tasks that wait behind their key for long leave the window for the timer table."""
         # Each look goes over all keys, so not at every grant.
         since_us = self._now_us - self._looked_at_us
-        if not len(self._keys) or 0 <= since_us < self._settings.held_look_us:
+        waits = len(self._keys) or self._ready.limited
+        if not waits or 0 <= since_us < self._settings.held_look_us:
             return
         self._looked_at_us = self._now_us
         pressed = len(self._window) > self._settings.window - self._settings.page_size
         since_us = self._now_us - (0 if pressed else self._settings.park_after_us)
+        if self._ready.limited and (pressed or self._timers.pressed):
+            since = self._now_us - self._settings.park_after_us
+            for entry, again_us in self._ready.overdue(since):
+                self._park(entry, again_us, "limited", holds=True)
         for entry in self._keys.park_waiting(since_us, self._is_ready):
             if entry.timer_key is not None and entry.timer_key[0] == HELD_US:
                 del self._timers.parked[entry.record.task_id]  # its row is as it must be
@@ -343,7 +331,10 @@ class ShardCore:
                 self._end(entry, "done")
                 self._release_key(entry)
             else:
-                self._apply(entry, outcome, judge(entry, outcome, self._now_us, self.lease.owner))
+                stalled = outcome.kind == "failed" and self._limits.stalled(entry)
+                owner = self.lease.owner
+                verdict = judge(entry, outcome, self._now_us, owner, stalled=stalled)
+                self._apply(entry, outcome, verdict)
 
     def _apply(self, entry: Entry, outcome: Outcome, verdict: Verdict) -> None:
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
@@ -351,7 +342,7 @@ class ShardCore:
         self._draft.ledger.add(outcome, verdict.word, ended=verdict.final is not None)
         if verdict.again:  # interrupted: first in line, nothing durable has changed
             entry.move("ready")
-            self._ready.push_front(entry, entry.options.priority)
+            self._ready.push_front(entry)
         elif verdict.final == "dead":
             self._die(entry, verdict.reason)
         elif verdict.final is not None:
@@ -391,6 +382,7 @@ class ShardCore:
         row = entry.parked(due_at_us, reason, holds=holds)
         entry.move("parked")
         entry.due_at_us = due_at_us
+        entry.postponed = reason == "limited"
         self._window.cover(entry)
         self._draft.park(entry, row)
 
@@ -445,56 +437,19 @@ class ShardCore:
         """What may start, now that its mark is in the journal."""
         begun = []
         for entry in self.caution.settled():
-            if not self._stopped and not (entry.record.options and self._expire(entry)):
+            if not self._stopped and not self._expire(entry):
                 begun.append(entry)
                 continue
             self.running -= 1
+            self._ready.undo(entry)
             self.caution.ended(entry.record.task_id, again=True)
             if entry.state == "expired":
                 self._release_key(entry)
             else:
                 entry.move("ready")
-                self._ready.push_front(entry, entry.options.priority)
+                self._ready.push_front(entry)
         return begun
 
     def _forget(self, task_id: TaskId) -> None:
         if not self._window.forget(task_id):
             self._timers.parked.pop(task_id, None)
-
-    # ------------------------------------------------------------------ state
-
-    @property
-    def seq(self) -> int:
-        """Sequence number of the last settlement that is known to be in the journal."""
-        return self._draft.seq
-
-    @property
-    def idle(self) -> bool:
-        """Nothing runs and nothing waits for a settlement: the shard can be handed over."""
-        return not (self.running or len(self._draft) or self._draft.out)
-
-    @property
-    def clean(self) -> bool:
-        """Idle, and the journal says all that is known here, the cursor included."""
-        return self.idle and self._window.cursor == self._draft.cursor
-
-    @property
-    def ready(self) -> int:
-        """How many tasks could start now."""
-        return 0 if self._stopped or not self._recovered else len(self._ready)
-
-    @property
-    def unrecorded(self) -> int:
-        """Tasks that have ended or are to be parked, and are not in the journal yet."""
-        return self._draft.unrecorded
-
-    @property
-    def unsettled(self) -> int:
-        """How many log records are read and not settled."""
-        return len(self._window)
-
-    def wake_at_us(self) -> int | None:
-        """When the next `Grant` has something to do by time alone, or None."""
-        times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
-        # A tick that is due has asked for its settlement: nothing is won by looking until then.
-        return min((t for t in times if t > self._now_us), default=None)

@@ -21,6 +21,9 @@ from late.validate import is_name
 
 DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
 """What an enqueue accepts, and an hour for clocks that differ."""
+ROUTE = "@"
+"""Before the name of a queue: the policy of its tasks that have none by name. No task's name can
+begin with it."""
 DEFAULTS = Options()
 DEFAULT_POLICY = Policy()
 
@@ -44,6 +47,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     deaths: int = 0
     errors: tuple[AttemptError, ...] = ()
     held_since_us: int = 0
+    postponed: bool = False
+    """Parked by a knob: its due time says nothing of when it may have run."""
     known: bool = True
     """False when there is no handler for it here, or its options say what this version does not
     understand."""
@@ -77,20 +82,12 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 
     def attempt(self, group: str, epoch: Epoch) -> Attempt:
         """What the dispatcher is told when it starts."""
-        record, options = self.record, self.options
+        record, options, target = self.record, self.options, self.policy.target
+        number, due_us = self.attempts + 1, self.due_at_us
         if record.options is None:
-            number = self.attempts + 1
-            return Attempt(group, record, number, self.deaths, epoch, self.due_at_us, None, None)
-        return Attempt(
-            group,
-            record,
-            self.attempts + 1,
-            self.deaths,
-            epoch,
-            self.due_at_us,
-            options,
-            expires_at_us(record, options),
-        )
+            return Attempt(group, record, number, self.deaths, epoch, due_us, None, None, target)
+        ends_us = expires_at_us(record, options)
+        return Attempt(group, record, number, self.deaths, epoch, due_us, options, ends_us, target)
 
     def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:
         """Its row of the timer table."""
@@ -134,6 +131,8 @@ def expires_at_us(record: Record, options: Options) -> int | None:
 def from_record(record: Record, policies: Mapping[str, Policy]) -> Entry:
     """The entry of a record that was just read from the log."""
     policy = policies.get(record.name)
+    if policy is None:
+        policy = policies.get(ROUTE + record.queue)
     return Entry(record=record, policy=policy or DEFAULT_POLICY, known=policy is not None)
 
 
@@ -143,6 +142,7 @@ def from_parked(parked: Parked, policies: Mapping[str, Policy]) -> Entry:
     entry.state = "parked"
     entry.timer_key = (parked.due_at_us, parked.record.task_id)
     entry.due_at_us = parked.due_at_us
+    entry.postponed = parked.reason == "limited"
     entry.attempts = parked.attempts
     entry.deaths = parked.deaths
     entry.errors = parked.errors

@@ -8,6 +8,7 @@ log. Strict priority over both classes was rejected: a steady foreground would s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,7 +19,9 @@ FOREGROUND_SHARE = 8
 class ReadyQueue(Generic[T]):
     """A queue by priority. Unbounded: its owner's window bounds it."""
 
-    def __init__(self) -> None:
+    def __init__(self, foreground: int = FOREGROUND_SHARE) -> None:
+        self.foreground = foreground
+        """Starts of the foreground for one of the background."""
         self._queues: dict[int, deque[T]] = {}
         self._order: list[int] = []  # priorities in use, highest first
         self._size = 0
@@ -26,6 +29,11 @@ class ReadyQueue(Generic[T]):
 
     def __len__(self) -> int:
         return self._size
+
+    def __iter__(self) -> Iterator[T]:
+        """All that wait, by priority, in no order that means anything between the classes."""
+        for priority in self._order:
+            yield from self._queues[priority]
 
     def push(self, item: T, priority: int = 0) -> None:
         """Add behind its equals."""
@@ -44,8 +52,12 @@ class ReadyQueue(Generic[T]):
             self._order = sorted(self._queues, reverse=True)
         return queue
 
-    def pop(self) -> T:
-        """The next to start.
+    def oldest(self) -> T:
+        """The first of the highest priority; IndexError when empty."""
+        return self._queues[self._order[0]][0]
+
+    def pop(self, *, newest: bool = False) -> T:
+        """The next to start: the first of its priority, or the last one.
 
         Raises:
             IndexError: the queue is empty.
@@ -57,7 +69,7 @@ class ReadyQueue(Generic[T]):
         if len(order) > 1:
             priority = self._choose()
         queue = self._queues[priority]
-        item = queue.popleft()
+        item = queue.pop() if newest else queue.popleft()
         self._size -= 1
         if not queue:
             del self._queues[priority]
@@ -68,7 +80,7 @@ class ReadyQueue(Generic[T]):
         foreground, background = self._order[0], next((p for p in self._order if p < 0), None)
         if background is None or foreground < 0:
             return foreground
-        if self._streak >= FOREGROUND_SHARE:
+        if self._streak >= self.foreground:
             self._streak = 0
             return background
         self._streak += 1

@@ -6,7 +6,7 @@ sequence of events gives the same effects, in production and in a simulation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -48,11 +48,13 @@ anything, a suspect too; beside a crowd, no suspect; beside a trial, nothing."""
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """Time has passed, and the dispatcher has room for up to `slots` attempts."""
+    """Time has passed, and the worker's own pool has room for up to `slots` attempts."""
 
     now_us: int
     slots: int
     care: Care = "trial"
+    rooms: Mapping[str, int] = {}
+    """Room in the other pools."""
 
 
 class Finished(msgspec.Struct, frozen=True):

@@ -17,8 +17,10 @@ from typing import Protocol
 
 from late import events
 from late.errors import StoreError
+from late.knobs import Knobs
 from late.scheduler import report
 from late.scheduler.core import ShardCore
+from late.scheduler.limits import Limits
 from late.scheduler.messages import (
     Care,
     Dispatch,
@@ -67,6 +69,21 @@ class Slots(Protocol):
     def abandon(self, group: str, shard_id: int, epoch: int) -> None: ...
 
 
+class Pool(Protocol):
+    """Where attempts go that another process executes: one per target."""
+
+    @property
+    def room(self) -> int:
+        """Attempts it takes beyond those it has. It may change at any moment (then `wake`)."""
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        """Take up to `room` of them. Never blocks and never raises; each comes back once, to
+        `Scheduler.finished`, with the pool's name as `Outcome.target`."""
+
+    def abandon(self, group: str, shard_id: int, epoch: int) -> None:
+        """The shard was lost under `epoch`: results of it are dropped and counted."""
+
+
 class Scheduler:
     """All shards of one worker. No method may be called from another thread."""
 
@@ -80,6 +97,9 @@ class Scheduler:
         now_us: Callable[[], int],
         settle_soon: Callable[[int], None],
         read_soon: Callable[[], None],
+        pools: Mapping[str, Pool] | None = None,
+        limits: Limits | None = None,
+        shards_total: Callable[[], int] = lambda: 0,
         trusted: Callable[[], bool] = lambda: True,
         on_fenced: Callable[[Shard], None] = lambda shard: None,
         settings: CoreSettings | None = None,
@@ -97,6 +117,11 @@ class Scheduler:
         self._store = store
         self._policies = policies
         self._slots = slots
+        self._pools = dict(pools or {})
+        self.limits = limits or Limits(self._pools, slots=concurrency)
+        """What the knobs allow, for all shards of this worker."""
+        self._shards_total = shards_total
+        self._rooms: dict[str, int] = {}
         self._concurrency = concurrency
         self._now_us = now_us
         self._settle_soon = settle_soon
@@ -140,7 +165,7 @@ class Scheduler:
             shard = (lease.group, lease.shard_id)
             if shard in self.cores:
                 self.lost(shard)
-            core = ShardCore(lease, self._policies, self._settings)
+            core = ShardCore(lease, self._policies, self._settings, self.limits)
             self.cores[shard] = core
             # Its first read must not wait for the pace of an idle tail: tasks may have waited.
             self._behind.add(shard)
@@ -154,7 +179,10 @@ class Scheduler:
         self._behind.discard(shard)
         self._announced.pop(shard, None)
         if core is not None:
-            self._slots.abandon(shard[0], shard[1], core.lease.epoch)
+            core.abandoned()
+            holders: list[Slots | Pool] = [self._slots, *self._pools.values()]
+            for pool in holders:
+                pool.abandon(shard[0], shard[1], core.lease.epoch)
             if core.unrecorded:
                 self._count_late(shard, core.unrecorded)
         self._changed.set()
@@ -180,6 +208,16 @@ class Scheduler:
                     await self._changed.wait()
         for shard in shards:
             self.lost(shard)
+
+    def turn_knobs(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs]) -> None:
+        """The knobs as the database has them now."""
+        self.limits.set(queues, targets, self._now_us())
+        self._work.set()
+
+    def recovered(self) -> None:
+        """The worker may start tasks (again): what is protected starts slowly."""
+        self.limits.recovered(self._now_us())
+        self._work.set()
 
     def wake(self) -> None:
         """Something outside has changed: pass soon."""
@@ -207,6 +245,7 @@ class Scheduler:
         """Attempts have ended."""
         now_us = self._now_us()
         by_shard: dict[Shard, list[Outcome]] = {}
+        self.limits.ended(outcomes, now_us)
         for outcome in outcomes:
             attempt = outcome.attempt
             shard = (attempt.group, ShardId(attempt.record.shard_id))
@@ -294,7 +333,11 @@ class Scheduler:
         """Grant slots to the cores in turn; return in how many seconds to come again."""
         now_us = self._now_us()
         # Asked at the last moment: after a pause of the process the answer is no at once.
-        room = self._room() if self._trusted() else 0
+        trusted = self._trusted()
+        room = self._room() if trusted else 0
+        self._rooms = {name: pool.room if trusted else 0 for name, pool in self._pools.items()}
+        self.limits.begin(len(self.cores), self._shards_total(), now_us)
+        limited = self.limits.started
         shards = list(self.cores)
         self._turn += 1
         first = self._turn % len(shards) if shards else 0
@@ -307,13 +350,15 @@ class Scheduler:
             core = self.cores.get(shard)
             if core is not None:
                 share, marking = -(-room // left), core.caution.marking
-                room -= self._step(shard, core, Grant(now_us, share, care))
+                rooms = {name: -(-free // left) for name, free in self._rooms.items()}
+                room -= self._step(shard, core, Grant(now_us, share, care, rooms))
                 room -= core.caution.marking - marking
                 care = core.caution.narrowed(care)
                 wake_us = min(wake_us, core.wake_at_us() or wake_us)
             left -= 1
-        if room and self.ready:
+        if (room and self.ready) or self.limits.started > limited:
             self._work.set()  # a share that one core did not use is another's next turn
+        wake_us = min(wake_us, self.limits.opens_at_us or wake_us)
         return max(0.0, (wake_us - now_us) / 1_000_000)
 
     def _room(self) -> int:
@@ -341,9 +386,8 @@ class Scheduler:
     def _carry_out(self, shard: Shard, core: ShardCore, effect: Effect) -> int:
         match effect:
             case Dispatch():
-                self._slots.submit(effect.attempts)
                 self._emitter.emit(events.DISPATCHED, count=len(effect.attempts), group=shard[0])
-                return len(effect.attempts)
+                return self._dispatch(effect.attempts)
             case Read():
                 self._reads[shard] = effect.cursor
                 if shard in self._behind:  # else the tailer's own pace is right
@@ -357,6 +401,20 @@ class Scheduler:
                 self._calls.add(call)
                 call.add_done_callback(self._calls.discard)
         return 0
+
+    def _dispatch(self, attempts: list[Attempt]) -> int:
+        """Hand them to their pools; returns how many went to the worker's own."""
+        local = attempts
+        if self._pools:
+            local = [attempt for attempt in attempts if attempt.target not in self._pools]
+            for name, pool in self._pools.items():
+                of_pool = [attempt for attempt in attempts if attempt.target == name]
+                if of_pool:
+                    self._rooms[name] -= len(of_pool)
+                    pool.submit(of_pool)
+        if local:
+            self._slots.submit(local)
+        return len(local)
 
     async def _ask(self, shard: Shard, core: ShardCore, request: Load | Fetch) -> None:
         event: Event

@@ -50,6 +50,11 @@ class Timers:
                 due.append(entry)
         return due
 
+    @property
+    def pressed(self) -> bool:
+        """Whether so much is in memory that little more is loaded."""
+        return len(self.parked) > self._timers_max // 4
+
     def next_due_us(self) -> int | None:
         """When the next waiting entry is due: a hint, it may be earlier than true."""
         return self._heap[0][0] if self._heap else None

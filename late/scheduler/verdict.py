@@ -3,6 +3,7 @@
 | outcome | costs an attempt | then |
 |---|---|---|
 | failed | yes | parked for the backoff, or dead when the policy is used up |
+| failed, as all do at its target | no | parked for the backoff, until the retry deadline |
 | snooze | no | parked for as long as it asked |
 | discard | yes | ended, counted as discarded |
 | dead (undecodable, bad signature) | no | dead letter at once |
@@ -42,8 +43,13 @@ class Verdict(msgspec.Struct, frozen=True):
     again: bool = False
 
 
-def judge(entry: Entry, outcome: Outcome, now_us: int, worker: str) -> Verdict:
-    """Decide by the entry's policy and history. `now_us` is the database's time."""
+def judge(
+    entry: Entry, outcome: Outcome, now_us: int, worker: str, *, stalled: bool = False
+) -> Verdict:
+    """Decide by the entry's policy and history. `now_us` is the database's time.
+
+    `stalled`: its whole target fails, so that a failure says nothing of this task.
+    """
     attempts, deaths = entry.attempts, entry.deaths
     errors = _with_error(entry.errors, outcome, now_us, worker)
     match outcome.kind:
@@ -71,7 +77,7 @@ def judge(entry: Entry, outcome: Outcome, now_us: int, worker: str) -> Verdict:
         case "died":
             return _died(entry, outcome, now_us, errors)
         case "failed":
-            return _failed(entry, outcome, now_us, errors)
+            return _failed(entry, outcome, now_us, errors, stalled=stalled and outcome.retryable)
 
 
 def _died(entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptError, ...]) -> Verdict:
@@ -89,7 +95,12 @@ def killed(entry: Entry, now_us: int) -> tuple[AttemptError, ...]:
 
 
 def _failed(
-    entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptError, ...]
+    entry: Entry,
+    outcome: Outcome,
+    now_us: int,
+    errors: tuple[AttemptError, ...],
+    *,
+    stalled: bool,
 ) -> Verdict:
     policy = entry.policy
     attempts = entry.attempts + 1
@@ -97,6 +108,10 @@ def _failed(
     if wait_us is None:
         wait_us = backoff_us(policy, attempts, outcome.jitter)
     due = now_us + max(0, wait_us)
+    if stalled and now_us <= _first_failure_us(errors, now_us) + policy.deadline_us:
+        return Verdict(
+            "stalled", entry.attempts, entry.deaths, errors, parked="limited", due_at_us=due
+        )
     reason = None
     if not outcome.retryable:
         reason = outcome.reason or "gave_up"

@@ -141,6 +141,14 @@ class Keeper:
         worker must do for all."""
         return min(self._membership.shards, default=None) if self._membership else None
 
+    @property
+    def shards_total(self) -> int:
+        """(group, shard) pairs that the live workers share among them; 0 before the first view."""
+        seen = self._membership
+        if seen is None:
+            return 0
+        return len(seen.shards) * len({group for each in seen.workers for group in each.groups})
+
     def observe(self, membership: Membership, trusted_until: float) -> None:
         """Take in what a heartbeat has brought: for `Heartbeat(on_membership=...)`."""
         held_epochs = {key: lease.epoch for key, lease in self._held.items()}

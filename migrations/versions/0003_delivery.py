@@ -53,7 +53,7 @@ def upgrade() -> None:
     )
     if op.get_context().dialect.name == "postgresql":
         functions = Path(__file__).parents[1] / "0003_functions.sql"
-        # The driver's own way: `:` and `%` mean nothing in it.
+        # Its text holds no percent sign, which a printed script would show twice.
         op.execute(sa.text(functions.read_text().replace(":", r"\:")))
     op.execute("update late_meta set value = '0003' where key = 'schema_version'")
 

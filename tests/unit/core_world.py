@@ -11,7 +11,9 @@ import random
 
 import msgspec
 
+from late.knobs import Knobs
 from late.scheduler.core import ShardCore
+from late.scheduler.limits import Limits
 from late.scheduler.messages import (
     Dispatch,
     Effect,
@@ -62,6 +64,8 @@ class World:
     """One shard, one group, one owner at a time. `now_us` moves only when the test says so."""
 
     def __init__(self, seed: int = 0, settings: CoreSettings = SETTINGS) -> None:
+        self.knobs: dict[str, Knobs] = {}
+        self.limits = Limits()
         self.rng = random.Random(seed)
         self.settings = settings
         self.now_us = 1_000 * SECOND
@@ -92,15 +96,22 @@ class World:
 
     # -- producers
 
-    def enqueue(self, name: str = "job", payload: bytes = b"{}", **options: object) -> TaskId:
+    def enqueue(
+        self, name: str = "job", payload: bytes = b"{}", queue: str = "q", **options: object
+    ) -> TaskId:
         """Commit one task."""
         number = len(self.log) + 1
         task_id = TaskId(f"a{number:05d}")
         text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
         self.log.append(
-            Record(0, number, task_id, "q", name, payload, None, text, self.now_us, number)
+            Record(0, number, task_id, queue, name, payload, None, text, self.now_us, number)
         )
         return task_id
+
+    def turn(self, **queues: Knobs) -> None:
+        """The knobs of the queues from now on."""
+        self.knobs = queues
+        self.limits.set(queues, {}, self.now_us)
 
     def record(self, task_id: str) -> Record:
         return self.log[int(task_id[1:]) - 1]
@@ -153,7 +164,9 @@ class World:
             taken_at_us=self.taken_at_us,
             suspects=self.last.suspects,
         )
-        self.core = ShardCore(lease, POLICIES, self.settings)
+        self.limits = Limits()
+        self.limits.set(self.knobs, {}, self.now_us)
+        self.core = ShardCore(lease, POLICIES, self.settings, self.limits)
         self.step(Grant(self.now_us, 0))
 
     def step(self, event: Event) -> None:
@@ -196,10 +209,21 @@ class World:
             other_options = msgspec.json.decode(other.record.options or "{}", type=Options)
             if options.ordering_key is not None:
                 assert other_options.ordering_key != options.ordering_key, "two of one key"
+        self.judge_knobs(record)
         self.judge_mark(attempt)
         self.running.append(attempt)
         self.starts.append(attempt)
         self.unrecorded.add(record.task_id)
+
+    def judge_knobs(self, record: Record) -> None:
+        """Nothing of a paused queue starts, and never more at once than a queue may."""
+        if any(s.running and s.task_id == record.task_id for s in self.last.suspects):
+            return  # it was let through when its mark was asked for
+        knobs = self.knobs.get(record.queue, Knobs())
+        assert not knobs.paused, "started although it is paused"
+        beside = sum(other.record.queue == record.queue for other in self.running)
+        if isinstance(knobs.concurrency, int):
+            assert beside < knobs.concurrency, "too many at once"
 
     def judge_mark(self, attempt: Attempt) -> None:
         """What a dead owner may have been running starts under a mark; suspects one by one."""
@@ -262,6 +286,7 @@ class World:
             self.suspected.discard(attempt.record.task_id)
         fields = {"kind": "done", "started_at_us": self.now_us, "busy_us": 5, **how}
         outcome = Outcome(attempt=attempt, **fields)  # type: ignore[arg-type]
+        self.limits.ended([outcome], self.now_us)
         self.step(Finished([outcome], self.now_us))
 
     def write(self) -> None:

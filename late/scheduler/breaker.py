@@ -1,0 +1,100 @@
+"""A circuit breaker: stops calling a target that fails, and looks now and then if it is back.
+
+    closed ── too many of enough calls failed ──▶ open ── after a while ──▶ half-open
+       ▲                                            ▲                          │
+       └────────── the probe succeeded ─────────────┼───── the probe failed ───┘
+
+Counts are kept in ten buckets of a second each, so that they forget. Source: Nygard, "Release It!".
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+SPAN_US = 10_000_000
+BUCKETS = 10
+OPEN_MAX_S = 60.0
+PROBE_LOST_US = 600_000_000
+"""A probe of which nothing is heard for so long (its shard was lost) no longer counts."""
+
+
+class Breaker:
+    """One target's, in one worker."""
+
+    def __init__(self, ratio: float, calls: int, open_s: float) -> None:
+        self.ratio = ratio
+        self.calls = calls
+        self.open_s = open_s
+        self.state: Literal["closed", "open", "half-open"] = "closed"
+        self.opened = 0
+        """How often it has opened."""
+        self._until_us = 0
+        self._pause_s = open_s
+        self._probe_at_us: int | None = None
+        self._good = [0] * BUCKETS
+        self._bad = [0] * BUCKETS
+        self._slot = 0
+
+    def admits(self, now_us: int) -> bool:
+        """Whether a call may be made now; an open one admits a single probe once its time is up."""
+        if self.state == "closed":
+            return True
+        if self.state == "open" and now_us >= self._until_us:
+            self.state, self._probe_at_us = "half-open", None
+        if self.state == "open":
+            return False
+        lost = self._probe_at_us is not None and now_us - self._probe_at_us > PROBE_LOST_US
+        return self._probe_at_us is None or lost
+
+    def started(self, now_us: int) -> None:
+        """A call was made, after `admits`."""
+        if self.state == "half-open":
+            self._probe_at_us = now_us
+
+    def undone(self) -> None:
+        """The call was not made after all, or says nothing of the target."""
+        self._probe_at_us = None
+
+    def ended(self, good: bool, now_us: int) -> bool:
+        """A call ended; returns True when this has closed the circuit."""
+        if self.state == "half-open":
+            if good:
+                self._close()
+                return True
+            self._open(now_us)
+            return False
+        self._count(good, now_us)
+        if self.state == "closed" and not good and self.failing(self.calls, self.ratio):
+            self._pause_s = self.open_s
+            self._open(now_us)
+        return False
+
+    def failing(self, calls: int, ratio: float) -> bool:
+        """Whether of at least `calls` recent calls at least the share `ratio` failed."""
+        bad, good = sum(self._bad), sum(self._good)
+        return bad + good >= calls and bad >= ratio * (bad + good)
+
+    @property
+    def until_us(self) -> int:
+        """When an open circuit is tried next."""
+        return self._until_us
+
+    def _open(self, now_us: int) -> None:
+        self.state = "open"
+        self.opened += 1
+        self._probe_at_us = None
+        self._until_us = now_us + round(self._pause_s * 1_000_000)
+        self._pause_s = min(OPEN_MAX_S, self._pause_s * 2)
+
+    def _close(self) -> None:
+        self.state = "closed"
+        self._probe_at_us = None
+        self._pause_s = self.open_s
+        self._good, self._bad = [0] * BUCKETS, [0] * BUCKETS
+
+    def _count(self, good: bool, now_us: int) -> None:
+        slot = now_us // (SPAN_US // BUCKETS)
+        for passed in range(self._slot + 1, min(slot, self._slot + BUCKETS) + 1):
+            self._good[passed % BUCKETS] = self._bad[passed % BUCKETS] = 0
+        self._slot = max(slot, self._slot)
+        (self._good if good else self._bad)[self._slot % BUCKETS] += 1

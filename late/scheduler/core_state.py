@@ -1,0 +1,101 @@
+"""What a shard's core is made of, and what may be asked of it: nothing here changes anything but
+the last method, which is for a core that is thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from late.scheduler.caution import Caution
+from late.scheduler.draft import Draft
+from late.scheduler.flows import Flows
+from late.scheduler.keys import Keys
+from late.scheduler.limits import Limits
+from late.scheduler.recurring import Recurring
+from late.scheduler.settings import CoreSettings
+from late.scheduler.timers import Timers
+from late.scheduler.window import Window
+from late.store.base import Lease
+from late.task import Policy
+
+
+class CoreState:
+    """See the module; `core.ShardCore` is what moves it."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        policies: Mapping[str, Policy],
+        settings: CoreSettings | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.lease = lease
+        self.running = 0
+        self.late = 0
+        """Outcomes of attempts that this core did not wait for (any more)."""
+        self._policies = policies
+        self._settings = settings or CoreSettings()
+        self._window = Window(lease.cursor)
+        self._timers = Timers(
+            horizon_us=self._settings.horizon_us, timers_max=self._settings.timers_max
+        )
+        self._keys = Keys(lease.held_keys)
+        self._limits = limits or Limits()
+        self._ready = Flows(lease.group, self._limits)
+        self._recurring = Recurring()
+        self.caution = Caution(lease)
+        self._wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
+        self._draft = Draft(lease, self._settings)
+        self._now_us = 0
+        self._looked_at_us = 0
+        self._stopped = False
+        self._recovered = not lease.open
+        self._asked_open = False
+        self._reading = False
+
+    @property
+    def seq(self) -> int:
+        """Sequence number of the last settlement that is known to be in the journal."""
+        return self._draft.seq
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs and nothing waits for a settlement: the shard can be handed over."""
+        return not (self.running or len(self._draft) or self._draft.out)
+
+    @property
+    def clean(self) -> bool:
+        """Idle, and the journal says all that is known here, the cursor included."""
+        return self.idle and self._window.cursor == self._draft.cursor
+
+    @property
+    def ready(self) -> int:
+        """How many tasks could start now."""
+        return 0 if self._stopped or not self._recovered else len(self._ready)
+
+    @property
+    def unrecorded(self) -> int:
+        """Tasks that have ended or are to be parked, and are not in the journal yet."""
+        return self._draft.unrecorded
+
+    @property
+    def unsettled(self) -> int:
+        """How many log records are read and not settled."""
+        return len(self._window)
+
+    @property
+    def limited(self) -> int:
+        """How many tasks more could start, if it were not for the knobs."""
+        return 0 if self._stopped or not self._recovered else self._ready.limited
+
+    def abandoned(self) -> None:
+        """The core is thrown away: what runs is another's from now on."""
+        for entries in (self._window.entries, self._timers.parked):
+            for entry in entries.values():
+                if entry.state == "running":
+                    self._ready.undo(entry)
+
+    def wake_at_us(self) -> int | None:
+        """When the next `Grant` has something to do by time alone, or None."""
+        times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
+        # A tick that is due has asked for its settlement: nothing is won by looking until then.
+        return min((t for t in times if t > self._now_us), default=None)

@@ -1,0 +1,223 @@
+"""The ready tasks of one shard: which may start next, past those that are held back by a knob.
+
+Tasks without a limit share one queue by priority, the *main* one. Each flow (`limits.Flow`) has a
+queue of its own, so that one which is closed holds nobody up. Turns go round: the main queue, then
+one queue of `late` after the other, and within a queue one tenant after the other.
+
+States: an entry in here is `ready`; it leaves by `next`, or by `overdue` into the timer table.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from late.scheduler.entry import Entry
+from late.scheduler.fairness import FOREGROUND_SHARE, ReadyQueue
+from late.scheduler.limits import LOCAL_POOL, Flow, Limits
+
+_Queue = tuple[str, str]
+
+
+class Flows:
+    """See the module. `len` is the number of those that nothing but a free slot holds back."""
+
+    def __init__(self, group: str, limits: Limits) -> None:
+        self._group = group
+        self._limits = limits
+        self._main: ReadyQueue[Entry] = ReadyQueue()
+        self._flows: dict[Flow, ReadyQueue[Entry]] = {}
+        self._turns: dict[_Queue, deque[Flow]] = {}
+        self._order: deque[_Queue] = deque()
+        self._mains_turn = True
+        self._version = limits.version
+        self._rooms: dict[str, int] = {}
+        self._now_us = 0
+        self._closed: set[Flow] = set()
+        self.limited = 0
+        """Entries that have a flow."""
+
+    def __len__(self) -> int:
+        return len(self._main)
+
+    def push(self, entry: Entry) -> None:
+        """Behind its equals."""
+        self._queue_of(entry).push(entry, entry.options.priority)
+
+    def push_front(self, entry: Entry) -> None:
+        """Before its equals: it had been started already."""
+        self._queue_of(entry).push_front(entry, entry.options.priority)
+
+    def _queue_of(self, entry: Entry) -> ReadyQueue[Entry]:
+        flow = self._limits.flow(entry)
+        if flow is None:
+            return self._main
+        self.limited += 1
+        entry.held_since_us = self._now_us
+        queue = self._flows.get(flow)
+        if queue is None:
+            knobs = self._limits.knobs(flow.queue)
+            share = FOREGROUND_SHARE if knobs is None else knobs.foreground or FOREGROUND_SHARE
+            queue = self._flows[flow] = ReadyQueue(share)
+            of_queue = (flow.queue, flow.target)
+            if of_queue not in self._turns:
+                self._turns[of_queue] = deque()
+                self._order.append(of_queue)
+            self._turns[of_queue].append(flow)
+        return queue
+
+    # ------------------------------------------------------------------ starting
+
+    def open(self, now_us: int, rooms: Mapping[str, int]) -> None:
+        """Begin a round of starts: so many attempts fit into each pool."""
+        self._now_us = now_us
+        self._rooms = dict(rooms)
+        self._closed.clear()
+        if self._version != self._limits.version:
+            self._arrange()
+
+    def _arrange(self) -> None:
+        """The knobs have changed: every entry finds its flow anew, in the order of the log."""
+        self._version = self._limits.version
+        entries = list(self._main)
+        for queue in self._flows.values():
+            entries += queue
+        self._main = ReadyQueue()
+        self._flows, self._turns, self._order, self.limited = {}, {}, deque(), 0
+        for entry in sorted(entries, key=lambda entry: entry.order):
+            since_us = entry.held_since_us
+            self.push(entry)
+            entry.held_since_us = since_us or self._now_us
+
+    def next(self, put_off: Callable[[Entry], bool] | None = None) -> Entry | None:
+        """The next to start, counted as started; None when nothing more may.
+
+        Args:
+            put_off: asked before; True: the asker keeps the entry.
+        """
+        while True:
+            entry = self._from_main() if self._mains_turn else self._from_flows()
+            if entry is None:
+                entry = self._from_flows() if self._mains_turn else self._from_main()
+            self._mains_turn = not self._mains_turn
+            if entry is None:
+                return None
+            if put_off is None or not put_off(entry):
+                return entry
+            self.undo(entry)
+
+    def unlimited(self) -> list[Entry]:
+        """What may start at once where nothing is limited, nearly always: the short way."""
+        main = self._main
+        count = min(len(main), self._rooms.get(LOCAL_POOL, 0))
+        if self.limited or count <= 0:
+            return []
+        self._rooms[LOCAL_POOL] -= count
+        return [main.pop() for _ in range(count)]
+
+    def _from_main(self) -> Entry | None:
+        if not self._main or self._rooms.get(LOCAL_POOL, 0) <= 0:
+            return None
+        self._rooms[LOCAL_POOL] -= 1
+        return self._main.pop()
+
+    def _from_flows(self) -> Entry | None:
+        for _ in range(len(self._order)):
+            of_queue = self._order[0]
+            self._order.rotate(-1)
+            if self._rooms.get(of_queue[1], 0) <= 0:
+                continue
+            turns = self._turns[of_queue]
+            for _ in range(len(turns)):
+                flow = turns[0]
+                turns.rotate(-1)
+                if flow not in self._closed and (entry := self._from_flow(flow)) is not None:
+                    return entry
+        return None
+
+    def _from_flow(self, flow: Flow) -> Entry | None:
+        queue = self._flows[flow]
+        if not queue:
+            self._closed.add(flow)
+            return None
+        newest = self._newest_first(flow, queue)
+        entry = queue.pop(newest=newest)
+        if not self._take(entry, flow):
+            queue.push_front(entry, entry.options.priority)
+            self._closed.add(flow)
+            return None
+        self.limited -= 1
+        if not queue:
+            self._drop(flow)
+        return entry
+
+    def _newest_first(self, flow: Flow, queue: ReadyQueue[Entry]) -> bool:
+        knobs = self._limits.knobs(flow.queue)
+        if knobs is None or knobs.fresh_first_s is None:
+            return False
+        waited_us = self._now_us - queue.oldest().due_at_us
+        return waited_us > knobs.fresh_first_s * 1_000_000
+
+    def _drop(self, flow: Flow) -> None:
+        """An empty flow: tenants come and go, and must not be kept for ever."""
+        del self._flows[flow]
+        of_queue = (flow.queue, flow.target)
+        self._turns[of_queue].remove(flow)
+        if not self._turns[of_queue]:
+            del self._turns[of_queue]
+            self._order.remove(of_queue)
+
+    def admit(self, entry: Entry, *, extra: bool = False) -> bool:
+        """Whether `entry`, which waits elsewhere, may start now; it is counted then.
+
+        Args:
+            extra: without a free slot too.
+        """
+        target = entry.policy.target
+        if not extra and self._rooms.get(target, 0) <= 0:
+            return False
+        flow = self._limits.flow(entry)
+        if flow is not None:
+            return self._take(entry, flow)
+        self._rooms[target] = self._rooms.get(target, 0) - 1
+        return True
+
+    def _take(self, entry: Entry, flow: Flow) -> bool:
+        retry = entry.attempts > 0
+        if not self._limits.admits(flow, retry=retry, now_us=self._now_us):
+            return False
+        owner = (self._group, entry.record.task_id)
+        self._limits.start(owner, flow, retry=retry, now_us=self._now_us)
+        self._rooms[flow.target] = self._rooms.get(flow.target, 0) - 1
+        return True
+
+    def undo(self, entry: Entry) -> None:
+        """It did not start after all: its room is another's."""
+        target = entry.policy.target
+        self._rooms[target] = self._rooms.get(target, 0) + 1
+        self._limits.undo((self._group, entry.record.task_id))
+
+    # ------------------------------------------------------------------ waiting for long
+
+    def overdue(self, since_us: int) -> list[tuple[Entry, int]]:
+        """Take out what has waited in a flow since before `since_us`: each with the time at which
+        to look at it again."""
+        found: list[tuple[Entry, int]] = []
+        for flow, queue in list(self._flows.items()):
+            kept: list[Entry] = []
+            ahead = 0
+            for entry in queue:
+                if entry.held_since_us > since_us:
+                    kept.append(entry)
+                    continue
+                ahead += 1
+                again_us = self._limits.look_again_us(flow, ahead, self._now_us)
+                found.append((entry, again_us))
+            self.limited -= len(queue) - len(kept)
+            fresh: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
+            for entry in kept:
+                fresh.push(entry, entry.options.priority)
+            self._flows[flow] = fresh
+            if not fresh:
+                self._drop(flow)
+        return found
