@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from late.cli import database, dead, demo, knobs, look, run, schedule, verify
+from late.cli import database, dead, demo, knobs, look, roles, run, schedule, verify
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -45,6 +45,7 @@ app.command("groups")(database.groups)
 app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
+app.add_typer(roles.app, name="roles")
 app.command("demo")(demo.demo)
 
 
