@@ -75,6 +75,12 @@ class _Attempt:
         return self._attempt.group
 
     @property
+    def is_replay(self) -> bool:
+        """Whether the group was reset since the task was created: it may have run before, and its
+        effects may be there already. What was created since the reset is no replay."""
+        return self._attempt.is_replay
+
+    @property
     def attempt(self) -> int:
         """1 for the first attempt. Interrupted ones do not count."""
         return self._attempt.number

@@ -50,15 +50,18 @@ class Steering:
         self._every_s = every_s
         self._control: Control | None = None
 
-    async def open(self, declared: Sequence[Schedule]) -> None:
+    async def open(self, declared: Sequence[Schedule], groups: Sequence[str]) -> None:
         """Declare the code's recurring tasks and take the knobs over: a queue that is paused stays
         so through a restart.
 
         Raises:
+            ConfigError: one of `groups` is not registered: it would read the log from a place that
+                nobody chose.
             LateError: the database cannot be read, or has knobs that this version does not know.
         """
         self._control = control = await _in_thread(lambda: _control(self._url))
         try:
+            await _in_thread(lambda: control.known_groups(groups))
             if declared and self._on_schedules is not None:
                 await _in_thread(lambda: control.sync_schedules(declared))
             self._on_knobs(await _in_thread(control.live_knobs))

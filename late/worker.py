@@ -18,7 +18,7 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.pulls import Pulls
 from late.dispatcher.settle import Settler
 from late.errors import ConfigError, LateError, StoreError
 from late.scheduler.entry import ROUTE
@@ -117,7 +118,7 @@ class Worker:
         self._stop_at_once = asyncio.Event()
         self._grace_s = self.settings.grace_s
         self._failed = False
-        self._hurried_stop: asyncio.Future[None] | None = None
+        self._hurried_stop: asyncio.Future[Any] | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._target = target
         self._wire()
@@ -125,7 +126,15 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
-        self.pools: dict[str, Pool] = {}
+        self.pulls = Pulls(
+            _policies(app).values(),
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            wake=lambda: self.scheduler.wake(),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
+        self.pools: dict[str, Pool] = {**self.pulls.by_name}
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
@@ -157,7 +166,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            _policies(app, self.pools),
+            _possible(self.pulls.placed(_policies(app)), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -202,7 +211,7 @@ class Worker:
             store,
             self.id,
             on_acquired=self.scheduler.acquired,
-            before_release=lambda shards: self.scheduler.hand_over(shards, self._grace_s),
+            before_release=self._hand_over,
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake,
             on_trusted=self.scheduler.recovered,
@@ -277,13 +286,14 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
-            await self.steering.open(self.app.schedules)
+            await self.steering.open(self.app.schedules, self._groups)
         except BaseException:
             if self.health is not None:
                 self.health.close()
             await self._store.close()
             raise
         await self.dispatcher.start()
+        await self.pulls.start()
         self.lookout.watch(asyncio.get_running_loop())
         if self.health is not None:
             events.default.emit(
@@ -325,8 +335,12 @@ class Worker:
         """Stop soon; asked again, do not wait for what runs."""
         if self._stop_asked.is_set():
             self._stop_at_once.set()
-            self._hurried_stop = asyncio.ensure_future(self.dispatcher.stop(0.0))
+            self._hurried_stop = asyncio.gather(self.dispatcher.stop(0.0), self.pulls.stop(0.0))
         self._stop_asked.set()
+
+    async def stop_asked(self) -> None:
+        """Until somebody asks to stop."""
+        await self._stop_asked.wait()
 
     async def wait(self) -> int:
         """Work until asked to stop, stop, and return the exit code."""
@@ -347,7 +361,9 @@ class Worker:
         self._grace_s = grace_s + SETTLE_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s + 2 * SETTLE_S):
-                await asyncio.gather(self.dispatcher.stop(grace_s), self._hand_over_all())
+                await asyncio.gather(
+                    self.dispatcher.stop(grace_s), self.pulls.stop(grace_s), self._hand_over_all()
+                )
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self.settings.lease_ttl_s):
                 await self.settler.flush()
@@ -363,6 +379,11 @@ class Worker:
             self.health.close()
         await self._store.close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
+
+    async def _hand_over(self, shards: Sequence[Shard]) -> None:
+        # First, and in the same pass: nobody answers for what no consumer has begun.
+        self.pulls.recall(set(shards))
+        await self.scheduler.hand_over(shards, self._grace_s)
 
     async def _hand_over_all(self) -> None:
         try:
@@ -432,12 +453,16 @@ class Worker:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
 
 
-def _policies(app: App, pools: Collection[str]) -> dict[str, Policy]:
-    """How tasks are run, by name, and by queue for those without. What belongs to a target that
-    this worker does not have is left out: such a task is parked like one without a handler."""
+def _policies(app: App) -> dict[str, Policy]:
+    """How tasks are run, by name, and by queue for those without."""
     found = {name: task.policy for name, task in app.tasks.items()}
-    found |= {ROUTE + queue: policy for queue, policy in app.routes.items()}
-    return {n: p for n, p in found.items() if p.target == LOCAL_POOL or p.target in pools}
+    return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
+
+
+def _possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str, Policy]:
+    """Without those of a target that this worker does not have: such a task is parked like one
+    without a handler."""
+    return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
 
 
 def _margin_s(settings: WorkerConfig, features: Features) -> float:

@@ -6,6 +6,11 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine under load is no failure of what is tested.
+settings.register_profile("late", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("late")
 
 pytest_plugins = ["tests.servers", "tests.databases", "tests.results"]
 

@@ -10,14 +10,19 @@ from late.control import (
     audit,
     dead,
     doctor,
+    groups,
     knobs,
+    lag,
     lanes,
     owners,
+    resets,
     schedules,
     status,
     sweep,
     tasks,
+    tokens,
     verify,
+    waiting,
 )
 from late.control.dead import Filter
 from late.control.knobs import Live, Set, Turned
@@ -31,14 +36,17 @@ from late.control.views import (
     LaneView,
     Moved,
     Owners,
+    Reset,
     Status,
     TaskView,
+    Waited,
 )
 from late.knobs import Kind
 from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
 from late.schema.version import check
 from late.task import Schedule, TaskId
+from late.tokens import Token
 
 
 class Control:
@@ -218,7 +226,7 @@ class Control:
         self.check()
         return knobs.history(self._engine, subject=subject, limit=limit)
 
-    # --- lanes and groups
+    # --- lanes
 
     def lanes(self) -> list[LaneView]:
         """The named ranges of shards."""
@@ -230,7 +238,91 @@ class Control:
         self.check()
         return lanes.set_shards(self._engine, lane, shards)
 
-    def groups(self) -> list[GroupView]:
-        """The consumer groups."""
+    # --- consumer groups
+
+    def groups(self, *, alarm_s: float = lag.ALARM_S) -> list[GroupView]:
+        """The consumer groups, ascending by name, with how far behind they are."""
         self.check()
-        return lanes.groups(self._engine)
+        return lag.groups(self._engine, alarm_s=alarm_s)
+
+    def group(self, name: str) -> GroupView:
+        """One of them."""
+        self.check()
+        return lag.groups(self._engine, name=name)[0]
+
+    def create_group(
+        self, name: str, *, queues: Sequence[str] | None = None, start: str | int | None
+    ) -> GroupView:
+        """Register a group that begins at `beginning`, `now`, or a moment in microseconds."""
+        self.check()
+        groups.create(self._engine, name, queues=queues, start=start)
+        return self.group(name)
+
+    def pause_group(self, name: str) -> GroupView:
+        """Its workers release its shards within seconds; what runs may finish."""
+        self.check()
+        groups.pause(self._engine, name, paused=True)
+        return self.group(name)
+
+    def resume_group(self, name: str) -> GroupView:
+        """Its workers take its shards again within seconds."""
+        self.check()
+        groups.pause(self._engine, name, paused=False)
+        return self.group(name)
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group with its timers and dead letters; the log holds nothing back for it."""
+        self.check()
+        groups.remove(self._engine, name)
+
+    def reset_group(self, name: str, to: str | int, *, dry_run: bool = False) -> Reset:
+        """Let a group begin anew at `beginning`, `now`, or a moment in microseconds."""
+        self.check()
+        return resets.reset(self._engine, name, to, dry_run=dry_run)
+
+    def known_groups(self, names: Sequence[str]) -> None:
+        """Make sure that all of `names` are registered; for workers."""
+        self.check()
+        groups.check(self._engine, names)
+
+    def wait(self, group: str, token: str, *, timeout_s: float | None = None) -> Waited:
+        """Wait until the group has settled every task that was created no later than `token`."""
+        self.check()
+        return waiting.wait(self._engine, group, token, timeout_s=timeout_s)
+
+    # --- who may come in
+
+    def tokens(self) -> list[Token]:
+        """All tokens, without their secrets, which nobody has."""
+        self.check()
+        return tokens.listed(self._engine)
+
+    def create_token(
+        self,
+        name: str,
+        *,
+        scopes: list[str],
+        queues: list[str],
+        lifetime_us: int | None = None,
+        certificate: bool = False,
+    ) -> tuple[str | None, Token]:
+        """A new token: its text, which is shown this once, and its row."""
+        self.check()
+        return tokens.create(
+            self._engine,
+            name,
+            scopes=scopes,
+            queues=queues,
+            lifetime_us=lifetime_us,
+            certificate=certificate,
+        )
+
+    def revoke_token(self, name: str) -> None:
+        """End a token; workers know it within seconds."""
+        self.check()
+        tokens.revoke(self._engine, name)
+
+    def receipt_key(self) -> bytes:
+        """What this deployment seals receipts with."""
+        self.check()
+        return tokens.receipt_key(self._engine)

@@ -29,13 +29,14 @@ from sqlalchemy import (
     union_all,
 )
 
-from late.control import backlog
 from late.control.account import DEAD, KEY, LOGGED, PARKED, TICK
+from late.control.positions import ahead
 from late.control.rows import COCKROACH, SPANNER, log_of
 from late.control.status import logged_shards
 from late.schema.tables import dead, lease, schedule, settlement, timer, unique
-from late.task import DEFAULT_GROUP, HELD_US
+from late.task import DEFAULT_GROUP, HELD_US, Reads
 
+ALL = Reads()
 CHUNK = 2_000
 """Rows that are fetched at once."""
 
@@ -43,10 +44,13 @@ Shard = tuple[str, int]
 """(group, shard)."""
 
 
-def rows_of(connection: Connection, shard: Shard, cursor: str, begun: str) -> Any:
+def rows_of(
+    connection: Connection, shard: Shard, cursor: str, begun: str, reads: Reads = ALL
+) -> Any:
     """Every row of every task of the shard, sorted by task: see `account.Row`.
 
-    Sorted and put together by the database, which does it on disk if it must.
+    Sorted and put together by the database, which does it on disk if it must. What the group
+    passes over (`reads`) counts as settled.
 
     Raises:
         StoreError: a cursor that is none.
@@ -58,8 +62,8 @@ def rows_of(connection: Connection, shard: Shard, cursor: str, begun: str) -> An
             log.c.task_id,
             LOGGED,
             _position(connection),
-            _flag(backlog.beyond(connection, shard_id, cursor)),
-            _flag(backlog.beyond(connection, shard_id, begun)),
+            _flag(ahead(connection, shard_id, cursor, reads)),
+            _flag(ahead(connection, shard_id, begun, reads)),
         ).where(log.c.shard_id == shard_id)
     ]
     never = and_(timer.c.due_at_us >= HELD_US, timer.c.held_key.is_(None))

@@ -121,7 +121,7 @@ def _viewer(role: str) -> str:
 
 
 def _operator(role: str) -> str:
-    return f"""-- Operators: what the command `late` does, but for migrate and rebase; the audit stays.
+    return f"""-- Operators: what the command `late` does but migrate and rebase; the audit stays.
 {_each(role, "SELECT, INSERT, UPDATE, DELETE", but={"late_task", "late_audit"})}
 GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};
 GRANT SELECT, INSERT ON late_audit TO {role};

@@ -26,11 +26,15 @@ def upgrade() -> None:
         "late_group",
         sa.Column("paused", sa.SmallInteger, nullable=False, server_default=sa.text("0")),
     )
+    op.add_column("late_group", sa.Column("from_us", sa.BigInteger))
     op.add_column("late_group", sa.Column("replay_us", sa.BigInteger))
     op.add_column("late_unique", sa.Column("expires_at_us", sa.BigInteger))
     op.add_column("late_worker", sa.Column("endpoint", sa.Text))
     _knobs()
     _per_task()
+    for name in ("timer", "dead"):
+        columns = ["consumer_group", "shard_id", "task_id"]
+        op.create_index(f"late_{name}_task", f"late_{name}", columns)
     op.create_table(
         "late_audit",
         sa.Column("audit_id", sa.Text, primary_key=True),

@@ -52,7 +52,8 @@ def test_p3_p6_a_run_without_faults_starts_each_task_once(
 
     assert not report.broken, report.line()
     assert report.duplicates == 0
-    assert report.tasks > tasks
+    # Producers end as soon as each has committed its share, which may be met exactly.
+    assert report.tasks >= tasks + target.traits.writers
 
 
 @pytest.mark.parametrize("backend", FILES, ids=lambda backend: backend.name, indirect=True)

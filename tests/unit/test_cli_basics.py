@@ -21,6 +21,8 @@ COMMANDS = [
     ("demo",), ("shards",), ("groups",), ("dead", "list"), ("dead", "show"), ("dead", "purge"),
     ("dead", "redrive"), ("schedule", "list"), ("schedule", "pause"), ("schedule", "resume"),
     ("schedule", "run"), ("schedule", "remove"), ("verify",),
+    ("group", "create"), ("group", "list"), ("group", "show"), ("group", "pause"),
+    ("group", "resume"), ("group", "delete"), ("group", "reset"), ("wait",),
 ]  # fmt: skip
 
 
