@@ -16,6 +16,7 @@ from late.cli import (
     group,
     knobs,
     look,
+    roles,
     run,
     schedule,
     serve,
@@ -65,6 +66,7 @@ app.command("retention")(group.retention)
 app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
+app.add_typer(roles.app, name="roles")
 app.command("demo")(demo.demo)
 
 
