@@ -52,6 +52,7 @@ class ShardCore(CoreState):
     def step(self, event: m.Event) -> list[m.Effect]:
         """Take one event; return what is to be done, in order."""
         effects: list[m.Effect] = []
+        self.quiet_until_us = 0
         match event:
             case m.Grant():
                 self._now_us = event.now_us
@@ -81,6 +82,8 @@ class ShardCore(CoreState):
         if self._draft.out is None and self._settle_due():
             effects.append(m.SettleSoon(len(self._draft) + self.caution.asked))
         self._ask(effects)
+        if not effects and isinstance(event, m.Grant):
+            self.quiet_until_us = self._quiet_us()
         return effects
 
     def _ask(self, effects: list[m.Effect]) -> None:
