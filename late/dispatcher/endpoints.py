@@ -222,6 +222,11 @@ class Endpoints:
         """Those that are known, up or not."""
         return list(self._known.values())
 
+    @property
+    def all_up(self) -> bool:
+        """Whether every name has a meaning, and everything that it means is up."""
+        return not self._unresolved and all(each.up for each in self._known.values())
+
     async def start(self) -> None:
         """
         Raises:
