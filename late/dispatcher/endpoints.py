@@ -180,10 +180,12 @@ class Endpoint:
     def _open(self) -> grpc.aio.Channel:
         host, port = address(self.name)
         tls = self._target.tls_for(self.name)
+        if tls is not None:
+            host = tls.server_name or host
         options = channel_options(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         if tls is None:
             return grpc.aio.insecure_channel(self.uri, options=options)
-        options.append(("grpc.ssl_target_name_override", tls.server_name or host))
+        options.append(("grpc.ssl_target_name_override", host))
         return grpc.aio.secure_channel(self.uri, credentials(tls), options=options)
 
     def _tell(self) -> None:
