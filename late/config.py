@@ -142,6 +142,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """At a stop, how long running tasks may take to finish before they are interrupted."""
     prune_every_s: _Seconds = 15.0
     """Time between two rounds of house-keeping."""
+    lag_alarm_s: Annotated[float, Meta(ge=0, le=366 * 86_400)] = 600.0
+    """How old the oldest task may be that a consumer group has not read, before an alarm; 0: none
+    is raised."""
     journal_keep_s: Annotated[float, Meta(ge=0, le=3_660 * 86_400)] = 7 * 86_400.0
     """How long settlements are kept as history; the last of each shard always is."""
 

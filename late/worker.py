@@ -18,21 +18,20 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from late import config, events
+from late import config, events, lagging
 from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.pools import Dispatchers, remote_pools
 from late.dispatcher.pulls import Pulls
+from late.dispatcher.remote import RemotePool
 from late.dispatcher.settle import Settler
 from late.errors import LateError, StoreError
-from late.scheduler.entry import ROUTE
-from late.scheduler.limits import LOCAL_POOL
 from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
@@ -47,7 +46,8 @@ from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
-from late.task import DEFAULT_GROUP, Outcome, Policy
+from late.task import DEFAULT_GROUP
+from late.wiring import policies_of, possible
 
 logger = logging.getLogger("late.worker")
 
@@ -127,38 +127,19 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
-        now_us, rng = self.clock.now_us, self._rng
-
-        def finished(outcomes: list[Outcome]) -> None:
-            self.scheduler.finished(outcomes)
-
-        remote = remote_pools(
-            app,
-            worker_id=self.id,
-            now_us=now_us,
-            on_finished=finished,
-            trusted=lambda: self.trusted,
-            rng=rng,
-        )
-        self.pulls = Pulls(
-            _policies(app).values(),
-            now_us=now_us,
-            on_finished=finished,
-            wake=lambda: self.scheduler.wake(),
-            trusted=lambda: self.trusted,
-            rng=rng,
-        )
+        self.pulls = self._pulls()
+        remote = self._remote()
         self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
             concurrency=settings.concurrency,
-            now_us=now_us,
-            on_finished=finished,
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
             url=app.url,
             trusted=lambda: self.trusted,
             process_workers=settings.process_workers,
-            rng=rng,
+            rng=self._rng,
             app=self._target,
         )
         self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls)
@@ -181,7 +162,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            _possible(self.pulls.placed(_policies(app)), self.pools),
+            possible(self.pulls.placed(policies_of(app)), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -209,6 +190,26 @@ class Worker:
             rng=self._rng,
         )
         self._wire_ownership()
+
+    def _remote(self) -> dict[str, RemotePool]:
+        return remote_pools(
+            self.app,
+            worker_id=self.id,
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
+
+    def _pulls(self) -> Pulls:
+        return Pulls(
+            policies_of(self.app).values(),
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            wake=lambda: self.scheduler.wake(),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
 
     def _wire_ownership(self) -> None:
         app, settings, store = self.app, self.settings, self._store
@@ -323,6 +324,7 @@ class Worker:
             ("house-keeping", self._keep_house),
             ("refusals", self.refusals.run),
             ("steering", self.steering.run),
+            ("lagging", self._watch_lag),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
@@ -435,11 +437,18 @@ class Worker:
 
     # ------------------------------------------------------------------ house-keeping
 
+    def _keeps_house(self) -> bool:
+        return (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores
+
+    async def _watch_lag(self) -> None:
+        alarm, after_s = lagging.Alarm(self._groups), self.settings.lag_alarm_s
+        await lagging.watch(self.app.url, alarm, after_s, mine=self._keeps_house, rng=self._rng)
+
     async def _keep_house(self) -> None:
         settings = self.settings
         await keep_house(
             self._store,
-            mine=lambda: (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores,
+            mine=self._keeps_house,
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
@@ -461,18 +470,6 @@ class Worker:
 
         with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
-
-
-def _policies(app: App) -> dict[str, Policy]:
-    """How tasks are run, by name, and by queue for those without."""
-    found = {name: task.policy for name, task in app.tasks.items()}
-    return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
-
-
-def _possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str, Policy]:
-    """Without those of a target that this worker does not have: such a task is parked like one
-    without a handler."""
-    return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
 
 
 def _alone(error: Exception) -> Exception:

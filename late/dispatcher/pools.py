@@ -17,8 +17,6 @@ from late.dispatcher.targets import FILE_VARIABLE, Target, configured
 from late.errors import ConfigError
 from late.task import PULL, Outcome, Policy, ShardId
 
-LOCAL = "local"
-
 
 class Registered(Protocol):
     """What is known of an app. `late.App` satisfies it."""
@@ -51,12 +49,7 @@ def remote_pools(
             tasks would be parked as if nobody knew them, for a day, and then be dead letters.
     """
     targets = configured(app.targets.values())
-    for what, policy in _named(app).items():
-        if policy.target not in (LOCAL, PULL, *targets):
-            raise ConfigError(
-                f"{what} goes to target {policy.target!r}, which is neither in"
-                f" App(targets=...) nor in the file of {FILE_VARIABLE}"
-            )
+    check_targets(app, targets)
     wanted = {policy.target for policy in _named(app).values()}
     return {
         name: RemotePool(
@@ -77,13 +70,14 @@ def remote_pools(
 
 
 class Dispatchers:
-    """The worker's own slots, those of its targets and the pulled queues as one: to start, to
-    stop, and to watch what runs at the worker's own expense."""
+    """The worker's own slots, those of its targets and its pulled queues as one: to start, to
+    stop, to watch. A pulled queue owes nothing: what consumers do not fetch waits."""
 
     def __init__(self, local: Dispatcher, remote: Mapping[str, Dispatcher], pulls: Pulls) -> None:
         self.local = local
         self._pulls = pulls
         self._all = [local, *remote.values()]
+        self._pulls = pulls
 
     async def start(self) -> None:
         """
@@ -96,8 +90,7 @@ class Dispatchers:
 
     async def stop(self, grace_s: float) -> None:
         """As `Dispatcher.stop`, for all of them at the same time."""
-        ends = [each.stop(grace_s) for each in self._all]
-        await asyncio.gather(*ends, self._pulls.stop(grace_s))
+        await asyncio.gather(self._pulls.stop(grace_s), *(each.stop(grace_s) for each in self._all))
 
     @property
     def running(self) -> int:
@@ -122,6 +115,21 @@ class Dispatchers:
         for each in self._all:
             found.update(each.late_by_shard)
         return found
+
+
+def check_targets(app: Registered, pools: Mapping[str, object]) -> None:
+    """Refuse to work with a task or route whose target is none of `pools`: it would be parked as
+    if nobody knew it, a day long, and then be a dead letter.
+
+    Raises:
+        ConfigError: it names target and task.
+    """
+    for what, policy in _named(app).items():
+        if policy.target not in ("local", PULL) and policy.target not in pools:
+            raise ConfigError(
+                f"{what} goes to target {policy.target!r}, which is neither in"
+                f" App(targets=...) nor in the file of {FILE_VARIABLE}"
+            )
 
 
 def _named(app: Registered) -> dict[str, Policy]:
