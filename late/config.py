@@ -220,3 +220,29 @@ def _check(label: str, value: Any, kind: Any, *, strict: bool = True) -> Any:
     except msgspec.ValidationError as error:
         reason = str(error).replace("Expected", "expected").replace("`", "")
         raise ConfigError(f"{label}={value!r}: {reason}") from None
+
+
+def margin_s(settings: WorkerConfig, least_s: float) -> float:
+    """How long before its lease is over a worker stops: as it is set, or `least_s`, as far as the
+    clocks of its database may be apart.
+
+    Raises:
+        ConfigError: no heartbeat could arrive in time with that.
+    """
+    found_s = max(settings.margin_s, least_s)
+    if found_s + settings.beat_every_s >= settings.lease_ttl_s:
+        raise ConfigError(
+            f"on this database a worker stops {found_s:g} s before its lease is over: "
+            f"lease_ttl_s={settings.lease_ttl_s:g} is too short for that"
+        )
+    return found_s
+
+
+def package_version() -> str:
+    """Of `late`, as installed; `0` in a checkout that is not."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("late")
+    except PackageNotFoundError:
+        return "0"

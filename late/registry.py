@@ -12,6 +12,7 @@ import xxhash
 
 from late import codec as codecs
 from late import signature, validate
+from late.command import PREFIX
 from late.context import AsyncContext, Context
 from late.dispatcher.targets import Target, by_name
 from late.errors import ConfigError, InvalidCron, InvalidTask
@@ -235,6 +236,8 @@ class Registry:
 
     def _free_label(self, name: str) -> str:
         label = _configured(name, "task name")
+        if label.startswith(PREFIX):
+            raise ConfigError(f"task {label!r}: names that begin with {PREFIX!r} are reserved")
         if label in self._tasks:
             taken = self._tasks[label].fn
             raise ConfigError(

@@ -23,6 +23,12 @@ Position = NewType("Position", int)
 """A record's place in the store's log order: page key within a cursor, **not** a watermark."""
 
 DEFAULT_GROUP = "default"
+CONTROL_QUEUE = "late.control"
+"""Of commands (`late/command.py`): every group reads it."""
+PULL = "pull"
+"""As `Policy.target`: consumers fetch the task. Each such queue has a pool of its own, whose name
+begins with `PULL_POOL`."""
+PULL_POOL = "pull:"
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 
@@ -33,7 +39,7 @@ Kind = Literal[
 ]
 """How one attempt ended. `failed` asks the retry policy; `interrupted` and `not_capable` cost no
 attempt; `died` (the process went away under the task) is counted on its own."""
-Final = Literal["done", "dead", "expired", "discarded"]
+Final = Literal["done", "dead", "expired", "discarded", "cancelled"]
 """How a task ends, once per consumer group."""
 
 # The life of a task within one consumer group. `docs/state_machine.md` is generated from this
@@ -42,17 +48,18 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     # Read from the log (or, after a takeover, fetched by its key), not yet judged.
     "logged": ("waiting", "held", "ready", "parked", "expired", "dead"),
     # Due soon: in memory only, so it stays in the checkpoint's `open`.
-    "waiting": ("held", "ready", "parked", "expired", "dead"),
+    "waiting": ("held", "ready", "parked", "expired", "dead", "cancelled"),
     # Behind another task of its ordering key.
-    "held": ("ready", "parked", "expired", "dead"),
-    "ready": ("running", "expired", "parked"),
+    "held": ("ready", "parked", "expired", "dead", "cancelled"),
+    "ready": ("running", "expired", "parked", "cancelled"),
     # In the timer table, or on its way there with the next settlement.
     "parked": ("waiting", "held", "ready", "expired", "dead"),
-    "running": ("done", "parked", "ready", "dead", "expired", "discarded"),
+    "running": ("done", "parked", "ready", "dead", "expired", "discarded", "cancelled"),
     "done": (),
     "dead": (),
     "expired": (),
     "discarded": (),
+    "cancelled": (),
 }
 
 

@@ -6,6 +6,11 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine under load is no failure of what is tested.
+settings.register_profile("late", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("late")
 
 pytest_plugins = ["tests.servers", "tests.databases", "tests.results"]
 
@@ -16,6 +21,7 @@ SKIPS: dict[str, str] = {
     "no PostgreSQL": "a laptop without a server, binaries or the wheel; CI must have one",
     "no Spanner emulator": "a laptop without the Google Cloud SDK's; CI must have one",
     "no CockroachDB": "experimental: nobody had a node yet, not even CI; docs/stores.md says so",
+    "Node.js is not installed": "a laptop without it: what the examples for it do is then not run",
     "this database has no savepoints": "Spanner: its transactions have none",
 }
 MISSING_SERVER = ("no PostgreSQL", "no Spanner emulator")

@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from late.command import Command
 from late.control import (
     audit,
+    commands,
     dead,
     doctor,
     knobs,
@@ -26,6 +28,7 @@ from late.control.group_control import GroupControl
 from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
 from late.control.rows import now_us
+from late.control.tokens import TokenCommands
 from late.control.verify import Verified
 from late.control.views import (
     Check,
@@ -43,7 +46,7 @@ from late.schema.version import check
 from late.task import Schedule, TaskId
 
 
-class Control(GroupControl):
+class Control(GroupControl, TokenCommands):
     """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
 
     Safe to use from several threads. Nothing is connected before the first call, and every call
@@ -152,13 +155,46 @@ class Control(GroupControl):
         self.check()
         return dead.purge(self._engine, which, limit=limit, dry_run=dry_run)
 
-    def redrive(self, which: Filter, *, limit: int | None = None, dry_run: bool = False) -> Moved:
+    def redrive(
+        self,
+        which: Filter,
+        *,
+        limit: int | None = None,
+        dry_run: bool = False,
+        rate: float | None = None,
+    ) -> Moved:
         """Send dead letters back to run again, the oldest first, attempts counted from zero.
 
-        They start within seconds, when their shard's owner next looks at its overdue timers.
+        They start within seconds, when their shard's owner next looks at its overdue timers; with
+        a `rate`, so many a second from now on.
         """
         self.check()
-        return dead.redrive(self._engine, which, limit=limit, dry_run=dry_run)
+        return dead.redrive(self._engine, which, limit=limit, dry_run=dry_run, rate=rate)
+
+    # --- commands
+
+    def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:
+        """Ask that no attempt of a task starts any more: `late.App.cancel`, in a transaction of
+        its own. Returns the command's id."""
+        self.check()
+        return commands.send(self._engine, Command("cancel", TaskId(task_id), group))
+
+    def reschedule(self, task_id: str, due_at_us: int, *, group: str | None = None) -> TaskId:
+        """Give a task another due time, by the database's clock: `late.App.reschedule`."""
+        self.check()
+        command = Command("reschedule", TaskId(task_id), group, at_us=due_at_us)
+        return commands.send(self._engine, command)
+
+    def edit(self, task_id: str, payload: bytes, *, group: str | None = None) -> list[TaskId]:
+        """Send a dead letter back with another payload: a JSON object. One command per group in
+        which it is dead; their ids.
+
+        Raises:
+            ConfigError: it is no dead letter, or its payload is not plain JSON.
+            InvalidPayload: not a JSON object.
+        """
+        self.check()
+        return commands.edit(self._engine, TaskId(task_id), payload, group)
 
     # --- schedules
 

@@ -13,7 +13,7 @@ import msgspec
 from late.control.findings import Findings
 from late.task import Usage
 
-ENDS = frozenset({"done", "dead", "expired", "discarded"})
+ENDS = frozenset({"done", "dead", "expired", "discarded", "cancelled"})
 """Outcomes that end a task; see `late.task.Final`."""
 RESETS = frozenset({"create", "reset"})
 """Owners of a settlement by which an operator said where the group begins."""

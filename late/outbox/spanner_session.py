@@ -81,8 +81,9 @@ def _database(url: str, _process: int) -> Any:
     A child that was forked makes its own: the threads of the parent's connections stay behind.
     """
     database = open_database(url, priority="foreground")
-    # Google's client would wait for an hour for a server that is gone.
-    spanner_bounds.bind(database.spanner_api)
+    # Google's client would wait for an hour for a server that is gone. Each request has its own
+    # time: what the caller's thread was given for a report or a migration is long over.
+    spanner_bounds.bind(database.spanner_api, each_s=spanner_bounds.CALL_TIMEOUT_S)
     return database
 
 

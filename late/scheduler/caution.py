@@ -15,6 +15,9 @@ So a task that kills its worker costs four of them at most, and one that was mer
 trial once and is free. A long task that was on trial during three deaths of other causes becomes a
 dead letter too: that is the price, and an operator can send it back.
 
+A task that is rescheduled after the first death starts without a mark: it has another due time.
+That costs one death more.
+
 A mark ends with the attempt. Deaths are kept with a task that is parked (`late_timer.deaths`), and
 go on being counted there, but it is no suspect any more: an attempt of its own has ended.
 """
@@ -53,6 +56,11 @@ class Caution:
     def asked(self) -> int:
         """Marks that wait for the next settlement."""
         return len(self._asked)
+
+    @property
+    def waiting(self) -> int:
+        """Tasks whose turn to be marked has not come."""
+        return len(self._crowd) + len(self._suspects)
 
     @property
     def marking(self) -> int:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from late.scheduler.caution import Caution
 from late.scheduler.entry import Entry
 from late.scheduler.ledger import Ledger
-from late.scheduler.settings import CoreSettings
+from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.window import Window
-from late.store.base import Lease, Settlement, Tick
+from late.store.base import Lease, Revival, Settlement, Tick
 from late.task import DEFAULT_GROUP, Cursor, DeadLetter, Parked, TaskId
 
 
@@ -31,6 +31,7 @@ class Draft:
         self._parking: dict[TaskId, tuple[Entry, Parked]] = {}
         self._unparked: list[tuple[int, TaskId]] = []
         self._dead: list[DeadLetter] = []
+        self._revived: dict[TaskId, Revival] = {}
         self._released_keys: list[tuple[str, TaskId]] = []
         self._ended_ticks: list[tuple[str, TaskId]] = []
         self._out_ended: dict[TaskId, Entry] = {}
@@ -48,10 +49,17 @@ class Draft:
     def due(self, cursor: Cursor, now_us: int, *, last: bool) -> bool:
         """Whether there is something to write. The cursor alone is worth a row when it is the
         `last` one, or after a while: pruning follows the journal."""
-        if len(self):
+        if self._ended or self._parking:
             return True
-        idle_us = now_us - self._settled_at_us
-        return cursor != self.cursor and (last or idle_us >= self._settings.idle_settle_us)
+        if cursor == self.cursor:
+            return False
+        return last or now_us - self._settled_at_us >= self._settings.idle_settle_us
+
+    def due_at_us(self, cursor: Cursor) -> int:
+        """When `due` becomes true by time alone."""
+        if self.out is not None or cursor == self.cursor:
+            return NEVER_US
+        return self._settled_at_us + self._settings.idle_settle_us
 
     def end(self, entry: Entry) -> None:
         """The task is over in this group."""
@@ -69,6 +77,10 @@ class Draft:
     def dead(self, letter: DeadLetter) -> None:
         """The ended task goes to the dead letters."""
         self._dead.append(letter)
+
+    def revive(self, revival: Revival) -> None:
+        """A dead letter is to go back into the timer table, if there is one."""
+        self._revived[revival.task_id] = revival
 
     def park(self, entry: Entry, row: Parked) -> None:
         """The task goes to the timer table, under a new row if it had one."""
@@ -102,6 +114,7 @@ class Draft:
             unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
             parked=tuple(row for _, row in self._parking.values()),
             dead=tuple(self._dead),
+            revived=tuple(self._revived.values()),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
@@ -110,7 +123,7 @@ class Draft:
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
         self._unparked = [timer for timer in self._unparked if timer[1] in later]
-        self._dead = []
+        self._dead, self._revived = [], {}
         self._released_keys, self._ended_ticks = [], []
         return self.out
 

@@ -43,6 +43,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     timer_key: tuple[int, str] | None = None
     """(due_at_us, task_id) of its row in the timer table."""
     due_at_us: int = 0
+    place: int = 0
+    """Which of its places on the heap of timers counts: the last one."""
     attempts: int = 0
     deaths: int = 0
     errors: tuple[AttemptError, ...] = ()

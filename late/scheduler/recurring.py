@@ -32,19 +32,21 @@ class Recurring:
 
     def __init__(self) -> None:
         self._schedules: dict[str, Schedule] = {}
+        self._next_due_us: int | None = None
 
     def replace(self, schedules: Sequence[Schedule]) -> None:
         """Take the database's view. A view that is older than a tick settled meanwhile is
         harmless: its tick would not match and inserts nothing."""
         self._schedules = {s.name: s for s in schedules}
+        self._look()
 
     def next_due_us(self) -> int | None:
-        """When the next schedule is due, or None."""
-        return min(
-            (s.next_due_at_us for s in self._schedules.values() if _active(s)),
-            default=None,
-            key=lambda due: due or 0,
-        )
+        """When the next schedule is due, or None. Asked in every step of the core."""
+        return self._next_due_us
+
+    def _look(self) -> None:
+        dues = [s.next_due_at_us for s in self._schedules.values() if _active(s)]
+        self._next_due_us = min((due for due in dues if due is not None), default=None)
 
     def take_due(self, now_us: int) -> tuple[Tick, ...]:
         """Fire the schedules that are due, and move them on; ascending by name.
@@ -64,6 +66,7 @@ class Recurring:
                     next_due_at_us=tick.next_due_at_us,
                     open_task_id=tick.tasks[-1].task_id if tick.tasks else schedule.open_task_id,
                 )
+        self._look()
         return tuple(ticks)
 
     def ended(self, name: str, task_id: TaskId) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from late.scheduler.entry import Entry
 from late.scheduler.messages import Load
+from late.scheduler.settings import NEVER_US
 from late.task import Parked
 
 RESCAN_US = 5_000_000
@@ -24,7 +25,8 @@ class Timers:
     """Waiting entries by due time. Deletion is lazy: an entry whose state has moved is skipped."""
 
     def __init__(self, *, horizon_us: int, timers_max: int) -> None:
-        self._heap: list[tuple[int, str, Entry]] = []
+        self._heap: list[tuple[int, str, int, Entry]] = []
+        self._pushed = 0
         self._horizon_us = horizon_us
         self._timers_max = timers_max
         self._loaded: tuple[int, str] = (0, "")
@@ -38,22 +40,20 @@ class Timers:
 
     def wait(self, entry: Entry) -> None:
         """Put `entry` (state `waiting`) on the heap."""
-        heapq.heappush(self._heap, (entry.due_at_us, entry.record.task_id, entry))
+        self._pushed += 1
+        entry.place = self._pushed  # it may stand here already, for the same time even
+        item = (entry.due_at_us, entry.record.task_id, self._pushed, entry)
+        heapq.heappush(self._heap, item)
 
     def pop_due(self, now_us: int) -> list[Entry]:
         """Entries due at or before `now_us` that still wait, ascending by due time."""
         due = []
         heap = self._heap
         while heap and heap[0][0] <= now_us:
-            due_at_us, _, entry = heapq.heappop(heap)
-            if entry.state == "waiting" and entry.due_at_us == due_at_us:
+            _, _, place, entry = heapq.heappop(heap)
+            if entry.state == "waiting" and entry.place == place:
                 due.append(entry)
         return due
-
-    @property
-    def pressed(self) -> bool:
-        """Whether so much is in memory that little more is loaded."""
-        return len(self.parked) > self._timers_max // 4
 
     def next_due_us(self) -> int | None:
         """When the next waiting entry is due: a hint, it may be earlier than true."""
@@ -87,6 +87,17 @@ class Timers:
             return None
         self._load_out = request
         return self.asked(request)
+
+    def load_at_us(self) -> int:
+        """When `load` asks for something by time alone."""
+        if self._load_out is not None:
+            return NEVER_US
+        if self._scanned_at_us is None:
+            return 0
+        at_us = self._scanned_at_us + RESCAN_US
+        if self._timers_max - len(self.parked) > self._timers_max // 2:
+            at_us = 0 if self._more else min(at_us, self._loaded[0] - self._horizon_us // 2)
+        return at_us
 
     def asked(self, request: Load) -> Load:
         """Note that `request` is out; returns it."""
@@ -152,6 +163,6 @@ class Timers:
         for entry in out:
             del self.parked[entry.record.task_id]
         gone = {id(e) for e in out}
-        self._heap = [item for item in self._heap if id(item[2]) not in gone]
+        self._heap = [item for item in self._heap if id(item[3]) not in gone]
         heapq.heapify(self._heap)
         return out

@@ -2,7 +2,8 @@
 
 It restarts a broken stream without a pause and without an end, and repeats a call to a server that
 is gone for an hour. Here every request of a thread gets what is left of the time that was given to
-the thread's piece of work by `start`.
+the thread's piece of work by `start`. Where the thread is not ours, and its work has no beginning
+that we would see, every request gets so much time by itself.
 """
 
 from __future__ import annotations
@@ -44,22 +45,26 @@ def left() -> float:
     return max(0.001, _deadline.get(time.monotonic() + CALL_TIMEOUT_S) - time.monotonic())
 
 
-def bind(spanner_api: Any) -> None:
-    """Give every request of this client what is left of its call's time."""
+def bind(spanner_api: Any, *, each_s: float | None = None) -> None:
+    """Give every request of this client what is left of its call's time.
+
+    Args:
+        each_s: what each gets instead, whatever the thread was given: for transactions of others.
+    """
     for name in _UNARY:
-        setattr(spanner_api, name, partial(_unary, getattr(spanner_api, name)))
+        setattr(spanner_api, name, partial(_unary, getattr(spanner_api, name), each_s))
     for name in _STREAMS:
-        setattr(spanner_api, name, _Stream(getattr(spanner_api, name)))
+        setattr(spanner_api, name, _Stream(getattr(spanner_api, name), each_s))
 
 
 def bind_admin(admin_api: Any) -> None:
     """The same for the start of a change of the schema, which Google's client repeats for long."""
-    admin_api.update_database_ddl = partial(_unary, admin_api.update_database_ddl)
+    admin_api.update_database_ddl = partial(_unary, admin_api.update_database_ddl, None)
 
 
-def _unary(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _unary(method: Callable[..., Any], each_s: float | None, *args: Any, **kwargs: Any) -> Any:
     """Call `method` with what is left, and again while the server is unavailable."""
-    seconds = left()
+    seconds = left() if each_s is None else each_s
     # Repeating a commit is safe: the same transaction id commits once.
     kwargs["retry"] = Retry(
         if_exception_type(api.ServiceUnavailable),
@@ -74,16 +79,19 @@ def _unary(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 class _Stream:
     """A stream that ends with the call: the client itself restarts it without a pause or an end."""
 
-    def __init__(self, method: Callable[..., Any]) -> None:
+    def __init__(self, method: Callable[..., Any], each_s: float | None) -> None:
         self._method = method
+        self._each_s = each_s
         self._last = threading.local()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        request = kwargs.get("request")
-        if request is not None and getattr(self._last, "request", None) is request:
+        request, last = kwargs.get("request"), self._last
+        if request is not None and getattr(last, "request", None) is request:
             time.sleep(_UNAVAILABLE_PAUSE_S)
-        self._last.request = request
-        seconds = left()
+        else:
+            last.until = time.monotonic() + (self._each_s or 0.0)
+        last.request = request
+        seconds = left() if self._each_s is None else last.until - time.monotonic()
         if seconds <= 0.001:
             raise api.DeadlineExceeded("Spanner is unavailable")
         kwargs["timeout"] = seconds

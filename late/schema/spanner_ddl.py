@@ -179,6 +179,10 @@ DELIVERY = (
   expires_at_us INT64,
   revoked_at_us INT64
 ) PRIMARY KEY (name)""",
+    """CREATE INDEX IF NOT EXISTS late_timer_task
+ON late_timer (consumer_group, shard_id, task_id)""",
+    """CREATE INDEX IF NOT EXISTS late_dead_task
+ON late_dead (consumer_group, shard_id, task_id)""",
 )
 
 STATEMENTS = {"0001": FIRST, "0002": SUSPECTS, "0003": DELIVERY}

@@ -141,6 +141,15 @@ class Tick(msgspec.Struct, frozen=True):
     """Rows to insert into the log; empty for a tick that policy skipped."""
 
 
+class Revival(msgspec.Struct, frozen=True):
+    """A dead letter that is to run again: from `late_dead` to `late_timer`, if it is there."""
+
+    task_id: TaskId
+    due_at_us: int
+    payload: bytes | None = None
+    """Instead of its own."""
+
+
 class Settlement(msgspec.Struct, frozen=True):
     """One row of the journal and all that must commit with it, in this order."""
 
@@ -159,6 +168,10 @@ class Settlement(msgspec.Struct, frozen=True):
     parked: tuple[Parked, ...] = ()
     """Timer rows to insert, after the deletes."""
     dead: tuple[DeadLetter, ...] = ()
+    revived: tuple[Revival, ...] = ()
+    """One for a task; after `dead`. The delete is the claim: a letter that an operator has taken
+    away is left alone, so that no task can be in two places. Attempts and deaths count from
+    zero."""
     ticks: tuple[Tick, ...] = ()
     ended_ticks: tuple[tuple[str, TaskId], ...] = ()
     """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it is that."""
@@ -258,10 +271,11 @@ class Store(Protocol):
         limit: int,
         after: tuple[int, str] = (0, ""),
         held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
         """Up to `limit` parked tasks with (due_at_us, task_id) > `after` and due <= `until_us`,
         ascending; or, with `held_key`, those parked with that key, whatever their due time,
-        ascending by (sequence, task_id).
+        ascending by (sequence, task_id); or, with `task_ids`, those of them that are parked.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:

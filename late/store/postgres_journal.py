@@ -116,6 +116,9 @@ def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     dead = [(g, i, d.record.task_id, d.reason, *_carried(d)) for g, i, s in keyed for d in s.dead]
     if dead:
         yield sql.BURY, _columns(dead, 15)
+    revived = [(g, i, r.task_id, r.due_at_us, r.payload) for g, i, s in keyed for r in s.revived]
+    if revived:
+        yield sql.REVIVE, _columns(revived, 5)
 
 
 def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:

@@ -11,11 +11,12 @@ that goes. A full window of 2,000 parked tasks stays below 50,000; Spanner allow
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, KeySet
+from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, KeyRange, KeySet
 
 from late.store.base import HeldKey, Lease, Settlement, SettleResult
 from late.store.groups import reads_of
@@ -120,6 +121,39 @@ def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> N
             DEAD_COLUMNS,
             [(*prefix, now_us, d.record.task_id, d.reason, *carried(d)) for d in settlement.dead],
         )
+    _revive(transaction, settlement, now_us)
+
+
+def _revive(transaction: Any, settlement: Settlement, now_us: int) -> None:
+    """Dead letters back into the timer table. Those of this settlement are mutations, which its
+    own reads do not see."""
+    last = {revival.task_id: revival for revival in settlement.revived}
+    if not last:
+        return
+    prefix = [settlement.group, settlement.shard_id]
+    ranges = [KeyRange(start_closed=[*prefix, i], end_closed=[*prefix, i]) for i in last]
+    index = transaction.read(
+        "late_dead", ("dead_at_us", "task_id"), KeySet(ranges=ranges), index="late_dead_task"
+    )
+    keys = [[*prefix, *row] for row in index]
+    rows = transaction.read("late_dead", DEAD_COLUMNS, KeySet(keys=keys)) if keys else ()
+    found = [(row[3], row[5:]) for row in rows]
+    keys += [
+        [*prefix, now_us, d.record.task_id] for d in settlement.dead if d.record.task_id in last
+    ]
+    found += [(d.record.task_id, carried(d)) for d in settlement.dead if d.record.task_id in last]
+    if not keys:
+        return
+    transaction.delete("late_dead", KeySet(keys=keys))
+    timers = {}
+    for task_id, (*body, _, _, errors) in found:
+        revival = last[task_id]
+        if revival.payload is not None:
+            body[4] = base64.b64encode(revival.payload)
+        timers[task_id] = (
+            *prefix, revival.due_at_us, task_id, "retry", None, *body, 0, 0, errors
+        )  # fmt: skip
+    transaction.insert_or_update("late_timer", TIMER_COLUMNS, list(timers.values()))
 
 
 def _schedules(transaction: Any, settlement: Settlement) -> dict[str, list[Any]]:

@@ -84,6 +84,11 @@ def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement], no
             for d in s.dead
         ],
     )
+    revived = [(g, i, r) for g, i, s in keyed for r in s.revived]
+    _many(
+        connection, sql.REVIVE, [(r.due_at_us, r.payload, g, i, r.task_id) for g, i, r in revived]
+    )
+    _many(connection, sql.UNBURY, [(g, i, r.task_id) for g, i, r in revived])
     for settlement in settlements:
         for tick in settlement.ticks:
             _tick(connection, tick, now_us)

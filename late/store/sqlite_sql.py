@@ -66,6 +66,10 @@ DUE_HELD = (
     f"select {_PARKED} from late_timer where consumer_group = ? and shard_id = ? and held_key = ?"
     " order by sequence, task_id limit ?"
 )
+DUE_OF = (
+    f"select {_PARKED} from late_timer where consumer_group = ? and shard_id = ?"
+    " and task_id in (select value from json_each(?)) limit ?"
+)
 HELD_KEYS = (
     f"select held_key, sum(due_at_us >= {HELD_US}), max(due_at_us < {HELD_US}) from late_timer"
     " where consumer_group = ? and shard_id = ? and held_key is not null group by held_key"
@@ -83,6 +87,15 @@ BURY = (
     f"insert or replace into late_dead (consumer_group, shard_id, dead_at_us, task_id, reason,"
     f" {_CARRIED}) values (?{', ?' * 15})"
 )
+
+# A dead letter that is to run again; nothing happens where there is none.
+REVIVE = (
+    f"insert or replace into late_timer (consumer_group, shard_id, due_at_us, task_id, reason,"
+    f" held_key, {_CARRIED}) select consumer_group, shard_id, ?1, task_id, 'retry', null,"
+    " position, sequence, queue, name, coalesce(?2, payload), headers, options, created_at_us,"
+    " 0, 0, errors from late_dead where consumer_group = ?3 and shard_id = ?4 and task_id = ?5"
+)
+UNBURY = "delete from late_dead where consumer_group = ? and shard_id = ? and task_id = ?"
 
 # --- recurring tasks -----------------------------------------------------------------------------
 

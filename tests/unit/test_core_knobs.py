@@ -153,6 +153,12 @@ def test_random_lives_under_knobs_that_turn(seed: int) -> None:
                 world.grant(rng.randrange(5))
             case 6:
                 world.answer()
+            case 7 if world.log and rng.random() < 0.5:
+                victim = rng.choice(world.log).task_id
+                if rng.random() < 0.5:
+                    world.command("cancel", victim)
+                else:
+                    world.command("reschedule", victim, at_us=world.now_us + rng.randrange(SECOND))
             case 7:
                 world.turn(**{name: rng.choice(choices) for name in "qrs" if rng.random() < 0.6})
             case 8 | 9:

@@ -133,8 +133,11 @@ class Database:
         limit: int,
         after: tuple[int, str],
         held_key: str | None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
         timers = self.journals[group, shard_id].timers
+        if task_ids:
+            return [row for row in timers.values() if row.record.task_id in task_ids][:limit]
         if held_key is not None:
             rows = [row for row in timers.values() if row.held_key == held_key]
             rows.sort(key=lambda row: (row.record.sequence, row.record.task_id))
@@ -267,16 +270,17 @@ class Database:
     def prune(self) -> PruneReport:
         """Rows that every group has settled go; of the journal its last row stays."""
         open_ids = {o.task_id for journal in self.journals.values() for o in journal.open}
-
-        def settled(record: Record) -> bool:
-            return record.task_id not in open_ids and all(
-                self.log.covers(self.journals[group, record.shard_id].cursor, record)
-                for group in self.groups
-            )
-
         gone = 0
         for shard_id, rows in self.log.rows.items():
-            kept = [record for record in rows if not settled(record)]
+            if not rows:
+                continue
+            cursors = {self.journals[group, shard_id].cursor for group in self.groups}
+            settled = [self.log.covering(cursor) for cursor in cursors]
+            kept = [
+                record
+                for record in rows
+                if record.task_id in open_ids or not all(covers(record) for covers in settled)
+            ]
             gone += len(rows) - len(kept)
             self.log.rows[shard_id] = kept
         for journal in self.journals.values():

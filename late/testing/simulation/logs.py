@@ -26,6 +26,7 @@ from late.store.postgres_cursor import parse, parse_snapshot
 from late.task import Cursor, Record
 
 Key = tuple[int, str]
+Covers = Callable[[Record], bool]
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -56,8 +57,8 @@ class Log(Protocol):
     def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read | None:
         """None: nothing new, and no newer cursor."""
 
-    def covers(self, cursor: Cursor, record: Record) -> bool:
-        """Whether who holds this cursor has been shown the row."""
+    def covering(self, cursor: Cursor) -> Covers:
+        """Of a row, whether who holds this cursor has been shown it."""
 
 
 def _key(record: Record) -> Key:
@@ -106,8 +107,9 @@ class SqliteLog:
         rows = [r for r in self.rows[shard_id] if _key(r) > after]
         return _page(rows, limit, str(self._last), Cursor(str(self._last)))
 
-    def covers(self, cursor: Cursor, record: Record) -> bool:
-        return _key(record) <= _place(cursor)
+    def covering(self, cursor: Cursor) -> Covers:
+        place = _place(cursor)
+        return lambda record: (record.position, record.task_id) <= place
 
 
 @lru_cache(maxsize=4096)
@@ -165,8 +167,9 @@ class PostgresLog:
         ]
         return _page(rows, limit, f"{prev}|{cur}", Cursor(cur))
 
-    def covers(self, cursor: Cursor, record: Record) -> bool:
-        return parse(cursor).covers(record.position, record.task_id)
+    def covering(self, cursor: Cursor) -> Covers:
+        covers = parse(cursor).covers
+        return lambda record: covers(record.position, record.task_id)
 
 
 class SpannerLog:
@@ -208,8 +211,9 @@ class SpannerLog:
         rows = [r for r in self.rows[shard_id] if _key(r) > after and r.position <= moment]
         return _page(rows, limit, str(moment), Cursor(str(moment)))
 
-    def covers(self, cursor: Cursor, record: Record) -> bool:
-        return _key(record) <= _place(cursor)
+    def covering(self, cursor: Cursor) -> Covers:
+        place = _place(cursor)
+        return lambda record: (record.position, record.task_id) <= place
 
 
 class CockroachLog:
@@ -284,5 +288,6 @@ class CockroachLog:
         reads[scanned] = max(at, reads.get(scanned, 0))
         return page if rows or window.sweep or before.until is not None else None
 
-    def covers(self, cursor: Cursor, record: Record) -> bool:
-        return cockroach.parse(cursor).covers(self._moments[record.task_id], record.task_id)
+    def covering(self, cursor: Cursor) -> Covers:
+        covers, moments = cockroach.parse(cursor).covers, self._moments
+        return lambda record: covers(moments[record.task_id], record.task_id)

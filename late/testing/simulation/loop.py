@@ -22,12 +22,45 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 import msgspec
 
-Handle = asyncio.Handle
+TASKS_KEPT = 64
+
+
+class Handle(asyncio.TimerHandle):
+    """A callback that waits: what asyncio needs of one, without its looks at debug modes, for a
+    world makes tens of thousands. Also of timers; those that are cancelled are passed over."""
+
+    __slots__ = ("process",)
+
+    def __init__(
+        self,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: SimLoop,
+        context: Context | None,
+    ) -> None:
+        if context is None:
+            context = copy_context()
+        self._context = context
+        self._callback = callback
+        self._args: Any = args
+        self._loop = loop
+        self._cancelled = False
+        self._repr: str | None = None
+        self._source_traceback = None
+        self._scheduled = False
+        self.process: Process | None = context.get(_process)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{self._callback}>"
 
 
 class Process(msgspec.Struct, eq=False):
@@ -41,15 +74,20 @@ class Process(msgspec.Struct, eq=False):
     dead: bool = False
     paused: bool = False
     stalled: deque[Handle] = msgspec.field(default_factory=deque)
-    tasks: set[asyncio.Task[Any]] = msgspec.field(default_factory=set)
+    tasks: list[asyncio.Task[Any]] = msgspec.field(default_factory=list)
+    """Its tasks, and some that are done."""
+    tidy_at: int = TASKS_KEPT
+    """So many tasks are looked through for those that are done."""
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """A coroutine that is collected runs its `finally`, which a killed one must not."""
+        self.tasks.append(task)
+        if len(self.tasks) > self.tidy_at:
+            self.tasks = [each for each in self.tasks if not each.done()]
+            self.tidy_at = 2 * len(self.tasks) + TASKS_KEPT
 
 
 _process: ContextVar[Process | None] = ContextVar("late_simulated_process", default=None)
-
-
-def here() -> Process | None:
-    """The process in which the caller runs; None for the world outside of all."""
-    return _process.get()
 
 
 class Stalled(AssertionError):
@@ -76,8 +114,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self.errors: list[BaseException] = []
         """What no task has caught: each is a defect of `late` or of the world."""
         self._queue: deque[Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, Handle]] = []
         self._made = 0
+        self._here: Process | None = None
+        """The process whose callback runs."""
+        self._nowhere = Context()
+        self._over = False
         self._moved_at = 0  # `steps`, when time last passed
         self.set_exception_handler(self._failed)
         self.set_task_factory(self._make_task)
@@ -107,10 +149,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def outside(self, callback: Callable[..., Any], *args: Any, delay_s: float = 0.0) -> None:
         """Call `callback` in no process: it happens even if the caller dies meanwhile."""
-        Context().run(self.call_later, delay_s, callback, *args)
+        self._push(self.now_s + delay_s, Handle(callback, args, self, self._nowhere))
 
     def forget(self) -> None:
         """The world is over: nothing that waits will happen."""
+        self._over = True
         self._queue.clear()
         self._timers.clear()
         self.close()
@@ -119,14 +162,14 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         """Seconds, by the clock of the process that asks."""
-        process = _process.get()
+        process = self._here
         return self.now_s if process is None else process.offset_s + process.rate * self.now_s
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Handle:
         handle = Handle(callback, args, self, context)
-        if not self.is_closed():  # else a coroutine that is being collected wants to go on
+        if not self._over:  # else a coroutine that is being collected wants to go on
             self._queue.append(handle)
         return handle
 
@@ -134,17 +177,19 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> Handle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        process = _process.get()
+    ) -> Handle:
+        process = self._here
         at_s = when if process is None else (when - process.offset_s) / process.rate
+        return self._push(at_s, Handle(callback, args, self, context))
+
+    def _push(self, at_s: float, handle: Handle) -> Handle:
         self._made += 1
-        if not self.is_closed():
+        if not self._over:
             heapq.heappush(self._timers, (at_s, self._made, handle))
         return handle
 
@@ -152,38 +197,50 @@ class SimLoop(asyncio.BaseEventLoop):
         """Cancelled timers are passed over when their time comes."""
 
     def _run_once(self) -> None:
-        """One callback, or a jump to the next timer."""
-        if not self._queue:
-            while self._timers and self._timers[0][2].cancelled():
-                heapq.heappop(self._timers)
-            if not self._timers:
-                raise Stalled("nothing can run and no timer is set")
-            at_s, _, timer = heapq.heappop(self._timers)
-            if at_s > self.now_s:
-                self.now_s, self._moved_at = at_s, self.steps
-            self._queue.append(timer)
-            return
-        handle = self._queue.popleft()
-        if handle.cancelled():
-            return
-        process = handle._context.get(_process)  # type: ignore[attr-defined]
-        if process is None or not (process.dead or process.paused):
+        """All that can run at this moment, or a jump to the next timer."""
+        queue = self._queue
+        if not queue:
+            self._jump()
+        while queue and not self._stopping:  # type: ignore[attr-defined]
+            handle = queue.popleft()
+            if handle._cancelled:
+                continue
+            process = handle.process
+            if process is not None and (process.dead or process.paused):
+                if not process.dead:
+                    process.stalled.append(handle)
+                continue
             self.steps += 1
             if self.steps - self._moved_at > SPINS_MAX:
                 raise Spinning(f"{handle} runs without end")
-            handle._run()
-        elif not process.dead:
-            process.stalled.append(handle)
+            self._here = process
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                self.errors.append(error)
+            finally:
+                self._here = None
+
+    def _jump(self) -> None:
+        """To the next timer."""
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not timers:
+            raise Stalled("nothing can run and no timer is set")
+        at_s, _, timer = heapq.heappop(timers)
+        if at_s > self.now_s:
+            self.now_s, self._moved_at = at_s, self.steps
+        self._queue.append(timer)
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None
     ) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
-        process = _process.get()
-        if process is not None:
-            # Kept: a coroutine that is collected runs its `finally`, which a killed one must not.
-            process.tasks.add(task)
-            task.add_done_callback(process.tasks.discard)
+        if self._here is not None:
+            self._here.keep(task)
         return task
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.task import Cursor, NewTask, OpenTask, Parked, Record, Schedule, ShardId
+from late.task import Cursor, NewTask, OpenTask, Parked, Record, Schedule, ShardId, TaskId
 from late.testing.simulation.database import Database
 from late.testing.simulation.loop import SimLoop
 from late.testing.simulation.truth import Broken
@@ -77,6 +77,11 @@ class Network(msgspec.Struct):
         self.busy = self.storm = False
 
 
+def _no_answer(answer: asyncio.Future[Any]) -> None:
+    if not answer.done():
+        answer.set_exception(StoreUnavailable("no answer"))
+
+
 class NetworkStore:
     """`late.store.base.Store` over a `Network`. One per process."""
 
@@ -115,11 +120,11 @@ class NetworkStore:
                 forgotten: asyncio.Future[T] = self._loop.create_future()
                 late_s = 20 * self._delay()
                 self._loop.outside(self._arrive, what, work, forgotten, delay_s=late_s)
+        deadline = self._loop.call_later(DEADLINE_S, _no_answer, answer)
         try:
-            async with asyncio.timeout(DEADLINE_S):
-                return await answer
-        except TimeoutError as error:
-            raise StoreUnavailable("no answer") from error
+            return await answer
+        finally:
+            deadline.cancel()
 
     def _arrive(self, what: str, work: Callable[[], T], answer: asyncio.Future[T]) -> None:
         """In no process: the database does it, whoever waits."""
@@ -181,10 +186,12 @@ class NetworkStore:
         limit: int,
         after: tuple[int, str] = (0, ""),
         held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
+        ids = tuple(task_ids)
         return await self._call(
             "due",
-            lambda: self.database.due(group, shard_id, until_us, limit, after, held_key),
+            lambda: self.database.due(group, shard_id, until_us, limit, after, held_key, ids),
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:

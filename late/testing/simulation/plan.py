@@ -30,6 +30,9 @@ Fate = Literal["commit", "abort", "unsure"]
 EPOCH_US = 1_800_000_040_000_000
 """When a world begins: 20 s before a whole minute, which cron rules wait for."""
 
+HEAL_S = 10.0
+"""A fault that lasts longer than that beyond a world's life is ended."""
+
 
 class Fault(msgspec.Struct, frozen=True):
     """Something goes wrong at `at_s`, for `for_s` where it lasts."""
@@ -74,6 +77,13 @@ class Plan(msgspec.Struct, frozen=True):
     bookings: tuple[Booking, ...]
     schedules: tuple[Schedule, ...]
     faults: tuple[Fault, ...]
+
+    @property
+    def ends_s(self) -> float:
+        """When all has begun and nearly all has ended by itself; the rest is ended then."""
+        ends = [booking.at_s + booking.for_s for booking in self.bookings]
+        ends += [fault.at_s + fault.for_s for fault in self.faults]
+        return min(max([self.live_s, *ends]), self.live_s + HEAL_S)
 
     @classmethod
     def draw(cls, seed: int, profile: Profile | None = None) -> Plan:

@@ -41,7 +41,7 @@ POLICY = Policy(max_attempts=5, base_us=200_000, cap_us=2_000_000)
 """Of the only task that there is."""
 DEATHS_MAX = 3
 """Starts that took a worker down before a task is given up; one more names nobody."""
-ENDS = ("done", "dead", "expired", "discarded")
+ENDS = ("done", "dead", "expired", "discarded", "cancelled")
 
 
 class Broken(AssertionError):
@@ -145,9 +145,11 @@ class Truth:
         Raises:
             Broken: S2, S3, S5, S6, S7 or S9.
         """
-        for record in self.log.rows[s.shard_id]:
-            if self.log.covers(before, record) and not self.log.covers(s.cursor, record):
-                raise Broken(f"S3: the cursor of {s.group}/{s.shard_id} lost {record.task_id}")
+        if s.cursor != before:
+            had, has = self.log.covering(before), self.log.covering(s.cursor)
+            for record in self.log.rows[s.shard_id]:
+                if not has(record) and had(record):
+                    raise Broken(f"S3: the cursor of {s.group}/{s.shard_id} lost {record.task_id}")
         if len(s.open) > self._window:
             raise Broken(f"S5: {len(s.open)} tasks of {s.group}/{s.shard_id} are open")
         self._judge_ends(s, journal)
@@ -164,10 +166,10 @@ class Truth:
             known = "S6: {} is back" if task_id in self.records else "S7: {} was never committed"
             raise Broken(known.format(task_id))
         dead: dict[str, str] = {letter.record.task_id: letter.reason for letter in s.dead}
-        ended = 0
+        ended, covered = 0, self.log.covering(s.cursor)
         for task_id in sorted(self.unsettled[shard] - accounted):
             record = self.records[task_id]
-            if self.log.covers(s.cursor, record):
+            if covered(record):
                 self._end(s, record, dead.pop(task_id, None))
                 ended += 1
         if dead:

@@ -128,7 +128,7 @@ class World:
             self.loop.outside(self._begin, booking, delay_s=booking.at_s)
         for fault in self.plan.faults:
             self.loop.outside(self._strike, fault, delay_s=fault.at_s)
-        await self._pass(self.plan.live_s + 10.0)
+        await self._pass(self.plan.ends_s)
         self._heal()
         await self._finish()
         await self._pass(QUIET_S)
