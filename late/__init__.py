@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         QueueFull,
         SchemaMismatch,
         StoreError,
+        TaskEnded,
         UnknownTask,
     )
     from late.options import TaskOptions
@@ -59,6 +60,7 @@ __all__ = [
     "DecodeError",
     "Discard",
     "GrpcTarget",
+    "Handle",
     "HttpTarget",
     "InvalidCron",
     "InvalidName",
@@ -78,6 +80,7 @@ __all__ = [
     "Snooze",
     "StoreError",
     "Task",
+    "TaskEnded",
     "TaskId",
     "TaskOptions",
     "Tls",
@@ -100,6 +103,7 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "Call": "tasks",
     "Context": "context",
     "Discard": "policy",
+    "Handle": "results",
     "Nack": "policy",
     "Retry": "policy",
     "Signal": "policy",

@@ -357,7 +357,7 @@ class ShardCore(CoreState):
                 self.caution.ended(task_id, again=outcome.kind == "interrupted")
             if outcome.kind == "done":
                 self._draft.ledger.add(outcome, "done", ended=True)
-                self._end(entry, "done")
+                self._end(entry, "done", outcome.result)
                 self._release_key(entry)
             else:
                 stalled = outcome.kind == "failed" and self._limits.stalled(entry)
@@ -407,10 +407,10 @@ class ShardCore(CoreState):
         self._draft.ledger.add_final(record.queue, record.name, state, len(record.payload))
         self._end(entry, state)
 
-    def _end(self, entry: Entry, state: str) -> None:
+    def _end(self, entry: Entry, state: str, result: bytes | None = None) -> None:
         entry.move(state)
         self._window.cover(entry)
-        self._draft.end(entry)
+        self._draft.end(entry, result)
         self.caution.deaths.pop(entry.record.task_id, None)
         if entry.options.schedule is not None:
             self._recurring.ended(entry.options.schedule, entry.record.task_id)
