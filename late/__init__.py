@@ -18,6 +18,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from late.api.consumer import Consumer, ConsumerRefused
+    from late.api.session import PulledTask
     from late.app import App
     from late.context import AsyncContext, Context
     from late.dispatcher.serving import ServerTls, serve_handlers
@@ -56,6 +58,8 @@ __all__ = [
     "BatchTooLarge",
     "Call",
     "ConfigError",
+    "Consumer",
+    "ConsumerRefused",
     "Context",
     "DecodeError",
     "Discard",
@@ -72,6 +76,7 @@ __all__ = [
     "LateError",
     "Nack",
     "PayloadTooLarge",
+    "PulledTask",
     "QueueFull",
     "Retry",
     "SchemaMismatch",
@@ -101,10 +106,13 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "verify_webhook": "dispatcher.webhooks",
     "AsyncContext": "context",
     "Call": "tasks",
+    "Consumer": "api.consumer",
+    "ConsumerRefused": "api.consumer",
     "Context": "context",
     "Discard": "policy",
     "Handle": "results",
     "Nack": "policy",
+    "PulledTask": "api.session",
     "Retry": "policy",
     "Signal": "policy",
     "Snooze": "policy",

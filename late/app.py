@@ -6,7 +6,8 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Unpack, overload
 
 from late import codec as codecs
@@ -113,19 +114,21 @@ class App(Registry, Commanding):
             As `Task.enqueue` otherwise; nothing is written then.
         """
         batch = list(itertools.islice(calls, validate.BATCH_TASKS_MAX + 1))
-        if len(batch) > validate.BATCH_TASKS_MAX:
-            raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
-        wanted: dict[str, int] = {}
         for call in batch:
             if not isinstance(call, Call) or call.app is not self:
                 raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
-            wanted[call.queue] = wanted.get(call.queue, 0) + 1
-        size = sum(len(call.payload) for call in batch)
+        return self._write(tx, batch, self.prepare(batch))
+
+    def prepare(self, calls: Sequence[Call]) -> list[NewTask]:
+        """The rows of one batch with the checks of `enqueue_many`, for who writes them itself."""
+        if len(calls) > validate.BATCH_TASKS_MAX:
+            raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
+        size = sum(len(call.payload) for call in calls)
         if size > validate.BATCH_BYTES_MAX:
             limit = validate.BATCH_BYTES_MAX
             raise BatchTooLarge(f"{size} bytes of payload in one call, the limit is {limit}")
-        self._admit(wanted)
-        return self._write(tx, batch, [self.row(call) for call in batch])
+        self._admit(Counter(call.queue for call in calls))
+        return [self.row(call) for call in calls]
 
     @overload
     def send(

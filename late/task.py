@@ -23,6 +23,10 @@ Position = NewType("Position", int)
 """A record's place in the store's log order: page key within a cursor, **not** a watermark."""
 
 DEFAULT_GROUP = "default"
+PULL = "pull"
+"""As `Policy.target`: consumers fetch the task. Each such queue has a pool of its own, whose name
+begins with `PULL_POOL`."""
+PULL_POOL = "pull:"
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 

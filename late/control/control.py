@@ -12,35 +12,30 @@ from late.control import (
     commands,
     dead,
     doctor,
-    groups,
     knobs,
-    lag,
     lanes,
     owners,
-    resets,
     schedules,
     status,
     sweep,
     tasks,
     verify,
-    waiting,
 )
 from late.control.dead import Filter
+from late.control.group_control import GroupControl
 from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
 from late.control.rows import now_us
+from late.control.tokens import TokenCommands
 from late.control.verify import Verified
 from late.control.views import (
     Check,
     DeadView,
-    GroupView,
     LaneView,
     Moved,
     Owners,
-    Reset,
     Status,
     TaskView,
-    Waited,
 )
 from late.knobs import Kind
 from late.schema.engine import make_engine, reading, shown
@@ -49,7 +44,7 @@ from late.schema.version import check
 from late.task import Schedule, TaskId
 
 
-class Control:
+class Control(GroupControl, TokenCommands):
     """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
 
     Safe to use from several threads. Nothing is connected before the first call, and every call
@@ -276,55 +271,3 @@ class Control:
         """Make a lane wider; it never shrinks."""
         self.check()
         return lanes.set_shards(self._engine, lane, shards)
-
-    # --- consumer groups
-
-    def groups(self, *, alarm_s: float = lag.ALARM_S) -> list[GroupView]:
-        """The consumer groups, ascending by name, with how far behind they are."""
-        self.check()
-        return lag.groups(self._engine, alarm_s=alarm_s)
-
-    def group(self, name: str) -> GroupView:
-        """One of them."""
-        self.check()
-        return lag.groups(self._engine, name=name)[0]
-
-    def create_group(
-        self, name: str, *, queues: Sequence[str] | None = None, start: str | int | None
-    ) -> GroupView:
-        """Register a group that begins at `beginning`, `now`, or a moment in microseconds."""
-        self.check()
-        groups.create(self._engine, name, queues=queues, start=start)
-        return self.group(name)
-
-    def pause_group(self, name: str) -> GroupView:
-        """Its workers release its shards within seconds; what runs may finish."""
-        self.check()
-        groups.pause(self._engine, name, paused=True)
-        return self.group(name)
-
-    def resume_group(self, name: str) -> GroupView:
-        """Its workers take its shards again within seconds."""
-        self.check()
-        groups.pause(self._engine, name, paused=False)
-        return self.group(name)
-
-    def delete_group(self, name: str) -> None:
-        """Forget a group with its timers and dead letters; the log holds nothing back for it."""
-        self.check()
-        groups.remove(self._engine, name)
-
-    def reset_group(self, name: str, to: str | int, *, dry_run: bool = False) -> Reset:
-        """Let a group begin anew at `beginning`, `now`, or a moment in microseconds."""
-        self.check()
-        return resets.reset(self._engine, name, to, dry_run=dry_run)
-
-    def known_groups(self, names: Sequence[str]) -> None:
-        """Make sure that all of `names` are registered; for workers."""
-        self.check()
-        groups.check(self._engine, names)
-
-    def wait(self, group: str, token: str, *, timeout_s: float | None = None) -> Waited:
-        """Wait until the group has settled every task that was created no later than `token`."""
-        self.check()
-        return waiting.wait(self._engine, group, token, timeout_s=timeout_s)

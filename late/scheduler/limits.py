@@ -23,7 +23,7 @@ from late.scheduler.adaptive import Adaptive, SlowStart
 from late.scheduler.breaker import Breaker
 from late.scheduler.bucket import TokenBucket
 from late.scheduler.entry import Entry
-from late.task import Attempt, Outcome, Record, TaskId
+from late.task import PULL_POOL, Attempt, Outcome, Record, TaskId
 
 LOCAL_POOL = "local"
 STREAK = 5
@@ -183,7 +183,9 @@ class Limits:
         self._remote = frozenset(remote)
         self._slots = slots
         self._queues: dict[str, Part] = {}
-        self._targets: dict[str, Part] = {name: Part(REMOTE, 0) for name in sorted(self._remote)}
+        self._targets: dict[str, Part] = {
+            name: Part(_default(name), 0) for name in sorted(self._remote)
+        }
         self._any = False
         self._counted: dict[Owner, Flow] = {}
         self.opens_at_us: int | None = None
@@ -197,7 +199,7 @@ class Limits:
         """The knobs as the database has them now."""
         self._any = bool(queues or targets)
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
-        wanted = {name: effective(targets.get(name, Knobs()), REMOTE) for name in self._remote}
+        wanted = {n: effective(targets.get(n, Knobs()), _default(n)) for n in self._remote}
         if LOCAL_POOL in targets:
             wanted[LOCAL_POOL] = effective(targets[LOCAL_POOL], LOCAL)
         self._set(self._targets, wanted, now_us)
@@ -364,6 +366,12 @@ def says(outcome: Outcome) -> bool | None:
         case "died":
             return False
     return None
+
+
+def _default(pool: str) -> Knobs:
+    """Consumers that fetch their tasks say themselves how many they want: nothing protects them
+    from more."""
+    return LOCAL if pool.startswith(PULL_POOL) else REMOTE
 
 
 def _tenant(record: Record, key: str) -> str:

@@ -92,6 +92,9 @@ class Box:
             return [row.task_id for row in rows]
         ids = []
         for call, row in zip(calls, rows, strict=True):
+            if row.unique_key and row.on_conflict == "replace":
+                old = self._keys.pop(row.unique_key, row).task_id
+                self.pending = [one for one in self.pending if one.task_id != old]
             first = self._keys.setdefault(row.unique_key, row) if row.unique_key else row
             if first.digest != row.digest:
                 raise KeyConflict(f"unique key {row.unique_key!r} is held by another body")
