@@ -36,7 +36,7 @@ def show(engine: Engine, task_id: str, *, payload: bool = False) -> TaskView:
         ).first()
         row = None if logged is None else dict(logged._mapping)
         groups = []
-        last = journals(connection)
+        last = journals(connection, shard_id)
         for name in groups_of(connection):
             journal = last.get((name, shard_id), Journal())
             view, found = _in_group(connection, name, shard_id, task_id, journal, row is not None)

@@ -462,7 +462,7 @@ class ShardCore(CoreState):
     def _settled(self, effects: list[m.Effect]) -> None:
         settlement, ended, parked = self._draft.settled(self._now_us)
         self._dispatch(self._marked(), effects)
-        self._timers.rows_gone(settlement.unparked)
+        self._timers.rows_changed(settlement.unparked, new=bool(settlement.revived))
         for task_id in ended:
             self._forget(task_id)
         for task_id, (entry, row) in parked.items():
