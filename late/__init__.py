@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         QueueFull,
         SchemaMismatch,
         StoreError,
+        TaskEnded,
         UnknownTask,
     )
     from late.options import TaskOptions
@@ -63,6 +64,7 @@ __all__ = [
     "DecodeError",
     "Discard",
     "GrpcTarget",
+    "Handle",
     "HttpTarget",
     "InvalidCron",
     "InvalidName",
@@ -83,6 +85,7 @@ __all__ = [
     "Snooze",
     "StoreError",
     "Task",
+    "TaskEnded",
     "TaskId",
     "TaskOptions",
     "Tls",
@@ -107,6 +110,7 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "ConsumerRefused": "api.consumer",
     "Context": "context",
     "Discard": "policy",
+    "Handle": "results",
     "Nack": "policy",
     "PulledTask": "api.session",
     "Retry": "policy",

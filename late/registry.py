@@ -99,6 +99,7 @@ class Registry:
         process: bool = ...,
         priority: int = ...,
         codec: codecs.Codec | Format | None = ...,
+        result_ttl: validate.Duration | None = ...,
     ) -> TaskDecorator: ...
     def task(
         self,
@@ -112,6 +113,7 @@ class Registry:
         process: bool = False,
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
+        result_ttl: validate.Duration | None = None,
     ) -> Any:
         """Register a function, `def` or `async def`, as a task: `@app.task` or `@app.task(...)`.
 
@@ -129,6 +131,8 @@ class Registry:
             process: run in a child process (`def` at module level only).
             priority: -100..100, for calls that give none.
             codec: instead of the app's.
+            result_ttl: keep what the function returns (JSON, at most 256 KiB) for so long, seconds
+                or `timedelta`, for `app.handle(task_id).result()`; None keeps nothing.
 
         Raises:
             ConfigError: a wrong setting, a name that is taken, a signature that cannot be a
@@ -153,6 +157,7 @@ class Registry:
                 process=process,
                 priority=_checked(lambda: validate.priority(priority), label),
                 codec=self.codec if codec is None else codecs.resolve(codec),
+                result_ttl_s=_result_ttl_s(result_ttl, label),
             )
             self._tasks[label] = task
             return task
@@ -375,6 +380,14 @@ def _timeout_s(value: float | None, label: str) -> float:
     found: float = _checked(
         lambda: validate.seconds(value, what, least=0.001, most=TIMEOUT_S_MAX), label
     )
+    return found
+
+
+def _result_ttl_s(value: validate.Duration | None, label: str) -> float | None:
+    if value is None:
+        return None
+    what, most = f"{label}: result_ttl", validate.DELAY_S_MAX
+    found: float = _checked(lambda: validate.seconds(value, what, least=1.0, most=most), label)
     return found
 
 

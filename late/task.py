@@ -244,6 +244,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Uniform in [0, 1): drawn outside, so that the core has no random of its own."""
     overloaded: bool = False
     """A failure that says that the target has too much to do: a refusal, a time-out."""
+    result: bytes | None = None
+    """JSON of what the handler returned, where it is to be kept."""
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
@@ -274,6 +276,8 @@ class Policy(msgspec.Struct, frozen=True):
     """No retry begins later than this after the first failed attempt."""
     target: str = "local"
     """The pool that executes it: the worker itself, or a service."""
+    result_ttl_us: int = 0
+    """How long its result is kept; 0: not at all."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

@@ -132,6 +132,12 @@ class Control(GroupControl, TokenCommands):
         self.check()
         return tasks.show(self._engine, task_id, payload=payload)
 
+    def result(self, task_id: str, *, group: str) -> bytes | None:
+        """How a task ended and what its handler returned, as `late.results` keeps it: one read by
+        key. None while it has not ended, and where nothing is kept (any more)."""
+        self.check()
+        return tasks.result(self._engine, task_id, group)
+
     def doctor(self) -> list[Check]:
         """Connection, versions, schema, guards, clock, leases, journal. Raises nothing."""
         return doctor.examine(self._engine, self._url)
