@@ -18,26 +18,26 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from late import config, events
+from late import config, events, lagging
 from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.pools import Dispatchers, remote_pools
 from late.dispatcher.pulls import Pulls
+from late.dispatcher.remote import RemotePool
 from late.dispatcher.settle import Settler
-from late.errors import ConfigError, LateError, StoreError
-from late.scheduler.entry import ROUTE
-from late.scheduler.limits import LOCAL_POOL
+from late.errors import LateError, StoreError
 from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
 from late.steering import Steering
 from late.store import open_store
-from late.store.base import Features, Page, Settlement, Store, WorkerInfo
+from late.store.base import Page, Settlement, Store, WorkerInfo
 from late.tailer.health import Health, State
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.house import keep_house
@@ -46,7 +46,8 @@ from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
-from late.task import DEFAULT_GROUP, Policy
+from late.task import DEFAULT_GROUP
+from late.wiring import policies_of, possible
 
 logger = logging.getLogger("late.worker")
 
@@ -126,15 +127,9 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
-        self.pulls = Pulls(
-            _policies(app).values(),
-            now_us=self.clock.now_us,
-            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
-            wake=lambda: self.scheduler.wake(),
-            trusted=lambda: self.trusted,
-            rng=self._rng,
-        )
-        self.pools: dict[str, Pool] = {**self.pulls.by_name}
+        self.pulls = self._pulls()
+        remote = self._remote()
+        self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
@@ -147,6 +142,7 @@ class Worker:
             rng=self._rng,
             app=self._target,
         )
+        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls)
         self.settler = Settler(
             store,
             collect=lambda: self.scheduler.collect(),
@@ -166,7 +162,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            _possible(self.pulls.placed(_policies(app)), self.pools),
+            possible(self.pulls.placed(policies_of(app)), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -195,6 +191,26 @@ class Worker:
         )
         self._wire_ownership()
 
+    def _remote(self) -> dict[str, RemotePool]:
+        return remote_pools(
+            self.app,
+            worker_id=self.id,
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
+
+    def _pulls(self) -> Pulls:
+        return Pulls(
+            policies_of(self.app).values(),
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            wake=lambda: self.scheduler.wake(),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
+
     def _wire_ownership(self) -> None:
         app, settings, store = self.app, self.settings, self._store
         members = Members.parse(settings.membership)
@@ -205,7 +221,7 @@ class Worker:
             address=f"{own_name(members, settings.member)}:{os.getpid()}",
             groups=self._groups,
             capacity=settings.capacity,
-            version=_version(),
+            version=config.package_version(),
         )
         self.keeper = Keeper(
             store,
@@ -225,7 +241,7 @@ class Worker:
             info,
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
-            margin_s=_margin_s(settings, self._store.features),
+            margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
             on_membership=self.keeper.observe,
             clock=self.clock,
             rng=self._rng,
@@ -249,7 +265,7 @@ class Worker:
 
     def _duties(self) -> Sequence[Duty]:
         """What this worker owes: see `late/tailer/watchdog.py`."""
-        scheduler, slots, tailer = self.scheduler, self.dispatcher, self.tailer
+        scheduler, slots, tailer = self.scheduler, self.dispatchers, self.tailer
         idle = bool(scheduler.ready or slots.waiting) and not slots.running
         return (
             Duty("start", idle or slots.all_stuck, slots.ended),
@@ -286,14 +302,14 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
+            await self.dispatchers.start()
             await self.steering.open(self.app.schedules, self._groups)
         except BaseException:
             if self.health is not None:
                 self.health.close()
+            await self.dispatchers.stop(0.0)
             await self._store.close()
             raise
-        await self.dispatcher.start()
-        await self.pulls.start()
         self.lookout.watch(asyncio.get_running_loop())
         if self.health is not None:
             events.default.emit(
@@ -308,13 +324,14 @@ class Worker:
             ("house-keeping", self._keep_house),
             ("refusals", self.refusals.run),
             ("steering", self.steering.run),
+            ("lagging", self._watch_lag),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
         if self._store.features.experimental:
             name = type(self._store).__name__
             events.default.emit(events.STORE_EXPERIMENTAL, store=name)
-        events.default.emit(events.WORKER_STARTED, worker=self.id, version=_version())
+        events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         """A component that fails takes the worker down, visibly: half a worker would hold its
@@ -335,7 +352,7 @@ class Worker:
         """Stop soon; asked again, do not wait for what runs."""
         if self._stop_asked.is_set():
             self._stop_at_once.set()
-            self._hurried_stop = asyncio.gather(self.dispatcher.stop(0.0), self.pulls.stop(0.0))
+            self._hurried_stop = asyncio.ensure_future(self.dispatchers.stop(0.0))
         self._stop_asked.set()
 
     async def stop_asked(self) -> None:
@@ -361,9 +378,7 @@ class Worker:
         self._grace_s = grace_s + SETTLE_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s + 2 * SETTLE_S):
-                await asyncio.gather(
-                    self.dispatcher.stop(grace_s), self.pulls.stop(grace_s), self._hand_over_all()
-                )
+                await asyncio.gather(self.dispatchers.stop(grace_s), self._hand_over_all())
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self.settings.lease_ttl_s):
                 await self.settler.flush()
@@ -422,11 +437,18 @@ class Worker:
 
     # ------------------------------------------------------------------ house-keeping
 
+    def _keeps_house(self) -> bool:
+        return (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores
+
+    async def _watch_lag(self) -> None:
+        alarm, after_s = lagging.Alarm(self._groups), self.settings.lag_alarm_s
+        await lagging.watch(self.app.url, alarm, after_s, mine=self._keeps_house, rng=self._rng)
+
     async def _keep_house(self) -> None:
         settings = self.settings
         await keep_house(
             self._store,
-            mine=lambda: (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores,
+            mine=self._keeps_house,
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
@@ -434,13 +456,10 @@ class Worker:
         )
 
     def _refused(self) -> Counts:
-        fenced, late, dropped = (
-            self.scheduler.fenced,
-            self.scheduler.late,
-            self.dispatcher.late_by_shard,
-        )
+        fenced, late = self.scheduler.fenced, self.scheduler.late
+        dropped = self.dispatchers.late_by_shard
         return {
-            shard: (fenced[shard], late[shard] + dropped.get(shard, 0))
+            shard: (fenced[shard], late[shard] + dropped[shard])
             for shard in {*fenced, *late, *dropped}
         }
 
@@ -451,34 +470,6 @@ class Worker:
 
         with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
-
-
-def _policies(app: App) -> dict[str, Policy]:
-    """How tasks are run, by name, and by queue for those without."""
-    found = {name: task.policy for name, task in app.tasks.items()}
-    return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
-
-
-def _possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str, Policy]:
-    """Without those of a target that this worker does not have: such a task is parked like one
-    without a handler."""
-    return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
-
-
-def _margin_s(settings: WorkerConfig, features: Features) -> float:
-    """How long before its lease is over a worker stops: as it is set, or as far as the clocks of
-    this database may be apart.
-
-    Raises:
-        ConfigError: no heartbeat could arrive in time with that.
-    """
-    margin_s = max(settings.margin_s, features.lease_margin_min_s)
-    if margin_s + settings.beat_every_s >= settings.lease_ttl_s:
-        raise ConfigError(
-            f"on this database a worker stops {margin_s:g} s before its lease is over: "
-            f"lease_ttl_s={settings.lease_ttl_s:g} is too short for that"
-        )
-    return margin_s
 
 
 def _alone(error: Exception) -> Exception:
@@ -493,12 +484,3 @@ def _sweep(url: str) -> None:
 
     with Control(url) as control:
         control.sweep()
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("late")
-    except PackageNotFoundError:
-        return "0"

@@ -43,6 +43,19 @@ def document() -> dict[str, Any]:
         "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
     }
     schemas["Pulled"]["properties"]["payload"] = {"type": "object"}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "late", "version": "1", "license": {"name": "Apache-2.0"}},
+        "paths": _paths(),
+        "security": [{"token": []}, {}],
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _paths() -> dict[str, Any]:
     queue = "/v1/queues/{queue}"
     stats = _object("queues", {"type": "array", "items": _ref("QueueStats")})
     pulled = _object("tasks", {"type": "array", "items": _ref("Pulled")})
@@ -58,64 +71,51 @@ def document() -> dict[str, Any]:
         "schema": _NAME,
     }
     return {
-        "openapi": "3.1.0",
-        "info": {"title": "late", "version": "1", "license": {"name": "Apache-2.0"}},
-        "paths": {
-            f"{queue}/tasks": {
-                "post": _operation(
-                    "put",
-                    "Enqueue one task.",
-                    body="Put",
-                    answers={201: _ref("Accepted"), 200: _ref("Accepted")},
-                    parameters=[_QUEUE, idempotency],
-                )
-            },
-            "/v1/tasks": {
-                "post": _operation(
-                    "putMany",
-                    "Enqueue several tasks, all or none.",
-                    body="PutMany",
-                    answers={201: accepted, 200: accepted},
-                )
-            },
-            f"{queue}/receive": {
-                "post": _operation(
-                    "receive",
-                    "Take tasks: nobody else gets them until `visible_until`.",
-                    body="Receive",
-                    answers={200: pulled},
-                    parameters=[_QUEUE],
-                )
-            },
-            "/v1/ack": {"post": _operation("ack", "Done.", body="Ack", answers={204: None})},
-            "/v1/nack": {
-                "post": _operation(
-                    "nack", "Not done: again, later, or never.", body="Nack", answers={204: None}
-                )
-            },
-            "/v1/extend": {
-                "post": _operation(
-                    "extend", "Still at work.", body="Extend", answers={200: extended}
-                )
-            },
-            "/v1/queues": {
-                "get": _operation(
-                    "queues", "All queues.", answers={200: stats}, parameters=[_GROUP]
-                )
-            },
-            queue: {
-                "get": _operation(
-                    "queue",
-                    "What waits and runs in one queue.",
-                    answers={200: _ref("QueueStats")},
-                    parameters=[_QUEUE, _GROUP],
-                )
-            },
+        f"{queue}/tasks": {
+            "post": _operation(
+                "put",
+                "Enqueue one task.",
+                body="Put",
+                answers={201: _ref("Accepted"), 200: _ref("Accepted")},
+                parameters=[_QUEUE, idempotency],
+            )
         },
-        "security": [{"token": []}, {}],
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        "/v1/tasks": {
+            "post": _operation(
+                "putMany",
+                "Enqueue several tasks, all or none.",
+                body="PutMany",
+                answers={201: accepted, 200: accepted},
+            )
+        },
+        f"{queue}/receive": {
+            "post": _operation(
+                "receive",
+                "Take tasks: nobody else gets them until `visible_until`.",
+                body="Receive",
+                answers={200: pulled},
+                parameters=[_QUEUE],
+            )
+        },
+        "/v1/ack": {"post": _operation("ack", "Done.", body="Ack", answers={204: None})},
+        "/v1/nack": {
+            "post": _operation(
+                "nack", "Not done: again, later, or never.", body="Nack", answers={204: None}
+            )
+        },
+        "/v1/extend": {
+            "post": _operation("extend", "Still at work.", body="Extend", answers={200: extended})
+        },
+        "/v1/queues": {
+            "get": _operation("queues", "All queues.", answers={200: stats}, parameters=[_GROUP])
+        },
+        queue: {
+            "get": _operation(
+                "queue",
+                "What waits and runs in one queue.",
+                answers={200: _ref("QueueStats")},
+                parameters=[_QUEUE, _GROUP],
+            )
         },
     }
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from late.cli import (
+    command,
     database,
     dead,
     demo,
@@ -49,6 +50,8 @@ app.command("serve")(serve.serve)
 app.command("enqueue")(run.enqueue)
 app.command("status")(look.status)
 app.command("show")(look.show)
+app.command("cancel")(command.cancel)
+app.command("reschedule")(command.reschedule)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(token.app, name="token")
@@ -59,6 +62,7 @@ app.command("shards")(database.shards)
 app.add_typer(group.app, name="group")
 app.command("groups")(group.groups)
 app.command("wait")(group.wait)
+app.command("retention")(group.retention)
 app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)

@@ -229,3 +229,25 @@ def wait(
         typer.echo(f"{found.left} unsettled")
     if found.state != "settled":
         raise typer.Exit(1)
+
+
+def retention(
+    keep: Annotated[
+        str | None, typer.Argument(metavar="[TIME]", help="Such as 7d; 0 for not at all.")
+    ] = None,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show or set how long the log keeps what every group has settled.
+
+    It is as far back as a group can be created or reset to; what a group has not settled is kept
+    for it anyway. No longer than the journal is kept (the worker's journal_keep_s, 7 days).
+    """
+    with control_of(url_option) as control:
+        if keep is not None:
+            control.set_retention(duration_us(keep, "TIME") / 1_000_000)
+        kept_s = control.retention()
+    if json:
+        output.as_json({"retention_s": kept_s})
+    else:
+        typer.echo(output.age(kept_s) if kept_s else "none")

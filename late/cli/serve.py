@@ -14,30 +14,37 @@ from late.errors import ConfigError
 NONE = -1
 
 
+AppOption = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODULE:APP]",
+        help="Such as shop.tasks:app. Without it every task is fetched by consumers.",
+        show_default=False,
+    ),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option("--url", "-u", metavar="URL", help="The database, where there is no app."),
+]
+PullOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="QUEUE", help="Consumers fetch the tasks of it; may be repeated."),
+]
+HttpOption = Annotated[
+    int, typer.Option(help="Port for HTTP; -1 for none, 0 for any.", min=NONE, max=65_535)
+]
+GrpcOption = Annotated[
+    int, typer.Option(help="Port for gRPC; -1 for none, 0 for any.", min=NONE, max=65_535)
+]
+
+
 def serve(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[MODULE:APP]",
-            help="Such as shop.tasks:app. Without it every task is fetched by consumers.",
-            show_default=False,
-        ),
-    ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", "-u", metavar="URL", help="The database, where there is no app."),
-    ] = None,
-    pull: Annotated[
-        list[str] | None,
-        typer.Option(metavar="QUEUE", help="Consumers fetch the tasks of it; may be repeated."),
-    ] = None,
+    target: AppOption = None,
+    url: DatabaseOption = None,
+    pull: PullOption = None,
     host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    http_port: Annotated[
-        int, typer.Option(help="Port for HTTP; -1 for none, 0 for any.", min=NONE, max=65_535)
-    ] = 7280,
-    grpc_port: Annotated[
-        int, typer.Option(help="Port for gRPC; -1 for none, 0 for any.", min=NONE, max=65_535)
-    ] = NONE,
+    http_port: HttpOption = 7280,
+    grpc_port: GrpcOption = NONE,
     auth: Annotated[
         bool, typer.Option("--auth", help="Ask for tokens: late token create.")
     ] = False,

@@ -127,3 +127,47 @@ def _kept_key(connection: Connection) -> str:
 
 def _public(row: Token) -> dict[str, object]:
     return {"scopes": row.scopes, "queues": row.queues, "expires_at_us": row.expires_at_us}
+
+
+class TokenCommands:
+    """What `late.control.Control` can do about tokens."""
+
+    _engine: Engine
+
+    def check(self) -> None:
+        """As `Control.check`."""
+
+    def tokens(self) -> list[Token]:
+        """All tokens, without their secrets, which nobody has."""
+        self.check()
+        return listed(self._engine)
+
+    def create_token(
+        self,
+        name: str,
+        *,
+        scopes: list[str],
+        queues: list[str],
+        lifetime_us: int | None = None,
+        certificate: bool = False,
+    ) -> tuple[str | None, Token]:
+        """A new token: its text, which is shown this once, and its row."""
+        self.check()
+        return create(
+            self._engine,
+            name,
+            scopes=scopes,
+            queues=queues,
+            lifetime_us=lifetime_us,
+            certificate=certificate,
+        )
+
+    def revoke_token(self, name: str) -> None:
+        """End a token; workers know it within seconds."""
+        self.check()
+        revoke(self._engine, name)
+
+    def receipt_key(self) -> bytes:
+        """What this deployment seals receipts with."""
+        self.check()
+        return receipt_key(self._engine)

@@ -14,7 +14,7 @@
 
 `failed` asks the task's retry policy; a wait that the target asked for is kept, up to a day. The
 words `overloaded`, `unavailable` and `timeout` say that the target is the problem and not the
-task.
+task; the first and the last that it has too much to do.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -106,8 +106,7 @@ def grpc_status(
     # that has too much to do.
     if code == "RESOURCE_EXHAUSTED" and "Received message larger than max" in (details or ""):
         return Verdict("failed", text, reason=BAD_ANSWER)
-    retryable, word = _GRPC.get(code, (True, None))
-    return Verdict("failed", text, reason=word, after_us=wait_us(after_s), retryable=retryable)
+    return _failed(text, after_s, *_GRPC.get(code, (True, None)))
 
 
 def http_status(
@@ -127,8 +126,13 @@ def http_status(
         text = clean(f"{text}: {message}", scrub)
     if status == 501:
         return Verdict("not_capable", text, reason="not_capable")
-    retryable, word = _HTTP.get(status, (True, None))
-    return Verdict("failed", text, reason=word, after_us=wait_us(after_s), retryable=retryable)
+    return _failed(text, after_s, *_HTTP.get(status, (True, None)))
+
+
+def timed_out(where: str, timeout_s: float) -> Verdict:
+    """No answer in time."""
+    text = f"{where}: no answer within {timeout_s:g} s"
+    return Verdict("failed", text, reason=TIMEOUT, overloaded=True)
 
 
 def unavailable(where: str, why: str) -> Verdict:
@@ -155,6 +159,17 @@ def wait_us(after_s: float | None) -> int | None:
     if after_s is None or not math.isfinite(after_s):
         return None
     return round(min(max(after_s, 0.0), AFTER_S_MAX) * 1_000_000)
+
+
+def _failed(text: str, after_s: float | None, retryable: bool, word: str | None) -> Verdict:
+    return Verdict(
+        "failed",
+        text,
+        reason=word,
+        after_us=wait_us(after_s),
+        retryable=retryable,
+        overloaded=word in (OVERLOADED, TIMEOUT),
+    )
 
 
 def _outcome(body: bytes) -> Outcome | None:

@@ -47,6 +47,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
     after_us: int | None = None
     retryable: bool = True
+    overloaded: bool = False
 
 
 DONE = Verdict("done")
@@ -91,7 +92,7 @@ def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = N
 def timed_out(timeout_s: float, detail: str = "") -> Verdict:
     """An attempt that outlived its time-out. It may be repeated, whatever its handler raised."""
     text = f"timed out after {timeout_s:g} s"
-    return Verdict("failed", error=clean(f"{text}: {detail}" if detail else text))
+    return Verdict("failed", error=clean(f"{text}: {detail}" if detail else text), overloaded=True)
 
 
 def describe(error: BaseException, scrub: Scrub | None = None) -> str:

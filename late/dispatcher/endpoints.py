@@ -24,7 +24,6 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
-from importlib import metadata as packages
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ import grpc
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from late import events
+from late.config import package_version
 from late.dispatcher.answers import ANSWER_BYTES_MAX
 from late.dispatcher.classify import clean
 from late.dispatcher.targets import GrpcTarget, Tls, address
@@ -312,7 +312,7 @@ def channel_options(authority: str) -> list[tuple[str, Any]]:
     """Settings of every connection to a target."""
     return [
         ("grpc.default_authority", authority),
-        ("grpc.primary_user_agent", f"late/{_version()}"),
+        ("grpc.primary_user_agent", f"late/{package_version()}"),
         # A connection is nobody else's, so that a new one is a new one.
         ("grpc.use_local_subchannel_pool", 1),
         # Where a target is, is said by its configuration and by nothing else.
@@ -348,10 +348,3 @@ def _judged(code: str, status: int) -> tuple[bool, str]:
     if code == "OK":
         return status == SERVING, "it says that it is not serving"
     return not code.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED")), code
-
-
-def _version() -> str:
-    try:
-        return packages.version("late")
-    except packages.PackageNotFoundError:
-        return "0"

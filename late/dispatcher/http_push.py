@@ -101,8 +101,7 @@ class HttpCaller:
                 found = await _read(response)
                 after_s = answers.retry_after_s(response.headers.get("retry-after"), time.time())
         except TimeoutError:
-            text = f"{self._where}: no answer within {job.timeout_s:g} s"
-            return Verdict("failed", text, reason=answers.TIMEOUT)
+            return answers.timed_out(self._where, job.timeout_s)
         except httpx.HTTPError as error:
             return answers.unavailable(self._where, f"{type(error).__name__}: {error}")
         return answers.http_status(status, found, after_s, self._where, self._scrub)

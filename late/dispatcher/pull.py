@@ -30,7 +30,8 @@ UNCLAIMED_S = 1.0
 """An attempt that came and that nobody takes goes back to its shard after this."""
 OUT_MAX = 10_000
 WAITING_MAX = 1_000
-NOBODY = Verdict("not_capable", reason="no_capable_consumer")
+NOBODY = Verdict("not_capable", reason="no_capable_consumer", after_us=5_000_000)
+"""Some seconds only: whoever can do it may just be between two requests."""
 
 
 class PullPool:

@@ -190,6 +190,11 @@ class RemotePool(Dispatcher):
             scrub=scrub,
         )
 
+    @property
+    def room(self) -> int:
+        """Slots that are free; none once it stops."""
+        return 0 if self._draining else self.free
+
     async def start(self) -> None:
         """
         Raises:

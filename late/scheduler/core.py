@@ -52,6 +52,7 @@ class ShardCore(CoreState):
     def step(self, event: m.Event) -> list[m.Effect]:
         """Take one event; return what is to be done, in order."""
         effects: list[m.Effect] = []
+        self.quiet_until_us = 0
         match event:
             case m.Grant():
                 self._now_us = event.now_us
@@ -81,6 +82,8 @@ class ShardCore(CoreState):
         if self._draft.out is None and self._settle_due():
             effects.append(m.SettleSoon(len(self._draft) + self.caution.asked))
         self._ask(effects)
+        if not effects and isinstance(event, m.Grant):
+            self.quiet_until_us = self._quiet_us()
         return effects
 
     def _ask(self, effects: list[m.Effect]) -> None:
@@ -322,9 +325,9 @@ class ShardCore(CoreState):
         self._looked_at_us = self._now_us
         pressed = len(self._window) > self._settings.window - self._settings.page_size
         since_us = self._now_us - (0 if pressed else self._settings.park_after_us)
-        if self._ready.limited and (pressed or self._timers.pressed):
-            since = self._now_us - self._settings.park_after_us
-            for entry, again_us in self._ready.overdue(since):
+        half = self._settings.window // 2
+        if self._ready.limited > half or (self._ready.limited and pressed):
+            for entry, again_us in self._ready.surplus(half // 2):
                 self._park(entry, again_us, "limited", holds=True)
         for entry in self._keys.park_waiting(since_us, self._is_ready):
             if entry.timer_key is not None and entry.timer_key[0] == HELD_US:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from late.scheduler.caution import Caution
 from late.scheduler.entry import Entry
 from late.scheduler.ledger import Ledger
-from late.scheduler.settings import CoreSettings
+from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.window import Window
 from late.store.base import Lease, Revival, Settlement, Tick
 from late.task import DEFAULT_GROUP, Cursor, DeadLetter, Parked, TaskId
@@ -54,6 +54,12 @@ class Draft:
         if cursor == self.cursor:
             return False
         return last or now_us - self._settled_at_us >= self._settings.idle_settle_us
+
+    def due_at_us(self, cursor: Cursor) -> int:
+        """When `due` becomes true by time alone."""
+        if self.out is not None or cursor == self.cursor:
+            return NEVER_US
+        return self._settled_at_us + self._settings.idle_settle_us
 
     def end(self, entry: Entry) -> None:
         """The task is over in this group."""

@@ -138,6 +138,11 @@ class Keys:
         if key is not None:
             key.parking -= 1
 
+    @property
+    def wanting(self) -> bool:
+        """Whether `loads` has to look."""
+        return bool(self._wants)
+
     def loads(self) -> list[Load]:
         """What must be loaded so that keys without a holder go on; each is asked once."""
         found: list[Load] = []

@@ -183,10 +183,10 @@ class Limits:
         self._remote = frozenset(remote)
         self._slots = slots
         self._queues: dict[str, Part] = {}
-        self._any = False
         self._targets: dict[str, Part] = {
             name: Part(_default(name), 0) for name in sorted(self._remote)
         }
+        self._any = False
         self._counted: dict[Owner, Flow] = {}
         self.opens_at_us: int | None = None
         """When the first of those that were refused since `begin` may start, by time alone."""

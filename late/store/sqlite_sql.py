@@ -134,6 +134,11 @@ LAST_CHECKPOINTS = (
     " where m.consumer_group = l.consumer_group and m.shard_id = l.shard_id)"
 )
 
+# The same as it was at a moment.
+PAST_CHECKPOINTS = LAST_CHECKPOINTS.replace(
+    "m.shard_id = l.shard_id)", "m.shard_id = l.shard_id and m.settled_at_us <= ?)"
+)
+
 # --- ownership -----------------------------------------------------------------------------------
 
 # The epoch also stays above that of the journal, should a lease row have been tampered with. When

@@ -228,6 +228,7 @@ async def test_every_status_code_has_its_outcome(
         servicer.reply = refuse
         outcome = await pool.one(attempt("charge"))
     assert (outcome.kind, outcome.retryable, outcome.reason) == (kind, retryable, reason)
+    assert outcome.overloaded == (reason in ("overloaded", "timeout"))
     if kind != "done":
         assert f"{code}: not today\\nlevel=fake" in (outcome.error or "")
 
@@ -286,7 +287,7 @@ async def test_a_call_ends_with_its_attempt() -> None:
         async with pool_of(target, {"slow": slow}) as pool:
             outcome = await pool.one(attempt("slow"))
             await asyncio.wait_for(ended.wait(), 10)
-            assert (outcome.kind, outcome.retryable) == ("failed", True)
+            assert (outcome.kind, outcome.retryable, outcome.overloaded) == ("failed", True, True)
             begun.clear()
             ended.clear()
             pool.pool.submit([attempt("charge")])

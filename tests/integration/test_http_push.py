@@ -155,6 +155,7 @@ async def test_every_status_has_its_outcome(
 ) -> None:
     outcome = await ask(answer(status, {"reason": "not today\nlevel=fake"}))
     assert (outcome.kind, outcome.retryable, outcome.reason) == (kind, retryable, reason)
+    assert outcome.overloaded == (reason in ("overloaded", "timeout"))
     if kind == "failed" and status >= 400:
         assert f"HTTP {status}: not today\\nlevel=fake" in (outcome.error or "")
 
@@ -251,7 +252,7 @@ async def test_an_answer_that_drips_ends_with_the_time_out() -> None:
     async with service() as (made, target), pool_of(target, {"slow": slow}) as pool:
         made.reply = drip
         outcome = await pool.one(attempt("slow"))
-        assert (outcome.kind, outcome.retryable) == ("failed", True)
+        assert (outcome.kind, outcome.retryable, outcome.overloaded) == ("failed", True, True)
         await asyncio.wait_for(made.gone.wait(), 10)
 
 

@@ -23,6 +23,11 @@ COMMANDS = [
     ("schedule", "run"), ("schedule", "remove"), ("verify",),
     ("group", "create"), ("group", "list"), ("group", "show"), ("group", "pause"),
     ("group", "resume"), ("group", "delete"), ("group", "reset"), ("wait",),
+    ("retention",), ("knobs", "rollback"),
+    ("queue", "show"), ("queue", "set"), ("queue", "pause"), ("queue", "resume"),
+    ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
+    ("cancel",), ("reschedule",), ("dead", "edit"),
+    ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("target", "list"),
 ]  # fmt: skip
 
 

@@ -127,7 +127,9 @@ def test_a_row_says_what_the_command_says() -> None:
         assert decode(record(name=row.name, payload=row.payload)) == command
     assert msgspec.json.decode(Command("cancel", task_id).row().payload) == {"task_id": task_id}
     assert decode(record(name="late.unheard_of")) is None
-    for payload in (b"", b"[]", b'{"task_id": 7}', b"{}"):
+    far = b'{"task_id": "x", "at_us": 4611686018427387904}'  # would wait for its key
+    past = b'{"task_id": "x", "delay_us": -99999999999999999}'
+    for payload in (far, past, b"", b"[]", b'{"task_id": 7}', b"{}"):
         with pytest.raises(DecodeError) as refused:
             decode(record(name="late.cancel", payload=payload))
         assert refused.value.reason == "invalid_command"
