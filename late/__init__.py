@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from late.api.consumer import Consumer, ConsumerRefused
     from late.api.session import PulledTask
     from late.app import App
+    from late.batch import Batch, Item
     from late.context import AsyncContext, Context
     from late.dispatcher.serving import ServerTls, serve_handlers
     from late.dispatcher.targets import GrpcTarget, HttpTarget, Tls
@@ -55,6 +56,7 @@ __all__ = [
     "App",
     "AsyncContext",
     "BadSignature",
+    "Batch",
     "BatchTooLarge",
     "Call",
     "ConfigError",
@@ -72,6 +74,7 @@ __all__ = [
     "InvalidPolicy",
     "InvalidSchedule",
     "InvalidTask",
+    "Item",
     "KeyConflict",
     "LateError",
     "Nack",
@@ -105,6 +108,8 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "serve_handlers": "dispatcher.serving",
     "verify_webhook": "dispatcher.webhooks",
     "AsyncContext": "context",
+    "Batch": "batch",
+    "Item": "batch",
     "Call": "tasks",
     "Consumer": "api.consumer",
     "ConsumerRefused": "api.consumer",

@@ -29,6 +29,8 @@ PULL = "pull"
 """As `Policy.target`: consumers fetch the task. Each such queue has a pool of its own, whose name
 begins with `PULL_POOL`."""
 PULL_POOL = "pull:"
+BATCH_POOL = "batch:"
+"""What the name of a batch handler's pool begins with; its task's name follows."""
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 

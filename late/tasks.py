@@ -33,10 +33,12 @@ from late.task import Options, Policy, Record, TaskId
 
 if TYPE_CHECKING:
     from late.app import App
+    from late.batch import Batch
     from late.context import AsyncContext, Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
@@ -76,6 +78,7 @@ class Task(Generic[P, R]):
         codec: codecs.Codec,
         target: str = "local",
         result_ttl_s: float | None = None,
+        batch: int | None = None,
     ) -> None:
         self.app = app
         self.fn: Callable[..., Any] = fn
@@ -86,6 +89,8 @@ class Task(Generic[P, R]):
         self.retry = retry
         self.timeout_s = timeout_s
         self.process = process
+        self.batch = batch
+        """How many tasks one call of the function takes at most; None for a plain task."""
         self.codec = codec
         self.policy: Policy = msgspec.structs.replace(retry.policy(queue), target=target)
         if result_ttl_s is not None:
@@ -238,6 +243,12 @@ class Prepared(Generic[P, R]):
         return Call(
             task.app, task.name, task.queue, task.codec, values, payload, self._settings, task
         )
+
+
+class BatchDecorator(Protocol):
+    """`@app.task(batch=...)`: a function of a `Batch[T]` becomes a `Task` of one `T`."""
+
+    def __call__(self, fn: Callable[[Batch[T]], R], /) -> Task[[T], R]: ...
 
 
 class TaskDecorator(Protocol):
