@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench bench-restarts lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench bench-restarts protos lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -84,6 +84,11 @@ bench: ## drain, enqueue, latency, WAL and statements per task, with the limits 
 bench-restarts: ## deployments and kills under load: dispatch gap and takeover per shard (ARGS="--restarts 10")
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.restarts --postgres '{url}' $(ARGS)
+
+protos: ## generate late/v1 from proto/ again, in an environment of its own
+	@test -x .late/protos/bin/python || { $(PYTHON) -m venv .late/protos && \
+		.late/protos/bin/python -m pip install --quiet 'grpcio-tools==1.76.*'; }
+	@.late/protos/bin/python scripts/protos.py $(ARGS)
 
 lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 	$(DEV)

@@ -18,8 +18,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from late.api.consumer import Consumer, ConsumerRefused
+    from late.api.session import PulledTask
     from late.app import App
     from late.context import AsyncContext, Context
+    from late.dispatcher.serving import ServerTls, serve_handlers
+    from late.dispatcher.targets import GrpcTarget, HttpTarget, Tls
+    from late.dispatcher.webhooks import BadSignature
+    from late.dispatcher.webhooks import verify as verify_webhook
     from late.errors import (
         BatchTooLarge,
         ConfigError,
@@ -39,19 +45,25 @@ if TYPE_CHECKING:
         UnknownTask,
     )
     from late.options import TaskOptions
-    from late.policy import Discard, Nack, Retry, Signal, Snooze
+    from late.policy import AlreadyDone, Discard, Nack, Retry, Signal, Snooze
     from late.task import TaskId
     from late.tasks import Call, Task
 
 __all__ = [
+    "AlreadyDone",
     "App",
     "AsyncContext",
+    "BadSignature",
     "BatchTooLarge",
     "Call",
     "ConfigError",
+    "Consumer",
+    "ConsumerRefused",
     "Context",
     "DecodeError",
     "Discard",
+    "GrpcTarget",
+    "HttpTarget",
     "InvalidCron",
     "InvalidName",
     "InvalidPayload",
@@ -62,25 +74,41 @@ __all__ = [
     "LateError",
     "Nack",
     "PayloadTooLarge",
+    "PulledTask",
     "QueueFull",
     "Retry",
     "SchemaMismatch",
+    "ServerTls",
     "Signal",
     "Snooze",
     "StoreError",
     "Task",
     "TaskId",
     "TaskOptions",
+    "Tls",
     "UnknownTask",
+    "serve_handlers",
+    "verify_webhook",
 ]
 
 _HOME_OF = dict.fromkeys(__all__, "errors") | {
+    "AlreadyDone": "policy",
     "App": "app",
+    "BadSignature": "dispatcher.webhooks",
+    "GrpcTarget": "dispatcher.targets",
+    "HttpTarget": "dispatcher.targets",
+    "ServerTls": "dispatcher.serving",
+    "Tls": "dispatcher.targets",
+    "serve_handlers": "dispatcher.serving",
+    "verify_webhook": "dispatcher.webhooks",
     "AsyncContext": "context",
     "Call": "tasks",
+    "Consumer": "api.consumer",
+    "ConsumerRefused": "api.consumer",
     "Context": "context",
     "Discard": "policy",
     "Nack": "policy",
+    "PulledTask": "api.session",
     "Retry": "policy",
     "Signal": "policy",
     "Snooze": "policy",
@@ -90,11 +118,15 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
 }
 
 
+_NAMED = {"verify_webhook": "verify"}
+"""What is called otherwise at home."""
+
+
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'late' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"late.{home}"), name)
+    found = globals()[name] = getattr(import_module(f"late.{home}"), _NAMED.get(name, name))
     return found
 
 

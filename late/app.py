@@ -6,14 +6,19 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Unpack, overload
 
 from late import codec as codecs
 from late import outbox, validate
 from late import payload as payloads
+from late.command import PREFIX
+from late.commanding import Commanding
+from late.dispatcher.targets import Target
 from late.errors import (
     BatchTooLarge,
+    InvalidName,
     InvalidPayload,
     InvalidTask,
     PayloadTooLarge,
@@ -35,7 +40,7 @@ BACKLOG_STALE_S = 5.0
 """A published depth older than this says nothing."""
 
 
-class App(Registry):
+class App(Registry, Commanding):
     """Tasks, and where they go. Thread-safe; creating one connects to nothing.
 
     Args:
@@ -48,6 +53,8 @@ class App(Registry):
         strict: refuse to `send` tasks that this app has not registered.
         max_backlog: deepest published backlog of a queue that still takes tasks; a number for
             every queue or a mapping by queue; None for no bound. See `observe_backlog`.
+        targets: services that execute tasks: `late.GrpcTarget`, `late.HttpTarget`. Only workers
+            need them, and a file named by `LATE_TARGETS` may add to them or change them.
 
     Raises:
         ConfigError: a setting is wrong. The message never repeats the URL's password.
@@ -62,8 +69,9 @@ class App(Registry):
         codec: codecs.Codec | payloads.Format = "json",
         strict: bool = True,
         max_backlog: int | Mapping[str, int] | None = None,
+        targets: Iterable[Target] = (),
     ) -> None:
-        super().__init__(url, shards=shards, group=group, codec=codec)
+        super().__init__(url, shards=shards, group=group, codec=codec, targets=targets)
         self.strict = strict
         self.max_backlog = max_backlog
         self._depths: dict[str, tuple[int, float]] = {}
@@ -105,19 +113,21 @@ class App(Registry):
             As `Task.enqueue` otherwise; nothing is written then.
         """
         batch = list(itertools.islice(calls, validate.BATCH_TASKS_MAX + 1))
-        if len(batch) > validate.BATCH_TASKS_MAX:
-            raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
-        wanted: dict[str, int] = {}
         for call in batch:
             if not isinstance(call, Call) or call.app is not self:
                 raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
-            wanted[call.queue] = wanted.get(call.queue, 0) + 1
-        size = sum(len(call.payload) for call in batch)
+        return self._write(tx, batch, self.prepare(batch))
+
+    def prepare(self, calls: Sequence[Call]) -> list[NewTask]:
+        """The rows of one batch with the checks of `enqueue_many`, for who writes them itself."""
+        if len(calls) > validate.BATCH_TASKS_MAX:
+            raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
+        size = sum(len(call.payload) for call in calls)
         if size > validate.BATCH_BYTES_MAX:
             limit = validate.BATCH_BYTES_MAX
             raise BatchTooLarge(f"{size} bytes of payload in one call, the limit is {limit}")
-        self._admit(wanted)
-        return self._write(tx, batch, [self.row(call) for call in batch])
+        self._admit(Counter(call.queue for call in calls))
+        return [self.row(call) for call in calls]
 
     @overload
     def send(
@@ -174,6 +184,8 @@ class App(Registry):
     ) -> Call:
         """The call that `send` would insert, for `enqueue_many`; raises as `send` does."""
         validate.name(name, "task name")
+        if name.startswith(PREFIX):
+            raise InvalidName(f"task {name!r}: names that begin with {PREFIX!r} are reserved")
         args = {} if args is None else args
         if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
             raise InvalidPayload(f"arguments must be a mapping by name, got {validate.shown(args)}")
@@ -228,7 +240,9 @@ class App(Registry):
             checked.headers_json,
             checked.options_json,
             unique_key,
-            None if unique_key is None else payloads.digest(call.name, call.values),
+            None if unique_key is None else _digest(call),
+            checked.unique_for_us,
+            checked.on_conflict,
         )
 
     def _check_size(self, name: str, size: int) -> None:
@@ -264,6 +278,10 @@ class App(Registry):
             ids = self.capture(calls, rows)
             return _ready(ids) if asynchronous else ids
         return outbox.insert_async(tx, rows) if outbox.is_async(tx) else outbox.insert(tx, rows)
+
+
+def _digest(call: Call) -> str:
+    return payloads.digest(call.name, call.values, getattr(call.codec, "digest_key", b""))
 
 
 async def _first(ids: Awaitable[list[TaskId]]) -> TaskId:

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from late.errors import DispatchError
+from late.errors import ConfigError, DispatchError
+from late.policy import AlreadyDone
 from late.task import Attempt, TaskId
 
 if TYPE_CHECKING:
+    from late.outbox.base import AsyncTransaction, SyncTransaction
+    from late.outbox.inbox import Claim
     from late.tasks import Call
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,6 +50,8 @@ class _Attempt:
         self._url = url
         self._beat = beat
         self._begun = self._beaten = monotonic()
+        self._once_done = False
+        """A block of `once` has committed in this attempt."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.task_id} attempt {self.attempt}>"
@@ -70,9 +75,20 @@ class _Attempt:
         return self._attempt.group
 
     @property
+    def is_replay(self) -> bool:
+        """Whether the group was reset since the task was created: it may have run before, and its
+        effects may be there already. What was created since the reset is no replay."""
+        return self._attempt.is_replay
+
+    @property
     def attempt(self) -> int:
         """1 for the first attempt. Interrupted ones do not count."""
         return self._attempt.number
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How many attempts the task's policy allows, if it is known here."""
+        return self._attempts_max
 
     @property
     def is_last_attempt(self) -> bool:
@@ -100,6 +116,17 @@ class _Attempt:
         return _datetime(self._attempt.due_at_us)
 
     @property
+    def expires_at(self) -> datetime | None:
+        """When the task is worthless, if it ever is."""
+        us = self._attempt.deadline_us
+        return None if us is None else _datetime(us)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the attempt may stay silent."""
+        return self._timeout_s
+
+    @property
     def deadline(self) -> datetime:
         """When this attempt is ended if it stays silent; `heartbeat()` moves it."""
         alive_s = self._beaten - self._begun
@@ -114,6 +141,20 @@ class _Attempt:
         """
         self._beat()
         self._beaten = monotonic()
+
+    def _once_more(self) -> None:
+        """Refuse a second block in one attempt: it would be taken for done and never run."""
+        if self._once_done:
+            raise ConfigError(
+                f"{self.name}: a task has one block of once(), and this attempt has committed it"
+            )
+
+    def _claimed(self, claim: Claim) -> bool:
+        if claim.name == "OVER":
+            raise AttemptOver(
+                f"attempt {self.attempt} of {self.task_id} was ended: its shard has a new owner"
+            )
+        return claim.name == "TAKEN"
 
 
 class Context(_Attempt):
@@ -130,6 +171,48 @@ class Context(_Attempt):
 
         with connect(self._url) as tx:
             yield tx
+
+    @contextmanager
+    def once(self) -> Iterator[Any]:
+        """A transaction of the business database whose effects happen exactly once.
+
+        As `begin`, and with the writes of the block commits the record that this task has done
+        them (in this consumer group). Where that record is there already, the block is not
+        entered: `AlreadyDone` leaves the handler and the task is done. So whatever must also
+        happen on a repeat comes before the block, and nothing that matters comes after it.
+
+        One block per task. A repeat that runs at the same time waits here for the first one.
+
+        Raises:
+            AlreadyDone: another run has committed the effects. A signal, not an error.
+            AttemptOver: this attempt was ended, or its shard has another owner.
+            ConfigError: a second block in the same attempt.
+        """
+        from late.outbox.inbox import claim
+
+        self._once_more()
+        self.heartbeat()
+        with self.begin() as tx:
+            if not self._claimed(claim(tx, self._attempt)):
+                raise AlreadyDone()
+            yield tx
+            self.heartbeat()  # What was ended meanwhile must not commit.
+        self._once_done = True
+
+    def claim(self, tx: SyncTransaction) -> bool:
+        """The same in a transaction of the handler's own, such as a Session: the first statement.
+
+        True: the effects are to be done in `tx`. False: they have been committed by another run
+        of the task; return without doing them.
+
+        Raises:
+            AttemptOver: this attempt was ended, or its shard has another owner: roll back.
+            InvalidTask: `tx` is of no accepted type, or in autocommit mode.
+        """
+        from late.outbox.inbox import claim
+
+        self.heartbeat()
+        return self._claimed(claim(tx, self._attempt))
 
     def enqueue(self, call: Call) -> TaskId:
         """Enqueue one `task.call(...)` in a transaction of its own."""
@@ -158,6 +241,27 @@ class AsyncContext(_Attempt):
 
         async with connect_async(self._url) as tx:
             yield tx
+
+    @asynccontextmanager
+    async def once(self) -> AsyncIterator[Any]:
+        """As `Context.once`: a transaction whose effects happen exactly once."""
+        from late.outbox.inbox import claim_async
+
+        self._once_more()
+        self.heartbeat()
+        async with self.begin() as tx:
+            if not self._claimed(await claim_async(tx, self._attempt)):
+                raise AlreadyDone()
+            yield tx
+            self.heartbeat()  # What was ended meanwhile must not commit.
+        self._once_done = True
+
+    async def claim(self, tx: AsyncTransaction) -> bool:
+        """As `Context.claim`: whether the effects are to be done, in the handler's own `tx`."""
+        from late.outbox.inbox import claim_async
+
+        self.heartbeat()
+        return self._claimed(await claim_async(tx, self._attempt))
 
     async def enqueue(self, call: Call) -> TaskId:
         """Enqueue one `task.call(...)` in a transaction of its own."""

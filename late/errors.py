@@ -53,7 +53,7 @@ class BatchTooLarge(InvalidTask):
 
 
 class KeyConflict(InvalidTask):
-    """The unique key is taken by a task with another body."""
+    """The unique key is taken: by a task with another body, or by any where that was asked."""
 
 
 class QueueFull(TaskError):

@@ -111,6 +111,7 @@ STALLED = _event(
 )
 STALL_OVER = _event("stall_over", "info", "the worker gets on again: it may own shards")
 HEALTH_SERVED = _event("health_served", "info", "health check listens", details="host port")
+API_SERVED = _event("api_served", "info", "interface listens", details="protocol host port")
 LEASE_ACQUIRED = _event(
     "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
 )
@@ -188,7 +189,28 @@ CHILD_DIED = _event(
     tags="name",
     details="task exit_code",
 )
+TARGET_UP = _event(
+    "target_up", "info", "endpoint of a target is up", tags="target", details="endpoint"
+)
+TARGET_DOWN = _event(
+    "target_down",
+    "warning",
+    "endpoint of a target is down: it gets no tasks",
+    tags="target",
+    details="endpoint error",
+)
 TICK = _event("tick", "debug", "schedule fired", measures="tasks lateness_s", tags="schedule")
+GROUP_LAGGING = _event(
+    "group_lagging",
+    "warning",
+    "consumer group is behind: the log keeps what it has not read",
+    measures="lag_s unread",
+    tags="group",
+    details="state",
+)
+GROUP_CAUGHT_UP = _event(
+    "group_caught_up", "info", "consumer group is no longer behind", tags="group"
+)
 SCHEDULE_DISABLED = _event(
     "schedule_disabled", "error", "schedule cannot be read", tags="schedule", details="error"
 )

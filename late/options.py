@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 import msgspec
 
 from late import validate
-from late.errors import InvalidSchedule
-from late.task import Options
+from late.errors import InvalidPolicy, InvalidSchedule
+from late.task import OnConflict, Options
 
 _encode_options = msgspec.json.Encoder().encode
 
@@ -30,7 +30,13 @@ class TaskOptions(TypedDict, total=False):
     ordering_key: str
     """Tasks of one key run one at a time, in order; a failing one holds the others."""
     unique_key: str
-    """At most one unfinished task per key: a repeat returns the id of the first one."""
+    """At most one unfinished task per key."""
+    unique_for: validate.Duration
+    """The key also stays taken for this long from the enqueue, however soon its task ends."""
+    on_conflict: OnConflict
+    """Where the key is taken: `existing` (the default) returns the id of the first task, or raises
+    `KeyConflict` if that has other arguments; `reject` raises `KeyConflict`; `replace` cancels the
+    first task if it has not started and takes its place."""
     headers: Mapping[str, str]
     """Strings that travel with the task and are no argument of it, such as a trace id."""
 
@@ -41,6 +47,8 @@ class Settings(msgspec.Struct, frozen=True):
     options: Options
     options_json: str | None
     headers_json: str | None
+    unique_for_us: int | None = None
+    on_conflict: OnConflict = "existing"
 
 
 def settings(asked: TaskOptions, base: Options) -> Settings:
@@ -75,7 +83,25 @@ def settings(asked: TaskOptions, base: Options) -> Settings:
         options=options,
         options_json=None if encoded == "{}" else encoded,
         headers_json=validate.headers(given.get("headers")),
+        unique_for_us=_unique_for_us(given),
+        on_conflict=asked.get("on_conflict") or "existing",
     )
+
+
+def _unique_for_us(given: Mapping[str, Any]) -> int | None:
+    mode = given.get("on_conflict", "existing")
+    if mode not in get_args(OnConflict):
+        raise InvalidPolicy(f"on_conflict is one of {', '.join(get_args(OnConflict))}, got "
+                            f"{validate.shown(mode)}")  # fmt: skip
+    for field in ("unique_for", "on_conflict"):
+        if field in given and "unique_key" not in given:
+            raise InvalidPolicy(f"{field} says something about a unique_key, and there is none")
+    if "unique_for" not in given:
+        return None
+    period_us = validate.delay_us(given["unique_for"], "unique_for")
+    if period_us == 0:
+        raise InvalidSchedule("unique_for must be above 0 seconds")
+    return period_us
 
 
 def _expiry(value: Any) -> dict[str, int | None]:

@@ -84,12 +84,12 @@ def unpack(payload: bytes, decode: Callable[[bytes], T], form: Format = "json") 
         raise DecodeError(f"payload does not fit the task: {_why(cause)}") from cause
 
 
-def digest(name: str, values: object) -> str:
+def digest(name: str, values: object, key: bytes = b"") -> str:
     """What tells a repeat of the same request from another one under the same unique key.
 
-    Taken before any sealing, which differs from task to task.
+    Taken before any sealing, which differs from task to task; keyed by a codec that hides values.
     """
-    state = hashlib.blake2b(name.encode() + b"\0", digest_size=16)
+    state = hashlib.blake2b(name.encode() + b"\0", digest_size=16, key=key)
     state.update(_json_sorted(values))
     return state.hexdigest()
 

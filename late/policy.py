@@ -1,6 +1,6 @@
 """What a handler may answer besides returning or failing, and how attempts are repeated.
 
-The four outcomes are exceptions so that they can leave a handler from any depth; returning one
+The outcomes are exceptions so that they can leave a handler from any depth; returning one
 means the same as raising it. They are signals and not errors: no `LateError`, and nothing that
 the retry policy judges. `Retry` is both: as a decorator's argument it is the policy, raised or
 returned it asks for one more attempt.
@@ -147,6 +147,13 @@ class Discard(Signal):
         return f"discard: {self.reason}" if self.reason else "discard"
 
 
+class AlreadyDone(Signal):
+    """What the handler was to do has been done and committed by an earlier run: the task is done.
+
+    Raised by `ctx.once()`; a handler that finds out by itself may raise or return it too.
+    """
+
+
 class Nack(Signal):
     """Not here: with `not_capable` the task waits for another worker and no attempt is used.
 
@@ -177,4 +184,4 @@ def _errors(types: Errors, what: str) -> tuple[type[BaseException], ...]:
     return listed
 
 
-__all__ = ["Discard", "Duration", "Nack", "Retry", "Signal", "Snooze"]
+__all__ = ["AlreadyDone", "Discard", "Duration", "Nack", "Retry", "Signal", "Snooze"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
@@ -12,13 +12,15 @@ import xxhash
 
 from late import codec as codecs
 from late import signature, validate
+from late.command import PREFIX
 from late.context import AsyncContext, Context
+from late.dispatcher.targets import Target, by_name
 from late.errors import ConfigError, InvalidCron, InvalidTask
 from late.options import settings
 from late.payload import Format
 from late.policy import Retry
 from late.task import SHARDS_MAX, Policy, Schedule
-from late.tasks import ScheduleDecorator, Task, TaskDecorator
+from late.tasks import ScheduleDecorator, Task, TaskDecorator, elsewhere
 
 if TYPE_CHECKING:
     from late.app import App
@@ -38,7 +40,15 @@ class Registry:
     Raises (all methods): ConfigError, for what is wrong in the program and not in its input.
     """
 
-    def __init__(self, url: str, *, shards: int, group: str, codec: codecs.Codec | Format) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        shards: int,
+        group: str,
+        codec: codecs.Codec | Format,
+        targets: Iterable[Target] = (),
+    ) -> None:
         scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
         if scheme not in SCHEMES:
             raise ConfigError(
@@ -52,6 +62,7 @@ class Registry:
         self.group = _configured(group, "group")
         self.codec = codecs.resolve(codec)
         self.schedules: list[Schedule] = []
+        self.targets: Mapping[str, Target] = MappingProxyType(by_name(targets))
         self._tasks: dict[str, Task[Any, Any]] = {}
         self._routes: dict[str, Policy] = {}
 
@@ -125,13 +136,7 @@ class Registry:
         """
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
-            label = _configured(name or getattr(function, "__name__", "?"), "task name")
-            if label in self._tasks:
-                taken = self._tasks[label].fn
-                raise ConfigError(
-                    f"task {label!r} is registered twice: by {taken.__module__}."
-                    f"{taken.__qualname__} already; give one of them another name=..."
-                )
+            label = self._free_label(str(name or getattr(function, "__name__", "?")))
             found = signature.read(function, label)
             if process and (found.is_async or "<" in function.__qualname__):
                 raise ConfigError(f"{label}: process=True takes a plain def at module level")
@@ -153,6 +158,93 @@ class Registry:
             return task
 
         return register if fn is None else register(fn)
+
+    @overload
+    def remote(
+        self,
+        name: str,
+        *,
+        target: str,
+        queue: str = ...,
+        like: None = ...,
+        retry: Retry | None = ...,
+        timeout_s: float | None = ...,
+        priority: int = ...,
+        codec: codecs.Codec | Format | None = ...,
+    ) -> Task[..., Any]: ...
+    @overload
+    def remote(
+        self,
+        name: str,
+        *,
+        target: str,
+        queue: str = ...,
+        like: Callable[P, Any],
+        retry: Retry | None = ...,
+        timeout_s: float | None = ...,
+        priority: int = ...,
+        codec: codecs.Codec | Format | None = ...,
+    ) -> Task[P, Any]: ...
+    def remote(
+        self,
+        name: str,
+        *,
+        target: str,
+        queue: str = "default",
+        like: Callable[..., Any] | None = None,
+        retry: Retry | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        codec: codecs.Codec | Format | None = None,
+    ) -> Task[..., Any]:
+        """Register a task that another service executes: it is enqueued like any other, and a
+        worker calls `target` for it.
+
+        Args:
+            name: what the target knows it as.
+            target: name of a `late.GrpcTarget` or `late.HttpTarget`, which workers have.
+            like: a function whose parameters are the task's arguments; it is never called. None
+                takes any arguments by name, unchecked.
+            timeout_s: how long one call may take; 5 minutes by default.
+            queue, retry, priority, codec: as `task`. The target gets the arguments without the
+                codec's seal.
+
+        Raises:
+            ConfigError: as `task`.
+        """
+        label = self._free_label(name)
+        found = signature.ANYTHING if like is None else signature.read(like, label)
+        if retry is not None and not isinstance(retry, Retry):
+            raise ConfigError(f"{label}: retry must be a late.Retry")
+        if found.wants_context:
+            raise ConfigError(f"{label}: like= takes a function of the arguments alone")
+        task: Task[..., Any] = Task(
+            cast("App", self),
+            elsewhere(label, target, like),
+            found,
+            name=label,
+            queue=_configured(queue, f"{label}: queue"),
+            retry=retry or Retry(),
+            timeout_s=_timeout_s(timeout_s, label),
+            process=False,
+            priority=_checked(lambda: validate.priority(priority), label),
+            codec=self.codec if codec is None else codecs.resolve(codec),
+            target=_configured(target, f"{label}: target"),
+        )
+        self._tasks[label] = task
+        return task
+
+    def _free_label(self, name: str) -> str:
+        label = _configured(name, "task name")
+        if label.startswith(PREFIX):
+            raise ConfigError(f"task {label!r}: names that begin with {PREFIX!r} are reserved")
+        if label in self._tasks:
+            taken = self._tasks[label].fn
+            raise ConfigError(
+                f"task {label!r} is registered twice: by {taken.__module__}."
+                f"{taken.__qualname__} already; give one of them another name=..."
+            )
+        return label
 
     def route(self, queue: str, *, target: str, retry: Retry | None = None) -> None:
         """Send the tasks of `queue` that have no handler here to `target`, whatever their name.

@@ -19,7 +19,7 @@ import msgspec
 from late.errors import ConfigError
 
 _Kind = inspect.Parameter
-Shape = type[msgspec.Struct]
+Shape = type[msgspec.Struct] | type[dict[str, Any]]
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -30,6 +30,10 @@ class Signature(msgspec.Struct, frozen=True):
     code that runs the task applies, as in a call."""
     wants_context: bool
     is_async: bool
+
+
+ANYTHING = Signature(dict, wants_context=False, is_async=False)
+"""Of a task whose arguments are known elsewhere only: any, by name."""
 
 
 def read(fn: Callable[..., Any], label: str) -> Signature:
@@ -101,7 +105,9 @@ def _check_parameter(parameter: inspect.Parameter, hint: Any, label: str) -> Non
         raise ConfigError(f"{label}: the context {name!r} must be the first parameter")
 
 
-def _shape(parameters: list[inspect.Parameter], hints: dict[str, Any], label: str) -> Shape:
+def _shape(
+    parameters: list[inspect.Parameter], hints: dict[str, Any], label: str
+) -> type[msgspec.Struct]:
     positional = [p for p in parameters if p.kind is not _Kind.KEYWORD_ONLY]
     keyword = [p for p in parameters if p.kind is _Kind.KEYWORD_ONLY]
     try:

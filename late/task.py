@@ -23,6 +23,10 @@ Position = NewType("Position", int)
 """A record's place in the store's log order: page key within a cursor, **not** a watermark."""
 
 DEFAULT_GROUP = "default"
+PULL = "pull"
+"""As `Policy.target`: consumers fetch the task. Each such queue has a pool of its own, whose name
+begins with `PULL_POOL`."""
+PULL_POOL = "pull:"
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 
@@ -33,7 +37,7 @@ Kind = Literal[
 ]
 """How one attempt ended. `failed` asks the retry policy; `interrupted` and `not_capable` cost no
 attempt; `died` (the process went away under the task) is counted on its own."""
-Final = Literal["done", "dead", "expired", "discarded"]
+Final = Literal["done", "dead", "expired", "discarded", "cancelled"]
 """How a task ends, once per consumer group."""
 
 # The life of a task within one consumer group. `docs/state_machine.md` is generated from this
@@ -42,17 +46,18 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     # Read from the log (or, after a takeover, fetched by its key), not yet judged.
     "logged": ("waiting", "held", "ready", "parked", "expired", "dead"),
     # Due soon: in memory only, so it stays in the checkpoint's `open`.
-    "waiting": ("held", "ready", "parked", "expired", "dead"),
+    "waiting": ("held", "ready", "parked", "expired", "dead", "cancelled"),
     # Behind another task of its ordering key.
-    "held": ("ready", "parked", "expired", "dead"),
-    "ready": ("running", "expired", "parked"),
+    "held": ("ready", "parked", "expired", "dead", "cancelled"),
+    "ready": ("running", "expired", "parked", "cancelled"),
     # In the timer table, or on its way there with the next settlement.
     "parked": ("waiting", "held", "ready", "expired", "dead"),
-    "running": ("done", "parked", "ready", "dead", "expired", "discarded"),
+    "running": ("done", "parked", "ready", "dead", "expired", "discarded", "cancelled"),
     "done": (),
     "dead": (),
     "expired": (),
     "discarded": (),
+    "cancelled": (),
 }
 
 
@@ -81,6 +86,11 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """Name of the recurring schedule that this task is a tick of."""
 
 
+OnConflict = Literal["existing", "reject", "replace"]
+"""What becomes of a task whose unique key is taken: the first one's id is returned, `KeyConflict`,
+or it takes the first one's place."""
+
+
 class NewTask(msgspec.Struct, frozen=True, gc=False):
     """One row to insert: what a producer's adapter (`late/outbox`) gets, already validated."""
 
@@ -96,6 +106,9 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     unique_key: str | None = None
     digest: str | None = None
     """Hash of name and payload: tells a repeat of the same request from a conflict."""
+    unique_for_us: int | None = None
+    """The key stays taken for at least this long, although the task has ended."""
+    on_conflict: OnConflict = "existing"
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -130,6 +143,22 @@ class Suspect(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How many workers have died while it ran under a mark."""
     running: bool = False
     """The mark: it may be running now."""
+
+
+class Reads(msgspec.Struct, frozen=True):
+    """What a consumer group takes of the log, and what of that it may have seen before."""
+
+    queues: frozenset[str] | None = None
+    """None: all of them."""
+    from_us: int = 0
+    """Records that were created before are passed over: they count as settled."""
+    replay_us: int = 0
+    """Records that were created before are replays: the group was reset since."""
+
+    def takes(self, record: Record) -> bool:
+        return record.created_at_us >= self.from_us and (
+            self.queues is None or record.queue in self.queues
+        )
 
 
 class AttemptError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -190,6 +219,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """The pool that executes it."""
     timeout_us: int | None = None
     """How long it may take, where a knob says so and not its handler."""
+    is_replay: bool = False
+    """Its group was reset since the task was created: it may have run before."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

@@ -23,8 +23,7 @@ import msgspec
 
 from late import codec as codecs
 from late import payload as payloads
-from late import validate
-from late.errors import DecodeError, InvalidPayload
+from late.errors import ConfigError, InvalidPayload
 from late.options import Settings, TaskOptions, settings
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.policy import Retry
@@ -74,6 +73,7 @@ class Task(Generic[P, R]):
         process: bool,
         priority: int,
         codec: codecs.Codec,
+        target: str = "local",
     ) -> None:
         self.app = app
         self.fn = fn
@@ -83,13 +83,14 @@ class Task(Generic[P, R]):
         self.timeout_s = timeout_s
         self.process = process
         self.codec = codec
-        self.policy: Policy = retry.policy(queue)
+        self.policy: Policy = msgspec.structs.replace(retry.policy(queue), target=target)
         self.is_async = signature.is_async
         self.wants_context = signature.wants_context
         self.shape = signature.shape
-        self._decoders: dict[payloads.Format, Callable[[bytes], msgspec.Struct]] = {
-            "json": msgspec.json.Decoder(self.shape).decode,
-            "msgpack": msgspec.msgpack.Decoder(self.shape).decode,
+        stored: Any = dict[str, Any] if self.shape is dict else self.shape
+        self._decoders: dict[payloads.Format, Callable[[bytes], Any]] = {
+            "json": msgspec.json.Decoder(stored).decode,
+            "msgpack": msgspec.msgpack.Decoder(stored).decode,
         }
         self._check = self._decoders[codec.format]
         stored_as = None if codec.name == "json" else codec.name
@@ -156,8 +157,8 @@ class Task(Generic[P, R]):
             InvalidPayload, PayloadTooLarge: the arguments do not fit.
         """
         try:
-            values = self.shape(*args, **kwargs)
-        except TypeError as cause:
+            values: object = self.shape(*args, **kwargs)
+        except (TypeError, ValueError) as cause:
             raise InvalidPayload(f"{self.name}: {cause}") from None
         payload = payloads.pack(values, self.codec.format)
         try:
@@ -173,24 +174,34 @@ class Task(Generic[P, R]):
             DecodeError: `reason` is `payload_too_large`, `undecodable`, `bad_signature` or
                 `invalid_name`.
         """
-        if not validate.is_name(record.queue):
-            message = f"queue {validate.shown(record.queue)} is no name"
-            raise DecodeError(message, reason="invalid_name")
-        payload, codec = record.payload, self.codec
-        if len(payload) > payloads.PAYLOAD_BYTES_MAX:
-            message = f"payload of {len(payload)} bytes, the limit is {payloads.PAYLOAD_BYTES_MAX}"
-            raise DecodeError(message, reason="payload_too_large")
-        stored_as = options.codec if options is not None else None
-        if stored_as is not None or codec is not codecs.JSON:
-            codec = codecs.reader(codec, stored_as)
-            made_by = options.schedule if options is not None else None
-            task_id = record.task_id if made_by is None else f"schedule:{made_by}"
-            payload = codec.open(payload, codecs.Subject(task_id, record.name, record.queue))
-        values = payloads.unpack(payload, self._decoders[codec.format], codec.format)
+        payload, form = codecs.opened(self.codec, record, options)
+        return self.arguments(payload, form)
+
+    def arguments(self, payload: bytes, form: payloads.Format) -> dict[str, Any]:
+        """The keyword arguments in a payload that is not sealed.
+
+        Raises:
+            DecodeError: as `decode`.
+        """
+        values = payloads.unpack(payload, self._decoders[form], form)
+        if isinstance(values, dict):
+            return values
         found = msgspec.structs.asdict(values)
         if msgspec.UNSET in found.values():
             return {key: value for key, value in found.items() if value is not msgspec.UNSET}
         return found
+
+
+def elsewhere(name: str, target: str, like: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Stands where a remote task's function would be: `like` in name, and it cannot be called."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConfigError(f"task {name!r} is executed by target {target!r}: nothing to call here")
+
+    refuse.__qualname__ = name if like is None else like.__qualname__
+    refuse.__module__ = "(remote)" if like is None else like.__module__
+    refuse.__doc__ = None if like is None else like.__doc__
+    return refuse
 
 
 class Prepared(Generic[P, R]):

@@ -18,23 +18,26 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
-from late import config, events
+from late import config, events, lagging
 from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.pools import Dispatchers, remote_pools
+from late.dispatcher.pulls import Pulls
+from late.dispatcher.remote import RemotePool
 from late.dispatcher.settle import Settler
-from late.errors import ConfigError, LateError, StoreError
-from late.scheduler.entry import ROUTE
-from late.scheduler.limits import LOCAL_POOL
+from late.errors import LateError, StoreError
 from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
+from late.steering import Steering
 from late.store import open_store
-from late.store.base import Features, Page, Settlement, Store, WorkerInfo
+from late.store.base import Page, Settlement, Store, WorkerInfo
 from late.tailer.health import Health, State
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.house import keep_house
@@ -43,17 +46,13 @@ from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
-from late.task import DEFAULT_GROUP, Policy
-
-if TYPE_CHECKING:
-    from late.control import Control
+from late.task import DEFAULT_GROUP
+from late.wiring import policies_of, possible
 
 logger = logging.getLogger("late.worker")
 
 SETTLE_S = 5.0
 """At a stop, how long the record of what ran may take after the grace."""
-SCHEDULES_EVERY_S = 2.0
-"""How soon a change to a schedule, made by an operator or a deploy, is seen."""
 
 
 def run(
@@ -120,7 +119,7 @@ class Worker:
         self._stop_at_once = asyncio.Event()
         self._grace_s = self.settings.grace_s
         self._failed = False
-        self._hurried_stop: asyncio.Future[None] | None = None
+        self._hurried_stop: asyncio.Future[Any] | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._target = target
         self._wire()
@@ -128,7 +127,9 @@ class Worker:
     def _wire(self) -> None:
         """Components never import each other: what one tells another goes through here."""
         app, settings, store = self.app, self.settings, self._store
-        self.pools: dict[str, Pool] = {}
+        self.pulls = self._pulls()
+        remote = self._remote()
+        self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
@@ -141,6 +142,7 @@ class Worker:
             rng=self._rng,
             app=self._target,
         )
+        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls)
         self.settler = Settler(
             store,
             collect=lambda: self.scheduler.collect(),
@@ -160,7 +162,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            _policies(app, self.pools),
+            possible(self.pulls.placed(policies_of(app)), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -179,7 +181,35 @@ class Worker:
             rng=self._rng,
         )
         self.refusals = Refusals(self._refused, self._add_refused, self._rng)
+        # A tick is one row of the log, for all groups: the default one's owners fire it.
+        fires = DEFAULT_GROUP in self._groups
+        self.steering = Steering(
+            app.url,
+            on_knobs=lambda live: self.scheduler.turn_knobs(live.queues, live.targets),
+            on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
+            rng=self._rng,
+        )
         self._wire_ownership()
+
+    def _remote(self) -> dict[str, RemotePool]:
+        return remote_pools(
+            self.app,
+            worker_id=self.id,
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
+
+    def _pulls(self) -> Pulls:
+        return Pulls(
+            policies_of(self.app).values(),
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            wake=lambda: self.scheduler.wake(),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
 
     def _wire_ownership(self) -> None:
         app, settings, store = self.app, self.settings, self._store
@@ -191,16 +221,16 @@ class Worker:
             address=f"{own_name(members, settings.member)}:{os.getpid()}",
             groups=self._groups,
             capacity=settings.capacity,
-            version=_version(),
+            version=config.package_version(),
         )
         self.keeper = Keeper(
             store,
             self.id,
             on_acquired=self.scheduler.acquired,
-            before_release=lambda shards: self.scheduler.hand_over(shards, self._grace_s),
+            before_release=self._hand_over,
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake,
-            on_trusted=self.scheduler.wake,
+            on_trusted=self.scheduler.recovered,
             hurry=lambda: self.heartbeat.hurry(),
             seen=self.members.view,
             takeovers_max=settings.takeovers_max,
@@ -211,7 +241,7 @@ class Worker:
             info,
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
-            margin_s=_margin_s(settings, self._store.features),
+            margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
             on_membership=self.keeper.observe,
             clock=self.clock,
             rng=self._rng,
@@ -235,7 +265,7 @@ class Worker:
 
     def _duties(self) -> Sequence[Duty]:
         """What this worker owes: see `late/tailer/watchdog.py`."""
-        scheduler, slots, tailer = self.scheduler, self.dispatcher, self.tailer
+        scheduler, slots, tailer = self.scheduler, self.dispatchers, self.tailer
         idle = bool(scheduler.ready or slots.waiting) and not slots.running
         return (
             Duty("start", idle or slots.all_stuck, slots.ended),
@@ -272,13 +302,14 @@ class Worker:
         try:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
-            await asyncio.to_thread(self._sync_schedules)
+            await self.dispatchers.start()
+            await self.steering.open(self.app.schedules, self._groups)
         except BaseException:
             if self.health is not None:
                 self.health.close()
+            await self.dispatchers.stop(0.0)
             await self._store.close()
             raise
-        await self.dispatcher.start()
         self.lookout.watch(asyncio.get_running_loop())
         if self.health is not None:
             events.default.emit(
@@ -292,14 +323,15 @@ class Worker:
             ("members", self.members.run),
             ("house-keeping", self._keep_house),
             ("refusals", self.refusals.run),
-            ("schedules", self._watch_schedules),
+            ("steering", self.steering.run),
+            ("lagging", self._watch_lag),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
         if self._store.features.experimental:
             name = type(self._store).__name__
             events.default.emit(events.STORE_EXPERIMENTAL, store=name)
-        events.default.emit(events.WORKER_STARTED, worker=self.id, version=_version())
+        events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         """A component that fails takes the worker down, visibly: half a worker would hold its
@@ -320,8 +352,12 @@ class Worker:
         """Stop soon; asked again, do not wait for what runs."""
         if self._stop_asked.is_set():
             self._stop_at_once.set()
-            self._hurried_stop = asyncio.ensure_future(self.dispatcher.stop(0.0))
+            self._hurried_stop = asyncio.ensure_future(self.dispatchers.stop(0.0))
         self._stop_asked.set()
+
+    async def stop_asked(self) -> None:
+        """Until somebody asks to stop."""
+        await self._stop_asked.wait()
 
     async def wait(self) -> int:
         """Work until asked to stop, stop, and return the exit code."""
@@ -342,7 +378,7 @@ class Worker:
         self._grace_s = grace_s + SETTLE_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s + 2 * SETTLE_S):
-                await asyncio.gather(self.dispatcher.stop(grace_s), self._hand_over_all())
+                await asyncio.gather(self.dispatchers.stop(grace_s), self._hand_over_all())
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self.settings.lease_ttl_s):
                 await self.settler.flush()
@@ -358,6 +394,11 @@ class Worker:
             self.health.close()
         await self._store.close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
+
+    async def _hand_over(self, shards: Sequence[Shard]) -> None:
+        # First, and in the same pass: nobody answers for what no consumer has begun.
+        self.pulls.recall(set(shards))
+        await self.scheduler.hand_over(shards, self._grace_s)
 
     async def _hand_over_all(self) -> None:
         try:
@@ -396,24 +437,29 @@ class Worker:
 
     # ------------------------------------------------------------------ house-keeping
 
+    def _keeps_house(self) -> bool:
+        return (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores
+
+    async def _watch_lag(self) -> None:
+        alarm, after_s = lagging.Alarm(self._groups), self.settings.lag_alarm_s
+        await lagging.watch(self.app.url, alarm, after_s, mine=self._keeps_house, rng=self._rng)
+
     async def _keep_house(self) -> None:
         settings = self.settings
         await keep_house(
             self._store,
-            mine=lambda: (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores,
+            mine=self._keeps_house,
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
+            sweep=lambda: asyncio.to_thread(_sweep, self.app.url),
         )
 
     def _refused(self) -> Counts:
-        fenced, late, dropped = (
-            self.scheduler.fenced,
-            self.scheduler.late,
-            self.dispatcher.late_by_shard,
-        )
+        fenced, late = self.scheduler.fenced, self.scheduler.late
+        dropped = self.dispatchers.late_by_shard
         return {
-            shard: (fenced[shard], late[shard] + dropped.get(shard, 0))
+            shard: (fenced[shard], late[shard] + dropped[shard])
             for shard in {*fenced, *late, *dropped}
         }
 
@@ -425,56 +471,6 @@ class Worker:
         with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
 
-    def _sync_schedules(self) -> None:
-        if self.app.schedules and DEFAULT_GROUP in self._groups:
-            from late.control import Control  # SQLAlchemy takes as long to load as all the rest
-
-            with Control(self.app.url) as control:
-                control.sync_schedules(self.app.schedules)
-
-    async def _watch_schedules(self) -> None:
-        """Recurring tasks belong to the owners of their shards, in the default group only: a tick
-        is one row of the log, for all groups."""
-        if DEFAULT_GROUP not in self._groups:
-            return
-        if not self.app.schedules:
-            await asyncio.sleep(SCHEDULES_EVERY_S)  # nobody waits: let the first tasks start
-        control = await asyncio.to_thread(_control, self.app.url)
-        try:
-            while True:
-                try:
-                    schedules = await asyncio.to_thread(control.schedules)
-                    self.scheduler.schedules(schedules, DEFAULT_GROUP)
-                except StoreError as error:
-                    logger.warning("schedules could not be read: %s", error)
-                await asyncio.sleep(SCHEDULES_EVERY_S * self._rng.uniform(0.8, 1.2))
-        finally:
-            control.close()
-
-
-def _policies(app: App, pools: Collection[str]) -> dict[str, Policy]:
-    """How tasks are run, by name, and by queue for those without. What belongs to a target that
-    this worker does not have is left out: such a task is parked like one without a handler."""
-    found = {name: task.policy for name, task in app.tasks.items()}
-    found |= {ROUTE + queue: policy for queue, policy in app.routes.items()}
-    return {n: p for n, p in found.items() if p.target == LOCAL_POOL or p.target in pools}
-
-
-def _margin_s(settings: WorkerConfig, features: Features) -> float:
-    """How long before its lease is over a worker stops: as it is set, or as far as the clocks of
-    this database may be apart.
-
-    Raises:
-        ConfigError: no heartbeat could arrive in time with that.
-    """
-    margin_s = max(settings.margin_s, features.lease_margin_min_s)
-    if margin_s + settings.beat_every_s >= settings.lease_ttl_s:
-        raise ConfigError(
-            f"on this database a worker stops {margin_s:g} s before its lease is over: "
-            f"lease_ttl_s={settings.lease_ttl_s:g} is too short for that"
-        )
-    return margin_s
-
 
 def _alone(error: Exception) -> Exception:
     """The one error of a group of one, which is how a task group raises it."""
@@ -483,16 +479,8 @@ def _alone(error: Exception) -> Exception:
     return error
 
 
-def _control(url: str) -> Control:
+def _sweep(url: str) -> None:
     from late.control import Control
 
-    return Control(url)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("late")
-    except PackageNotFoundError:
-        return "0"
+    with Control(url) as control:
+        control.sweep()

@@ -24,6 +24,7 @@ FUNCTION_LINES_MAX = 70
 
 HOSTS = re.compile(r"pypi[.]org|files[.]pythonhosted|registry[.]npmjs|deb[.]debian[.]org")
 MACHINE = re.compile(r"/(?:work|farm|root|opt/[p]ypi|tmp/[s]cratch)/|/(?:home|Users)/[a-z]\w*/")
+GENERATED = re.compile(r"late/v1/\w+_pb2(_grpc)?[.]pyi?")
 UNFINISHED = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X]|NotImpl[e]mentedError)\b")
 
 
@@ -57,8 +58,8 @@ def size_problems(name: str, text: str) -> Iterator[str]:
 
 
 def problems(name: str, content: bytes) -> list[str]:
-    """Everything wrong with one file; a binary file has nothing to say."""
-    if b"\0" in content:
+    """Everything wrong with one file; a binary or generated file has none."""
+    if b"\0" in content or GENERATED.fullmatch(name):
         return []
     text = content.decode("utf-8", errors="replace")
     found = list(text_problems(name, text))

@@ -24,6 +24,7 @@ MEANING = {
     "dead": "will not run again by itself; kept in `late_dead` with every attempt's error",
     "expired": "the expiry that the producer asked for had passed before it could start",
     "discarded": "the handler answered `Discard`",
+    "cancelled": "somebody asked for it before it ended; an attempt that ran then was the last",
 }
 
 HEAD = """\

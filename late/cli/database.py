@@ -1,4 +1,4 @@
-"""Commands about the database itself: migrate, doctor, rebase, shards, groups."""
+"""Commands about the database itself: migrate, doctor, rebase, shards."""
 
 from __future__ import annotations
 
@@ -129,18 +129,4 @@ def shards(
             "Lanes",
             ("lane", "first shard>", "shards>"),
             [(found.name, found.first_shard, found.shards) for found in lanes],
-        )
-
-
-def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOption = False) -> None:
-    """Show the consumer groups."""
-    with control_of(url, url_option) as control:
-        found = control.groups()
-    if json:
-        output.as_json({"groups": found})
-    else:
-        output.table(
-            "Consumer groups",
-            ("group", "since"),
-            [(group.name, output.moment(group.created_at_us)) for group in found],
         )

@@ -211,6 +211,8 @@ def errors(found: tuple[AttemptError, ...]) -> None:
     """The attempts' errors, one line each: the first line of the text is what names the fault."""
     for error in found:
         lines = error.error.strip().splitlines() or [""]
+        worker = f"  {output.plain(error.worker)}" if error.worker else ""
         typer.echo(
-            f"  attempt {error.attempt}  {output.moment(error.at_us)}  {output.plain(lines[-1])}"
+            f"  attempt {error.attempt}  {output.moment(error.at_us)}{worker}"
+            f"  {output.plain(lines[-1])}"
         )

@@ -53,14 +53,12 @@ def worker(
     service's module has set up logging itself.
     """
     app = load_app(target)
-    settings: dict[str, Any] = {**_settings(set_ or [])}
+    settings = settings_of(set_ or [], group)
     if concurrency is not None:
         settings["concurrency"] = concurrency
     if health_port is not None:
         settings["health_port"] = health_port
-    if group:
-        settings["groups"] = tuple(dict.fromkeys(group))
-    end_logging = _log(log_level, json=log_json)
+    end_logging = show_log(log_level, json=log_json)
     from late.worker import run
 
     try:
@@ -69,7 +67,7 @@ def worker(
         end_logging()
 
 
-def _log(level: str, *, json: bool) -> Callable[[], None]:
+def show_log(level: str, *, json: bool) -> Callable[[], None]:
     """Show the worker's events; returns what ends that."""
     import logging
 
@@ -80,6 +78,14 @@ def _log(level: str, *, json: bool) -> Callable[[], None]:
     if not logging.getLogger().handlers and not logging.getLogger("late").handlers:
         log.configure(level, json=json)
     return log.log_events(events.default)
+
+
+def settings_of(texts: list[str], groups: list[str] | None) -> dict[str, Any]:
+    """`--set` and `--group` as keywords of a worker's `run`."""
+    found = _settings(texts)
+    if groups:
+        found["groups"] = tuple(dict.fromkeys(groups))
+    return found
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
@@ -167,7 +173,7 @@ def _enqueue(
 ) -> str:
     from late.schema.engine import make_engine, write
 
-    app = _nameless(url_of(url)) if target is None else load_app(target)
+    app = nameless(url_of(url)) if target is None else load_app(target)
     if target is not None and name not in app.tasks:
         known = ", ".join(sorted(app.tasks)[:20]) or "none"
         raise UnknownTask(f"{target} has no task {name[:128]!r}; known: {known}")
@@ -179,7 +185,7 @@ def _enqueue(
         engine.dispose()
 
 
-def _nameless(url: str) -> App:
+def nameless(url: str) -> App:
     """An app with no tasks, as wide as the database says: an ordering key must lead to the shard
     that the service's own app would choose."""
     from late.app import App

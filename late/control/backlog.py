@@ -134,13 +134,18 @@ def order_of(connection: Connection) -> tuple[ColumnElement[Any], ...]:
 
 
 def per_queue(
-    connection: Connection, shard_id: int, cursor: str, limit: int
+    connection: Connection,
+    shard_id: int,
+    cursor: str,
+    limit: int,
+    among: Sequence[ColumnElement[bool]] = (),
 ) -> Sequence[Row[tuple[str, int, int]]]:
-    """(queue, rows, oldest created_at_us) over the first `limit` rows beyond `cursor`."""
+    """(queue, rows, oldest created_at_us) over the first `limit` rows beyond `cursor`, of those
+    that meet the conditions `among`."""
     log = log_of(connection)
     first = (
         select(log.c.queue, log.c.created_at_us)
-        .where(beyond(connection, shard_id, cursor))
+        .where(beyond(connection, shard_id, cursor), *among)
         .order_by(*order_of(connection))
         .limit(limit)
         .subquery()
@@ -163,6 +168,19 @@ def by_keys(
                 log.c.shard_id == shard_id, _is_one_of(connection, chunk)
             )
         ).all()
+    return found
+
+
+def ids_among(
+    connection: Connection, keys: Sequence[OpenTask], condition: ColumnElement[bool]
+) -> set[str]:
+    """The ids of those of `keys` whose row is in the log and meets `condition`."""
+    log = log_of(connection)
+    found: set[str] = set()
+    for start in range(0, len(keys), KEYS_CHUNK):
+        chunk = keys[start : start + KEYS_CHUNK]
+        statement = select(log.c.task_id).where(condition, _is_one_of(connection, chunk))
+        found.update(connection.execute(statement).scalars())
     return found
 
 

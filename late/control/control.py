@@ -4,29 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
-from late.control import dead, doctor, lanes, owners, schedules, status, tasks, verify
+from late.command import Command
+from late.control import (
+    audit,
+    commands,
+    dead,
+    doctor,
+    knobs,
+    lanes,
+    owners,
+    schedules,
+    status,
+    sweep,
+    tasks,
+    verify,
+)
 from late.control.dead import Filter
+from late.control.group_control import GroupControl
+from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
 from late.control.rows import now_us
+from late.control.tokens import TokenCommands
 from late.control.verify import Verified
 from late.control.views import (
     Check,
     DeadView,
-    GroupView,
     LaneView,
     Moved,
     Owners,
     Status,
     TaskView,
 )
+from late.knobs import Kind
 from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
 from late.schema.version import check
 from late.task import Schedule, TaskId
 
 
-class Control:
+class Control(GroupControl, TokenCommands):
     """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
 
     Safe to use from several threads. Nothing is connected before the first call, and every call
@@ -72,6 +90,12 @@ class Control:
         with reading(self._engine) as connection:
             check(version_of(connection), where=self.url)
         self._checked = True
+
+    def sweep(self, *, keep_s: float = sweep.KEEP_S) -> sweep.Swept:
+        """Remove rows of the inbox that no delivery can ask for, and unique keys whose period is
+        over. Workers do it every ten minutes."""
+        self.check()
+        return sweep.sweep(self._engine, keep_s=keep_s)
 
     def now(self) -> int:
         """The database's clock, microseconds since the Unix epoch."""
@@ -128,13 +152,46 @@ class Control:
         self.check()
         return dead.purge(self._engine, which, limit=limit, dry_run=dry_run)
 
-    def redrive(self, which: Filter, *, limit: int | None = None, dry_run: bool = False) -> Moved:
+    def redrive(
+        self,
+        which: Filter,
+        *,
+        limit: int | None = None,
+        dry_run: bool = False,
+        rate: float | None = None,
+    ) -> Moved:
         """Send dead letters back to run again, the oldest first, attempts counted from zero.
 
-        They start within seconds, when their shard's owner next looks at its overdue timers.
+        They start within seconds, when their shard's owner next looks at its overdue timers; with
+        a `rate`, so many a second from now on.
         """
         self.check()
-        return dead.redrive(self._engine, which, limit=limit, dry_run=dry_run)
+        return dead.redrive(self._engine, which, limit=limit, dry_run=dry_run, rate=rate)
+
+    # --- commands
+
+    def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:
+        """Ask that no attempt of a task starts any more: `late.App.cancel`, in a transaction of
+        its own. Returns the command's id."""
+        self.check()
+        return commands.send(self._engine, Command("cancel", TaskId(task_id), group))
+
+    def reschedule(self, task_id: str, due_at_us: int, *, group: str | None = None) -> TaskId:
+        """Give a task another due time, by the database's clock: `late.App.reschedule`."""
+        self.check()
+        command = Command("reschedule", TaskId(task_id), group, at_us=due_at_us)
+        return commands.send(self._engine, command)
+
+    def edit(self, task_id: str, payload: bytes, *, group: str | None = None) -> list[TaskId]:
+        """Send a dead letter back with another payload: a JSON object. One command per group in
+        which it is dead; their ids.
+
+        Raises:
+            ConfigError: it is no dead letter, or its payload is not plain JSON.
+            InvalidPayload: not a JSON object.
+        """
+        self.check()
+        return commands.edit(self._engine, TaskId(task_id), payload, group)
 
     # --- schedules
 
@@ -168,7 +225,36 @@ class Control:
         self.check()
         schedules.remove(self._engine, name)
 
-    # --- lanes and groups
+    # --- knobs
+
+    def live_knobs(self) -> Live:
+        """For workers: every knob that is set."""
+        self.check()
+        return knobs.live(self._engine)
+
+    def knobs(self, kind: Kind | None = None) -> list[Set]:
+        """Queues and targets that have knobs set, ascending by name."""
+        self.check()
+        return knobs.listed(self._engine, kind)
+
+    def turn_knobs(
+        self, kind: Kind, name: str, changes: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Turned:
+        """Change knobs: name -> value, None for the default; workers follow within 5 s."""
+        self.check()
+        return knobs.turn(self._engine, kind, name, changes, dry_run=dry_run)
+
+    def rollback_knobs(self, audit_id: str) -> Turned:
+        """Undo one change of knobs, and leave those that it did not touch."""
+        self.check()
+        return knobs.rollback(self._engine, audit_id)
+
+    def audit(self, *, subject: str | None = None, limit: int = 50) -> list[audit.Entry]:
+        """What operators did, the latest first."""
+        self.check()
+        return knobs.history(self._engine, subject=subject, limit=limit)
+
+    # --- lanes
 
     def lanes(self) -> list[LaneView]:
         """The named ranges of shards."""
@@ -179,8 +265,3 @@ class Control:
         """Make a lane wider; it never shrinks."""
         self.check()
         return lanes.set_shards(self._engine, lane, shards)
-
-    def groups(self) -> list[GroupView]:
-        """The consumer groups."""
-        self.check()
-        return lanes.groups(self._engine)

@@ -13,8 +13,10 @@ import msgspec
 from late.control.findings import Findings
 from late.task import Usage
 
-ENDS = frozenset({"done", "dead", "expired", "discarded"})
+ENDS = frozenset({"done", "dead", "expired", "discarded", "cancelled"})
 """Outcomes that end a task; see `late.task.Final`."""
+RESETS = frozenset({"create", "reset"})
+"""Owners of a settlement by which an operator said where the group begins."""
 CLOCK_BACK_US = 60_000_000
 """A database's clock is corrected now and then; by more than this it is worth a note."""
 
@@ -36,7 +38,7 @@ class Journal:
 
     def __init__(self, shard: tuple[str, int], findings: Findings) -> None:
         self.first: Settled | None = None
-        """What retention has left of the beginning."""
+        """What retention has left of the beginning, or the last reset."""
         self.last: Settled | None = None
         self.rows = 0
         self.ended: Counter[str] = Counter()
@@ -65,6 +67,10 @@ class Journal:
                 f"{self._shard[0]}/{self._shard[1]}: the database's clock went back by"
                 f" {back_s:,.0f} s before settlement {row.seq}"
             )
+        if row.owner in RESETS:
+            # The records that are read from here on, and what is counted, are others.
+            self.first = row
+            self.ended.clear()
         if row.usage is not None:
             self._count(row)
 

@@ -1,15 +1,14 @@
-"""Lanes (named ranges of shards) and consumer groups."""
+"""Lanes: named ranges of shards."""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, select, update
 
 from late.control.rows import SPANNER
-from late.control.status import groups_of
-from late.control.views import GroupView, LaneView
+from late.control.views import LaneView
 from late.errors import ConfigError
 from late.schema.engine import reading, write
-from late.schema.tables import group, lane
+from late.schema.tables import lane
 from late.task import SHARDS_MAX
 
 
@@ -53,16 +52,6 @@ def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
         return LaneView(name, found.first_shard, shards)
 
     return write(engine, grow)
-
-
-def groups(engine: Engine) -> list[GroupView]:
-    """All consumer groups, ascending by name."""
-    with reading(engine) as connection:
-        made = {
-            row.name: row.created_at_us
-            for row in connection.execute(select(group.c.name, group.c.created_at_us))
-        }
-        return [GroupView(name, made.get(name)) for name in groups_of(connection)]
 
 
 def _lanes(connection: Connection) -> list[LaneView]:

@@ -29,13 +29,14 @@ from sqlalchemy import (
     union_all,
 )
 
-from late.control import backlog
 from late.control.account import DEAD, KEY, LOGGED, PARKED, TICK
+from late.control.positions import ahead
 from late.control.rows import COCKROACH, SPANNER, log_of
 from late.control.status import logged_shards
 from late.schema.tables import dead, lease, schedule, settlement, timer, unique
-from late.task import DEFAULT_GROUP, HELD_US
+from late.task import DEFAULT_GROUP, HELD_US, Reads
 
+ALL = Reads()
 CHUNK = 2_000
 """Rows that are fetched at once."""
 
@@ -43,10 +44,13 @@ Shard = tuple[str, int]
 """(group, shard)."""
 
 
-def rows_of(connection: Connection, shard: Shard, cursor: str, begun: str) -> Any:
+def rows_of(
+    connection: Connection, shard: Shard, cursor: str, begun: str, reads: Reads = ALL
+) -> Any:
     """Every row of every task of the shard, sorted by task: see `account.Row`.
 
-    Sorted and put together by the database, which does it on disk if it must.
+    Sorted and put together by the database, which does it on disk if it must. What the group
+    passes over (`reads`) counts as settled.
 
     Raises:
         StoreError: a cursor that is none.
@@ -58,8 +62,8 @@ def rows_of(connection: Connection, shard: Shard, cursor: str, begun: str) -> An
             log.c.task_id,
             LOGGED,
             _position(connection),
-            _flag(backlog.beyond(connection, shard_id, cursor)),
-            _flag(backlog.beyond(connection, shard_id, begun)),
+            _flag(ahead(connection, shard_id, cursor, reads)),
+            _flag(ahead(connection, shard_id, begun, reads)),
         ).where(log.c.shard_id == shard_id)
     ]
     never = and_(timer.c.due_at_us >= HELD_US, timer.c.held_key.is_(None))
@@ -69,7 +73,9 @@ def rows_of(connection: Connection, shard: Shard, cursor: str, begun: str) -> An
     if name == DEFAULT_GROUP:  # the one whose end of a task frees its key and its schedule
         key = _part(unique.c.task_id, KEY, _none, _no, _no, unique.c.unique_key)
         tick = _part(schedule.c.open_task_id, TICK, _none, _no, _no, schedule.c.name)
-        parts.append(key.where(_shard_text(connection) == f"{shard_id:03x}"))
+        # One whose period is not over has outlived its task, as it should.
+        lives = or_(unique.c.expires_at_us.is_(None), unique.c.expires_at_us < 0)
+        parts.append(key.where(_shard_text(connection) == f"{shard_id:03x}", lives))
         parts.append(
             tick.where(schedule.c.open_task_id.isnot(None), schedule.c.shard_id == shard_id)
         )

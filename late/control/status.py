@@ -8,6 +8,7 @@ and shard, all in one transaction that sees one moment of the database.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Row,
     Table,
     and_,
     func,
@@ -26,12 +28,14 @@ from sqlalchemy import (
 )
 
 from late.control import backlog
+from late.control.positions import registered, taken
 from late.control.rows import SPANNER, log_of, now_us, open_of, seconds
 from late.control.views import Count, QueueStatus, ShardStatus, Status, WorkerStatus
 from late.errors import ConfigError
 from late.schema.engine import reading
 from late.schema.tables import dead, group, lane, lease, meta, settlement, timer, worker
 from late.schema.version import SCHEMA_VERSION
+from late.task import Reads
 
 LIMIT = 10_000
 """Rows that one count of one group and shard looks at."""
@@ -191,7 +195,9 @@ def _shards(connection: Connection, tally: _Tally, live: set[str], limit: int) -
     last = journals(connection)
     found = []
     shards, logged = shard_ids(connection), logged_shards(connection)
+    reads = registered(connection)
     for name in groups_of(connection):
+        among = taken(connection, reads.get(name, Reads()))
         for shard_id in shards:
             journal = last.get((name, shard_id), Journal())
             held = leases.get((name, shard_id))
@@ -199,7 +205,8 @@ def _shards(connection: Connection, tally: _Tally, live: set[str], limit: int) -
             opened = open_of(journal.open)
             lag, oldest = Count(), None
             if shard_id in logged:
-                lag, oldest = _log(connection, tally, name, shard_id, journal.cursor, limit)
+                rows = backlog.per_queue(connection, shard_id, journal.cursor, limit, among)
+                lag, oldest = _log(tally, name, rows, limit)
             for row in backlog.by_keys(connection, shard_id, opened):
                 tally.add((name, row.queue), "in_flight", 1)
                 tally.seen((name, row.queue), row.created_at_us)
@@ -221,10 +228,9 @@ def _shards(connection: Connection, tally: _Tally, live: set[str], limit: int) -
 
 
 def _log(
-    connection: Connection, tally: _Tally, name: str, shard_id: int, cursor: str, limit: int
+    tally: _Tally, name: str, rows: Sequence[Row[tuple[str, int, int]]], limit: int
 ) -> tuple[Count, int | None]:
     """Count the log beyond one cursor; returns how many rows and the oldest `created_at_us`."""
-    rows = backlog.per_queue(connection, shard_id, cursor, limit)
     total = sum(row[1] for row in rows)
     capped = total >= limit
     for queue, n, created_at_us in rows:

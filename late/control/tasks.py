@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, select
 
 from late.control import backlog
+from late.control.positions import registered, taken
 from late.control.rows import errors_of, log_of, object_of, open_of, payload_of
 from late.control.status import Journal, groups_of, journals
 from late.control.views import TaskInGroup, TaskView
@@ -80,6 +81,10 @@ def _in_group(
     if not logged:
         return TaskInGroup(name, "unknown", owner=owner), None
     log = log_of(connection)
+    if (reads := registered(connection).get(name)) is not None:
+        this = select(log.c.task_id).where(log.c.shard_id == shard_id, log.c.task_id == task_id)
+        if connection.execute(this.where(*taken(connection, reads))).first() is None:
+            return TaskInGroup(name, "passed", owner=owner), None
     waits = connection.execute(
         select(log.c.task_id).where(
             backlog.beyond(connection, shard_id, journal.cursor), log.c.task_id == task_id

@@ -16,12 +16,13 @@ from late.control.account import Account, Totals
 from late.control.findings import Findings, Problem
 from late.control.journal import Journal, Settled
 from late.control.places import Shard, rows_of, shards_of, streamed
+from late.control.positions import registered
 from late.control.rows import now_us
 from late.control.status import groups_of
 from late.errors import ConfigError, StoreError
 from late.schema.engine import reading
 from late.schema.tables import lane, lease, settlement
-from late.task import OpenTask
+from late.task import OpenTask, Reads
 
 _open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 
@@ -72,13 +73,15 @@ def verify(engine: Engine, *, group_name: str | None, shard_id: int | None) -> V
             (row.consumer_group, row.shard_id): row for row in connection.execute(select(lease))
         }
         known = set(groups_of(connection))
+        reads = registered(connection)
         shards = shards_of(connection, known)
         if group_name is not None and group_name not in known | {name for name, _ in shards}:
             raise ConfigError(f"no consumer group {group_name[:128]!r}")
         for name, number in sorted(shards):
             if group_name in (None, name) and shard_id in (None, number):
                 held = leases.get((name, number))
-                ledgers.append(_ledger(connection, (name, number), held, findings))
+                taken = reads.get(name, Reads())
+                ledgers.append(_ledger(connection, (name, number), held, taken, findings))
         _groups(shards, known, group_name, shard_id, findings)
         _outside(connection, ledgers, findings)
     _unchecked(ledgers, findings)
@@ -96,13 +99,15 @@ def verify(engine: Engine, *, group_name: str | None, shard_id: int | None) -> V
 # --- one account ---------------------------------------------------------------------------------
 
 
-def _ledger(connection: Connection, shard: Shard, held: Any, findings: Findings) -> Ledger:
+def _ledger(
+    connection: Connection, shard: Shard, held: Any, reads: Reads, findings: Findings
+) -> Ledger:
     journal = _journal(connection, shard, findings)
     first, last = journal.first, journal.last
     try:
         begun, _ = _checkpoint(connection, shard, first)
         cursor, open_tasks = _checkpoint(connection, shard, last)
-        rows = rows_of(connection, shard, cursor, begun)
+        rows = rows_of(connection, shard, cursor, begun, reads)
     except (StoreError, msgspec.MsgspecError) as error:
         seq = last.seq if last else 0
         findings.add("checkpoint", shard, f"settlement {seq} has no readable checkpoint: {error}")
@@ -199,8 +204,8 @@ def _unchecked(ledgers: list[Ledger], findings: Findings) -> None:
     cut = [each for each in ledgers if each.since_seq > 1]
     if cut:
         findings.notes.append(
-            f"{len(cut)} of {len(ledgers)} journals are pruned at their beginning: how tasks ended"
-            " before was not compared with the log, nor were the rows that are gone"
+            f"{len(cut)} of {len(ledgers)} journals are pruned at their beginning, or were reset:"
+            " how tasks ended before was not compared with the log, nor were the rows that are gone"
         )
 
 

@@ -125,7 +125,7 @@ class Owners(msgspec.Struct, frozen=True):
     shards: tuple[OwnerView, ...]
 
 
-State = Literal["logged", "open", "parked", "dead", "settled", "unknown"]
+State = Literal["logged", "open", "parked", "dead", "settled", "passed", "unknown"]
 
 
 class TaskInGroup(msgspec.Struct, frozen=True):
@@ -134,7 +134,8 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     group: str
     state: State
     """`logged`: not yet started. `open`: started, or due within seconds. `settled`: it ended and
-    its row is still in the log. `unknown`: settled long ago, rolled back, or never made."""
+    its row is still in the log. `passed`: the group does not read its queue, or begins after it.
+    `unknown`: settled long ago, rolled back, or never made."""
     reason: str | None = None
     """Why it is parked or dead."""
     due_at_us: int | None = None
@@ -204,11 +205,69 @@ class LaneView(msgspec.Struct, frozen=True):
     shards: int
 
 
+GroupState = Literal["working", "paused", "idle", "unregistered"]
+
+
 class GroupView(msgspec.Struct, frozen=True):
     """A consumer group."""
 
     name: str
     created_at_us: int | None
+    """None: no row of its own; it was worked before groups had to be created."""
+    state: GroupState = "idle"
+    """`idle`: no live worker serves it."""
+    queues: tuple[str, ...] | None = None
+    """What it reads; None: all."""
+    from_us: int | None = None
+    """Records created before are passed over."""
+    replay_us: int | None = None
+    """When it was last reset to read something again."""
+    workers: int = 0
+    """Live ones that serve it."""
+    owned: int = 0
+    """Shards in their hands."""
+    lag: Count = Count()
+    """Records that it has not read."""
+    lag_s: float | None = None
+    """Age of the oldest of them."""
+    lagging: bool = False
+    """Older than the alarm allows."""
+
+
+class ShardReset(msgspec.Struct, frozen=True):
+    """What a reset does to one shard."""
+
+    shard_id: int
+    again: int
+    """Records that were read or passed over, and will be read."""
+    skipped: int
+    """Records that wait, and will never be read by this group."""
+    unparked: int
+    """Parked tasks that are among those read again: their timers go."""
+    dead: int
+    """The same of dead letters."""
+    kept: int
+    """Started or parked tasks that will not be read again: they go on where they are."""
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """What a reset of a group did, or with `dry_run` would do."""
+
+    group: str
+    to: str
+    dry_run: bool
+    shards: tuple[ShardReset, ...]
+
+
+class Waited(msgspec.Struct, frozen=True):
+    """How far a group is with all tasks up to a token."""
+
+    group: str
+    token: str
+    state: Literal["settled", "waiting", "unknown"]
+    """`unknown`: the token's task is in no table: not committed, or settled by all and gone."""
+    left: Count = Count()
+    """Unsettled tasks up to the token, in all shards."""
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from late.errors import DecodeError
-from late.policy import Discard, Nack, Retry, Signal, Snooze
+from late.policy import AlreadyDone, Discard, Nack, Retry, Signal, Snooze
 from late.task import Kind
 
 ERROR_BYTES_MAX = 4096
@@ -47,6 +47,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
     after_us: int | None = None
     retryable: bool = True
+    overloaded: bool = False
 
 
 DONE = Verdict("done")
@@ -91,7 +92,7 @@ def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = N
 def timed_out(timeout_s: float, detail: str = "") -> Verdict:
     """An attempt that outlived its time-out. It may be repeated, whatever its handler raised."""
     text = f"timed out after {timeout_s:g} s"
-    return Verdict("failed", error=clean(f"{text}: {detail}" if detail else text))
+    return Verdict("failed", error=clean(f"{text}: {detail}" if detail else text), overloaded=True)
 
 
 def describe(error: BaseException, scrub: Scrub | None = None) -> str:
@@ -124,6 +125,8 @@ def _escape(match: re.Match[str]) -> str:
 
 def _signalled(signal: Signal, error: str | None) -> Verdict:
     match signal:
+        case AlreadyDone():
+            return DONE
         case Retry():
             text = error or (clean(signal.reason) if signal.reason else "asked for a retry")
             return Verdict("failed", error=text, after_us=_us(signal.after_s))

@@ -49,6 +49,7 @@ class Dispatcher:
         self,
         handlers: Mapping[str, Handler],
         *,
+        name: str = "local",
         worker_id: str,
         concurrency: int = 16,
         now_us: Callable[[], int],
@@ -65,6 +66,7 @@ class Dispatcher:
         Args:
             handlers: by task name. It may grow, but a handler that wants a process must be there
                 at `start`.
+            name: of these slots, as a task's policy and the usage ledger say it.
             now_us: a lower bound of the database's clock, microseconds.
             on_finished: gets every outcome once, in batches, a few per pass of the loop at most.
                 It may call `submit` and `abandon`. It must not raise.
@@ -76,6 +78,7 @@ class Dispatcher:
             scrub: removes secrets from error texts.
             cancel_grace_s: how long a cancelled handler may clean up.
         """
+        self.name = name
         self.worker_id = worker_id
         self._handlers = handlers
         self._bound: dict[str, Bound] = {}
@@ -85,7 +88,7 @@ class Dispatcher:
         self._cancel_grace_s = cancel_grace_s
         processes = Processes(process_workers, url=url, app=app, scrub=scrub)
         self._target = InProcess(url=url, processes=processes)
-        self._finished = Finished(on_finished, target=self._target.name, rng=rng or random.Random())
+        self._finished = Finished(on_finished, target=name, rng=rng or random.Random())
         self._slots = [Slot(number) for number in range(concurrency)]
         self._watch = Watch(self._slots, cancel_grace_s=cancel_grace_s, settle=self._settle)
         self._waiting: deque[Attempt] = deque()
@@ -227,7 +230,11 @@ class Dispatcher:
             handler = self._handlers.get(name)
             if handler is None:
                 raise Refused(UNKNOWN)
-            bound = self._bound[name] = Bound(handler)
+            bound = Bound(handler)
+            if name in self._handlers:  # A pool may take any name: those are not kept.
+                self._bound[name] = bound
+        if attempt.timeout_us is not None:
+            bound = bound.within(attempt.timeout_us / 1_000_000)
         slot.bound = bound
         return bound
 

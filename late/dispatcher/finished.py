@@ -71,6 +71,7 @@ class Finished:
                 after_us=verdict.after_us,
                 retryable=verdict.retryable,
                 jitter=self._rng.random(),
+                overloaded=verdict.overloaded,
             )
         )
 

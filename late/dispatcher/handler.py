@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Protocol
 
 from late.dispatcher.classify import RetryRule
@@ -72,3 +73,9 @@ class Bound:
         self.wants_context = handler.wants_context
         self.rule = handler.retry
         self.attempts_max: int | None = getattr(handler.retry, "max_attempts", None)
+
+    def within(self, timeout_s: float) -> Bound:
+        """The same with another time-out: a knob says it, and not the handler."""
+        other = copy(self)
+        other.timeout_s = timeout_s
+        return other

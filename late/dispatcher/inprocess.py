@@ -29,8 +29,6 @@ from late.task import Attempt
 class InProcess:
     """Calls handlers. One per dispatcher; `start` and `close` may be called twice."""
 
-    name = "local"
-
     def __init__(self, *, url: str, processes: Processes) -> None:
         self._url = url
         self._threads = Threads()

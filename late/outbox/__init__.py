@@ -20,12 +20,12 @@ on doing so; only missing or foreign tables become `SchemaMismatch`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from late.errors import InvalidTask, SchemaMismatch
-from late.outbox.adapters import Async, Sync, find
-from late.outbox.base import AsyncTransaction, SyncTransaction, drive, drive_async
-from late.outbox.steps import Target
+from late.outbox.adapters import find
+from late.outbox.base import AsyncTransaction, SyncTransaction
+from late.outbox.running import run, run_async
 from late.outbox.steps import insert as _insert
 from late.task import NewTask, TaskId
 
@@ -60,36 +60,12 @@ def insert(tx: SyncTransaction, rows: Sequence[NewTask]) -> list[TaskId]:
         KeyConflict: a unique key is taken by a task with another body; nothing was written.
         SchemaMismatch: the tables are missing or of another version.
     """
-    opener, asynchronous = find(tx)
-    if asynchronous:
-        raise InvalidTask(f"{type(tx).__name__} is async: use insert_async")
-    into: Sync = opener(tx)
-    try:
-        return drive(_insert(rows, into), into.execute)
-    except Exception as error:
-        _explain(into, error)
-        raise
+    return run(tx, partial(_insert, rows))
 
 
 async def insert_async(tx: AsyncTransaction, rows: Sequence[NewTask]) -> list[TaskId]:
     """`insert` for an async transaction. Cancelled, the transaction must be rolled back."""
-    opener, asynchronous = find(tx)
-    if not asynchronous:
-        raise InvalidTask(f"{type(tx).__name__} is not async: use insert")
-    into: Async = await opener(tx)
-    try:
-        return await drive_async(_insert(rows, into), into.execute)
-    except Exception as error:
-        _explain(into, error)
-        raise
-
-
-def _explain(into: Target, error: Exception) -> None:
-    if into.dialect.is_schema_error(error):
-        raise SchemaMismatch(
-            "the tables of late are missing in this database, or of another version:"
-            " run `late migrate URL`"
-        ) from error
+    return await run_async(tx, partial(_insert, rows))
 
 
 def __getattr__(name: str) -> Any:

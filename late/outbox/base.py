@@ -9,9 +9,9 @@ Source: the generator that yields what it waits for is `psycopg/generators.py`'s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from late.task import TaskId
+T = TypeVar("T")
 
 
 class SyncTransaction(Protocol):
@@ -45,28 +45,26 @@ class Answer(NamedTuple):
     rows: Sequence[Sequence[Any]] = ()
 
 
-Steps = Generator[Statement, Answer, list[TaskId]]
+Steps: TypeAlias = Generator[Statement, Answer, T]
 
 
-def drive(steps: Steps, execute: Callable[[Statement], Answer]) -> list[TaskId]:
+def drive(steps: Steps[T], execute: Callable[[Statement], Answer]) -> T:
     """Run `steps` to their end; an error of the driver leaves through here unchanged."""
     try:
         statement = next(steps)
         while True:
             statement = steps.send(execute(statement))
     except StopIteration as end:
-        ids: list[TaskId] = end.value
-        return ids
+        result: T = end.value
+        return result
 
 
-async def drive_async(
-    steps: Steps, execute: Callable[[Statement], Awaitable[Answer]]
-) -> list[TaskId]:
+async def drive_async(steps: Steps[T], execute: Callable[[Statement], Awaitable[Answer]]) -> T:
     """`drive` for an async driver. Cancelled, the transaction is the caller's to roll back."""
     try:
         statement = next(steps)
         while True:
             statement = steps.send(await execute(statement))
     except StopIteration as end:
-        ids: list[TaskId] = end.value
-        return ids
+        result: T = end.value
+        return result

@@ -11,11 +11,13 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from late.outbox import binding
 from late.outbox.base import Statement
+from late.outbox.binding import Value, Words
 from late.task import NewTask
 
 _COLUMNS = "shard_id, task_id, queue, name, payload, headers, options"
-_KEY_COLUMNS = "unique_key, task_id, digest, created_at_us"
+_KEY_COLUMNS = "unique_key, task_id, digest, created_at_us, expires_at_us"
 _TYPES = ("smallint", "uuid", "text", "text", "bytea", "text", "text")
 
 # The database's clock in microseconds, as `late.schema.tables.NOW_US` has it (a test compares):
@@ -27,9 +29,12 @@ NOW_US = {
     "spanner+spanner": "UNIX_MICROS(CURRENT_TIMESTAMP())",
 }
 
+_OVER = "coalesce(expires_at_us between 1 and {now}, false)"
+"""Whether a key with a period may be freed: its task has ended, and its time is over."""
+
 
 class Dialect(Protocol):
-    """The four statements that the steps of an insert are made of."""
+    """The statements that the steps of an insert are made of, and a way to bind others."""
 
     tasks_max: int
     """Most rows that one statement of `tasks` can carry."""
@@ -46,10 +51,16 @@ class Dialect(Protocol):
         """
 
     def holders(self, keys: Sequence[str]) -> Statement:
-        """Who holds the keys: rows of (unique_key, task_id, digest)."""
+        """Who holds the keys: rows of (unique_key, task_id, digest, whether it may be freed)."""
+
+    def free(self, keys: Sequence[str]) -> Statement:
+        """Delete those of the keys whose task has ended and whose period is over."""
 
     def release(self, task_ids: Sequence[str]) -> Statement:
         """Delete the keys that these tasks hold."""
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        """One text for all: see `binding.py`."""
 
     def is_schema_error(self, error: BaseException) -> bool:
         """Whether the driver's error says that a table or column of ours is missing."""
@@ -69,8 +80,8 @@ class Sqlite:
         return Statement(_sqlite_tasks(len(rows)), tuple(params))
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
-        params = [value for r in rows for value in (r.unique_key, r.task_id, r.digest)]
-        group = f"(?, ?, ?, {NOW_US['sqlite']})"
+        params = [v for r in rows for v in (r.unique_key, r.task_id, r.digest, r.unique_for_us)]
+        group = f"(?, ?, ?, {NOW_US['sqlite']}, -({NOW_US['sqlite']} + ?))"
         return Statement(
             f"insert into late_unique ({_KEY_COLUMNS}) values {', '.join([group] * len(rows))}"
             " on conflict (unique_key) do nothing",
@@ -80,14 +91,27 @@ class Sqlite:
     def holders(self, keys: Sequence[str]) -> Statement:
         marks = ", ".join("?" * len(keys))
         return Statement(
-            f"select unique_key, task_id, digest from late_unique where unique_key in ({marks})",
+            f"select unique_key, task_id, digest, {_OVER.format(now=NOW_US['sqlite'])}"
+            f" from late_unique where unique_key in ({marks})",
             tuple(keys),
             fetch=True,
+        )
+
+    def free(self, keys: Sequence[str]) -> Statement:
+        marks = ", ".join("?" * len(keys))
+        return Statement(
+            f"delete from late_unique where unique_key in ({marks})"
+            f" and {_OVER.format(now=NOW_US['sqlite'])}",
+            tuple(keys),
         )
 
     def release(self, task_ids: Sequence[str]) -> Statement:
         marks = ", ".join("?" * len(task_ids))
         return Statement(f"delete from late_unique where task_id in ({marks})", tuple(task_ids))
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        words = Words(NOW_US["sqlite"])
+        return binding.in_order(text, words, values, lambda *_: "?", fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         text = str(getattr(error, "orig", None) or error)
@@ -114,20 +138,26 @@ class Postgres:
         marks = [f"${n}" for n in range(1, 8)] if style == "numeric" else ["%s"] * 7
         if style == "psycopg":
             marks = ["%b"] * 7
+        self._style, self._mark = style, marks[0]
         cast = [f"{mark}::{kind}" for mark, kind in zip(marks, _TYPES, strict=True)]
         arrays = ", ".join(f"{one}[]" for one in cast)
         into = f"insert into late_task ({_COLUMNS})"
         self._one = f"{into} values ({', '.join(cast)})"
         self._many = f"{into} select * from unnest({arrays})"
+        now = NOW_US["postgresql"]
+        over = _OVER.format(now=now)
         self._claim = (
-            f"insert into late_unique ({_KEY_COLUMNS}) select k, t, d, {NOW_US['postgresql']}"
-            f" from unnest({marks[0]}::text[], {marks[1]}::uuid[], {marks[2]}::text[])"
-            " as u (k, t, d)"
+            f"insert into late_unique ({_KEY_COLUMNS}) select k, t, d, {now}, -({now} + f)"
+            f" from unnest({marks[0]}::text[], {marks[1]}::uuid[], {marks[2]}::text[],"
+            f" {marks[3]}::bigint[]) as u (k, t, d, f)"
             " on conflict (unique_key) do nothing"
         )
         self._holders = (
-            "select unique_key, task_id::text, digest from late_unique"
+            f"select unique_key, task_id::text, digest, {over} from late_unique"
             f" where unique_key = any({marks[0]}::text[])"
+        )
+        self._free = (
+            f"delete from late_unique where unique_key = any({marks[0]}::text[]) and {over}"
         )
         self._release = f"delete from late_unique where task_id = any({marks[0]}::uuid[])"
 
@@ -152,14 +182,31 @@ class Postgres:
         )
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
-        arrays = ([r.unique_key for r in rows], [r.task_id for r in rows], [r.digest for r in rows])
-        return Statement(self._claim, arrays)
+        return Statement(
+            self._claim,
+            (
+                [r.unique_key for r in rows],
+                [r.task_id for r in rows],
+                [r.digest for r in rows],
+                [r.unique_for_us for r in rows],
+            ),
+        )
 
     def holders(self, keys: Sequence[str]) -> Statement:
         return Statement(self._holders, (list(keys),), fetch=True)
 
+    def free(self, keys: Sequence[str]) -> Statement:
+        return Statement(self._free, (list(keys),))
+
     def release(self, task_ids: Sequence[str]) -> Statement:
         return Statement(self._release, (list(task_ids),))
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        def mark(number: int, kind: str) -> str:
+            return f"{f'${number}' if self._style == 'numeric' else self._mark}::{kind}"
+
+        words = Words(NOW_US["postgresql"])
+        return binding.in_order(text, words, values, mark, fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         cause = getattr(error, "orig", None) or error
@@ -196,21 +243,30 @@ class GoogleSql:
         return Statement(
             f"insert or ignore into late_unique ({_KEY_COLUMNS}) select k,"
             " cast(@ids as array<string>)[offset(n)], cast(@digests as array<string>)[offset(n)],"
-            f" {NOW_US['spanner+spanner']}"
+            f" {NOW_US['spanner+spanner']}, -({NOW_US['spanner+spanner']} +"
+            " cast(nullif(cast(@periods as array<string>)[offset(n)], '') as int64))"
             " from unnest(cast(@keys as array<string>)) as k with offset as n",
             {
                 "keys": [r.unique_key for r in rows],
                 "ids": [r.task_id for r in rows],
                 "digests": [r.digest for r in rows],
+                "periods": [str(r.unique_for_us or "") for r in rows],
             },
         )
 
     def holders(self, keys: Sequence[str]) -> Statement:
         return Statement(
-            "select unique_key, task_id, digest from late_unique"
-            " where unique_key in unnest(cast(@keys as array<string>))",
+            f"select unique_key, task_id, digest, {_OVER.format(now=NOW_US['spanner+spanner'])}"
+            " from late_unique where unique_key in unnest(cast(@keys as array<string>))",
             {"keys": list(keys)},
             fetch=True,
+        )
+
+    def free(self, keys: Sequence[str]) -> Statement:
+        return Statement(
+            "delete from late_unique where unique_key in unnest(cast(@keys as array<string>))"
+            f" and {_OVER.format(now=NOW_US['spanner+spanner'])}",
+            {"keys": list(keys)},
         )
 
     def release(self, task_ids: Sequence[str]) -> Statement:
@@ -218,6 +274,10 @@ class GoogleSql:
             "delete from late_unique where task_id in unnest(cast(@ids as array<string>))",
             {"ids": list(task_ids)},
         )
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        words = Words(NOW_US["spanner+spanner"], "insert or ignore", "", " from unnest([1])")
+        return binding.by_name(text, words, values, fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         # SQLAlchemy's error, the driver's (which has no text), the client's.

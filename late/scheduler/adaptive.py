@@ -57,7 +57,7 @@ class SlowStart:
 
     def of(self, limit: int, now_us: int) -> int:
         """How much of `limit` is allowed now; one at least."""
-        if self._over:
+        if self._over or self.seconds <= 0:
             return limit
         share = (now_us - self._begun_us) / (self.seconds * 1_000_000)
         if share >= 1.0:

@@ -15,6 +15,9 @@ So a task that kills its worker costs four of them at most, and one that was mer
 trial once and is free. A long task that was on trial during three deaths of other causes becomes a
 dead letter too: that is the price, and an operator can send it back.
 
+A task that is rescheduled after the first death starts without a mark: it has another due time.
+That costs one death more.
+
 A mark ends with the attempt. Deaths are kept with a task that is parked (`late_timer.deaths`), and
 go on being counted there, but it is no suspect any more: an attempt of its own has ended.
 """
@@ -75,7 +78,7 @@ class Caution:
             return True
         assert self._taken_at_us is not None
         if entry.index is None:  # in the timer table, where what ran keeps its due time
-            return entry.due_at_us <= self._taken_at_us
+            return entry.postponed or entry.due_at_us <= self._taken_at_us
         return entry.index <= ENTRIES_MAX
 
     def puts_off(self, entry: Entry, care: Care, until_us: int) -> bool:

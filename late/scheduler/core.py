@@ -17,21 +17,35 @@ Rules, in the order in which they matter:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from late.scheduler import messages as m
+from late.scheduler.commands import Commands
 from late.scheduler.core_state import CoreState
 from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked, from_record
-from late.scheduler.limits import LOCAL_POOL
-from late.scheduler.verdict import DEATHS_MAX, Verdict, judge, killed
-from late.store.base import Settlement
-from late.task import HELD_US, DeadLetter, Outcome, Parked, Reason, Record, TaskId
+from late.scheduler.limits import LOCAL_POOL, Limits
+from late.scheduler.settings import CoreSettings
+from late.scheduler.verdict import DEATHS_MAX, judge, killed
+from late.store.base import Lease, Settlement
+from late.task import HELD_US, DeadLetter, Outcome, Parked, Policy, Reason, Record, TaskId
 from late.validate import is_name
 
 
 class ShardCore(CoreState):
     """See the module. `step` is not re-entrant; all calls come from one loop."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        policies: Mapping[str, Policy],
+        settings: CoreSettings | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(lease, policies, settings, limits)
+        self._commands = Commands(
+            lease.group, self._window, self._timers, self._keys, self, self._draft.revive
+        )
 
     # ------------------------------------------------------------------ events
 
@@ -63,6 +77,8 @@ class ShardCore(CoreState):
                 self._recurring.replace(event.schedules)
             case m.Stop():
                 self._stopped = True
+        if self._commands:
+            self._commands.run(self._now_us, full=self._full)
         if self._draft.out is None and self._settle_due():
             effects.append(m.SettleSoon(len(self._draft) + self.caution.asked))
         self._ask(effects)
@@ -78,9 +94,7 @@ class ShardCore(CoreState):
             effects.append(m.Fetch(self.lease.open))
         if not self._recovered:
             return  # the checkpoint's open tasks come first in their ordering keys
-        room = self._settings.window - self._settings.page_size
-        full = len(self._window) > room or self._window.bytes > self._settings.window_bytes
-        if not self._reading and not full:
+        if not self._reading and not self._full:
             self._reading = True
             effects.append(m.Read(self._window.read_cursor))
         if self._now_us:
@@ -88,6 +102,13 @@ class ShardCore(CoreState):
             due = self._timers.load(self._now_us)
             if due is not None:
                 effects.append(due)
+            if self._commands and (look := self._commands.load()) is not None:
+                effects.append(self._timers.asked(look))
+
+    @property
+    def _full(self) -> bool:
+        room = self._settings.window - self._settings.page_size
+        return len(self._window) > room or self._window.bytes > self._settings.window_bytes
 
     def _page_read(self, event: m.PageRead) -> None:
         self._reading = False
@@ -104,6 +125,7 @@ class ShardCore(CoreState):
         self._window.append(entries, page)
         for entry in entries:
             self._judge_new(entry)
+        self._commands.page_read(more=page.more)
 
     def _judge_new(self, entry: Entry) -> None:
         """A record without options and with a handler, nearly every one, takes the short way."""
@@ -116,7 +138,7 @@ class ShardCore(CoreState):
         elif not is_name(record.queue):
             fault = "invalid_name"
         if fault is not None:
-            self._die(entry, fault)
+            self.bury(entry, fault)
             return
         entry.due_at_us = first_due_us(record, entry.options)
         if record.options is not None and entry.due_at_us > self._now_us:
@@ -149,10 +171,11 @@ class ShardCore(CoreState):
         """It may run, as soon as there is a slot."""
         if entry.deaths >= DEATHS_MAX:
             entry.errors = killed(entry, self._now_us)
-            self._die(entry, "killed_worker")
+            self.bury(entry, "killed_worker")
             return
         if not entry.known:
-            self._unknown(entry)
+            if not self._commands.arrived(entry):
+                self._unknown(entry)
             return
         entry.move("ready")
         self._ready.push(entry)
@@ -160,7 +183,7 @@ class ShardCore(CoreState):
     def _unknown(self, entry: Entry) -> None:
         """No handler here: perhaps a deploy is under way. Looked at again, attempts unburnt."""
         if self._now_us - entry.record.created_at_us >= self._settings.unknown_max_us:
-            self._die(entry, "unknown_task")
+            self.bury(entry, "unknown_task")
         else:
             due_at_us = self._now_us + self._settings.unknown_us
             self._park(entry, due_at_us, "unknown", holds=True)
@@ -186,11 +209,16 @@ class ShardCore(CoreState):
             for entry in entries:
                 entry.move("waiting")
                 self._timers.wait(entry)
-            self._timers.shrink()
+            if request.task_ids:
+                self._commands.looked(request)
+            else:
+                self._timers.shrink()
             return
         for entry in entries:
             entry.move("held")
             entry.due_at_us = first_due_us(entry.record, entry.options)
+            if entry.due_at_us > self._now_us:  # was rescheduled to an earlier time, unknown here
+                entry.due_at_us = entry.record.created_at_us
             entry.held_since_us = self._now_us
         full = len(parked) >= request.limit
         self._start_head(self._keys.loaded(request.held_key, entries, full=full))
@@ -217,6 +245,7 @@ class ShardCore(CoreState):
             self._asked_open = False
             return
         self._timers.failed(request)
+        self._commands.looked(request, failed=True)
         if request.held_key is not None:
             self._keys.loaded(request.held_key, None, full=False)
 
@@ -236,6 +265,9 @@ class ShardCore(CoreState):
         put_off = None
         if self._wary_until_us >= 0:
             put_off = partial(caution.puts_off, care=care, until_us=self._wary_until_us)
+        else:
+            for entry in ready.unlimited():
+                self._begin(entry, begun)
         while (next_one := ready.next(put_off)) is not None:
             self._begin(next_one, begun)
         for entry in caution.suspect(care):  # one more than there is room, or it might never start
@@ -250,7 +282,10 @@ class ShardCore(CoreState):
 
     def _begin(self, entry: Entry, begun: list[Entry]) -> None:
         """From here on it counts as started: at once, or as soon as its mark is in the journal."""
-        if self._expire(entry):
+        if entry.state != "ready":
+            self._ready.undo(entry)
+            return  # cancelled or put off while it stood in line
+        if (self._limits.any or entry.record.options is not None) and self._expire(entry):
             self._ready.undo(entry)
             self._release_key(entry)
             return
@@ -263,8 +298,9 @@ class ShardCore(CoreState):
             begun.append(entry)
 
     def _dispatch(self, entries: Sequence[Entry], effects: list[m.Effect]) -> None:
-        group, epoch = self.lease.group, self.lease.epoch
-        attempts = [entry.attempt(group, epoch) for entry in entries]
+        attempts = [entry.attempt(self.lease) for entry in entries]
+        if self._limits.any:
+            attempts = [self._limits.timed(attempt) for attempt in attempts]
         if attempts:
             effects.append(m.Dispatch(attempts))
 
@@ -276,9 +312,7 @@ class ShardCore(CoreState):
             expires = self._limits.expires_at_us(entry, expires)
         if expires is None or self._now_us < expires:
             return False
-        self._end(entry, "expired")
-        record = entry.record
-        self._draft.ledger.add_final(record.queue, record.name, "expired", len(record.payload))
+        self._end_unrun(entry, "expired")
         return True
 
     def _park_long_held(self) -> None:
@@ -291,9 +325,9 @@ class ShardCore(CoreState):
         self._looked_at_us = self._now_us
         pressed = len(self._window) > self._settings.window - self._settings.page_size
         since_us = self._now_us - (0 if pressed else self._settings.park_after_us)
-        if self._ready.limited and (pressed or self._timers.pressed):
-            since = self._now_us - self._settings.park_after_us
-            for entry, again_us in self._ready.overdue(since):
+        half = self._settings.window // 2
+        if self._ready.limited > half or (self._ready.limited and pressed):
+            for entry, again_us in self._ready.surplus(half // 2):
                 self._park(entry, again_us, "limited", holds=True)
         for entry in self._keys.park_waiting(since_us, self._is_ready):
             if entry.timer_key is not None and entry.timer_key[0] == HELD_US:
@@ -301,10 +335,6 @@ class ShardCore(CoreState):
                 entry.move("parked")
             else:
                 self._park(entry, HELD_US, "held", holds=True)
-
-    def _is_ready(self, task_id: str) -> bool:
-        entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
-        return entry is not None and entry.state == "ready"
 
     # ------------------------------------------------------------------ ending
 
@@ -329,12 +359,13 @@ class ShardCore(CoreState):
                 self._end(entry, "done")
                 self._release_key(entry)
             else:
-                stalled = outcome.kind == "failed" and self._limits.stalled(entry)
-                owner = self.lease.owner
-                verdict = judge(entry, outcome, self._now_us, owner, stalled=stalled)
-                self._apply(entry, outcome, verdict)
+                self._apply(entry, outcome)
 
-    def _apply(self, entry: Entry, outcome: Outcome, verdict: Verdict) -> None:
+    def _apply(self, entry: Entry, outcome: Outcome) -> None:
+        stalled = outcome.kind == "failed" and self._limits.stalled(entry)
+        verdict = judge(entry, outcome, self._now_us, self.lease.owner, stalled=stalled)
+        if self._commands:
+            verdict = self._commands.overruled(entry, verdict)
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
         entry.errors = verdict.errors
         self._draft.ledger.add(outcome, verdict.word, ended=verdict.final is not None)
@@ -342,7 +373,7 @@ class ShardCore(CoreState):
             entry.move("ready")
             self._ready.push_front(entry)
         elif verdict.final == "dead":
-            self._die(entry, verdict.reason)
+            self.bury(entry, verdict.reason)
         elif verdict.final is not None:
             self._end(entry, verdict.final)
             self._release_key(entry)
@@ -350,16 +381,29 @@ class ShardCore(CoreState):
             assert verdict.parked is not None
             self._park(entry, verdict.due_at_us, verdict.parked, holds=True)
 
-    def _die(self, entry: Entry, reason: str) -> None:
+    def bury(self, entry: Entry, reason: str) -> None:
         """To the dead letters."""
-        if entry.state != "running":
-            record = entry.record
-            self._draft.ledger.add_final(record.queue, record.name, "dead", len(record.payload))
-        self._end(entry, "dead")
+        (self._end if entry.state == "running" else self._end_unrun)(entry, "dead")
         self._draft.dead(
             DeadLetter(entry.record, reason, entry.attempts, entry.deaths, entry.errors)
         )
         self._release_key(entry)
+
+    def conclude(self, entry: Entry, state: str) -> None:
+        """For commands: see `Hands`."""
+        self._end_unrun(entry, state)
+        self._release_key(entry)
+
+    def put_off(self, entry: Entry, due_at_us: int) -> None:
+        """For commands: see `Hands`. What holds its ordering key goes on holding it."""
+        name = entry.options.ordering_key
+        holds = name is not None and self._keys.is_holder(name, entry)
+        self._park(entry, due_at_us, "delay", holds=holds)
+
+    def _end_unrun(self, entry: Entry, state: str) -> None:
+        record = entry.record
+        self._draft.ledger.add_final(record.queue, record.name, state, len(record.payload))
+        self._end(entry, state)
 
     def _end(self, entry: Entry, state: str) -> None:
         entry.move(state)
@@ -380,6 +424,7 @@ class ShardCore(CoreState):
         row = entry.parked(due_at_us, reason, holds=holds)
         entry.move("parked")
         entry.due_at_us = due_at_us
+        entry.postponed = reason == "limited"
         self._window.cover(entry)
         self._draft.park(entry, row)
 

@@ -11,7 +11,7 @@ from late.scheduler.entry import Entry
 from late.scheduler.ledger import Ledger
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.window import Window
-from late.store.base import Lease, Settlement, Tick
+from late.store.base import Lease, Revival, Settlement, Tick
 from late.task import DEFAULT_GROUP, Cursor, DeadLetter, Parked, TaskId
 
 
@@ -31,6 +31,7 @@ class Draft:
         self._parking: dict[TaskId, tuple[Entry, Parked]] = {}
         self._unparked: list[tuple[int, TaskId]] = []
         self._dead: list[DeadLetter] = []
+        self._revived: dict[TaskId, Revival] = {}
         self._released_keys: list[tuple[str, TaskId]] = []
         self._ended_ticks: list[tuple[str, TaskId]] = []
         self._out_ended: dict[TaskId, Entry] = {}
@@ -77,6 +78,10 @@ class Draft:
         """The ended task goes to the dead letters."""
         self._dead.append(letter)
 
+    def revive(self, revival: Revival) -> None:
+        """A dead letter is to go back into the timer table, if there is one."""
+        self._revived[revival.task_id] = revival
+
     def park(self, entry: Entry, row: Parked) -> None:
         """The task goes to the timer table, under a new row if it had one."""
         self._parking[entry.record.task_id] = (entry, row)
@@ -109,6 +114,7 @@ class Draft:
             unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
             parked=tuple(row for _, row in self._parking.values()),
             dead=tuple(self._dead),
+            revived=tuple(self._revived.values()),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
@@ -117,7 +123,7 @@ class Draft:
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
         self._unparked = [timer for timer in self._unparked if timer[1] in later]
-        self._dead = []
+        self._dead, self._revived = [], {}
         self._released_keys, self._ended_ticks = [], []
         return self.out
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from late.store.base import Lease
 from late.task import (
     TRANSITIONS,
     Attempt,
     AttemptError,
-    Epoch,
     Options,
     Parked,
     Policy,
@@ -43,10 +43,14 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     timer_key: tuple[int, str] | None = None
     """(due_at_us, task_id) of its row in the timer table."""
     due_at_us: int = 0
+    place: int = 0
+    """Which of its places on the heap of timers counts: the last one."""
     attempts: int = 0
     deaths: int = 0
     errors: tuple[AttemptError, ...] = ()
     held_since_us: int = 0
+    postponed: bool = False
+    """Parked by a knob: its due time says nothing of when it may have run."""
     known: bool = True
     """False when there is no handler for it here, or its options say what this version does not
     understand."""
@@ -78,14 +82,21 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         self.options = options
         return None
 
-    def attempt(self, group: str, epoch: Epoch) -> Attempt:
+    def attempt(self, lease: Lease) -> Attempt:
         """What the dispatcher is told when it starts."""
-        record, options, target = self.record, self.options, self.policy.target
-        number, due_us = self.attempts + 1, self.due_at_us
-        if record.options is None:
-            return Attempt(group, record, number, self.deaths, epoch, due_us, None, None, target)
-        ends_us = expires_at_us(record, options)
-        return Attempt(group, record, number, self.deaths, epoch, due_us, options, ends_us, target)
+        record, options = self.record, None if self.record.options is None else self.options
+        return Attempt(
+            lease.group,
+            record,
+            self.attempts + 1,
+            self.deaths,
+            lease.epoch,
+            self.due_at_us,
+            options,
+            None if options is None else expires_at_us(record, options),
+            self.policy.target,
+            is_replay=record.created_at_us < lease.reads.replay_us,
+        )
 
     def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:
         """Its row of the timer table."""
@@ -140,6 +151,7 @@ def from_parked(parked: Parked, policies: Mapping[str, Policy]) -> Entry:
     entry.state = "parked"
     entry.timer_key = (parked.due_at_us, parked.record.task_id)
     entry.due_at_us = parked.due_at_us
+    entry.postponed = parked.reason == "limited"
     entry.attempts = parked.attempts
     entry.deaths = parked.deaths
     entry.errors = parked.errors

@@ -72,9 +72,12 @@ class ReadyQueue(Generic[T]):
         item = queue.pop() if newest else queue.popleft()
         self._size -= 1
         if not queue:
-            del self._queues[priority]
-            self._order = sorted(self._queues, reverse=True)
+            self._drop(priority)
         return item
+
+    def _drop(self, priority: int) -> None:
+        del self._queues[priority]
+        self._order = sorted(self._queues, reverse=True)
 
     def _choose(self) -> int:
         foreground, background = self._order[0], next((p for p in self._order if p < 0), None)

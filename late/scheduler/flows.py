@@ -4,7 +4,8 @@ Tasks without a limit share one queue by priority, the *main* one. Each flow (`l
 queue of its own, so that one which is closed holds nobody up. Turns go round: the main queue, then
 one queue of `late` after the other, and within a queue one tenant after the other.
 
-States: an entry in here is `ready`; it leaves by `next`, or by `overdue` into the timer table.
+An entry in here was `ready` when it came; it leaves by `next`, or by `surplus` into the timer
+table. One that was cancelled or put off meanwhile stays until its turn, and is passed over then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from late.scheduler.entry import Entry
 from late.scheduler.fairness import FOREGROUND_SHARE, ReadyQueue
 from late.scheduler.limits import LOCAL_POOL, Flow, Limits
+from late.task import TaskId
 
 _Queue = tuple[str, str]
 
@@ -53,7 +55,6 @@ class Flows:
         if flow is None:
             return self._main
         self.limited += 1
-        entry.held_since_us = self._now_us
         queue = self._flows.get(flow)
         if queue is None:
             knobs = self._limits.knobs(flow.queue)
@@ -85,9 +86,7 @@ class Flows:
         self._main = ReadyQueue()
         self._flows, self._turns, self._order, self.limited = {}, {}, deque(), 0
         for entry in sorted(entries, key=lambda entry: entry.order):
-            since_us = entry.held_since_us
             self.push(entry)
-            entry.held_since_us = since_us or self._now_us
 
     def next(self, put_off: Callable[[Entry], bool] | None = None) -> Entry | None:
         """The next to start, counted as started; None when nothing more may.
@@ -106,6 +105,15 @@ class Flows:
                 return entry
             self.undo(entry)
 
+    def unlimited(self) -> list[Entry]:
+        """What may start at once where nothing is limited, nearly always: the short way."""
+        main = self._main
+        count = min(len(main), self._rooms.get(LOCAL_POOL, 0))
+        if self.limited or count <= 0:
+            return []
+        self._rooms[LOCAL_POOL] -= count
+        return [main.pop() for _ in range(count)]
+
     def _from_main(self) -> Entry | None:
         if not self._main or self._rooms.get(LOCAL_POOL, 0) <= 0:
             return None
@@ -114,12 +122,16 @@ class Flows:
 
     def _from_flows(self) -> Entry | None:
         for _ in range(len(self._order)):
+            if not self._order:  # those that were left held nothing that is ready
+                break
             of_queue = self._order[0]
             self._order.rotate(-1)
             if self._rooms.get(of_queue[1], 0) <= 0:
                 continue
             turns = self._turns[of_queue]
             for _ in range(len(turns)):
+                if not turns:
+                    break
                 flow = turns[0]
                 turns.rotate(-1)
                 if flow not in self._closed and (entry := self._from_flow(flow)) is not None:
@@ -128,19 +140,20 @@ class Flows:
 
     def _from_flow(self, flow: Flow) -> Entry | None:
         queue = self._flows[flow]
-        if not queue:
-            self._closed.add(flow)
-            return None
-        newest = self._newest_first(flow, queue)
-        entry = queue.pop(newest=newest)
-        if not self._take(entry, flow):
-            queue.push_front(entry, entry.options.priority)
-            self._closed.add(flow)
-            return None
-        self.limited -= 1
+        found: Entry | None = None
+        while queue and found is None:
+            entry = queue.pop(newest=self._newest_first(flow, queue))
+            # One that is not ready any more is passed over before it is counted: if it was put
+            # off and came back, it stands here twice, and its other place may have started it.
+            if entry.state == "ready" and not self._take(entry, flow):
+                queue.push_front(entry, entry.options.priority)
+                self._closed.add(flow)
+                return None
+            self.limited -= 1
+            found = entry if entry.state == "ready" else None
         if not queue:
             self._drop(flow)
-        return entry
+        return found
 
     def _newest_first(self, flow: Flow, queue: ReadyQueue[Entry]) -> bool:
         knobs = self._limits.knobs(flow.queue)
@@ -188,27 +201,28 @@ class Flows:
         self._rooms[target] = self._rooms.get(target, 0) + 1
         self._limits.undo((self._group, entry.record.task_id))
 
-    # ------------------------------------------------------------------ waiting for long
+    # ------------------------------------------------------------------ too many
 
-    def overdue(self, since_us: int) -> list[tuple[Entry, int]]:
-        """Take out what has waited in a flow since before `since_us`: each with the time at which
-        to look at it again."""
+    def surplus(self, keep: int) -> list[tuple[Entry, int]]:
+        """Take out what is beyond the first entries of each flow, `keep` in all: each with the
+        time at which to look at it again."""
         found: list[tuple[Entry, int]] = []
+        taken: set[TaskId] = set()
+        each = keep // max(1, len(self._flows))
         for flow, queue in list(self._flows.items()):
-            kept: list[Entry] = []
-            ahead = 0
+            kept: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
             for entry in queue:
-                if entry.held_since_us > since_us:
-                    kept.append(entry)
+                if entry.state != "ready" or entry.record.task_id in taken:
+                    continue  # cancelled or put off while it stood in line, or back since
+                if len(kept) < each:
+                    kept.push(entry, entry.options.priority)
                     continue
-                ahead += 1
+                taken.add(entry.record.task_id)
+                ahead = len(kept) + len(taken)
                 again_us = self._limits.look_again_us(flow, ahead, self._now_us)
                 found.append((entry, again_us))
             self.limited -= len(queue) - len(kept)
-            fresh: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
-            for entry in kept:
-                fresh.push(entry, entry.options.priority)
-            self._flows[flow] = fresh
-            if not fresh:
+            self._flows[flow] = kept
+            if not kept:
                 self._drop(flow)
         return found

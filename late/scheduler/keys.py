@@ -70,6 +70,19 @@ class Keys:
         if key.holder is None or key.holder == _PARKED_HEAD:
             key.holder = entry.record.task_id
 
+    def is_holder(self, name: str, entry: Entry) -> bool:
+        """Whether it is `entry` that its key waits for."""
+        key = self._keys.get(name)
+        return key is not None and key.holder == entry.record.task_id
+
+    def leave(self, name: str, entry: Entry) -> None:
+        """`entry` waits behind its key no more: it will come again, at another time."""
+        key = self._keys.get(name)
+        if key is not None:
+            key.queue = [item for item in key.queue if item[1] is not entry]
+            heapq.heapify(key.queue)
+            key.later = [other for other in key.later if other is not entry]
+
     def release(self, name: str, entry: Entry) -> Entry | None:
         """`entry` has ended. Returns the next of its key if it is in memory."""
         key = self._keys.get(name)

@@ -23,7 +23,7 @@ from late.scheduler.adaptive import Adaptive, SlowStart
 from late.scheduler.breaker import Breaker
 from late.scheduler.bucket import TokenBucket
 from late.scheduler.entry import Entry
-from late.task import Outcome, Record, TaskId
+from late.task import PULL_POOL, Attempt, Outcome, Record, TaskId
 
 LOCAL_POOL = "local"
 STREAK = 5
@@ -183,7 +183,10 @@ class Limits:
         self._remote = frozenset(remote)
         self._slots = slots
         self._queues: dict[str, Part] = {}
-        self._targets: dict[str, Part] = {name: Part(REMOTE, 0) for name in sorted(self._remote)}
+        self._targets: dict[str, Part] = {
+            name: Part(_default(name), 0) for name in sorted(self._remote)
+        }
+        self._any = False
         self._counted: dict[Owner, Flow] = {}
         self.opens_at_us: int | None = None
         """When the first of those that were refused since `begin` may start, by time alone."""
@@ -194,8 +197,9 @@ class Limits:
 
     def set(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs], now_us: int) -> None:
         """The knobs as the database has them now."""
+        self._any = bool(queues or targets)
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
-        wanted = {name: effective(targets.get(name, Knobs()), REMOTE) for name in self._remote}
+        wanted = {n: effective(targets.get(n, Knobs()), _default(n)) for n in self._remote}
         if LOCAL_POOL in targets:
             wanted[LOCAL_POOL] = effective(targets[LOCAL_POOL], LOCAL)
         self._set(self._targets, wanted, now_us)
@@ -230,8 +234,16 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """Whether there is any knob at all."""
-        return bool(self._queues)
+        """Whether there is any knob of a queue, or of a target that is set by hand."""
+        return self._any
+
+    def timed(self, attempt: Attempt) -> Attempt:
+        """`attempt` with the time-out that the knobs give it: the shortest."""
+        parts = self._parts(Flow(attempt.record.queue, attempt.target))
+        found = [part.knobs.timeout_s for part in parts if part.knobs.timeout_s is not None]
+        if not found:
+            return attempt
+        return msgspec.structs.replace(attempt, timeout_us=round(min(found) * 1_000_000))
 
     def expires_at_us(self, entry: Entry, asked_us: int | None) -> int | None:
         """When `entry` must no longer start, by its queue's knob and as its producer `asked`."""
@@ -354,6 +366,12 @@ def says(outcome: Outcome) -> bool | None:
         case "died":
             return False
     return None
+
+
+def _default(pool: str) -> Knobs:
+    """Consumers that fetch their tasks say themselves how many they want: nothing protects them
+    from more."""
+    return LOCAL if pool.startswith(PULL_POOL) else REMOTE
 
 
 def _tenant(record: Record, key: str) -> str:

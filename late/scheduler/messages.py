@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from late.store.base import Page
-from late.task import Attempt, Cursor, OpenTask, Outcome, Parked, Record, Schedule
+from late.task import Attempt, Cursor, OpenTask, Outcome, Parked, Record, Schedule, TaskId
 
 
 class PageRead(msgspec.Struct, frozen=True):
@@ -106,12 +106,13 @@ class Fetch(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Wants parked tasks: by due time, or those behind `held_key`."""
+    """Wants parked tasks: by due time, those behind `held_key`, or those of `task_ids`."""
 
     until_us: int
     limit: int
     after: tuple[int, str] = (0, "")
     held_key: str | None = None
+    task_ids: tuple[TaskId, ...] = ()
 
 
 class Dispatch(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ from late.scheduler.messages import (
     Stop,
 )
 from late.scheduler.settings import CoreSettings
-from late.store.base import Lease, Page, Settlement, SettleResult, Store
+from late.store.base import Lease, Page, Settlement, SettleResult, Store, taken
 from late.task import Attempt, Cursor, Outcome, Policy, Schedule, ShardId
 
 logger = logging.getLogger("late.scheduler")
@@ -214,6 +214,11 @@ class Scheduler:
         self.limits.set(queues, targets, self._now_us())
         self._work.set()
 
+    def recovered(self) -> None:
+        """The worker may start tasks (again): what is protected starts slowly."""
+        self.limits.recovered(self._now_us())
+        self._work.set()
+
     def wake(self) -> None:
         """Something outside has changed: pass soon."""
         self._work.set()
@@ -232,6 +237,7 @@ class Scheduler:
             # The tailer gives no page of a read that was on its way when the shard changed hands.
             if core is not None and self._reads.pop(shard, None) is not None:
                 (self._behind.add if page.more else self._behind.discard)(shard)
+                page = taken(page, core.lease.reads)
                 self._step(shard, core, PageRead(page))
                 if page.records:
                     self._work.set()
@@ -426,6 +432,7 @@ class Scheduler:
                     limit=request.limit,
                     after=request.after,
                     held_key=request.held_key,
+                    task_ids=request.task_ids,
                 )
                 event = ParkedLoaded(request, parked, self._now_us())
         except StoreError as error:

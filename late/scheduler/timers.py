@@ -25,7 +25,8 @@ class Timers:
     """Waiting entries by due time. Deletion is lazy: an entry whose state has moved is skipped."""
 
     def __init__(self, *, horizon_us: int, timers_max: int) -> None:
-        self._heap: list[tuple[int, str, Entry]] = []
+        self._heap: list[tuple[int, str, int, Entry]] = []
+        self._pushed = 0
         self._horizon_us = horizon_us
         self._timers_max = timers_max
         self._loaded: tuple[int, str] = (0, "")
@@ -39,22 +40,20 @@ class Timers:
 
     def wait(self, entry: Entry) -> None:
         """Put `entry` (state `waiting`) on the heap."""
-        heapq.heappush(self._heap, (entry.due_at_us, entry.record.task_id, entry))
+        self._pushed += 1
+        entry.place = self._pushed  # it may stand here already, for the same time even
+        item = (entry.due_at_us, entry.record.task_id, self._pushed, entry)
+        heapq.heappush(self._heap, item)
 
     def pop_due(self, now_us: int) -> list[Entry]:
         """Entries due at or before `now_us` that still wait, ascending by due time."""
         due = []
         heap = self._heap
         while heap and heap[0][0] <= now_us:
-            due_at_us, _, entry = heapq.heappop(heap)
-            if entry.state == "waiting" and entry.due_at_us == due_at_us:
+            _, _, place, entry = heapq.heappop(heap)
+            if entry.state == "waiting" and entry.place == place:
                 due.append(entry)
         return due
-
-    @property
-    def pressed(self) -> bool:
-        """Whether so much is in memory that little more is loaded."""
-        return len(self.parked) > self._timers_max // 4
 
     def next_due_us(self) -> int | None:
         """When the next waiting entry is due: a hint, it may be earlier than true."""
@@ -164,6 +163,6 @@ class Timers:
         for entry in out:
             del self.parked[entry.record.task_id]
         gone = {id(e) for e in out}
-        self._heap = [item for item in self._heap if id(item[2]) not in gone]
+        self._heap = [item for item in self._heap if id(item[3]) not in gone]
         heapq.heapify(self._heap)
         return out

@@ -134,6 +134,7 @@ _KNOBS = """CREATE TABLE IF NOT EXISTS late_{} (
 DELIVERY = (
     "ALTER TABLE late_group ADD COLUMN IF NOT EXISTS queues STRING(MAX)",
     "ALTER TABLE late_group ADD COLUMN IF NOT EXISTS paused INT64 NOT NULL DEFAULT (0)",
+    "ALTER TABLE late_group ADD COLUMN IF NOT EXISTS from_us INT64",
     "ALTER TABLE late_group ADD COLUMN IF NOT EXISTS replay_us INT64",
     "ALTER TABLE late_unique ADD COLUMN IF NOT EXISTS expires_at_us INT64",
     "ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS endpoint STRING(MAX)",
@@ -178,6 +179,10 @@ DELIVERY = (
   expires_at_us INT64,
   revoked_at_us INT64
 ) PRIMARY KEY (name)""",
+    """CREATE INDEX IF NOT EXISTS late_timer_task
+ON late_timer (consumer_group, shard_id, task_id)""",
+    """CREATE INDEX IF NOT EXISTS late_dead_task
+ON late_dead (consumer_group, shard_id, task_id)""",
 )
 
 STATEMENTS = {"0001": FIRST, "0002": SUSPECTS, "0003": DELIVERY}

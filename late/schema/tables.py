@@ -242,6 +242,9 @@ Index(
     sqlite_where=timer.c.held_key.isnot(None),
 )
 
+# By id: what a command or a question about one task looks for.
+Index("late_timer_task", timer.c.consumer_group, timer.c.shard_id, timer.c.task_id)
+
 dead = Table(
     "late_dead",
     metadata,
@@ -252,6 +255,8 @@ dead = Table(
     Column("reason", Text, nullable=False),
     *_record_columns(),
 )
+
+Index("late_dead_task", dead.c.consumer_group, dead.c.shard_id, dead.c.task_id)
 
 schedule = Table(
     "late_schedule",
@@ -299,6 +304,7 @@ group = Table(
     Column("created_at_us", BigInteger, nullable=False),
     Column("queues", Text),  # JSON list of the queues that it reads, NULL for all
     Column("paused", SmallInteger, nullable=False, server_default=text("0")),
+    Column("from_us", BigInteger),  # what was created before is passed over
     Column("replay_us", BigInteger),  # what was created before is a replay
 )
 

@@ -31,12 +31,15 @@ from late.task import (
     NewTask,
     OpenTask,
     Parked,
+    Reads,
     Record,
     ShardId,
     Suspect,
     TaskId,
     Usage,
 )
+
+ALL = Reads()
 
 
 class Features(msgspec.Struct, frozen=True):
@@ -81,6 +84,15 @@ class Page(msgspec.Struct, frozen=True):
         return cursor_within(self.window, record)
 
 
+def taken(page: Page, reads: Reads) -> Page:
+    """The page without what a group passes over. Its cursor stays: that is covered, and as no
+    record of it is ever started, parked or settled, it costs the group nothing."""
+    if reads == ALL:
+        return page
+    records = [record for record in page.records if reads.takes(record)]
+    return msgspec.structs.replace(page, records=records)
+
+
 def cursor_within(window: str, record: Record) -> Cursor:
     """`Page.cursor_after` for who keeps the window's mark and not the page."""
     return Cursor(f"{window}@{record.position},{record.task_id}")
@@ -113,6 +125,8 @@ class Lease(msgspec.Struct, frozen=True):
     earlier one; None: never. What existed then may have killed that owner."""
     suspects: tuple[Suspect, ...] = ()
     """Tasks with deaths of their own, this takeover's included: `store/suspects.py`."""
+    reads: Reads = ALL
+    """As its group is registered: read with the checkpoint, so that a reset changes both."""
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -125,6 +139,15 @@ class Tick(msgspec.Struct, frozen=True):
     """What it becomes; None when the rule never fires again."""
     tasks: tuple[NewTask, ...]
     """Rows to insert into the log; empty for a tick that policy skipped."""
+
+
+class Revival(msgspec.Struct, frozen=True):
+    """A dead letter that is to run again: from `late_dead` to `late_timer`, if it is there."""
+
+    task_id: TaskId
+    due_at_us: int
+    payload: bytes | None = None
+    """Instead of its own."""
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -145,6 +168,10 @@ class Settlement(msgspec.Struct, frozen=True):
     parked: tuple[Parked, ...] = ()
     """Timer rows to insert, after the deletes."""
     dead: tuple[DeadLetter, ...] = ()
+    revived: tuple[Revival, ...] = ()
+    """One for a task; after `dead`. The delete is the claim: a letter that an operator has taken
+    away is left alone, so that no task can be in two places. Attempts and deaths count from
+    zero."""
     ticks: tuple[Tick, ...] = ()
     ended_ticks: tuple[tuple[str, TaskId], ...] = ()
     """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it is that."""
@@ -193,6 +220,8 @@ class Membership(msgspec.Struct, frozen=True):
     leases: tuple[LeaseView, ...]
     shards: tuple[ShardId, ...]
     """Every shard that must be owned: those of the lanes and any other that holds records."""
+    groups: frozenset[str] | None = None
+    """Groups that are registered and not paused; None: all that workers name."""
 
 
 class PruneReport(msgspec.Struct, frozen=True):
@@ -242,10 +271,11 @@ class Store(Protocol):
         limit: int,
         after: tuple[int, str] = (0, ""),
         held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
         """Up to `limit` parked tasks with (due_at_us, task_id) > `after` and due <= `until_us`,
         ascending; or, with `held_key`, those parked with that key, whatever their due time,
-        ascending by (sequence, task_id).
+        ascending by (sequence, task_id); or, with `task_ids`, those of them that are parked.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:

@@ -43,9 +43,10 @@ from late.store.cockroach_link import (
     rows_of,
 )
 from late.store.cockroach_prune import Pruner
+from late.store.groups import ACTIVE
 from late.store.postgres import due_query, parked_of
 from late.store.postgres_link import Connection, translate
-from late.task import SHARDS_MAX, Cursor, OpenTask, Parked, Record, ShardId
+from late.task import SHARDS_MAX, Cursor, OpenTask, Parked, Record, ShardId, TaskId
 
 FEATURES = Features(
     # Within a pass the order is that of the ids, which producers make.
@@ -142,9 +143,10 @@ class CockroachStore:
         limit: int,
         after: tuple[int, str] = (0, ""),
         held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        """Parked tasks by due time, or those of one ordering key; see `Store.due`."""
-        statement, values = due_query(group, shard_id, until_us, limit, after, held_key)
+        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
+        statement, values = due_query(group, shard_id, until_us, limit, after, held_key, task_ids)
         async with (
             self._working.use() as connection,
             connection.cursor(binary=True) as cursor,
@@ -193,10 +195,11 @@ class CockroachStore:
                         postgres_sql.WORKERS,
                         postgres_sql.LEASES,
                         sql.LANES,
+                        ACTIVE,
                     )
                 ]
             rows: list[list[Any]] = [await cursor.fetchall() for cursor in asked]
-            clock, workers, leases, lanes = rows
+            clock, workers, leases, lanes, active = rows
             shards = await _shards(connection, lanes, leases)
         return Membership(
             now_us=clock[0][0],
@@ -206,6 +209,7 @@ class CockroachStore:
             ),
             leases=tuple(LeaseView(*row) for row in leases),
             shards=shards,
+            groups=frozenset(name for (name,) in active),
         )
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:

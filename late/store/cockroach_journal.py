@@ -19,11 +19,12 @@ from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
 from late.store.cockroach_cursor import parse
 from late.store.cockroach_link import repeated, rows_of
 from late.store.cockroach_tail import Handed
+from late.store.groups import reads_of
 from late.store.postgres_journal import carried_of, ends_of
 from late.store.postgres_link import Connection, translate
 from late.store.postgres_sql import SETTLEMENT_ID
 from late.store.suspects import inherited, suspects_of, suspects_text
-from late.task import Cursor, Epoch, OpenTask, ShardId
+from late.task import Cursor, Epoch, OpenTask, Reads, ShardId
 
 Shard = tuple[str, ShardId]
 
@@ -199,6 +200,7 @@ async def _take(
         values = (*key, seq, *made, suspects_text(suspects))
         await connection.execute(sql.TAKE_OVER, values)
         waiting = await rows_of(connection, sql.HELD, key)
+        registered = await rows_of(connection, sql.READS, (group,))
     return Lease(
         group=group,
         shard_id=shard_id,
@@ -210,6 +212,7 @@ async def _take(
         held_keys={name: HeldKey(count, parked) for name, count, parked in waiting},
         taken_at_us=taken_at_us,
         suspects=suspects,
+        reads=reads_of(*registered[0]) if registered else Reads(),
     )
 
 

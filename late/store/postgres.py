@@ -31,13 +31,14 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
+from late.store.groups import ACTIVE
 from late.store.postgres_cursor import FIRST_ID
 from late.store.postgres_guard import Guard
 from late.store.postgres_link import Links, connect, conninfo_of, translated
 from late.store.postgres_prune import Pruner
 from late.store.postgres_rebase import rebase
 from late.store.postgres_tail import Tail
-from late.task import AttemptError, Cursor, OpenTask, Parked, Record, ShardId
+from late.task import AttemptError, Cursor, OpenTask, Parked, Record, ShardId, TaskId
 
 FEATURES = Features(
     # Two transactions that commit one after the other may have xids the other way round.
@@ -147,9 +148,10 @@ class PostgresStore:
         limit: int,
         after: tuple[int, str] = (0, ""),
         held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        """Parked tasks by due time, or those of one ordering key; see `Store.due`."""
-        statement, values = due_query(group, shard_id, until_us, limit, after, held_key)
+        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
+        statement, values = due_query(group, shard_id, until_us, limit, after, held_key, task_ids)
         rows = await self._rows(statement, values)
         return [parked_of(row) for row in rows]
 
@@ -196,10 +198,10 @@ class PostgresStore:
                 await connection.execute(sql.HEARTBEAT if ttl_s > 0 else sql.LEAVE, values)
                 asked = [
                     await connection.execute(statement)
-                    for statement in (sql.CLOCK, sql.WORKERS, sql.LEASES, sql.SHARDS)
+                    for statement in (sql.CLOCK, sql.WORKERS, sql.LEASES, sql.SHARDS, ACTIVE)
                 ]
             rows: list[list[Any]] = [await cursor.fetchall() for cursor in asked]
-        clock, workers, leases, shards = rows
+        clock, workers, leases, shards, active = rows
         return Membership(
             now_us=clock[0][0],
             workers=tuple(
@@ -208,6 +210,7 @@ class PostgresStore:
             ),
             leases=tuple(LeaseView(*row) for row in leases),
             shards=tuple(ShardId(shard_id) for (shard_id,) in shards),
+            groups=frozenset(name for (name,) in active),
         )
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
@@ -237,9 +240,11 @@ def due_query(
     limit: int,
     after: tuple[int, str],
     held_key: str | None,
+    task_ids: Sequence[TaskId],
 ) -> tuple[str, dict[str, object]]:
     """The statement of `Store.due` and its parameters; CockroachDB's are the same."""
-    return sql.DUE if held_key is None else sql.DUE_HELD, {
+    by_time = sql.DUE if held_key is None else sql.DUE_HELD
+    return sql.DUE_OF if task_ids else by_time, {
         "group": group,
         "shard": shard_id,
         "until": until_us,
@@ -247,6 +252,7 @@ def due_query(
         "after": after[0],
         "after_id": after[1] or FIRST_ID,
         "key": held_key,
+        "ids": list(task_ids),
     }
 
 

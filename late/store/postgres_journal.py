@@ -13,13 +13,15 @@ from psycopg import errors
 from late.errors import TransactionAborted
 from late.store import postgres_sql as sql
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
+from late.store.groups import reads_of
 from late.store.postgres_link import Connection
 from late.store.suspects import suspects_of, suspects_text
-from late.task import Cursor, DeadLetter, Epoch, OpenTask, Parked, ShardId
+from late.task import Cursor, DeadLetter, Epoch, OpenTask, Parked, Reads, ShardId
 
 Statement = tuple[str, Any]
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 _open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 
 
@@ -114,6 +116,9 @@ def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     dead = [(g, i, d.record.task_id, d.reason, *_carried(d)) for g, i, s in keyed for d in s.dead]
     if dead:
         yield sql.BURY, _columns(dead, 15)
+    revived = [(g, i, r.task_id, r.due_at_us, r.payload) for g, i, s in keyed for r in s.revived]
+    if revived:
+        yield sql.REVIVE, _columns(revived, 5)
 
 
 def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
@@ -124,6 +129,7 @@ def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     released = [key for s in settlements for key in s.released_keys]
     if released:
         yield sql.RELEASE_UNIQUE, _columns(released, 2)
+        yield sql.END_UNIQUE, _columns(released, 2)
 
 
 def _columns(
@@ -251,7 +257,7 @@ async def _take(connection: Connection, worker_id: str, shards: Sequence[Shard])
 
 
 def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
-    epoch, seq, checkpoint, open_text, marks, taken_at_us, held = row
+    epoch, seq, checkpoint, open_text, marks, taken_at_us, held, registered = row
     return Lease(
         group=group,
         shard_id=shard_id,
@@ -263,6 +269,7 @@ def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
         held_keys={k.key: HeldKey(k.waiting, k.head_parked) for k in _keys_of(held)},
         taken_at_us=taken_at_us,
         suspects=suspects_of(marks),
+        reads=Reads() if registered is None else reads_of(*_decode(registered)),
     )
 
 

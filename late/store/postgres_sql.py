@@ -109,6 +109,12 @@ select {_T_PARKED} from late_timer t
  order by t.sequence, t.task_id limit %(limit)s
 """
 
+DUE_OF = f"""
+select {_T_PARKED} from late_timer t
+ where t.consumer_group = %(group)s and t.shard_id = %(shard)s
+   and t.task_id = any (%(ids)s::uuid[]) limit %(limit)s
+"""
+
 # --- the journal, which is the fence -------------------------------------------------------------
 # Two owners cannot both insert the same seq. The primary key alone would not do: retention removes
 # old rows, and a zombie that slept that long would find its next seq free again. So a row must
@@ -160,6 +166,19 @@ select u.g, u.s, {NOW}, u.id, u.reason, {", ".join(f"u.{c}" for c in _CARRIED.sp
        u (g, s, id, reason, {_CARRIED})
 on conflict (consumer_group, shard_id, dead_at_us, task_id) do nothing
 """
+# The delete is the claim: what an operator has taken away meanwhile is left alone.
+REVIVE = f"""
+with u as (select * from unnest(%s::text[], %s::smallint[], %s::uuid[], %s::bigint[], %s::bytea[])
+             u (g, s, id, due, body)),
+gone as (delete from late_dead d using u
+          where d.consumer_group = u.g and d.shard_id = u.s and d.task_id = u.id
+         returning d.*, u.due, u.body)
+insert into late_timer (consumer_group, shard_id, due_at_us, task_id, reason, {_CARRIED})
+select d.consumer_group, d.shard_id, d.due, d.task_id, 'retry', d.position, d.sequence, d.queue,
+       d.name, coalesce(d.body, d.payload), d.headers, d.options, d.created_at_us, 0, 0, d.errors
+  from gone d
+on conflict (consumer_group, shard_id, due_at_us, task_id) do nothing
+"""
 # A tick takes effect only if the schedule still expects it; a task whose unique key is taken is
 # in the log already. Without tasks the update alone happens.
 TICK = f"""
@@ -185,9 +204,16 @@ END_TICK = """
 update late_schedule s set open_task_id = null from unnest(%s::text[], %s::uuid[]) u (name, id)
  where s.name = u.name and s.open_task_id = u.id
 """
+# A key with a period stays, marked as one whose task has ended: see `late/outbox/steps.py`. Two
+# statements, because CockroachDB changes a table only once in each.
 RELEASE_UNIQUE = """
 delete from late_unique k using unnest(%s::text[], %s::uuid[]) u (key, id)
- where k.unique_key = u.key and k.task_id = u.id
+ where k.unique_key = u.key and k.task_id = u.id and k.expires_at_us is null
+"""
+END_UNIQUE = """
+update late_unique k set expires_at_us = -k.expires_at_us
+  from unnest(%s::text[], %s::uuid[]) u (key, id)
+ where k.unique_key = u.key and k.task_id = u.id and k.expires_at_us < 0
 """
 
 # --- ownership -----------------------------------------------------------------------------------
@@ -235,7 +261,9 @@ select taken.*, (
     select t.held_key as key, count(*) filter (where t.due_at_us >= {HELD_US}) as waiting,
            bool_or(t.due_at_us < {HELD_US}) as head_parked from late_timer t
      where t.consumer_group = %(group)s and t.shard_id = %(shard)s and t.held_key is not null
-     group by t.held_key) k)
+     group by t.held_key) k), (
+    select json_build_array(g.queues, g.from_us, g.replay_us)::text from late_group g
+     where g.name = %(group)s)
   from taken
 """
 RELEASE = """

@@ -35,7 +35,7 @@ from late.store.base import (
 )
 from late.store.spanner_client import place_of
 from late.store.spanner_link import Link
-from late.task import Cursor, OpenTask, Parked, Record, ShardId
+from late.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 
 T = TypeVar("T")
 
@@ -131,9 +131,12 @@ class SpannerStore:
         limit: int,
         after: tuple[int, str] = (0, ""),
         held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        """Parked tasks by due time, or those of one ordering key; see `Store.due`."""
+        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
         link = self._opened_link
+        if task_ids:
+            return await link.call(spanner_tail.of_ids, group, shard_id, task_ids, limit)
         if held_key is not None:
             return await link.call(spanner_tail.held, group, shard_id, held_key, limit)
         if until_us < after[0]:

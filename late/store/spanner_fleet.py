@@ -10,6 +10,7 @@ from google.cloud.spanner_v1 import KeyRange, KeySet
 from google.cloud.spanner_v1.param_types import FLOAT64, INT64, STRING
 
 from late.store.base import LeaseView, Membership, WorkerInfo
+from late.store.groups import ACTIVE
 from late.store.spanner_rows import LOG, NOW, groups_of
 from late.task import SHARDS_MAX, ShardId
 
@@ -34,7 +35,8 @@ SELECT {NOW},
         FROM late_worker WHERE expires_at_us > {NOW}),
   ARRAY(SELECT AS STRUCT consumer_group, shard_id, owner, epoch FROM late_lease),
   ARRAY(SELECT AS STRUCT first_shard, shards FROM late_lane),
-  ARRAY(SELECT DISTINCT shard_id FROM late_schedule)
+  ARRAY(SELECT DISTINCT shard_id FROM late_schedule),
+  ARRAY({ACTIVE})
 """
 
 
@@ -59,7 +61,7 @@ def membership(database: Any) -> Membership:
     """The fleet at one moment."""
     with database.snapshot() as snapshot:
         result = snapshot.execute_sql(_FLEET)
-        ((now_us, workers, leases, lanes, scheduled),) = result
+        ((now_us, workers, leases, lanes, scheduled, active),) = result
     moment = result.metadata.transaction.read_timestamp
     shards = set(scheduled)
     for first, count in lanes:
@@ -75,6 +77,7 @@ def membership(database: Any) -> Membership:
             LeaseView(*lease) for lease in sorted(leases, key=lambda lease: tuple(lease[:2]))
         ),
         shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
+        groups=frozenset(active),
     )
 
 

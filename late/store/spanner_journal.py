@@ -11,13 +11,15 @@ that goes. A full window of 2,000 parked tasks stays below 50,000; Spanner allow
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, KeySet
+from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, KeyRange, KeySet
 
 from late.store.base import HeldKey, Lease, Settlement, SettleResult
+from late.store.groups import reads_of
 from late.store.spanner_rows import (
     DEAD_COLUMNS,
     JOURNAL_COLUMNS,
@@ -32,7 +34,7 @@ from late.store.spanner_rows import (
     usage_text,
 )
 from late.store.suspects import inherited, suspects_of, suspects_text
-from late.task import HELD_US, Cursor, Epoch, NewTask, ShardId
+from late.task import HELD_US, Cursor, Epoch, NewTask, Reads, ShardId
 
 _TAKE = f"""
 SELECT {NOW},
@@ -41,7 +43,8 @@ SELECT {NOW},
         WHERE consumer_group = @group AND shard_id = @shard ORDER BY seq DESC LIMIT 1),
   ARRAY(SELECT AS STRUCT l.owner, l.epoch, w.expires_at_us, l.taken_at_us FROM late_lease l
         LEFT JOIN late_worker w ON w.worker_id = l.owner
-        WHERE l.consumer_group = @group AND l.shard_id = @shard)
+        WHERE l.consumer_group = @group AND l.shard_id = @shard),
+  ARRAY(SELECT AS STRUCT queues, from_us, replay_us FROM late_group WHERE name = @group)
 """
 # The index holds what waits for a key and nothing else: a takeover reads no other timer. The
 # first hint is for the emulator, which cannot see that the condition leaves out what it leaves out.
@@ -118,6 +121,39 @@ def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> N
             DEAD_COLUMNS,
             [(*prefix, now_us, d.record.task_id, d.reason, *carried(d)) for d in settlement.dead],
         )
+    _revive(transaction, settlement, now_us)
+
+
+def _revive(transaction: Any, settlement: Settlement, now_us: int) -> None:
+    """Dead letters back into the timer table. Those of this settlement are mutations, which its
+    own reads do not see."""
+    last = {revival.task_id: revival for revival in settlement.revived}
+    if not last:
+        return
+    prefix = [settlement.group, settlement.shard_id]
+    ranges = [KeyRange(start_closed=[*prefix, i], end_closed=[*prefix, i]) for i in last]
+    index = transaction.read(
+        "late_dead", ("dead_at_us", "task_id"), KeySet(ranges=ranges), index="late_dead_task"
+    )
+    keys = [[*prefix, *row] for row in index]
+    rows = transaction.read("late_dead", DEAD_COLUMNS, KeySet(keys=keys)) if keys else ()
+    found = [(row[3], row[5:]) for row in rows]
+    keys += [
+        [*prefix, now_us, d.record.task_id] for d in settlement.dead if d.record.task_id in last
+    ]
+    found += [(d.record.task_id, carried(d)) for d in settlement.dead if d.record.task_id in last]
+    if not keys:
+        return
+    transaction.delete("late_dead", KeySet(keys=keys))
+    timers = {}
+    for task_id, (*body, _, _, errors) in found:
+        revival = last[task_id]
+        if revival.payload is not None:
+            body[4] = base64.b64encode(revival.payload)
+        timers[task_id] = (
+            *prefix, revival.due_at_us, task_id, "retry", None, *body, 0, 0, errors
+        )  # fmt: skip
+    transaction.insert_or_update("late_timer", TIMER_COLUMNS, list(timers.values()))
 
 
 def _schedules(transaction: Any, settlement: Settlement) -> dict[str, list[Any]]:
@@ -131,7 +167,11 @@ def _schedules(transaction: Any, settlement: Settlement) -> dict[str, list[Any]]
     return {name: state for name, *state in rows}
 
 
-def _unique_keys(transaction: Any, settlement: Settlement) -> dict[str, str]:
+_Held = dict[str, tuple[str, int | None]]
+"""Unique key -> the task that holds it, and its period: see `late/outbox/steps.py`."""
+
+
+def _unique_keys(transaction: Any, settlement: Settlement) -> _Held:
     """Who holds the unique keys that the settlement frees or takes."""
     names = {key for key, _ in settlement.released_keys}
     names.update(task.unique_key for tick in settlement.ticks for task in tick.tasks
@@ -139,14 +179,15 @@ def _unique_keys(transaction: Any, settlement: Settlement) -> dict[str, str]:
     if not names:
         return {}
     keys = KeySet(keys=[[name] for name in sorted(names)])
-    return dict(map(tuple, transaction.read("late_unique", ("unique_key", "task_id"), keys)))
+    columns = ("unique_key", "task_id", "expires_at_us")
+    return {key: (holder, us) for key, holder, us in transaction.read("late_unique", columns, keys)}
 
 
 def _ticks(
     transaction: Any,
     settlement: Settlement,
     schedules: dict[str, list[Any]],
-    keys_held: dict[str, str],
+    keys_held: _Held,
     now_us: int,
 ) -> None:
     """Move schedules on and insert their tasks, where a schedule still expects the tick.
@@ -175,16 +216,14 @@ def _ticks(
         transaction.update("late_schedule", ("name", "open_task_id"), [(n, None) for n in ended])
 
 
-def _append(
-    transaction: Any, tasks: Sequence[NewTask], keys_held: dict[str, str], now_us: int
-) -> None:
+def _append(transaction: Any, tasks: Sequence[NewTask], keys_held: _Held, now_us: int) -> None:
     """New rows of the log, except those whose unique key is taken: the task is there already."""
     rows = []
     for task in tasks:
         if task.unique_key is not None:
             if task.unique_key in keys_held:
                 continue
-            keys_held[task.unique_key] = task.task_id
+            keys_held[task.unique_key] = (task.task_id, None)
             transaction.insert(
                 "late_unique",
                 ("unique_key", "task_id", "digest", "created_at_us"),
@@ -195,16 +234,19 @@ def _append(
         transaction.insert(LOG, LOG_COLUMNS, rows)
 
 
-def _released(transaction: Any, settlement: Settlement, keys_held: dict[str, str]) -> None:
-    free = [[key] for key, task_id in settlement.released_keys if keys_held.get(key) == task_id]
-    if free:
+def _released(transaction: Any, settlement: Settlement, keys_held: _Held) -> None:
+    held = [(key, *keys_held[key]) for key, task_id in settlement.released_keys
+            if key in keys_held and keys_held[key][0] == task_id]  # fmt: skip
+    if free := [[key] for key, _, us in held if us is None]:
         transaction.delete("late_unique", KeySet(keys=free))
+    if ended := [(key, -us) for key, _, us in held if us is not None and us < 0]:
+        transaction.update("late_unique", ("unique_key", "expires_at_us"), ended)
 
 
 def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lease | None:
     """Take one shard if it is free; see `Store.acquire`. None where a live worker holds it."""
     where = {"group": group, "shard": shard_id}
-    ((now_us, journal, leases),) = transaction.execute_sql(_TAKE, where)
+    ((now_us, journal, leases, groups),) = transaction.execute_sql(_TAKE, where)
     seq, last_epoch, cursor, open_json, marks = journal[0] if journal else (0, 0, "", "[]", None)
     owner, epoch, expires_at_us, taken_at_us = leases[0] if leases else (None, 0, None, None)
     live = expires_at_us is not None and expires_at_us > now_us
@@ -247,6 +289,7 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
         held_keys=held_keys,
         taken_at_us=taken_at_us,
         suspects=suspects,
+        reads=reads_of(*groups[0]) if groups else Reads(),
     )
 
 
@@ -274,7 +317,7 @@ def leases(database: Any) -> list[tuple[str, int]]:
 def free(transaction: Any, group: str, shard_id: int) -> None:
     """Raise the epoch of a shard and leave it to whoever comes. Doing it again is fine."""
     where = {"group": group, "shard": shard_id}
-    ((now_us, journal, found),) = transaction.execute_sql(_TAKE, where)
+    ((now_us, journal, found, _),) = transaction.execute_sql(_TAKE, where)
     seq, last_epoch, cursor, open_json, _ = journal[0] if journal else (0, 0, "", "[]", None)
     granted = Epoch(max(found[0][1] if found else 0, last_epoch) + 1)
     # A takeover by nobody: the same checkpoint under the raised epoch fences who ran before.

@@ -37,7 +37,7 @@ from late.store.spanner_rows import (
     record_of,
     timestamp,
 )
-from late.task import Cursor, OpenTask, Parked, Record, ShardId
+from late.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 
 WINDOW_NS = 60 * 1_000_000_000
 """A window that is older than this is given up for a new one. Any read at or above a cursor's
@@ -144,6 +144,25 @@ def due(
     )
     with database.snapshot() as snapshot:
         rows = snapshot.read("late_timer", TIMER_COLUMNS, KeySet(ranges=[due_range]), limit=limit)
+        return [parked_of(row) for row in rows]
+
+
+def of_ids(
+    database: Any, group: str, shard_id: ShardId, task_ids: Sequence[TaskId], limit: int
+) -> list[Parked]:
+    """Parked tasks by id, by way of the index."""
+    prefixes = [[group, shard_id, task_id] for task_id in task_ids]
+    ranges = [KeyRange(start_closed=prefix, end_closed=prefix) for prefix in prefixes]
+    with database.snapshot(multi_use=True) as snapshot:
+        index = snapshot.read(
+            "late_timer",
+            ("due_at_us", "task_id"),
+            KeySet(ranges=ranges),
+            index="late_timer_task",
+            limit=limit,
+        )
+        keys = [[group, shard_id, *row] for row in index]
+        rows = snapshot.read("late_timer", TIMER_COLUMNS, KeySet(keys=keys)) if keys else ()
         return [parked_of(row) for row in rows]
 
 

@@ -12,6 +12,7 @@ finished and its result dropped, so that no transaction is ever left open.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 import time
@@ -34,7 +35,7 @@ from late.store.base import (
     WorkerInfo,
 )
 from late.store.sqlite_errors import translated
-from late.task import Cursor, OpenTask, Parked, Record, ShardId
+from late.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 
 T = TypeVar("T")
 Row = tuple[object, ...]
@@ -157,11 +158,15 @@ class SqliteStore:
         limit: int,
         after: tuple[int, str] = (0, ""),
         held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        """Parked tasks by due time, or those of one ordering key; see `Store.due`."""
+        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
 
         def due(connection: sqlite3.Connection) -> list[Parked]:
-            if held_key is None:
+            if task_ids:
+                wanted = json.dumps(list(task_ids))
+                rows = _rows(connection, sql.DUE_OF, (group, shard_id, wanted, limit))
+            elif held_key is None:
                 values: Row = (group, shard_id, *after, until_us, limit)
                 rows = _rows(connection, sql.DUE, values)
             else:

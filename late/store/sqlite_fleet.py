@@ -8,6 +8,7 @@ import msgspec
 
 from late.store import sqlite_sql as sql
 from late.store.base import LeaseView, Membership, WorkerInfo
+from late.store.groups import ACTIVE
 from late.store.sqlite_lock import transaction
 from late.task import ShardId
 
@@ -45,4 +46,5 @@ def _membership(connection: sqlite3.Connection, now_us: int) -> Membership:
         ),
         leases=tuple(LeaseView(*row) for row in connection.execute(sql.LEASES)),
         shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
+        groups=frozenset(name for (name,) in connection.execute(ACTIVE)),
     )

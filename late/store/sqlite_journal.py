@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from late.store import sqlite_sql as sql
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
+from late.store.groups import reads_of
 from late.store.sqlite_lock import transaction
 from late.store.suspects import inherited, suspects_of, suspects_text
-from late.task import Cursor, Epoch, NewTask, ShardId
+from late.task import Cursor, Epoch, NewTask, Reads, ShardId
 
 log = logging.getLogger("late.store")
 
@@ -83,11 +84,18 @@ def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement], no
             for d in s.dead
         ],
     )
+    revived = [(g, i, r) for g, i, s in keyed for r in s.revived]
+    _many(
+        connection, sql.REVIVE, [(r.due_at_us, r.payload, g, i, r.task_id) for g, i, r in revived]
+    )
+    _many(connection, sql.UNBURY, [(g, i, r.task_id) for g, i, r in revived])
     for settlement in settlements:
         for tick in settlement.ticks:
             _tick(connection, tick, now_us)
     _many(connection, sql.END_TICK, [end for s in settlements for end in s.ended_ticks])
-    _many(connection, sql.RELEASE_UNIQUE, [key for s in settlements for key in s.released_keys])
+    released = [key for s in settlements for key in s.released_keys]
+    _many(connection, sql.RELEASE_UNIQUE, released)
+    _many(connection, sql.END_UNIQUE, released)
 
 
 def _many(
@@ -187,6 +195,7 @@ def _take(
     )
     inserted = connection.execute(sql.SETTLE, _journal_row(takeover, now_us))
     assert inserted.rowcount == 1, "the write lock is ours: nobody can have used this seq"
+    registered = connection.execute(sql.READS, (group,)).fetchone()
     return Lease(
         group=group,
         shard_id=shard_id,
@@ -201,6 +210,7 @@ def _take(
         },
         taken_at_us=taken_at_us,
         suspects=suspects,
+        reads=Reads() if registered is None else reads_of(*registered),
     )
 
 

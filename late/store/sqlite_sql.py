@@ -38,7 +38,14 @@ INSERT_UNIQUE = (
     "insert into late_unique (unique_key, task_id, digest, created_at_us) values (?, ?, ?, ?)"
     " on conflict (unique_key) do nothing"
 )
-RELEASE_UNIQUE = "delete from late_unique where unique_key = ? and task_id = ?"
+# A key with a period stays, marked as one whose task has ended: see `late/outbox/steps.py`.
+RELEASE_UNIQUE = (
+    "delete from late_unique where unique_key = ? and task_id = ? and expires_at_us is null"
+)
+END_UNIQUE = (
+    "update late_unique set expires_at_us = -expires_at_us"
+    " where unique_key = ? and task_id = ? and expires_at_us < 0"
+)
 
 # --- timers and dead letters ---------------------------------------------------------------------
 
@@ -59,6 +66,10 @@ DUE_HELD = (
     f"select {_PARKED} from late_timer where consumer_group = ? and shard_id = ? and held_key = ?"
     " order by sequence, task_id limit ?"
 )
+DUE_OF = (
+    f"select {_PARKED} from late_timer where consumer_group = ? and shard_id = ?"
+    " and task_id in (select value from json_each(?)) limit ?"
+)
 HELD_KEYS = (
     f"select held_key, sum(due_at_us >= {HELD_US}), max(due_at_us < {HELD_US}) from late_timer"
     " where consumer_group = ? and shard_id = ? and held_key is not null group by held_key"
@@ -76,6 +87,15 @@ BURY = (
     f"insert or replace into late_dead (consumer_group, shard_id, dead_at_us, task_id, reason,"
     f" {_CARRIED}) values (?{', ?' * 15})"
 )
+
+# A dead letter that is to run again; nothing happens where there is none.
+REVIVE = (
+    f"insert or replace into late_timer (consumer_group, shard_id, due_at_us, task_id, reason,"
+    f" held_key, {_CARRIED}) select consumer_group, shard_id, ?1, task_id, 'retry', null,"
+    " position, sequence, queue, name, coalesce(?2, payload), headers, options, created_at_us,"
+    " 0, 0, errors from late_dead where consumer_group = ?3 and shard_id = ?4 and task_id = ?5"
+)
+UNBURY = "delete from late_dead where consumer_group = ? and shard_id = ? and task_id = ?"
 
 # --- recurring tasks -----------------------------------------------------------------------------
 
@@ -114,6 +134,11 @@ LAST_CHECKPOINTS = (
     " where m.consumer_group = l.consumer_group and m.shard_id = l.shard_id)"
 )
 
+# The same as it was at a moment.
+PAST_CHECKPOINTS = LAST_CHECKPOINTS.replace(
+    "m.shard_id = l.shard_id)", "m.shard_id = l.shard_id and m.settled_at_us <= ?)"
+)
+
 # --- ownership -----------------------------------------------------------------------------------
 
 # The epoch also stays above that of the journal, should a lease row have been tampered with. When
@@ -127,6 +152,7 @@ ACQUIRE = (
     " where w.worker_id = late_lease.owner and w.expires_at_us > ?5) returning epoch,"
     " taken_at_us"
 )
+READS = "select queues, from_us, replay_us from late_group where name = ?"
 RELEASE = (
     "update late_lease set owner = null where consumer_group = ? and shard_id = ? and owner = ?"
     " and epoch = ?"

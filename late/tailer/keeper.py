@@ -35,7 +35,7 @@ from late.errors import StoreError, StoreRefused
 from late.events import Emitter, Event
 from late.store.base import Lease, Membership
 from late.tailer import ownership
-from late.tailer.membership import Roster
+from late.tailer.membership import Roster, worked
 from late.tailer.ownership import Key
 from late.tailer.pacing import Backoff
 from late.task import ShardId
@@ -168,7 +168,7 @@ class Keeper:
             self._trust_told.set()
             self._on_trusted()
         self._unsteady = self._roster.observe(membership)
-        self._membership = self._seen(membership)
+        self._membership = worked(self._seen(membership))
         if any(w.worker_id == self._me and w.capacity == 0 for w in membership.workers):
             self._announced.set()
         self._news.set()

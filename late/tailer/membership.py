@@ -47,6 +47,21 @@ def restricted(membership: Membership, names: Collection[str]) -> Membership:
     )
 
 
+def worked(membership: Membership) -> Membership:
+    """The same fleet, in which nobody serves a group that is paused or not registered (any more):
+    what is held of it is released, and nothing of it is acquired."""
+    active = membership.groups
+    if active is None or all(active.issuperset(worker.groups) for worker in membership.workers):
+        return membership
+    return msgspec.structs.replace(
+        membership,
+        workers=tuple(
+            msgspec.structs.replace(worker, groups=tuple(g for g in worker.groups if g in active))
+            for worker in membership.workers
+        ),
+    )
+
+
 class Roster:
     """Remembers who flaps.
 

@@ -10,6 +10,8 @@ rendezvous hashing over the live workers of the group:
 | nobody, or a worker that is not live | **acquire** | nothing: the peer takes it |
 | a live peer | wait: it will release, or die | nothing |
 
+Of a group that is paused or deleted, nobody serves anything: what is in memory is **released**.
+
 Two workers with the same view never want the same shard, because placement names one of them.
 With different views they may; then the store grants it to one, and the other is told so.
 """
@@ -57,7 +59,9 @@ def plan(
         mine: what this worker holds in memory.
         unsteady: live peers that come and go (`membership.Roster`): nothing is released to them.
     """
-    groups = next((worker.groups for worker in membership.workers if worker.worker_id == me), ())
+    groups = next((worker.groups for worker in membership.workers if worker.worker_id == me), None)
+    if groups is None:
+        return Plan()
     live = {worker.worker_id for worker in membership.workers}
     holders = {(lease.group, lease.shard_id): lease.owner for lease in membership.leases}
     acquire: list[Key] = []
@@ -72,6 +76,8 @@ def plan(
                     release.append(key)
             elif owner == me:
                 (awaited if holder in live and holder != me else acquire).append(key)
+    # A group that nobody works any more: it is paused, or was deleted.
+    release += sorted(key for key in mine if key[0] not in groups)
     return Plan(tuple(acquire), tuple(release), tuple(awaited))
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from late.app import App, Call, Task
+from late.command import decode
 from late.context import AsyncContext, Context
 from late.errors import KeyConflict, UnknownTask
-from late.policy import Discard, Signal
+from late.policy import AlreadyDone, Discard, Signal
 from late.task import Attempt, NewTask, Options, Record, TaskId
 
 LIMIT = 1_000
@@ -81,11 +82,24 @@ class Box:
 
     def capture(self, calls: Sequence[Call], rows: Sequence[NewTask]) -> list[TaskId]:
         """Take what the app would have inserted; unique keys hold until the box is gone."""
+        if not calls:  # commands: of those only a cancel says anything of what waits here
+            gone = {
+                c.task_id
+                for c in (decode(_record(row)) for row in rows)
+                if c and c.kind == "cancel"
+            }
+            self.pending = [each for each in self.pending if each.task_id not in gone]
+            return [row.task_id for row in rows]
         ids = []
         for call, row in zip(calls, rows, strict=True):
+            if row.unique_key and row.on_conflict == "replace":
+                old = self._keys.pop(row.unique_key, row).task_id
+                self.pending = [one for one in self.pending if one.task_id != old]
             first = self._keys.setdefault(row.unique_key, row) if row.unique_key else row
             if first.digest != row.digest:
                 raise KeyConflict(f"unique key {row.unique_key!r} is held by another body")
+            if first is not row and row.on_conflict == "reject":
+                raise KeyConflict(f"unique key {row.unique_key!r} is held by {first.task_id}")
             if first is row:
                 self.pending.append(self._captured(call, row))
             ids.append(first.task_id)
@@ -107,9 +121,10 @@ class Box:
     @contextmanager
     def _judged(self) -> Iterator[None]:
         current = self.pending[0]
-        with suppress(Discard):
+        with suppress(AlreadyDone, Discard):
             yield
-        self.pending.remove(current)
+        with suppress(ValueError):  # it may have cancelled itself
+            self.pending.remove(current)
         self.done.append(current)
 
     def _start(self, captured: Captured, *, in_loop: bool) -> Any:

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Engine, func, select
 
 from late.app import App
+from late.command import NAMES
 from late.config import WorkerConfig
 from late.control import Control
 from late.schema.engine import make_engine, reading
@@ -18,7 +19,7 @@ from late.task import Usage
 from late.worker import Worker
 
 _usage = msgspec.json.Decoder(list[Usage]).decode
-_ENDS = ("done", "dead", "expired", "discarded")
+_ENDS = ("done", "dead", "expired", "discarded", "cancelled")
 _POLL_S = 0.01
 
 
@@ -37,7 +38,7 @@ def drain(app: App, *, timeout_s: float = 30.0, wait_s: float = 0.0) -> dict[str
         wait_s: also wait for what falls due within this time; later tasks stay parked.
 
     Returns:
-        How many tasks ended, by outcome: `{"done": 3, "dead": 1}`.
+        How many tasks ended, by outcome: `{"done": 3, "dead": 1}`. Commands are not counted.
 
     Raises:
         NotDrained: the time was up. Tasks were left as a killed worker leaves them.
@@ -99,6 +100,6 @@ def _ended(engine: Engine, worker_id: str) -> dict[str, int]:
     with reading(engine) as connection:
         for text in connection.execute(mine).scalars():
             for usage in _usage(text):
-                if usage.outcome in _ENDS:
+                if usage.outcome in _ENDS and usage.name not in NAMES:
                     ended[usage.outcome] = ended.get(usage.outcome, 0) + usage.count
     return ended

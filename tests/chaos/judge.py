@@ -21,7 +21,7 @@ from late.testing.checker import Truth, check
 from late.testing.history import Event, read
 from tests.chaos.producers import TABLE
 
-FINAL = ("done", "dead", "expired", "discarded")
+FINAL = ("done", "dead", "expired", "discarded", "cancelled")
 STUCK_S = 30.0
 """How long a shard with waiting tasks may stand still outside of faults: a loaded machine may need
 longer than three leases to start a process."""

@@ -18,7 +18,7 @@ from late.store.base import (
     Store,
     WorkerInfo,
 )
-from late.task import Cursor, NewTask, OpenTask, Parked, Record, ShardId
+from late.task import Cursor, NewTask, OpenTask, Parked, Record, ShardId, TaskId
 from late.testing.simulation.database import Database
 from late.testing.simulation.logs import CockroachLog, Log, PostgresLog, SpannerLog, SqliteLog
 from late.testing.simulation.network import FEATURES
@@ -79,8 +79,9 @@ class FakeStore:
         limit: int,
         after: tuple[int, str] = (0, ""),
         held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        return self._database.due(group, shard_id, until_us, limit, after, held_key)
+        return self._database.due(group, shard_id, until_us, limit, after, held_key, task_ids)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         return self._database.settle(settlements)

@@ -22,6 +22,9 @@ _DDL = {
     "create table trips (id integer primary key)": (
         "create table trips (id INT64 NOT NULL) PRIMARY KEY (id)"
     ),
+    "create table effect (run varchar(64) primary key, number integer)": (
+        "create table effect (run STRING(64) NOT NULL, number INT64) PRIMARY KEY (run)"
+    ),
     "create table chaos_tx (tx varchar(64) primary key)": (
         "create table chaos_tx (tx STRING(64) NOT NULL) PRIMARY KEY (tx)"
     ),

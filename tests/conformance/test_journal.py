@@ -246,6 +246,25 @@ async def test_unique_keys_are_freed_for_their_own_task_only(store: Store, raw: 
     assert raw.execute("select unique_key from late_unique") == [("b",)]
 
 
+async def test_a_key_with_a_period_stays_and_says_that_its_task_has_ended(
+    store: Store, raw: Raw
+) -> None:
+    mine = task()
+    raw.execute(
+        "insert into late_unique (unique_key, task_id, digest, created_at_us, expires_at_us)"
+        " values ('a', ?, 'd', 1, -77), ('b', ?, 'd', 1, -78), ('c', ?, 'd', 1, 79)",
+        mine.task_id,
+        task().task_id,
+        mine.task_id,
+    )
+    owner = await own(store)
+
+    assert await owner.settle(released_keys=tuple((k, mine.task_id) for k in "abc")) is SETTLED
+
+    found = raw.execute("select unique_key, expires_at_us from late_unique order by unique_key")
+    assert [tuple(row) for row in found] == [("a", 77), ("b", -78), ("c", 79)]
+
+
 # --- recurring -----------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 
 import late
+from tests.integration.effects_kit import do
 
 URL = os.environ.get("LATE_TEST_KILL_URL", "sqlite:///unused.db")
 app = late.App(URL)
@@ -40,3 +41,46 @@ async def poison(number: int) -> None:
     """In the worker's own process, where nobody is left to tell."""
     witness(f"{number}")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_once(when: str, number: int) -> None:
+    """Kill this process if nobody has died for this reason yet."""
+    path = os.path.join(os.environ["LATE_TEST_KILL_DIR"], f"{when}-{number}.died")
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+DIES_INSIDE, DIES_BEHIND, DIES_CARELESS = (7,), (3, 12), (105,)
+"""Numbers whose first run dies before its effect is committed, and before that is settled."""
+
+
+@app.task()
+def charge(ctx: late.Context, number: int) -> None:
+    with ctx.once() as tx:
+        do(tx, number)
+        if number in DIES_INSIDE:
+            _die_once("inside", number)
+    if number in DIES_BEHIND:
+        _die_once("behind", number)
+
+
+@app.task()
+async def charge_async(ctx: late.AsyncContext, number: int) -> None:
+    async with ctx.once() as tx:
+        await do(tx, number)
+        if number in DIES_INSIDE:
+            _die_once("inside", number)
+    if number in DIES_BEHIND:
+        _die_once("behind", number)
+
+
+@app.task()
+def careless(ctx: late.Context, number: int) -> None:
+    """The control: a transaction that says nothing of the task."""
+    with ctx.begin() as tx:
+        do(tx, number)
+    if number in DIES_CARELESS:
+        _die_once("behind", number)

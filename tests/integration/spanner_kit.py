@@ -28,7 +28,7 @@ TABLES = (
 ) PRIMARY KEY (shard_id, created_at, task_id)""",
     """CREATE TABLE late_unique (
   unique_key STRING(MAX) NOT NULL, task_id STRING(36) NOT NULL, digest STRING(MAX) NOT NULL,
-  created_at_us INT64 NOT NULL) PRIMARY KEY (unique_key)""",
+  created_at_us INT64 NOT NULL, expires_at_us INT64) PRIMARY KEY (unique_key)""",
 )
 TRIP = "CREATE TABLE trip (id INT64 NOT NULL) PRIMARY KEY (id)"
 

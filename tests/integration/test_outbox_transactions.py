@@ -195,6 +195,65 @@ async def test_a_key_with_another_body_is_refused_and_leaves_nothing(
     assert kit.count(url, "trip") == 1
 
 
+async def test_a_taken_key_can_be_refused_whatever_the_body(caller: Caller, url: str) -> None:
+    first = await caller.wait(greet.options(unique_key="k").enqueue(caller.tx, "a"))
+    await caller.commit()
+    await caller.begin()
+    once = greet.options(unique_key="k", on_conflict="reject")
+    with pytest.raises(late.KeyConflict, match=f"'k' is held by task {first}"):
+        await caller.wait(once.enqueue(caller.tx, "a"))
+    other = greet.options(unique_key="other", on_conflict="reject")
+    second = await caller.wait(other.enqueue(caller.tx, "a"))
+    with pytest.raises(late.KeyConflict, match="two different tasks"):
+        await caller.wait(app.enqueue_many(caller.tx, [once.call("a"), once.call("a")]))
+    await caller.commit()
+    assert [row[0] for row in kit.rows(url)] == sorted([first, second])
+
+
+async def test_a_taken_key_can_be_taken_over(caller: Caller, url: str) -> None:
+    first = await caller.wait(greet.options(unique_key="k").enqueue(caller.tx, "a"))
+    await caller.commit()
+    await caller.begin()
+    over = greet.options(unique_key="k", on_conflict="replace")
+    plain = greet.options(unique_key="other").call("b")
+    second, third = await caller.wait(app.enqueue_many(caller.tx, [over.call("b"), plain]))
+    await caller.rollback()
+    assert kit.rows(url) == [(first, "greet")]
+    await caller.begin()
+    second, third = await caller.wait(app.enqueue_many(caller.tx, [over.call("b"), plain]))
+    await caller.commit()
+    found = kit.rows(url, "select name, task_id, payload from late_task order by task_id")
+    tasks = {task_id for name, task_id, _ in found if name == "greet"}
+    assert tasks == {first, second, third}
+    [cancel] = [payload for name, _, payload in found if name == "late.cancel"]
+    assert first in cancel
+    held = kit.rows(url, "select unique_key, task_id from late_unique order by unique_key")
+    assert held == [("k", second), ("other", third)]
+
+
+async def test_a_key_is_free_when_its_task_has_ended_and_its_period_is_over(
+    caller: Caller, url: str
+) -> None:
+    hourly = greet.options(unique_key="k", unique_for=3600)
+    first = await caller.wait(hourly.enqueue(caller.tx, "a"))
+    period = "select expires_at_us from late_unique"
+    # `expires_at_us` is below zero while the task lives; its settlement turns the sign.
+    for change, free in (
+        ("expires_at_us = expires_at_us", False),
+        ("expires_at_us = -1", False),
+        ("expires_at_us = created_at_us + 3600000000", False),
+        ("expires_at_us = 1", True),
+    ):
+        await caller.execute(f"update late_unique set {change}")
+        again = await caller.wait(hourly.enqueue(caller.tx, "a"))
+        assert (again != first) is free
+    await caller.commit()
+    assert len(kit.rows(url)) == 2
+    [(expires_at_us,)] = kit.rows(url, period)
+    [(created_at_us,)] = kit.rows(url, "select created_at_us from late_unique")
+    assert 0 <= -expires_at_us - created_at_us - 3_600_000_000 < 1_000_000
+
+
 async def test_nothing_is_committed_begun_or_closed_for_the_caller(
     caller: Caller, url: str
 ) -> None:

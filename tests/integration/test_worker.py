@@ -12,7 +12,7 @@ import pytest
 
 import late
 from late import outbox
-from late.codec import Signed
+from late.codec import Encrypted, Signed
 from late.config import WorkerConfig
 from late.control import Control, Filter
 from late.ids import new_id
@@ -279,8 +279,9 @@ def test_a_drain_that_cannot_end_says_so(url: str) -> None:
 def test_a_payload_that_no_producer_of_ours_made_is_buried_unrun(
     url: str, codec: str, payload: bytes, reason: str
 ) -> None:
-    signed = Signed("json", keys={"k1": b"0123456789abcdef"}, current="k1")
-    app, ran = late.App(url, codec=signed if codec == "signed" else "json"), []
+    keys = {"k1": b"0123456789abcdef" * 2}
+    sealed = {"signed": Signed, "encrypted": Encrypted}.get(codec)
+    app, ran = late.App(url, codec=sealed(keys=keys, current="k1") if sealed else "json"), []
 
     @app.task
     def note(n: int) -> None:

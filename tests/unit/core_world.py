@@ -11,7 +11,10 @@ import random
 
 import msgspec
 
+from late.command import PREFIX, QUEUE, Kind, decode
+from late.knobs import Knobs
 from late.scheduler.core import ShardCore
+from late.scheduler.limits import Limits
 from late.scheduler.messages import (
     Dispatch,
     Effect,
@@ -35,6 +38,7 @@ from late.task import (
     HELD_US,
     Attempt,
     Cursor,
+    DeadLetter,
     Epoch,
     OpenTask,
     Options,
@@ -62,6 +66,8 @@ class World:
     """One shard, one group, one owner at a time. `now_us` moves only when the test says so."""
 
     def __init__(self, seed: int = 0, settings: CoreSettings = SETTINGS) -> None:
+        self.knobs: dict[str, Knobs] = {}
+        self.limits = Limits()
         self.rng = random.Random(seed)
         self.settings = settings
         self.now_us = 1_000 * SECOND
@@ -69,6 +75,12 @@ class World:
         self.timers: dict[tuple[int, str], Parked] = {}
         self.final: dict[str, str] = {}  # task id -> how it ended
         self.dead: list[str] = []
+        self.letters: dict[str, DeadLetter] = {}
+        self.revived: set[str] = set()
+        self.rescheduled: set[str] = set()
+        """Somebody has asked for another due time, perhaps an earlier one."""
+        self.not_before_us: dict[str, int] = {}
+        """By the only reschedule of a task, once that is settled."""
         self.starts: list[Attempt] = []
         self.ends: list[str] = []  # task ids in the order of their final outcome
         self.deaths = 0  # of the owner
@@ -92,15 +104,36 @@ class World:
 
     # -- producers
 
-    def enqueue(self, name: str = "job", payload: bytes = b"{}", **options: object) -> TaskId:
+    def enqueue(
+        self, name: str = "job", payload: bytes = b"{}", queue: str = "q", **options: object
+    ) -> TaskId:
         """Commit one task."""
         number = len(self.log) + 1
         task_id = TaskId(f"a{number:05d}")
         text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
         self.log.append(
-            Record(0, number, task_id, "q", name, payload, None, text, self.now_us, number)
+            Record(0, number, task_id, queue, name, payload, None, text, self.now_us, number)
         )
         return task_id
+
+    def turn(self, **queues: Knobs) -> None:
+        """The knobs of the queues from now on."""
+        self.knobs = queues
+        self.limits.set(queues, {}, self.now_us)
+
+    def command(self, kind: Kind, task_id: str, **body: object) -> TaskId:
+        """Commit one command."""
+        number = len(self.log) + 1
+        command_id = TaskId(f"a{number:05d}")
+        payload = msgspec.json.encode({"task_id": task_id, **body})
+        name = f"{PREFIX}{kind}"
+        if kind in ("reschedule", "redrive"):
+            self.not_before_us.pop(task_id, None)
+            self.rescheduled.add(task_id)
+        self.log.append(
+            Record(0, number, command_id, QUEUE, name, payload, None, None, self.now_us, number)
+        )
+        return command_id
 
     def record(self, task_id: str) -> Record:
         return self.log[int(task_id[1:]) - 1]
@@ -153,7 +186,9 @@ class World:
             taken_at_us=self.taken_at_us,
             suspects=self.last.suspects,
         )
-        self.core = ShardCore(lease, POLICIES, self.settings)
+        self.limits = Limits()
+        self.limits.set(self.knobs, {}, self.now_us)
+        self.core = ShardCore(lease, POLICIES, self.settings, self.limits)
         self.step(Grant(self.now_us, 0))
 
     def step(self, event: Event) -> None:
@@ -176,6 +211,8 @@ class World:
                     self.started(attempt)
 
     def due(self, load: Load) -> list[Parked]:
+        if load.task_ids:
+            return [r for r in self.timers.values() if r.record.task_id in load.task_ids]
         if load.held_key is not None:
             rows = [r for r in self.timers.values() if r.held_key == load.held_key]
             rows.sort(key=lambda r: (r.record.sequence, r.record.task_id))
@@ -187,8 +224,10 @@ class World:
         record = attempt.record
         options = msgspec.json.decode(record.options or "{}", type=Options)
         assert record.task_id not in self.final, "started after it was settled"
-        assert self.now_us >= record.created_at_us + options.delay_us, "early"
+        if record.task_id not in self.rescheduled:
+            assert self.now_us >= record.created_at_us + options.delay_us, "early"
         assert self.now_us >= attempt.due_at_us, "early"
+        assert self.now_us >= self.not_before_us.get(record.task_id, 0), "before it was put off to"
         if options.expires_in_us is not None:
             assert self.now_us < record.created_at_us + options.expires_in_us, "expired"
         for other in self.running:
@@ -196,10 +235,21 @@ class World:
             other_options = msgspec.json.decode(other.record.options or "{}", type=Options)
             if options.ordering_key is not None:
                 assert other_options.ordering_key != options.ordering_key, "two of one key"
+        self.judge_knobs(record)
         self.judge_mark(attempt)
         self.running.append(attempt)
         self.starts.append(attempt)
         self.unrecorded.add(record.task_id)
+
+    def judge_knobs(self, record: Record) -> None:
+        """Nothing of a paused queue starts, and never more at once than a queue may."""
+        if any(s.running and s.task_id == record.task_id for s in self.last.suspects):
+            return  # it was let through when its mark was asked for
+        knobs = self.knobs.get(record.queue, Knobs())
+        assert not knobs.paused, "started although it is paused"
+        beside = sum(other.record.queue == record.queue for other in self.running)
+        if isinstance(knobs.concurrency, int):
+            assert beside < knobs.concurrency, "too many at once"
 
     def judge_mark(self, attempt: Attempt) -> None:
         """What a dead owner may have been running starts under a mark; suspects one by one."""
@@ -262,6 +312,7 @@ class World:
             self.suspected.discard(attempt.record.task_id)
         fields = {"kind": "done", "started_at_us": self.now_us, "busy_us": 5, **how}
         outcome = Outcome(attempt=attempt, **fields)  # type: ignore[arg-type]
+        self.limits.ended([outcome], self.now_us)
         self.step(Finished([outcome], self.now_us))
 
     def write(self) -> None:
@@ -291,7 +342,12 @@ class World:
             assert key not in self.timers
             self.timers[key] = row
         self.unrecorded -= {row.record.task_id for row in s.parked}
+        # A task that was put off is known by another due time than the dead owner knew.
+        self.tainted -= {row.record.task_id for row in s.parked if row.reason == "delay"}
         self.dead += [letter.record.task_id for letter in s.dead]
+        buried = {letter.record.task_id: letter for letter in s.dead}
+        self.letters |= buried
+        again = self.revive(s)
         # Ends are what was unsettled before and is accounted for by nothing now.
         accounted = self.accounted()
         for task_id in sorted(before - accounted):
@@ -299,10 +355,50 @@ class World:
             self.ends.append(task_id)
             self.unrecorded.discard(task_id)
         ended = sum(
-            u.count for u in s.usage if u.outcome in ("done", "dead", "expired", "discarded")
+            u.count
+            for u in s.usage
+            if u.outcome in ("done", "dead", "expired", "discarded", "cancelled")
         )
-        assert ended == len(before - accounted), "usage does not add up"
+        assert ended == len(before - accounted) + len(again & buried.keys()), (
+            "usage does not add up"
+        )
+        for task_id in before - accounted:
+            self.judge_command(self.record(task_id))
         assert len(s.open) <= self.settings.window
+
+    def revive(self, s: Settlement) -> set[str]:
+        """Dead letters go back to the timer table; their task ids."""
+        again = set()
+        for revival in s.revived:
+            letter = self.letters.pop(revival.task_id, None)
+            if letter is None:
+                continue
+            again.add(revival.task_id)
+            self.dead.remove(revival.task_id)
+            self.final.pop(revival.task_id, None)
+            self.timers[revival.due_at_us, revival.task_id] = Parked(
+                letter.record, revival.due_at_us, "retry", errors=letter.errors
+            )
+        self.revived |= again
+        self.tainted -= again
+        return again
+
+    def judge_command(self, record: Record) -> None:
+        """The end of a command says what is true of its task from now on."""
+        if record.task_id in self.letters:
+            return  # it could not be read
+        command = decode(record)
+        if command is None or command.group == "other" or command.task_id == "a99999":
+            return
+        if self.record(command.task_id).name != "job":
+            return
+        task_id = command.task_id
+        if command.kind == "cancel" and task_id not in self.revived:
+            assert task_id in self.final, "a cancel is settled and its task is not"
+        if command.kind == "reschedule" and task_id not in self.final:
+            count = sum(r.name == record.name and decode(r).task_id == task_id for r in self.log)  # type: ignore[union-attr]
+            if count == 1 and task_id not in self.revived:
+                self.not_before_us[task_id] = command.due_us(record)
 
     def unsettled(self) -> set[str]:
         return {r.task_id for r in self.log} - self.final.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 
 import late
 from late import codec, payload
-from late.codec import JSON, MSGPACK, Plain, Signed, Subject
+from late.codec import JSON, MSGPACK, Codec, Encrypted, Plain, Signed, Subject
 from late.errors import ConfigError, DecodeError, InvalidPayload
 from late.task import Options, Record, Schedule
 
-KEYS = {"k1": b"1" * 16, "k2": b"2" * 32}
+KEYS = {"k1": b"1" * 32, "k2": b"2" * 32}
+SEALS = [Signed, Encrypted]
 SUBJECT = Subject("01920000-0000-7001-8000-000000000001", "pay", "money")
 
 plain_app = late.App("sqlite:///x.db")
@@ -106,27 +108,30 @@ def test_a_task_reads_both_formats_whatever_its_own() -> None:
     assert packed_echo.decode(record, None) == {"value": 1}
 
 
-def test_the_seal_round_trips_with_every_key() -> None:
+@pytest.mark.parametrize("seal", SEALS)
+def test_the_seal_round_trips_with_every_key(seal: Any) -> None:
     for key in KEYS:
-        sealed = Signed(keys=KEYS, current=key).seal(b"{}", SUBJECT)
-        assert Signed("json", keys=KEYS, current="k1").open(sealed, SUBJECT) == b"{}"
-        assert b"{}" in sealed
-    rotated = Signed(keys={"k2": KEYS["k2"]}, current="k2")
+        sealed = seal(keys=KEYS, current=key).seal(b"{}", SUBJECT)
+        assert seal("json", keys=KEYS, current="k1").open(sealed, SUBJECT) == b"{}"
+        assert (b"{}" in sealed) == (seal is Signed)
+    rotated = seal(keys={"k2": KEYS["k2"]}, current="k2")
     with pytest.raises(DecodeError, match="unknown key 'k1'"):
-        rotated.open(Signed(keys=KEYS, current="k1").seal(b"{}", SUBJECT), SUBJECT)
+        rotated.open(seal(keys=KEYS, current="k1").seal(b"{}", SUBJECT), SUBJECT)
 
 
 @pytest.mark.parametrize("field", Subject._fields)
-def test_a_seal_cannot_be_moved_to_another_task(field: str) -> None:
-    signed = Signed(keys=KEYS, current="k1")
+@pytest.mark.parametrize("seal", SEALS)
+def test_a_seal_cannot_be_moved_to_another_task(seal: Any, field: str) -> None:
+    signed = seal(keys=KEYS, current="k1")
     sealed = signed.seal(b"{}", SUBJECT)
     with pytest.raises(DecodeError) as caught:
         signed.open(sealed, SUBJECT._replace(**{field: "other"}))
     assert caught.value.reason == "bad_signature"
 
 
-def test_the_parts_of_the_subject_cannot_flow_into_each_other() -> None:
-    signed = Signed(keys=KEYS, current="k1")
+@pytest.mark.parametrize("seal", SEALS)
+def test_the_parts_of_the_subject_cannot_flow_into_each_other(seal: Any) -> None:
+    signed = seal(keys=KEYS, current="k1")
     sealed = signed.seal(b"{}", Subject("id", "ab", "c"))
     with pytest.raises(DecodeError):
         signed.open(sealed, Subject("id", "a", "bc"))
@@ -134,8 +139,9 @@ def test_the_parts_of_the_subject_cannot_flow_into_each_other() -> None:
 
 @settings(deadline=None)  # machines under load are not what is tested
 @given(position=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_no_bit_of_a_seal_can_be_changed(position: int, bit: int) -> None:
-    signed = Signed(keys=KEYS, current="k1")
+@pytest.mark.parametrize("seal", SEALS)
+def test_no_bit_of_a_seal_can_be_changed(seal: Any, position: int, bit: int) -> None:
+    signed = seal(keys=KEYS, current="k1")
     sealed = bytearray(signed.seal(b'{"amount":1}', SUBJECT))
     sealed[position % len(sealed)] ^= 1 << bit
     with pytest.raises(DecodeError) as caught:
@@ -153,21 +159,23 @@ def secured(codec_: codec.Codec) -> late.Task[Any, Any]:
 
 
 @pytest.mark.parametrize("inner", ["json", "msgpack"])
-def test_a_signed_task_end_to_end(inner: payload.Format) -> None:
-    task = secured(Signed(inner, keys=KEYS, current="k2"))
+@pytest.mark.parametrize("seal", SEALS)
+def test_a_sealed_task_end_to_end(seal: Any, inner: payload.Format) -> None:
+    task = secured(seal(inner, keys=KEYS, current="k2"))
     record, options = stored(task, [1, "two"])
-    assert options.codec == f"signed+{inner}"
+    assert options.codec == f"{seal.__name__.lower()}+{inner}"
     assert task.decode(record, options) == {"value": [1, "two"]}
 
 
-def test_a_required_signature_is_not_got_around() -> None:
-    required = secured(Signed(keys=KEYS, current="k1"))
+@pytest.mark.parametrize("seal", SEALS)
+def test_a_required_signature_is_not_got_around(seal: Any) -> None:
+    required = secured(seal(keys=KEYS, current="k1"))
     unsigned, _ = stored(echo, 1)
     for options in (None, Options(), Options(codec="json"), Options(codec="msgpack")):
         with pytest.raises(DecodeError) as caught:
             required.decode(unsigned, options)
         assert caught.value.reason == "bad_signature"
-    introduced = secured(Signed(keys=KEYS, current="k1", require=False))
+    introduced = secured(seal(keys=KEYS, current="k1", require=False))
     assert introduced.decode(unsigned, None) == {"value": 1}
     signed, options = stored(required, 1)
     assert introduced.decode(signed, options) == {"value": 1}
@@ -176,15 +184,17 @@ def test_a_required_signature_is_not_got_around() -> None:
     assert caught.value.reason == "undecodable"
 
 
-def test_a_seal_counts_towards_the_size() -> None:
-    task = secured(Signed(keys=KEYS, current="k1"))
+@pytest.mark.parametrize("seal", SEALS)
+def test_a_seal_counts_towards_the_size(seal: Any) -> None:
+    task = secured(seal(keys=KEYS, current="k1"))
     call = task.call("x" * (payload.PAYLOAD_BYTES_MAX - len(b'{"value":""}')))
     with pytest.raises(late.PayloadTooLarge):
         task.app.row(call)
 
 
-def test_a_tick_is_signed_for_its_schedule() -> None:
-    app = late.App("sqlite:///x.db", codec=Signed(keys=KEYS, current="k1"))
+@pytest.mark.parametrize("seal", SEALS)
+def test_a_tick_is_signed_for_its_schedule(seal: Any) -> None:
+    app = late.App("sqlite:///x.db", codec=seal(keys=KEYS, current="k1"))
 
     @app.schedule("0 3 * * *", name="nightly", args={"value": 7})
     @app.task
@@ -193,21 +203,55 @@ def test_a_tick_is_signed_for_its_schedule() -> None:
     (schedule,) = app.schedules
     assert isinstance(schedule, Schedule)
     tick = Record(1, 1, late.TaskId("any"), "default", "echo", schedule.payload, None, None, 1, 1)
-    options = Options(codec="signed+json", schedule="nightly")
+    options = Options(codec=seal(keys=KEYS, current="k1").name, schedule="nightly")
     assert echo.decode(tick, options) == {"value": 7}
     with pytest.raises(DecodeError):
-        echo.decode(tick, Options(codec="signed+json", schedule="other"))
+        echo.decode(tick, Options(codec=seal(keys=KEYS, current="k1").name, schedule="other"))
     with pytest.raises(DecodeError):
-        echo.decode(tick, Options(codec="signed+json"))
+        echo.decode(tick, Options(codec=seal(keys=KEYS, current="k1").name))
 
 
 @pytest.mark.parametrize(
     ("keys", "current"),
     [({}, "k1"), ({"k1": b"short"}, "k1"), ({"a b": b"1" * 16}, "a b"), ({"k1": "x" * 16}, "k1")],
 )
-def test_a_bad_key_ring_is_refused(keys: Any, current: str) -> None:
+@pytest.mark.parametrize("seal", SEALS)
+def test_a_bad_key_ring_is_refused(seal: Any, keys: Any, current: str) -> None:
     with pytest.raises(ConfigError):
-        Signed(keys=keys, current=current)
+        seal(keys=keys, current=current)
+
+
+def test_a_key_for_encryption_has_32_bytes() -> None:
+    with pytest.raises(ConfigError, match="32 bytes, it has 33"):
+        Encrypted(keys={"k1": b"1" * 33}, current="k1")
+
+
+def test_encryption_hides_the_arguments_and_their_digest() -> None:
+    task = secured(Encrypted(keys=KEYS, current="k1"))
+    call = task.options(unique_key="card").call("4929 1234 5678 9012")
+    rows = [task.app.row(call) for _ in range(2)]
+    assert not any(b"4929" in row.payload for row in rows)
+    assert rows[0].payload[40:] != rows[1].payload[40:]
+    # The same request is known again, and not by who may only guess what it was.
+    assert rows[0].digest == rows[1].digest != payload.digest(call.name, call.values)
+    other = secured(Encrypted(keys=KEYS, current="k2"))
+    assert other.app.row(call).digest == rows[0].digest  # the call's own codec sealed it
+
+
+def test_one_seal_may_hold_another() -> None:
+    both: Codec = Signed(Encrypted(keys=KEYS, current="k1"), keys=KEYS, current="k2")
+    assert both.name == "signed+encrypted+json"
+    assert both.open(both.seal(b"{}", SUBJECT), SUBJECT) == b"{}"
+
+
+def test_a_short_or_foreign_seal_is_refused_and_not_shown() -> None:
+    codec_ = Encrypted(keys=KEYS, current="k1")
+    whole = codec_.seal(b'{"secret":1}', SUBJECT)
+    for cut in (b"", b"LE1", b"LE1\x02k", whole[:6], whole[:10], whole[:-1], b'{"secret":1}'):
+        with pytest.raises(DecodeError) as caught:
+            codec_.open(cut, SUBJECT)
+        assert caught.value.reason == "bad_signature"
+        assert "secret" not in str(caught.value)
 
 
 def test_the_digest_is_of_name_and_values_and_of_nothing_else() -> None:
@@ -243,3 +287,9 @@ def test_messages_hold_no_payload() -> None:
         echo.call("hunter2 \ud800")
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(caught.value)
+
+
+def test_encryption_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(ConfigError, match=r"late\[crypto\]"):
+        Encrypted(keys=KEYS, current="k1")

@@ -13,11 +13,15 @@ from tests.unit.core_world import SECOND, World
 KINDS = ["done", "done", "done", "failed", "failed", "snooze", "discard", "died", "not_capable"]
 
 
-def random_life(seed: int, steps: int, *, deaths: bool, keys: bool) -> World:
+def random_life(
+    seed: int, steps: int, *, deaths: bool, keys: bool, commands: bool = False
+) -> World:
     """Let a world live for `steps` random steps, then drain it."""
     world = World(seed)
     rng = world.rng
     for _ in range(steps):
+        if commands and rng.random() < 0.06:
+            random_command(world)
         match rng.randrange(12):
             case 0 | 1:
                 for _ in range(rng.randrange(6)):
@@ -61,6 +65,34 @@ def random_life(seed: int, steps: int, *, deaths: bool, keys: bool) -> World:
     world.core._policies = {**world.core._policies, "stranger": world.core._policies["job"]}
     world.drain()
     return world
+
+
+def random_command(world: World) -> None:
+    """Something is asked of a task: any that was committed, one of the same transaction that comes
+    after it in the log, or one that nobody knows."""
+    rng = world.rng
+    kind = rng.choice(["cancel", "cancel", "reschedule", "redrive"])
+    body = {"delay_us": rng.choice([0, 1, SECOND, 20 * SECOND])} if kind == "reschedule" else {}
+    if rng.random() < 0.05:
+        body["group"] = rng.choice(["g", "other"])
+    which = rng.random()
+    if which < 0.1:
+        world.command(kind, f"a{len(world.log) + 2:05d}", **body)
+        world.enqueue(delay_us=rng.choice([0, 3 * SECOND, 30 * SECOND]))
+    elif which < 0.15:
+        world.command(kind, "a99999", **body)
+    elif world.log:
+        recent = rng.random() < 0.7
+        number = rng.randint(max(1, len(world.log) - 20) if recent else 1, len(world.log))
+        if world.dead and kind == "redrive":
+            number = int(rng.choice(world.dead)[1:])
+        world.command(kind, f"a{number:05d}", **body)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), keys=st.booleans(), deaths=st.booleans())
+def test_commands_do_what_they_say_at_any_point(seed: int, keys: bool, deaths: bool) -> None:
+    random_life(seed, 500, deaths=deaths, keys=keys, commands=True)
 
 
 def finish_one(world: World) -> None:

@@ -60,7 +60,7 @@ def test_free_keys_are_not_looked_up() -> None:
     claimed: list[Any] = []
 
     def claim(statement: Statement) -> Answer:
-        claimed.extend(statement.params[::3])
+        claimed.extend(statement.params[::4])
         return Answer(2)
 
     ids, seen = run(rows, claim, Answer(2))
@@ -83,7 +83,7 @@ def test_a_key_that_is_freed_between_claim_and_look_is_claimed_again() -> None:
 
 def test_a_driver_that_counts_nothing_costs_a_look() -> None:
     row = keyed("a")
-    ids, _ = run([row], Answer(-1), Answer(1, [("a", row.task_id, row.digest)]), Answer(1))
+    ids, _ = run([row], Answer(-1), Answer(1, [("a", row.task_id, row.digest, False)]), Answer(1))
     assert ids == [row.task_id]
 
 
@@ -105,7 +105,10 @@ def test_a_key_that_keeps_changing_hands_is_given_up_and_left_clean() -> None:
 
 def test_a_conflict_releases_what_the_batch_has_claimed() -> None:
     ours, theirs = keyed("free"), keyed("taken")
-    found = [("free", ours.task_id, ours.digest), ("taken", "their id", "another digest")]
+    found = [
+        ("free", ours.task_id, ours.digest, False),
+        ("taken", "their id", "another digest", False),
+    ]
     statements: list[str] = []
 
     def release(statement: Statement) -> Answer:

@@ -133,8 +133,11 @@ class Database:
         limit: int,
         after: tuple[int, str],
         held_key: str | None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
         timers = self.journals[group, shard_id].timers
+        if task_ids:
+            return [row for row in timers.values() if row.record.task_id in task_ids][:limit]
         if held_key is not None:
             rows = [row for row in timers.values() if row.held_key == held_key]
             rows.sort(key=lambda row: (row.record.sequence, row.record.task_id))

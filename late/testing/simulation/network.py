@@ -26,7 +26,7 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.task import Cursor, NewTask, OpenTask, Parked, Record, Schedule, ShardId
+from late.task import Cursor, NewTask, OpenTask, Parked, Record, Schedule, ShardId, TaskId
 from late.testing.simulation.database import Database
 from late.testing.simulation.loop import SimLoop
 from late.testing.simulation.truth import Broken
@@ -186,10 +186,12 @@ class NetworkStore:
         limit: int,
         after: tuple[int, str] = (0, ""),
         held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
+        ids = tuple(task_ids)
         return await self._call(
             "due",
-            lambda: self.database.due(group, shard_id, until_us, limit, after, held_key),
+            lambda: self.database.due(group, shard_id, until_us, limit, after, held_key, ids),
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:

@@ -41,7 +41,7 @@ POLICY = Policy(max_attempts=5, base_us=200_000, cap_us=2_000_000)
 """Of the only task that there is."""
 DEATHS_MAX = 3
 """Starts that took a worker down before a task is given up; one more names nobody."""
-ENDS = ("done", "dead", "expired", "discarded")
+ENDS = ("done", "dead", "expired", "discarded", "cancelled")
 
 
 class Broken(AssertionError):

@@ -1,0 +1,67 @@
+// A producer in Node, with nothing but what Node brings (18 or newer):
+//
+//   late serve --url sqlite:///queue.db --pull payments
+//   LATE_URL=http://127.0.0.1:7280 node producer.mjs payments charge '{"trip": 7}' trip-7
+//
+// Its heart is `put`, which can be called again after any failure: with a unique key the task is
+// there once, however often it was put.
+
+const PATIENCE_MS = 10_000
+const TRIES = 6
+
+export class Refused extends Error {
+  constructor(status, word, message) {
+    super(`${status} ${word}: ${message}`)
+    this.status = status
+    this.word = word
+  }
+}
+
+/**
+ * Enqueue one task.
+ * @param {string} server such as http://127.0.0.1:7280
+ * @param {string} queue
+ * @param {{name: string, payload?: object, delay_s?: number, unique_key?: string}} task more fields
+ *   in docs/http.md
+ * @param {{token?: string}} options
+ * @returns {Promise<{task_id: string, created: boolean}>}
+ */
+export async function put(server, queue, task, { token } = {}) {
+  // Without a key of its own a repeat after a lost answer would be a second task.
+  const body = JSON.stringify({ unique_key: crypto.randomUUID(), ...task })
+  const headers = { 'content-type': 'application/json' }
+  if (token) headers.authorization = `Bearer ${token}`
+  for (let attempt = 1; ; attempt += 1) {
+    let pause = Math.random() * 100 * 2 ** attempt
+    try {
+      const answer = await fetch(`${server}/v1/queues/${encodeURIComponent(queue)}/tasks`, {
+        method: 'POST', headers, body, signal: AbortSignal.timeout(PATIENCE_MS)
+      })
+      const said = await answer.json()
+      if (answer.ok) return said
+      const passing = answer.status === 429 || answer.status === 503
+      if (!passing || attempt === TRIES) throw new Refused(answer.status, said.error, said.message)
+      pause += 1_000 * Number(answer.headers.get('retry-after') ?? 0)
+    } catch (error) {
+      if (error instanceof Refused || attempt === TRIES) throw error
+    }
+    await new Promise(resolve => setTimeout(resolve, pause))
+  }
+}
+
+if (import.meta.url === `file://${process.argv[1]}`) {
+  const [queue, name, payload = '{}', uniqueKey] = process.argv.slice(2)
+  if (!queue || !name) {
+    console.error('usage: node producer.mjs QUEUE NAME [PAYLOAD-JSON [UNIQUE-KEY]]')
+    process.exit(2)
+  }
+  try {
+    const task = { name, payload: JSON.parse(payload) }
+    if (uniqueKey) task.unique_key = uniqueKey
+    const server = process.env.LATE_URL ?? 'http://127.0.0.1:7280'
+    console.log(JSON.stringify(await put(server, queue, task, { token: process.env.LATE_TOKEN })))
+  } catch (error) {
+    console.error(String(error.message))
+    process.exit(1)
+  }
+}

@@ -1,0 +1,111 @@
+"""Errors and their codes, for every interface in one table. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from late.api.receipts import StaleReceipt, UnknownReceipt
+from late.errors import (
+    BatchTooLarge,
+    ConfigError,
+    InvalidTask,
+    KeyConflict,
+    LateError,
+    PayloadTooLarge,
+    QueueFull,
+    StoreError,
+    UnknownTask,
+)
+
+
+class Refused(LateError):
+    """A request that is not carried out."""
+
+    retry_after_s: float | None = None
+
+
+class BadRequest(Refused):
+    """It cannot be read, or a value in it is out of bounds."""
+
+
+class TooLarge(Refused):
+    """Its body is above the limit; the rest of it was not read."""
+
+
+class Unsupported(Refused):
+    """A body that is not JSON by its content type."""
+
+
+class Unauthenticated(Refused):
+    """No token, or not one that counts now."""
+
+
+class Forbidden(Refused):
+    """The token does not allow this."""
+
+
+class NotFound(Refused):
+    """No such thing, or none that this caller may know of."""
+
+
+class TooMany(Refused):
+    """More requests than this caller may make."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Code(msgspec.Struct, frozen=True):
+    """What an error is called outside."""
+
+    http: int
+    grpc: str
+    word: str
+    """Stable, for programs."""
+    shown: bool = True
+    """Whether the message may go out: those of the database stay here."""
+
+
+_CODES: tuple[tuple[type[LateError], Code], ...] = (
+    (BadRequest, Code(400, "INVALID_ARGUMENT", "bad_request")),
+    (TooLarge, Code(413, "RESOURCE_EXHAUSTED", "too_large")),
+    (Unsupported, Code(415, "INVALID_ARGUMENT", "unsupported_media_type")),
+    (Unauthenticated, Code(401, "UNAUTHENTICATED", "unauthenticated")),
+    (Forbidden, Code(403, "PERMISSION_DENIED", "forbidden")),
+    (NotFound, Code(404, "NOT_FOUND", "not_found")),
+    (TooMany, Code(429, "RESOURCE_EXHAUSTED", "too_many_requests")),
+    (UnknownReceipt, Code(404, "NOT_FOUND", "unknown_receipt")),
+    (StaleReceipt, Code(409, "FAILED_PRECONDITION", "stale_receipt")),
+    (PayloadTooLarge, Code(413, "RESOURCE_EXHAUSTED", "payload_too_large")),
+    (BatchTooLarge, Code(413, "RESOURCE_EXHAUSTED", "batch_too_large")),
+    (KeyConflict, Code(409, "ALREADY_EXISTS", "key_conflict")),
+    (QueueFull, Code(429, "RESOURCE_EXHAUSTED", "queue_full")),
+    (UnknownTask, Code(422, "NOT_FOUND", "unknown_task")),
+    (InvalidTask, Code(400, "INVALID_ARGUMENT", "invalid_task")),
+    (ConfigError, Code(400, "INVALID_ARGUMENT", "bad_request")),
+    (StoreError, Code(503, "UNAVAILABLE", "unavailable", shown=False)),
+)
+RETRY_AFTER_S = {"queue_full": 5.0, "unavailable": 1.0}
+UNEXPECTED = Code(500, "INTERNAL", "internal", shown=False)
+
+
+def code_of(error: BaseException) -> Code:
+    """The code of an error; `UNEXPECTED` for one that nobody raised on purpose."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), UNEXPECTED)
+
+
+def message_of(error: BaseException, code: Code) -> str:
+    """One line for the caller."""
+    if not code.shown:
+        return {
+            "unavailable": "the database does not answer; of an enqueue nothing is known, "
+            "so repeat it with the same unique_key",
+        }.get(code.word, "an error of the server; its log says more")
+    return " ".join(str(error).split())[:500] or code.word
+
+
+def retry_after_s(error: BaseException, code: Code) -> float | None:
+    """When to come again, for errors that pass."""
+    asked = getattr(error, "retry_after_s", None)
+    return asked if asked is not None else RETRY_AFTER_S.get(code.word)

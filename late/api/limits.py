@@ -1,0 +1,98 @@
+"""Bounds of what is taken in from outside, and the pace at which. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Callable
+from time import monotonic
+
+from late.errors import ConfigError
+
+KIB = 1024
+BODY_BYTES = 1024 * KIB + 64 * KIB
+"""Of one request: a payload of 1 MiB and what goes with it."""
+BATCH_BYTES = 8 * 1024 * KIB + 256 * KIB
+HEADER_S = 10.0
+"""How long a client may take to send the head of its request, and as long again for each part of
+its body."""
+CONNECTIONS = 1_000
+RECEIVE_MAX = 100
+"""Tasks of one `receive`."""
+ANSWERS_MAX = 1_000
+QUEUES_MAX = 100
+WAIT_S_MAX = 60.0
+WAIT_S = 5.0
+VISIBILITY_S = 30.0
+VISIBILITY_S_MAX = 12 * 3_600.0
+AFTER_S_MAX = 7 * 86_400.0
+CREDIT_MAX = 1_000
+STREAMS = 100
+"""gRPC: streams of one connection."""
+MESSAGE_BYTES = 9 * 1024 * KIB
+"""gRPC: one message; a batch of 8 MiB of payload and what goes with it."""
+RPCS = 1_000
+"""gRPC: calls and streams of one process."""
+RPC_S_MAX = 60.0
+"""gRPC: one call that is no stream."""
+RATE = 2_000.0
+"""Requests per second and caller."""
+_CALLERS_MAX = 10_000
+
+
+class Pace:
+    """A token bucket per caller.
+
+    Args:
+        rate: requests per second.
+        burst: how many at once; twice the rate when not given.
+    """
+
+    def __init__(
+        self,
+        rate: float = RATE,
+        burst: float | None = None,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._rate = rate
+        self._burst = 2 * rate if burst is None else burst
+        self._clock = clock
+        self._level: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, caller: str) -> float:
+        """0 and one request counted, or how long until there is room for it."""
+        now = self._clock()
+        level, since = self._level.pop(caller, (self._burst, now))
+        level = min(self._burst, level + (now - since) * self._rate)
+        allowed = level >= 1
+        self._level[caller] = (level - 1 if allowed else level, now)
+        if len(self._level) > _CALLERS_MAX:
+            self._level.popitem(last=False)
+        return 0.0 if allowed else (1 - level) / self._rate
+
+
+def loopback(host: str) -> bool:
+    """Whether only this machine can reach a port of `host`."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, *, tls: bool, auth: bool) -> None:
+    """Refuse to be reachable from elsewhere without encryption and without knowing who asks.
+
+    Raises:
+        ConfigError: says which of the two is missing.
+    """
+    if loopback(host) or (tls and auth):
+        return
+    missing = " and ".join(
+        word
+        for word, there in (("TLS (--tls-cert, --tls-key)", tls), ("tokens (--auth)", auth))
+        if not there
+    )
+    raise ConfigError(f"{host[:64]!r} can be reached from other machines: that takes {missing}")

@@ -1,0 +1,178 @@
+"""The HTTP server: uvicorn on the worker's event loop, with bounds of our own.
+
+uvicorn and not a server with threads of its own, because the pools that requests wait in belong to
+this loop. It bounds neither the size of a request's head nor the time that it takes: `_Protocol`
+does, so that an idle or endless head costs a connection for ten seconds and no memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from late.api.limits import CONNECTIONS, HEADER_S
+from late.errors import ConfigError
+
+HEAD_BYTES = 32 * 1024
+KEEP_ALIVE_S = 75
+LINGER_S = 5.0
+"""How long the rest of a body that was refused is thrown away, so that its sender comes to read
+the answer: closing on it would reset the connection, and the answer with it."""
+
+
+class Tls:
+    """Certificate and key, and whose certificates clients may come with.
+
+    Args:
+        ca: certificates that clients' are checked by; None asks for none.
+
+    Raises:
+        ConfigError: a file is missing or does not fit.
+    """
+
+    def __init__(self, cert: str, key: str, ca: str | None = None) -> None:
+        self.cert, self.key, self.ca = cert, key, ca
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            self.context.load_cert_chain(cert, key)
+            if ca is not None:
+                self.context.load_verify_locations(ca)
+                self.context.verify_mode = ssl.CERT_OPTIONAL
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigError(f"TLS: {cert}, {key}: {error.strerror or error}") from None
+
+
+class HttpServer:
+    """Listens from its making on, and answers from `start` on.
+
+    Raises:
+        ConfigError: nobody can listen there.
+    """
+
+    def __init__(self, app: Any, host: str, port: int, *, tls: Tls | None = None) -> None:
+        self._socket = listen(host, port)
+        config = uvicorn.Config(
+            app,
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=2,
+        )
+        config.load()
+        if tls is not None:
+            config.ssl = tls.context
+        self._server = _Server(config)
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._socket.getsockname()[1])
+
+    async def start(self) -> None:
+        self._serving = asyncio.create_task(
+            self._server.serve(sockets=[self._socket]), name="late-http"
+        )
+
+    async def stop(self) -> None:
+        """Close every connection, after two seconds also those with a request under way."""
+        self._server.should_exit = True
+        if self._serving is not None:
+            await asyncio.wait({self._serving})
+        self._socket.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; raises `ConfigError`."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=256)
+    except OSError as error:
+        raise ConfigError(
+            f"nobody can listen on {host[:64]!r}, port {port}: {error.strerror or error}"
+        ) from None
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the worker's."""
+        yield
+
+
+class _Protocol(HttpToolsProtocol):
+    _late_timer: asyncio.TimerHandle | None = None
+    _late_bytes = 0
+    _late_in_head = True
+    _late_in_body = False
+    _late_names: tuple[str, ...] = ()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._late_names = names_of(transport.get_extra_info("peercert"))
+        self._close_in(HEADER_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._close_in(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._late_in_head and not self._late_in_body:
+            # The next request of a connection that was kept.
+            self._late_in_head, self._late_bytes = True, 0
+            self._close_in(HEADER_S)
+        if self._late_in_head:
+            self._late_bytes += len(data)
+        super().data_received(data)
+        if self._late_in_head and self._late_bytes > HEAD_BYTES:
+            self.send_400_response("The head of the request is too large.")
+
+    def on_headers_complete(self) -> None:
+        self._late_in_head, self._late_in_body = False, True
+        self._close_in(None)
+        self.scope["late.certificate"] = self._late_names  # type: ignore[typeddict-unknown-key]
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._late_in_body = False
+        self._close_in(None)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._late_in_body:
+            self._close_in(LINGER_S)
+
+    def _close_in(self, seconds: float | None) -> None:
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+        if seconds is not None:
+            self._late_timer = self.loop.call_later(seconds, self.transport.close)
+
+
+def names_of(certificate: Any) -> tuple[str, ...]:
+    """The names in a verified client certificate: DNS and URI ones, then the common name."""
+    if not certificate:
+        return ()
+    names = [
+        value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI")
+    ]
+    for part in certificate.get("subject", ()):
+        names += [value for kind, value in part if kind == "commonName"]
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,196 @@
+"""What can be asked for, once for every interface: HTTP and gRPC only translate."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+from late import validate
+from late.api.access import Access, demand
+from late.api.failures import BadRequest, Forbidden, NotFound
+from late.api.limits import CREDIT_MAX, VISIBILITY_S
+from late.api.produce import Producer
+from late.api.receipts import Receipt, UnknownReceipt, unseal
+from late.api.source import Delivery, Source
+from late.api.wire import Accepted, Put, QueueStats
+from late.control.views import Count, Status
+from late.dispatcher.classify import Verdict
+from late.errors import StoreError
+from late.tokens import Caller
+
+STATUS_KEPT_S = 1.0
+"""A look at the database serves all who ask within this time."""
+
+
+class Service:
+    """Enqueue, receive, answer, look.
+
+    Args:
+        look: the state of all queues; blocks, and is called in a thread.
+        group: what a request means that names none.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        source: Source,
+        access: Access,
+        *,
+        look: Callable[[], Status],
+        group: str,
+        key: bytes,
+    ) -> None:
+        self.access = access
+        self._producer = producer
+        self._source = source
+        self._look = look
+        self._group = group
+        self._key = key
+        self._looking = asyncio.Lock()
+        self._looked: tuple[float, Status] | None = None
+
+    async def put(self, caller: Caller, puts: Sequence[Put]) -> list[Accepted]:
+        """Enqueue all or none.
+
+        Raises:
+            Forbidden: one of the queues is not for this caller.
+            As `Producer.put`.
+        """
+        demand(caller, "enqueue")
+        for put in puts:
+            demand(caller, "enqueue", self._producer.queue_of(put))
+        return await self._producer.put(puts) if puts else []
+
+    async def take(
+        self,
+        caller: Caller,
+        queues: Sequence[str],
+        *,
+        limit: int,
+        wait_s: float,
+        visibility_s: float = VISIBILITY_S,
+        group: str | None = None,
+        names: Sequence[str] | None = None,
+        consumer: str = "",
+    ) -> list[Delivery]:
+        """Up to `limit` tasks of one of the queues; none after `wait_s`.
+
+        Raises:
+            NotFound: a queue cannot be pulled here, or there is no such group.
+            Forbidden, BadRequest.
+        """
+        group = self.group(group)
+        self.check_queues(caller, queues)
+        # Whoever shares a token can take back what another one lost, and nobody else can.
+        label = f"{caller.name}/{consumer}" if consumer else caller.name
+        return await self._source.take(
+            group,
+            queues,
+            limit=min(limit, CREDIT_MAX),
+            wait_s=wait_s,
+            visibility_s=visibility_s,
+            consumer=label,
+            names=frozenset(names) if names else None,
+        )
+
+    def group(self, name: str | None) -> str:
+        """The group that is meant; raises `NotFound`."""
+        name = name or self._group
+        if name not in self._source.groups:
+            raise NotFound(f"no group {name[:128]!r} here")
+        return name
+
+    def check_queues(self, caller: Caller, queues: Sequence[str]) -> None:
+        """Raise unless the caller may take from all of these."""
+        if not queues:
+            raise BadRequest("name at least one queue")
+        for queue in queues:
+            validate.name(queue, "queue")
+            demand(caller, "consume", queue)
+            if queue not in self._source.queues:
+                raise NotFound(f"the queue {queue!r} cannot be pulled here")
+
+    async def answer(self, caller: Caller, receipt: str, verdict: Verdict) -> None:
+        """How an attempt ended.
+
+        Raises:
+            UnknownReceipt: not one of this deployment, or of a queue that is not this caller's.
+            StaleReceipt: the task may be executed again, or has been.
+        """
+        await self._source.answer(self._mine(caller, receipt), verdict)
+
+    async def extend(self, caller: Caller, receipt: str, visibility_s: float) -> int:
+        """Until when the task is this consumer's now, microseconds; raises as `answer`."""
+        return await self._source.extend(self._mine(caller, receipt), visibility_s)
+
+    async def drop(self, caller: Caller, consumer: str) -> None:
+        """A stream broke: what it had goes to others."""
+        await self._source.drop(f"{caller.name}/{consumer}")
+
+    def _mine(self, caller: Caller, text: str) -> Receipt:
+        demand(caller, "consume")
+        receipt = unseal(self._key, text)
+        if not caller.sees(receipt.queue):
+            raise UnknownReceipt("unknown receipt")  # the same as for a forged one
+        return receipt
+
+    async def stats(
+        self, caller: Caller, queues: Sequence[str] = (), group: str | None = None
+    ) -> list[QueueStats]:
+        """What waits and runs, of all queues that the caller may see, or of those that it names.
+
+        Raises:
+            Forbidden: one of those is not for this caller.
+        """
+        for queue in queues:
+            validate.name(queue, "queue")
+            if not caller.sees(queue):
+                raise Forbidden(f"this token is not for the queue {queue!r}")
+        group = group or self._group
+        status = await self._status()
+        found = {
+            each.queue: QueueStats(
+                queue=each.queue,
+                group=group,
+                ready=each.depth.n,
+                running=each.in_flight.n,
+                parked=each.parked.n,
+                dead=each.dead.n,
+                oldest_s=each.oldest_age_s,
+                capped=_capped(each.depth, each.in_flight, each.parked, each.dead),
+            )
+            for each in status.queues
+            if each.group == group and caller.sees(each.queue)
+        }
+        if not queues:
+            return [found[queue] for queue in sorted(found)]
+        return [found.get(queue) or _nothing(queue, group) for queue in queues]
+
+    async def _status(self) -> Status:
+        async with self._looking:
+            if self._looked is None or time.monotonic() - self._looked[0] > STATUS_KEPT_S:
+                status = await asyncio.to_thread(self._look)
+                self._looked = (time.monotonic(), status)
+                for each in status.queues:
+                    if each.group == self._group:
+                        self._producer.observe(each.queue, each.depth.n + each.in_flight.n)
+            return self._looked[1]
+
+    async def watch_backlog(self) -> None:
+        """Publish the depths, for `max_backlog`, until cancelled."""
+        while True:
+            with contextlib.suppress(StoreError):  # a depth that is not published bounds nothing
+                await self._status()
+            await asyncio.sleep(2 * STATUS_KEPT_S)
+
+
+def _capped(*counts: Count) -> bool:
+    return any(count.capped for count in counts)
+
+
+def _nothing(queue: str, group: str) -> QueueStats:
+    return QueueStats(
+        queue=queue, group=group, ready=0, running=0, parked=0, dead=0, oldest_s=None, capped=False
+    )

@@ -1,0 +1,253 @@
+"""Commands about consumer groups, and `late wait`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from late.cli import output
+from late.cli.options import (
+    JsonOption,
+    UrlArgument,
+    UrlOption,
+    control_of,
+    duration_us,
+    moment_us,
+)
+
+if TYPE_CHECKING:
+    from late.control import Control
+    from late.control.views import GroupView, Reset
+
+app = typer.Typer(
+    help="Consumer groups: each runs every task, at its own pace.", no_args_is_help=True
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+PLACES = "beginning, now, or a time: 2026-05-01T12:00:00Z, or how long ago: 2h"
+
+
+def place_of(text: str, what: str, control: Control) -> str | int:
+    """`beginning`, `now`, or a moment (also how long ago) as microseconds.
+
+    Raises:
+        ConfigError: none of these.
+    """
+    if text in ("beginning", "now"):
+        return text
+    return moment_us(text, what, control.now())
+
+
+@app.command("create")
+def create(
+    name: NameArgument,
+    url_option: UrlOption = None,
+    queues: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Read these queues only. Never changes. Default: all."),
+    ] = None,
+    start_from: Annotated[
+        str | None, typer.Option("--start-from", metavar="PLACE", help=PLACES)
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Create a group. From then on the log keeps each task until this group has settled it."""
+    chosen = None if queues is None else [queue.strip() for queue in queues.split(",")]
+    with control_of(url_option) as control:
+        start = None if start_from is None else place_of(start_from, "--start-from", control)
+        made = control.create_group(name, queues=chosen, start=start)
+    _one(made, json)
+
+
+@app.command("list")
+def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Show the consumer groups and how far behind they are.
+
+    idle: no live worker serves it. LAGGING: the oldest task that it has not read is older than ten
+    minutes; the log keeps everything from there on.
+    """
+    with control_of(url, url_option) as control:
+        found = control.groups()
+    if json:
+        output.as_json({"groups": found})
+    else:
+        table(found)
+
+
+def table(found: list[GroupView]) -> None:
+    """One row for each group."""
+    output.table(
+        "Consumer groups",
+        ("group", "state", "queues", "workers>", "shards>", "unread>", "lag>", "alarm", "since"),
+        [
+            (
+                g.name,
+                g.state,
+                "all" if g.queues is None else ", ".join(g.queues),
+                g.workers,
+                g.owned,
+                g.lag,
+                output.age(g.lag_s),
+                "LAGGING" if g.lagging else "",
+                output.moment(g.created_at_us),
+            )
+            for g in found
+        ],
+    )
+
+
+@app.command("show")
+def show(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Show one group."""
+    with control_of(url_option) as control:
+        found = control.group(name)
+    _one(found, json)
+
+
+@app.command("pause")
+def pause(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Let its workers release its shards, within seconds. What runs may finish; nothing starts."""
+    with control_of(url_option) as control:
+        found = control.pause_group(name)
+    _one(found, json)
+
+
+@app.command("resume")
+def resume(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Let its workers take its shards again, within seconds."""
+    with control_of(url_option) as control:
+        found = control.resume_group(name)
+    _one(found, json)
+
+
+@app.command("delete")
+def delete(
+    name: NameArgument,
+    url_option: UrlOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Forget a group with its parked tasks and dead letters. Stop its workers first."""
+    if not yes:
+        typer.confirm(f"Forget group {name}: what it has not run will never run in it?", abort=True)
+    with control_of(url_option) as control:
+        control.delete_group(name)
+    output.as_json({"deleted": name}) if json else typer.echo(f"group {name} is deleted")
+
+
+@app.command("reset")
+def reset(
+    name: NameArgument,
+    to: Annotated[str, typer.Option("--to", metavar="PLACE", help=PLACES, show_default=False)],
+    url_option: UrlOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Let a group begin anew: read the log again from a place, or leave out what waits.
+
+    Tasks that are read again run again (`ctx.is_replay`). What the group has started or parked and
+    does not read again goes on. Exact by the time of insert, as far back as the log goes.
+    """
+    with control_of(url_option) as control:
+        place = place_of(to, "--to", control)
+        if not (dry_run or yes):
+            _effects(control.reset_group(name, place, dry_run=True))
+            typer.confirm(f"Reset group {name}?", abort=True)
+        done = control.reset_group(name, place, dry_run=dry_run)
+    output.as_json(done) if json else _effects(done)
+
+
+def _effects(found: Reset) -> None:
+    columns = ("again", "skipped", "unparked", "dead", "kept")
+    rows: list[tuple[object, ...]] = [
+        (s.shard_id, *(f"{getattr(s, name):,}" for name in columns)) for s in found.shards
+    ]
+    rows.append(("all", *(f"{sum(getattr(s, n) for s in found.shards):,}" for n in columns)))
+    output.table(
+        f"{'Would reset' if found.dry_run else 'Reset'} group {found.group}",
+        ("shard>", "read again>", "left out>", "timers gone>", "dead letters gone>", "go on>"),
+        rows,
+    )
+
+
+def _one(found: GroupView, json: bool) -> None:
+    if json:
+        output.as_json(found)
+        return
+    output.fields(
+        [
+            ("group", found.name),
+            ("state", found.state),
+            ("queues", "all" if found.queues is None else ", ".join(found.queues)),
+            ("created", output.moment(found.created_at_us)),
+            ("begins at", output.moment(found.from_us)),
+            ("last reset", output.moment(found.replay_us)),
+            ("workers", found.workers),
+            ("shards", found.owned),
+            ("unread", found.lag),
+            ("lag", output.age(found.lag_s)),
+            ("alarm", "LAGGING" if found.lagging else None),
+        ]
+    )
+
+
+def wait(
+    until: Annotated[
+        str,
+        typer.Option(
+            "--until",
+            metavar="TOKEN",
+            help="What an enqueue returned: a task's id.",
+            show_default=False,
+        ),
+    ],
+    group: Annotated[str, typer.Option(help="The consumer group.")] = "default",
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Such as 30s or 5m. Default: for ever.")
+    ] = None,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Wait until a group has settled every task created no later than TOKEN's.
+
+    A dead letter is settled; a task that is parked for later, or to be retried, is not. Exit code
+    1 when the time is up: with what is left, or with `unknown` for a task that is in no table: it
+    was not committed, or every group has settled it and it is gone.
+    """  # fmt: skip
+    timeout_s = None if timeout is None else duration_us(timeout, "--timeout") / 1_000_000
+    with control_of(url_option) as control:
+        found = control.wait(group, until, timeout_s=timeout_s)
+    if json:
+        output.as_json(found)
+    elif found.state == "settled":
+        typer.echo("settled")
+    elif found.state == "unknown":
+        typer.echo("unknown: not committed, or settled by every group and gone")
+    else:
+        typer.echo(f"{found.left} unsettled")
+    if found.state != "settled":
+        raise typer.Exit(1)
+
+
+def retention(
+    keep: Annotated[
+        str | None, typer.Argument(metavar="[TIME]", help="Such as 7d; 0 for not at all.")
+    ] = None,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show or set how long the log keeps what every group has settled.
+
+    It is as far back as a group can be created or reset to; what a group has not settled is kept
+    for it anyway. No longer than the journal is kept (the worker's journal_keep_s, 7 days).
+    """
+    with control_of(url_option) as control:
+        if keep is not None:
+            control.set_retention(duration_us(keep, "TIME") / 1_000_000)
+        kept_s = control.retention()
+    if json:
+        output.as_json({"retention_s": kept_s})
+    else:
+        typer.echo(output.age(kept_s) if kept_s else "none")

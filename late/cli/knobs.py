@@ -1,0 +1,208 @@
+"""`late queue`, `late target` and `late knobs`: what an operator turns while the fleet runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from late import knobs as values
+from late.cli import output
+from late.cli.options import JsonOption, UrlOption, control_of
+from late.errors import ConfigError
+from late.knobs import LOCAL, REMOTE, Kind, Knobs
+
+if TYPE_CHECKING:
+    from late.control.knobs import Turned
+
+queue = typer.Typer(
+    help="The knobs of queues: set, pause, resume, show.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+target = typer.Typer(
+    help="The knobs of targets: set, pause, resume, show.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+knobs = typer.Typer(
+    help="All knobs that are set, who turned them, and the way back.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+Words = Annotated[
+    list[str],
+    typer.Argument(metavar="KNOB=VALUE...", help="`default` takes a knob back.",
+                   show_default=False),
+]  # fmt: skip
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")]
+
+
+def _turn(
+    kind: Kind, name: str, changes: dict[str, Any], url: str | None, json: bool, dry_run: bool
+) -> None:
+    with control_of(url) as control:
+        turned = control.turn_knobs(kind, name, changes, dry_run=dry_run)
+    _say(turned, json, dry_run=dry_run)
+
+
+def _say(turned: Turned, json: bool, *, dry_run: bool = False) -> None:
+    if json:
+        output.as_json(turned)
+        return
+    changes = [
+        (field, getattr(turned.before, field), getattr(turned.after, field))
+        for field in values.NAMES
+        if getattr(turned.before, field) != getattr(turned.after, field)
+    ]
+    subject = f"{turned.kind} {turned.name}"
+    if not changes:
+        typer.echo(f"{subject}: nothing to change")
+        return
+    for field, before, after in changes:
+        verb = "would go" if dry_run else "goes"
+        typer.echo(f"{subject}: {field} {verb} from {_text(before)} to {_text(after)}")
+    if turned.audit_id is not None:
+        typer.echo(f"workers follow within 5 s; undo: late knobs rollback {turned.audit_id}")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:
+    """Every knob with its value and whether it is set; the defaults of this kind otherwise."""
+    with control_of(url) as control:
+        found = next((each for each in control.knobs(kind) if each.name == name), None)
+    chosen = Knobs() if found is None else found.knobs
+    defaults = LOCAL if kind == "queue" or name == "local" else REMOTE
+    held = values.effective(chosen, defaults)
+    if json:
+        output.as_json({"kind": kind, "name": name, "set": chosen, "effective": held})
+        return
+    rows = [
+        (field, _text(getattr(held, field)), "set" if getattr(chosen, field) is not None else "")
+        for field in values.NAMES
+        if kind == "queue" or field not in values.QUEUE_ONLY
+    ]
+    shown = [(field, "-" if value == "default" else value, mark) for field, value, mark in rows]
+    output.table(f"Knobs of {kind} {name}", ("knob", "value", ""), shown)
+
+
+@queue.command("set")
+def queue_set(
+    name: Name,
+    words: Words,
+    dry_run: DryRun = False,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Turn knobs of a queue: `late queue set payments rate=50 concurrency=20`."""
+    _turn("queue", name, values.parse(words), url_option, json, dry_run)
+
+
+@queue.command("pause")
+def queue_pause(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Start none of its tasks until it is resumed. What runs goes on; producers may enqueue."""
+    _turn("queue", name, {"paused": True}, url_option, json, False)
+
+
+@queue.command("resume")
+def queue_resume(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Start its tasks again."""
+    _turn("queue", name, {"paused": None}, url_option, json, False)
+
+
+@queue.command("show")
+def queue_show(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Every knob of a queue, set or by default."""
+    _show("queue", name, url_option, json)
+
+
+@target.command("set")
+def target_set(
+    name: Name,
+    words: Words,
+    dry_run: DryRun = False,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Turn knobs of a target: `late target set billing concurrency=40 breaker=0.3`."""
+    _turn("target", name, values.parse(words), url_option, json, dry_run)
+
+
+@target.command("pause")
+def target_pause(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Call it no more until it is resumed."""
+    _turn("target", name, {"paused": True}, url_option, json, False)
+
+
+@target.command("resume")
+def target_resume(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Call it again."""
+    _turn("target", name, {"paused": None}, url_option, json, False)
+
+
+@target.command("show")
+def target_show(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    """Every knob of a target, set or by default."""
+    _show("target", name, url_option, json)
+
+
+@knobs.callback()
+def every(
+    context: typer.Context,
+    history: Annotated[bool, typer.Option("--history", help="Who changed what, and when.")] = False,
+    limit: Annotated[int, typer.Option("--limit", help="Changes at most.")] = 20,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the knobs that are set."""
+    if context.invoked_subcommand is not None:
+        return
+    with control_of(url_option) as control:
+        if history:
+            entries = control.audit(limit=limit)
+        else:
+            found = control.knobs()
+    if history:
+        if json:
+            output.as_json({"changes": entries})
+            return
+        columns = ("when", "who", "what", "of", "before", "after", "id")
+        changes = [
+            (output.moment(e.at_us), e.actor, e.action, e.subject, e.before, e.after, e.audit_id)
+            for e in entries
+        ]
+        output.table("Changes", columns, changes)
+        return
+    if json:
+        output.as_json({"knobs": found})
+        return
+    rows = [
+        (each.kind, each.name, field, _text(value), output.moment(each.updated_at_us))
+        for each in found
+        for field in values.NAMES
+        if (value := getattr(each.knobs, field)) is not None
+    ]
+    output.table("Knobs", ("of", "name", "knob", "value", "changed"), rows)
+
+
+@knobs.command("rollback")
+def rollback(
+    audit_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Undo one change: `late knobs --history` lists their ids."""
+    if not audit_id:
+        raise ConfigError("which change? `late knobs --history` lists them")
+    with control_of(url_option) as control:
+        turned = control.rollback_knobs(audit_id)
+    _say(turned, json)

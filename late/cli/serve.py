@@ -1,0 +1,100 @@
+"""The command `serve`: a worker with HTTP and gRPC beside it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from late.cli.load import load_app
+from late.cli.options import url_of
+from late.cli.run import nameless, settings_of, show_log
+from late.errors import ConfigError
+
+NONE = -1
+
+
+AppOption = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODULE:APP]",
+        help="Such as shop.tasks:app. Without it every task is fetched by consumers.",
+        show_default=False,
+    ),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option("--url", "-u", metavar="URL", help="The database, where there is no app."),
+]
+PullOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="QUEUE", help="Consumers fetch the tasks of it; may be repeated."),
+]
+HttpOption = Annotated[
+    int, typer.Option(help="Port for HTTP; -1 for none, 0 for any.", min=NONE, max=65_535)
+]
+GrpcOption = Annotated[
+    int, typer.Option(help="Port for gRPC; -1 for none, 0 for any.", min=NONE, max=65_535)
+]
+
+
+def serve(
+    target: AppOption = None,
+    url: DatabaseOption = None,
+    pull: PullOption = None,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    http_port: HttpOption = 7280,
+    grpc_port: GrpcOption = NONE,
+    auth: Annotated[
+        bool, typer.Option("--auth", help="Ask for tokens: late token create.")
+    ] = False,
+    tls_cert: Annotated[str | None, typer.Option(metavar="FILE", help="Certificate, PEM.")] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key, PEM.")] = None,
+    tls_ca: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Clients' certificates by it count as well.")
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
+    group: Annotated[
+        list[str] | None, typer.Option(help="Consumer group; may be repeated. Default: the app's.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the worker; repeatable."),
+    ] = None,
+    log_level: Annotated[
+        str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
+    ] = "INFO",
+    log_json: Annotated[
+        bool, typer.Option("--log-json", envvar="LATE_LOG_JSON", help="Log lines as JSON.")
+    ] = False,
+) -> None:
+    """Run a worker and offer its queues over HTTP and gRPC, until SIGTERM or SIGINT.
+
+    Producers put tasks; consumers fetch those of the queues that are pulled: by --pull, or by
+    `app.route(queue, target="pull")`. All workers of a group must agree on these queues. Another
+    machine is served only with TLS and --auth.
+    """
+    app = load_app(target) if target is not None else nameless(url_of(url))
+    if target is not None and url is not None:
+        raise ConfigError("an app has its own database: leave --url away")
+    for queue in pull or ():
+        if queue not in app.routes:
+            app.route(queue, target="pull")
+    settings: dict[str, Any] = settings_of(set_ or [], group)
+    from late.api.serve import Listen, run
+
+    listen = Listen(
+        host=host,
+        http_port=None if http_port == NONE else http_port,
+        grpc_port=None if grpc_port == NONE else grpc_port,
+        auth=auth,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_ca=tls_ca,
+        rate=rate,
+    )
+    end_logging = show_log(log_level, json=log_json)
+    try:
+        raise typer.Exit(run(app, listen, target=target, **settings))
+    finally:
+        end_logging()

@@ -1,0 +1,98 @@
+"""Commands about tokens: who may use `late serve`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from late.cli import output
+from late.cli.options import JsonOption, UrlOption, control_of, duration_us
+from late.tokens import CERTIFICATE
+
+app = typer.Typer(help="Who may use the HTTP and gRPC interfaces.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(help="For logs, and to revoke it by.")]
+
+
+@app.command()
+def create(
+    name: NameArgument,
+    scope: Annotated[list[str], typer.Option(help="enqueue, consume or operate; may be repeated.")],
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(help="Queue, or a pattern with *; may be repeated. Default: all."),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Such as 90d; never by default.")
+    ] = None,
+    certificate: Annotated[
+        bool,
+        typer.Option("--certificate", help="For a client certificate of this name; no secret."),
+    ] = False,
+    url: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a token and print it. It is shown this once: only its hash is kept."""
+    with control_of(url) as control:
+        text, row = control.create_token(
+            name,
+            scopes=scope,
+            queues=queue or ["*"],
+            lifetime_us=None if expires is None else duration_us(expires, "--expires"),
+            certificate=certificate,
+        )
+    if json:
+        output.as_json({"name": row.name, "token": text, "expires_at_us": row.expires_at_us})
+    elif text is not None:
+        typer.echo(text)
+    else:
+        typer.echo(f"{row.name}: by its client certificate")
+
+
+@app.command("list")
+def list_(url: UrlOption = None, json: JsonOption = False) -> None:
+    """Show all tokens: what they allow, and whether they count."""
+    with control_of(url) as control:
+        tokens, now = control.tokens(), control.now()
+    rows = [
+        {
+            "name": token.name,
+            "kind": CERTIFICATE if token.digest == CERTIFICATE else "secret",
+            "scopes": token.scopes,
+            "queues": token.queues,
+            "created_at_us": token.created_at_us,
+            "expires_at_us": token.expires_at_us,
+            "revoked_at_us": token.revoked_at_us,
+            "live": token.live(now),
+        }
+        for token in tokens
+    ]
+    if json:
+        output.as_json({"tokens": rows})
+        return
+    output.table(
+        "tokens",
+        ("name", "kind", "scopes", "queues", "state"),
+        [
+            (
+                token.name,
+                row["kind"],
+                ", ".join(token.scopes),
+                ", ".join(token.queues),
+                "live" if row["live"] else "revoked" if token.revoked_at_us else "expired",
+            )
+            for token, row in zip(tokens, rows, strict=True)
+        ],
+    )
+
+
+@app.command()
+def revoke(name: NameArgument, url: UrlOption = None, json: JsonOption = False) -> None:
+    """End a token: within seconds nobody is let in by it."""
+    with control_of(url) as control:
+        control.revoke_token(name)
+    if json:
+        output.as_json({"revoked": name})
+    else:
+        typer.echo(f"{name}: revoked")

@@ -1,0 +1,95 @@
+"""How far each group is behind: what it has not read holds the log back, for all of them.
+
+Nothing that a group has not settled is ever removed, so a group that nobody works lets the log
+grow for ever. That is said early and again and again, by age: a count would be reached at another
+time on every system.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Engine, func, select
+
+from late.control import backlog, positions
+from late.control.groups import serving
+from late.control.rows import log_of, now_us, seconds
+from late.control.status import Journal, groups_of, journals, logged_shards
+from late.control.views import Count, GroupView
+from late.errors import ConfigError
+from late.schema.engine import reading
+from late.schema.tables import group, lease, worker
+from late.store.groups import reads_of
+from late.task import Reads
+
+LIMIT = 10_000
+"""Records of one shard that are counted."""
+ALARM_S = 600.0
+"""How old the oldest record may be that a group has not read."""
+
+
+def groups(
+    engine: Engine, *, name: str | None = None, limit: int = LIMIT, alarm_s: float = ALARM_S
+) -> list[GroupView]:
+    """All consumer groups, ascending by name, with how far behind they are.
+
+    Args:
+        name: only this one.
+        alarm_s: a group whose oldest unread record is older is `lagging`.
+
+    Raises:
+        ConfigError: there is no group `name`.
+    """
+    with reading(engine) as connection:
+        now = now_us(connection)
+        rows = {row.name: row for row in connection.execute(select(group))}
+        names = [each for each in groups_of(connection) if name in (None, each)]
+        if name is not None and not names:
+            raise ConfigError(f"no consumer group {name[:128]!r}")
+        served, last, logged = serving(connection), journals(connection), logged_shards(connection)
+        live = select(worker.c.worker_id).where(worker.c.expires_at_us > now)
+        held = select(lease.c.consumer_group, func.count()).where(lease.c.owner.in_(live))
+        counted = connection.execute(held.group_by(lease.c.consumer_group))
+        owned: dict[str, int] = {row[0]: row[1] for row in counted}
+        found = []
+        for each in names:
+            row = rows.get(each)
+            reads = reads_of(row.queues, row.from_us, row.replay_us) if row else Reads()
+            lag, oldest = Count(), None
+            for shard_id in sorted(logged):
+                journal = last.get((each, shard_id), Journal())
+                more, first = _behind(connection, shard_id, journal.cursor, reads, limit)
+                lag += more
+                oldest = min((t for t in (oldest, first) if t is not None), default=None)
+            lag_s = None if oldest is None else seconds(now - oldest)
+            state = "unregistered" if row is None else "paused" if row.paused else None
+            found.append(
+                GroupView(
+                    name=each,
+                    created_at_us=row.created_at_us if row else None,
+                    state=state or ("working" if served.get(each) else "idle"),  # type: ignore[arg-type]
+                    queues=None if reads.queues is None else tuple(sorted(reads.queues)),
+                    from_us=reads.from_us or None,
+                    replay_us=reads.replay_us or None,
+                    workers=served.get(each, 0),
+                    owned=owned.get(each, 0),
+                    lag=lag,
+                    lag_s=lag_s,
+                    lagging=lag_s is not None and lag_s > alarm_s,
+                )
+            )
+        return found
+
+
+def _behind(
+    connection: Connection, shard_id: int, cursor: str, reads: Reads, limit: int
+) -> tuple[Count, int | None]:
+    """(how many, created_at_us of the oldest) over the first `limit` records to be read."""
+    log = log_of(connection)
+    first = (
+        select(log.c.created_at_us)
+        .where(positions.ahead(connection, shard_id, cursor, reads))
+        .order_by(*backlog.order_of(connection))
+        .limit(limit)
+        .subquery()
+    )
+    count, oldest = connection.execute(select(func.count(), func.min(first.c.created_at_us))).one()
+    return Count(count, count >= limit), oldest

@@ -1,0 +1,137 @@
+"""Where in the log a group begins to read: at the beginning, now, or at a moment.
+
+A cursor is private to its store and cannot be computed from a time. So a **moment** is two things:
+a cursor that covers nothing which was created at the moment or later, and the moment itself, which
+is kept with the group (`late_group.from_us`): older records are passed over one by one, so that the
+line is exact by `created_at_us`. The cursor only spares the reading of what lies far behind, and
+comes from the journals, which remember where every group once stood.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Text, and_, cast, func, select, text
+
+from late.control import backlog
+from late.control.rows import COCKROACH, SPANNER, log_of, now_us
+from late.errors import ConfigError
+from late.schema.engine import reading
+from late.schema.tables import group, settlement
+from late.store.groups import reads_of
+from late.task import Reads
+
+BEGINNING, NOW = "beginning", "now"
+MARGIN_US = 1_000_000
+"""How much older than the moment a settlement must be for its cursor to be taken: a record's time
+and the journal's may be those of two machines of the database."""
+_LAG_US = 20_000
+
+
+def checked(start: str | int, now: int) -> str | int:
+    """A place to start from: `beginning`, `now`, or a moment in microseconds.
+
+    Raises:
+        ConfigError: another word, or a moment that has not come.
+    """
+    if isinstance(start, str) and start not in (BEGINNING, NOW):
+        raise ConfigError(f"start from {start[:64]!r}: beginning, now, or a time")
+    if isinstance(start, int) and not 0 <= start <= now:
+        raise ConfigError("that time has not come: tasks that are not written cannot be left out")
+    return start
+
+
+def from_us(start: str | int) -> int | None:
+    """What to keep with the group."""
+    return start if isinstance(start, int) else None
+
+
+def head(engine: Engine) -> str:
+    """A cursor that covers what is committed now, and nothing that commits after this call.
+
+    What is being written at this moment by open transactions is not covered: it will be read.
+    """
+    name = engine.dialect.name
+    if name == SPANNER:
+        return _read_timestamp(engine)
+    with reading(engine) as connection:
+        if name == "postgresql":
+            snapshot = cast(func.pg_current_snapshot(), Text)
+            return str(connection.execute(select(snapshot)).scalar_one())
+        if name == COCKROACH:
+            at = now_us(connection) - _LAG_US
+        else:
+            last = text("select seq from sqlite_sequence where name = 'late_task'")
+            return str(connection.execute(last).scalar() or "")
+    with reading(engine) as connection:
+        return _closed(connection, at)
+
+
+def _read_timestamp(engine: Engine) -> str:
+    """Of a strong read by the driver itself: SQL cannot ask for it."""
+    from late.schema.engine import translated
+    from late.store.spanner_rows import cursor_at, nanoseconds
+
+    with translated(), engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        with driver.database.snapshot() as snapshot:
+            result = snapshot.execute_sql("SELECT 1")
+            list(result)
+            return cursor_at(nanoseconds(result.metadata.transaction.read_timestamp))
+
+
+def _closed(connection: Connection, at: int) -> str:
+    """No later commit gets below the timestamp of a read of the whole log."""
+    seconds = f"{at // 1_000_000}.{at % 1_000_000:06d}"
+    connection.execute(text(f"set transaction as of system time '{seconds}'"))
+    connection.execute(text("select count(*) from late_task"))
+    return f"{at},{at}"
+
+
+def before(connection: Connection, shard_id: int, moment_us: int, groups: list[str]) -> str:
+    """A cursor that covers nothing of the shard that was created at `moment_us` or later; the
+    beginning where no journal reaches back so far."""
+    best: tuple[int, str] = (0, "")
+    for name in groups:
+        of_journal = (settlement.c.consumer_group == name, settlement.c.shard_id == shard_id)
+        # Cursors from before a rebase are those of another database.
+        adopted = connection.execute(
+            select(func.max(settlement.c.seq)).where(*of_journal, settlement.c.owner == "rebase")
+        ).scalar()
+        found = connection.execute(
+            select(settlement.c.settled_at_us, settlement.c.cursor)
+            .where(
+                *of_journal,
+                settlement.c.seq > (adopted or 0),
+                settlement.c.settled_at_us < moment_us - MARGIN_US,
+            )
+            .order_by(settlement.c.seq.desc())
+            .limit(1)
+        ).first()
+        if found is not None:
+            best = max(best, (found.settled_at_us, found.cursor))
+    return best[1]
+
+
+def registered(connection: Connection) -> dict[str, Reads]:
+    """What each registered group reads."""
+    rows = connection.execute(
+        select(group.c.name, group.c.queues, group.c.from_us, group.c.replay_us)
+    )
+    return {row[0]: reads_of(*row[1:]) for row in rows}
+
+
+def taken(connection: Connection, reads: Reads) -> list[ColumnElement[bool]]:
+    """`Reads.takes` as conditions on the log."""
+    log = log_of(connection)
+    conditions: list[ColumnElement[bool]] = []
+    if reads.from_us:
+        conditions.append(log.c.created_at_us >= reads.from_us)
+    if reads.queues is not None:
+        conditions.append(log.c.queue.in_(sorted(reads.queues)))
+    return conditions
+
+
+def ahead(connection: Connection, shard_id: int, cursor: str, reads: Reads) -> ColumnElement[bool]:
+    """Whether a group that stands at `cursor` will read a row of the log."""
+    return and_(backlog.beyond(connection, shard_id, cursor), *taken(connection, reads))

@@ -1,0 +1,86 @@
+"""What is removed because nothing can ask for it any more: the inbox, and keys whose time is over.
+
+A row of the inbox is needed for as long as its task can be delivered once more: while its record is
+in the log (for this group or for a replay), in the timer table, or among the dead letters. It is
+kept for an hour more: a run that was given up is told so at its next step, and not at once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+from sqlalchemy import Connection, Engine, delete, exists, select
+
+from late.control.rows import log_table_of, now_us
+from late.schema.engine import reading, write
+from late.schema.tables import dead, inbox, timer, unique
+
+KEEP_S = 3_600.0
+BATCH = 5_000
+"""Rows that are looked for at once."""
+CHUNK = 500
+"""Rows per statement that removes them: Spanner takes 950 parameters."""
+ROUNDS_MAX = 200
+"""Batches of one sweep: the rest is for the next one."""
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """How many rows went."""
+
+    inbox: int = 0
+    keys: int = 0
+
+
+def sweep(engine: Engine, *, keep_s: float = KEEP_S) -> Swept:
+    """One sweep. Any number may run at once, anywhere.
+
+    Raises:
+        StoreError: from the database; what was removed until then stays removed.
+    """
+    keys = write(engine, _free_keys)
+    total = 0
+    for _ in range(ROUNDS_MAX):
+        # What has ended stays so: nothing comes in between the look and the delete.
+        with reading(engine) as connection:
+            found = _forgettable(connection, round(keep_s * 1_000_000))
+        for start in range(0, len(found), CHUNK):
+            chunk = found[start : start + CHUNK]
+            total += write(engine, partial(_forget, chunk))
+        if len(found) < BATCH:
+            break
+    return Swept(total, keys)
+
+
+def _free_keys(connection: Connection) -> int:
+    over = unique.c.expires_at_us.between(1, now_us(connection))
+    return int(connection.execute(delete(unique).where(over)).rowcount)
+
+
+def _forgettable(connection: Connection, keep_us: int) -> list[tuple[str, str]]:
+    """(group, task) of rows that nothing can ask for, by one statement: it sees one moment, in
+    which no task is on its way from one table to another."""
+    log = log_table_of(connection)
+    needed = [exists().where(log.c.task_id == inbox.c.task_id)]
+    needed += [
+        exists().where(
+            table.c.consumer_group == inbox.c.consumer_group, table.c.task_id == inbox.c.task_id
+        )
+        for table in (timer, dead)
+    ]
+    old = inbox.c.done_at_us < now_us(connection) - keep_us
+    rows = connection.execute(
+        select(inbox.c.consumer_group, inbox.c.task_id)
+        .where(old, *(~each for each in needed))
+        .limit(BATCH)
+    )
+    return [(group, str(task_id)) for group, task_id in rows]
+
+
+def _forget(rows: list[tuple[str, str]], connection: Connection) -> int:
+    count = 0
+    for name in sorted({group for group, _ in rows}):
+        ids = [task_id for group, task_id in rows if group == name]
+        of_group = delete(inbox).where(inbox.c.consumer_group == name, inbox.c.task_id.in_(ids))
+        count += int(connection.execute(of_group).rowcount)
+    return count

@@ -1,0 +1,96 @@
+"""Has a group settled everything up to a token? A token is what an enqueue returned: a task's id.
+
+**Up to** is by the time of insert, by the database's clock: all tasks, of all shards and queues
+that the group reads, that were created no later than the token's task. A dead letter is settled; a
+task that waits for its time or for a retry is not.
+"""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Connection, Engine, func, select
+
+from late.control import backlog, positions
+from late.control.groups import known
+from late.control.rows import log_of, open_of
+from late.control.status import Journal, journals, logged_shards
+from late.control.views import Count, Waited
+from late.errors import ConfigError
+from late.ids import shard_of
+from late.schema.engine import reading
+from late.schema.tables import dead, timer
+from late.task import Reads
+
+LIMIT = 10_000
+"""Tasks of one shard that are counted."""
+EVERY_S = 0.1
+EVERY_MAX_S = 1.0
+
+
+def wait(engine: Engine, name: str, token: str, *, timeout_s: float | None) -> Waited:
+    """Return when all is settled, or after `timeout_s` with what is left (None: no time-out).
+
+    A token that is in no table is looked for until the time is up: it may not have committed yet.
+
+    Raises:
+        ConfigError: no such group, or it is paused.
+        InvalidName: not a task id.
+    """
+    shard_id = shard_of(token)
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    every_s, created_us = EVERY_S, None
+    while True:
+        with reading(engine) as connection:
+            reads = _reads(connection, name)
+            created_us = created_us or _created_us(connection, shard_id, token)
+            left = Count()
+            if created_us is not None:
+                left = _left(connection, name, reads, created_us)
+        state = "unknown" if created_us is None else "waiting" if left.n else "settled"
+        if state == "settled" or (until is not None and time.monotonic() + every_s > until):
+            return Waited(name, token, state, left)  # type: ignore[arg-type]
+        time.sleep(every_s)
+        every_s = min(EVERY_MAX_S, 1.2 * every_s)
+
+
+def _reads(connection: Connection, name: str) -> Reads:
+    if known(connection, name, lock=False).paused:
+        raise ConfigError(f"group {name!r} is paused: nothing will be settled")
+    return positions.registered(connection)[name]
+
+
+def _created_us(connection: Connection, shard_id: int, token: str) -> int | None:
+    """When the token's task was created; None where it is nowhere."""
+    log = log_of(connection)
+    for table in (log, timer, dead):
+        found: int | None = connection.execute(
+            select(table.c.created_at_us)
+            .where(table.c.shard_id == shard_id, table.c.task_id == token)
+            .limit(1)
+        ).scalar()
+        if found is not None:
+            return found
+    return None
+
+
+def _left(connection: Connection, name: str, reads: Reads, created_us: int) -> Count:
+    """Tasks created until then that are beyond the cursor, open, or parked."""
+    last = journals(connection)
+    log = log_of(connection)
+    left = Count()
+    for shard_id in logged_shards(connection):
+        journal = last.get((name, shard_id), Journal())
+        unread = positions.ahead(connection, shard_id, journal.cursor, reads)
+        some = select(log.c.task_id).where(unread, log.c.created_at_us <= created_us).limit(LIMIT)
+        count = connection.execute(select(func.count()).select_from(some.subquery())).scalar_one()
+        opened = backlog.by_keys(connection, shard_id, open_of(journal.open))
+        started = sum(row.created_at_us <= created_us for row in opened)
+        left += Count(count + started, count >= LIMIT)
+    parked = (
+        select(timer.c.task_id)
+        .where(timer.c.consumer_group == name, timer.c.created_at_us <= created_us)
+        .limit(LIMIT)
+    )
+    count = connection.execute(select(func.count()).select_from(parked.subquery())).scalar_one()
+    return left + Count(count, count >= LIMIT)

@@ -1,0 +1,67 @@
+"""`late serve` in this process, and what is asked of the database about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import late
+from late import config
+from late.api.serve import Listen, Server
+from late.control import Control
+from tests.unit.api_kit import Client
+
+PAYMENTS = "/v1/queues/payments"
+
+
+class Serving:
+    """A running server and a client of it."""
+
+    def __init__(self, server: Server, url: str) -> None:
+        assert server.http is not None
+        assert server.grpc is not None
+        self.server = server
+        self.url = url
+        self.call = Client(server.http.port)
+        self.at = f"127.0.0.1:{server.grpc.port}"
+
+    async def put(self, **fields: Any) -> str:
+        answer = await self.call("POST", f"{PAYMENTS}/tasks", {"name": "charge", **fields})
+        assert answer.status == 201, answer.body
+        return str(answer.json["task_id"])
+
+    async def receive(self, **fields: Any) -> list[dict[str, Any]]:
+        answer = await self.call("POST", f"{PAYMENTS}/receive", {"wait_s": 20, **fields})
+        assert answer.status == 200, answer.body
+        return list(answer.json["tasks"])
+
+    async def state(self, task_id: str) -> str:
+        def look() -> str:
+            with Control(self.url) as control:
+                return control.show(task_id).groups[0].state
+
+        return await asyncio.to_thread(look)
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """The database is the only one that can say so."""
+    async with asyncio.timeout(40):
+        while not await holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def serving(url: str, **settings: Any) -> AsyncIterator[Serving]:
+    app = late.App(url)
+    app.route("payments", target="pull", retry=late.Retry(base=0.001, jitter="none"))
+    listen = Listen(http_port=0, grpc_port=0)
+    server = Server(app, listen, settings=config.load(**settings))
+    await server.start()
+    it = Serving(server, url)
+    try:
+        yield it
+    finally:
+        if not server.stopped:
+            await server.stop()

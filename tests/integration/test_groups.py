@@ -1,0 +1,420 @@
+"""Consumer groups as operators make, pause, reset and delete them, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from late.control import Control, audit, positions
+from late.errors import ConfigError
+from late.schema.engine import make_engine, reading
+from late.store.base import Lease, SettleResult, Store, taken
+from late.task import Record, ShardId, TaskId
+from tests.conformance.kit import (
+    BEGINNING,
+    Owner,
+    dead,
+    ids,
+    own,
+    parked,
+    read_all,
+    task,
+    until,
+    worker,
+)
+from tests.conformance.kit import open_of as key_of
+from tests.integration.control_kit import insert
+
+SHARD = 3
+
+
+@pytest.fixture
+def control(url: str) -> Any:
+    with Control(url) as made:
+        yield made
+
+
+async def lease_of(store: Store, group: str, shard: int = SHARD) -> Lease:
+    """The shard as a worker of the group gets it."""
+    (lease,) = await store.acquire("reader", [(group, ShardId(shard))])
+    return lease
+
+
+async def to_read(store: Store, lease: Lease, expected: int) -> list[TaskId]:
+    """What a worker of the group reads, to the end of the log as it is now; at least `expected`
+    records are waited for."""
+    cursor, found = lease.cursor, []
+    seen = len(await everything(store, lease.shard_id))
+    async with asyncio.timeout(20):
+        while True:
+            pages = await store.read({lease.shard_id: cursor}, 2)
+            for page in pages:
+                cursor = page.cursor
+                found += [record.task_id for record in taken(page, lease.reads).records]
+            if not any(page.records for page in pages) and len(found) >= expected:
+                return found
+            assert seen >= expected
+
+
+async def everything(store: Store, shard: ShardId) -> list[Record]:
+    cursor, found = BEGINNING, []
+    while pages := [p for p in await store.read({shard: cursor}, 100) if p.records]:
+        found += pages[0].records
+        cursor = pages[0].cursor
+    return found
+
+
+async def works(store: Store, tasks: Sequence[Any], group: str = "default") -> Owner:
+    """A worker of the group that has read and settled `tasks`."""
+    owner = await own(store, SHARD, group=group, name=f"w-{group}")
+    _, cursor = await read_all(store, tasks)
+    assert await owner.settle(cursor=cursor, open=()) is SettleResult.SETTLED
+    return owner
+
+
+async def test_a_group_begins_at_the_beginning_or_now(
+    url: str, store: Store, control: Control
+) -> None:
+    before = [task(SHARD) for _ in range(3)]
+    insert(url, *before)
+    await read_all(store, before)
+    control.create_group("all", start="beginning")
+    control.create_group("new", start="now")
+    after = [task(SHARD) for _ in range(3)]
+    insert(url, *after)
+    await read_all(store, before + after)
+    assert set(await to_read(store, await lease_of(store, "all"), 6)) == set(ids(before + after))
+    assert set(await to_read(store, await lease_of(store, "new"), 3)) == set(ids(after))
+
+
+async def test_now_is_by_commit_and_not_by_insert(
+    backend: Any, url: str, store: Store, control: Control
+) -> None:
+    """What an open transaction has inserted when the group is made is not lost."""
+    if store.features.commit_order:
+        return  # a writer holds the lock, or its row has the time of its commit
+    raw, late = backend.raw(url), task(SHARD)
+    try:
+        raw.begin()
+        raw.insert(late)
+        control.create_group("new", start="now")
+        raw.commit()
+        await read_all(store, [late])
+        assert await to_read(store, await lease_of(store, "new"), 1) == [late.task_id]
+    finally:
+        raw.close()
+
+
+async def test_a_moment_is_exact_and_found_by_the_journal(
+    url: str, store: Store, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(positions, "MARGIN_US", 0)
+    before = [task(SHARD) for _ in range(3)]
+    insert(url, *before)
+    owner = await works(store, before)
+    await until(store, await store.now() + 2_000)
+    between = task(SHARD)
+    insert(url, between)
+    (_, _, _, last), _ = await read_all(store, [*before, between])
+    await until(store, last.created_at_us + 2_000)
+    after = [task(SHARD) for _ in range(2)]
+    insert(url, *after)
+    await until(store, await store.now() + 2_000)
+    _, cursor = await read_all(store, [*before, between, *after])
+    await owner.settle(cursor=cursor)
+
+    control.create_group("since", start=last.created_at_us + 1)
+    lease = await lease_of(store, "since")
+    assert lease.cursor != BEGINNING, "the journal knows a nearer place"
+    assert set(await to_read(store, lease, 2)) == set(ids(after))
+    control.create_group("from", start=last.created_at_us)
+    lease = await lease_of(store, "from")
+    assert set(await to_read(store, lease, 3)) == {between.task_id, *ids(after)}
+
+
+async def test_a_group_of_some_queues(url: str, store: Store, control: Control) -> None:
+    mail, bill = task(SHARD, queue="mail"), task(SHARD, queue="bill")
+    insert(url, mail, bill)
+    await read_all(store, [mail, bill])
+    made = control.create_group("post", queues=["mail", "mail"], start="beginning")
+    assert (made.queues, made.lag.n) == (("mail",), 1)
+    assert await to_read(store, await lease_of(store, "post"), 1) == [mail.task_id]
+    states = {g.group: g.state for g in control.show(bill.task_id).groups}
+    assert states == {"default": "logged", "post": "passed"}
+    depths = {(q.group, q.queue): q.depth.n for q in control.status().queues}
+    assert depths == {("default", "bill"): 1, ("default", "mail"): 1, ("post", "mail"): 1}
+    await works(store, [mail, bill], "post")
+    found = control.verify(group="post")
+    assert (found.totals.settled, found.totals.waiting) == (2, 0)
+
+
+def test_what_makes_no_group(control: Control) -> None:
+    for name, queues, start, what in (
+        ("a b", None, "now", "not a name of a group"),
+        ("default", None, "now", "there is a group"),
+        ("g", [], "now", "no queue"),
+        ("g", ["a b"], "now", "not a name of a queue"),
+        ("g", None, "soon", "start from 'soon'"),
+        ("g", None, control.now() + 10**9, "has not come"),
+        ("g", None, None, "say where it starts"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            control.create_group(name, queues=queues, start=start)
+    assert [g.name for g in control.groups()] == ["default"]
+    for act in (control.pause_group, control.delete_group, control.group):
+        with pytest.raises(ConfigError, match="no consumer group 'ghost'"):
+            act("ghost")
+    with pytest.raises(ConfigError, match="no consumer group 'ghost'"):
+        control.known_groups(["default", "ghost"])
+
+
+async def test_one_that_was_worked_before_it_was_created_goes_on(
+    url: str, store: Store, control: Control
+) -> None:
+    tasks = [task(SHARD)]
+    insert(url, *tasks)
+    owner = await works(store, tasks, "old")
+    assert control.group("old").state == "unregistered"
+    with pytest.raises(ConfigError, match="has a journal"):
+        control.create_group("old", start="beginning")
+    control.create_group("old", start=None)
+    assert await owner.settle() is SettleResult.SETTLED, "its owner is left alone"
+
+
+async def test_a_paused_group_is_told_to_the_workers(
+    url: str, store: Store, control: Control
+) -> None:
+    control.create_group("audit", start="now")
+    assert (await store.heartbeat(worker("w9"), 60)).groups == {"default", "audit"}
+    assert control.pause_group("audit").state == "paused"
+    assert (await store.heartbeat(worker("w9"), 60)).groups == {"default"}
+    assert control.pause_group("audit").state == "paused"
+    assert control.resume_group("audit").state == "idle"
+    assert (await store.heartbeat(worker("w9"), 60)).groups == {"default", "audit"}
+
+
+async def test_the_log_is_kept_for_a_group_and_let_go_with_it(
+    url: str, store: Store, control: Control
+) -> None:
+    tasks = [task(SHARD) for _ in range(5)]
+    insert(url, *tasks)
+    control.create_group("audit", start="beginning")
+    await works(store, tasks)
+    await store.prune(journal_keep_s=1_000)
+    assert len(await to_read(store, await lease_of(store, "audit"), 5)) == 5
+    control.delete_group("audit")
+    await until(store, await store.now() + 50_000)  # CockroachDB reads a little in the past
+    report = await store.prune(journal_keep_s=1_000)
+    assert report.tasks + report.partitions > 0
+    assert await everything(store, ShardId(SHARD)) == []
+
+
+async def test_a_deleted_group_is_gone_and_its_zombies_stay_out(
+    url: str, store: Store, control: Control
+) -> None:
+    tasks = [task(SHARD), task(SHARD)]
+    insert(url, *tasks)
+    control.create_group("audit", start="beginning")
+    zombie = await works(store, tasks, "audit")
+    (first, second), _ = await read_all(store, tasks)
+    await zombie.settle(parked=(parked(5, of=first),), dead=(dead(second),))
+    await store.heartbeat(worker("w8", ("audit",)), 60)
+    with pytest.raises(ConfigError, match="1 live workers serve"):
+        control.delete_group("audit")
+    await store.heartbeat(worker("w8", ("audit",)), 0)
+    with pytest.raises(ConfigError, match="default group stays"):
+        control.delete_group("default")
+    control.delete_group("audit")
+    assert [g.name for g in control.groups()] == ["default"]
+    assert await zombie.settle() is SettleResult.FENCED
+
+    control.create_group("audit", start="now")
+    again = await lease_of(store, "audit")
+    assert again.epoch > zombie.lease.epoch
+    assert again.seq > zombie.seq, "or the zombie would find its next place free one day"
+    assert await zombie.settle() is SettleResult.FENCED
+    assert await store.due("audit", ShardId(SHARD), until_us=10, limit=10) == []
+    assert control.verify().ok
+
+
+async def books(url: str, store: Store, group: str = "default") -> tuple[Owner, list[Record]]:
+    """Five tasks: done, open, parked, dead, and one that waits."""
+    tasks = [task(SHARD) for _ in range(4)]
+    for each in tasks:
+        insert(url, each)
+        await until(store, await store.now() + 2_000)
+    records, cursor = await read_all(store, tasks)
+    last = task(SHARD)
+    insert(url, last)
+    (waits,), _ = await read_all(store, [last], cursor=cursor)
+    records.sort(key=lambda r: r.created_at_us)
+    owner = await own(store, SHARD, group=group, name=f"w-{group}")
+    await owner.settle(
+        cursor=cursor,
+        open=(key_of(records[1]),),
+        parked=(parked(2**50, of=records[2], attempts=2),),
+        dead=(dead(records[3]),),
+    )
+    return owner, [*records, waits]
+
+
+async def test_a_reset_to_the_beginning(url: str, store: Store, control: Control) -> None:
+    owner, records = await books(url, store)
+    plan = control.reset_group("default", "beginning", dry_run=True)
+    (shard,) = [s for s in plan.shards if s.shard_id == SHARD]
+    assert (shard.again, shard.skipped, shard.unparked, shard.dead, shard.kept) == (4, 0, 1, 1, 0)
+    assert control.verify().totals.parked == 1, "a dry run changes nothing"
+    assert await owner.settle() is SettleResult.SETTLED
+
+    done = control.reset_group("default", "beginning")
+    assert done.shards == plan.shards
+    assert await owner.settle() is SettleResult.FENCED
+    lease = await lease_of(store, "default")
+    assert (lease.cursor, lease.open) == (BEGINNING, ())
+    assert set(await to_read(store, lease, 5)) == {r.task_id for r in records}
+    assert all(r.created_at_us < lease.reads.replay_us for r in records)
+    totals = control.verify().totals
+    assert (totals.waiting, totals.parked, totals.dead) == (5, 0, 0)
+    new = task(SHARD)
+    insert(url, new)
+    found, _ = await read_all(store, [new])
+    assert [r.created_at_us >= lease.reads.replay_us for r in found].count(True) == 1
+
+
+async def test_a_reset_to_now(url: str, store: Store, control: Control) -> None:
+    owner, records = await books(url, store)
+    plan = control.reset_group("default", "now", dry_run=True)
+    (shard,) = [s for s in plan.shards if s.shard_id == SHARD]
+    assert (shard.again, shard.skipped, shard.unparked, shard.dead, shard.kept) == (0, 1, 0, 0, 2)
+    assert control.reset_group("default", "now").shards == plan.shards
+    assert await owner.settle() is SettleResult.FENCED
+    lease = await lease_of(store, "default")
+    assert await to_read(store, lease, 0) == []
+    assert [key.task_id for key in lease.open] == [records[1].task_id], "it goes on"
+    assert lease.reads.replay_us == 0
+    found = control.verify()
+    assert (found.problems, found.totals.parked, found.totals.dead) == ((), 1, 1)
+
+
+async def test_a_reset_to_a_moment(url: str, store: Store, control: Control) -> None:
+    _, records = await books(url, store)
+    plan = control.reset_group("default", records[2].created_at_us, dry_run=True)
+    (shard,) = [s for s in plan.shards if s.shard_id == SHARD]
+    assert (shard.again, shard.skipped, shard.unparked, shard.dead, shard.kept) == (2, 0, 1, 1, 1)
+    assert control.reset_group("default", records[2].created_at_us).shards == plan.shards
+    lease = await lease_of(store, "default")
+    assert set(await to_read(store, lease, 3)) == {r.task_id for r in records[2:]}
+    assert [key.task_id for key in lease.open] == [records[1].task_id]
+    assert control.verify().problems == ()
+    assert control.group("default").from_us == records[2].created_at_us
+    control.reset_group("default", "beginning")
+    assert len(await to_read(store, await lease_of(store, "default"), 5)) == 5
+
+
+async def test_a_reset_group_holds_the_log_from_there(
+    url: str, store: Store, control: Control
+) -> None:
+    tasks = [task(SHARD) for _ in range(3)]
+    insert(url, *tasks)
+    await works(store, tasks)
+    control.reset_group("default", "beginning")
+    await store.prune(journal_keep_s=1_000)
+    assert len(await to_read(store, await lease_of(store, "default"), 3)) == 3
+
+
+async def test_every_action_is_audited(url: str, control: Control) -> None:
+    control.create_group("audit", queues=["mail"], start="now")
+    control.pause_group("audit")
+    control.reset_group("audit", "beginning", dry_run=True)
+    control.reset_group("audit", "beginning")
+    control.resume_group("audit")
+    control.delete_group("audit")
+    engine = make_engine(url)
+    with reading(engine) as connection:
+        found = audit.entries(connection, subject="group:audit")
+    engine.dispose()
+    assert sorted(entry.action for entry in found) == [
+        f"group.{word}" for word in ("create", "delete", "pause", "reset", "resume")
+    ]
+
+
+async def test_waiting_for_a_token(url: str, store: Store, control: Control) -> None:
+    owner, records = await books(url, store)
+    token = records[0].task_id
+    assert control.wait("default", token, timeout_s=0).state == "settled"
+    for record, left in zip(records[1:], (1, 2, 2, 3), strict=True):
+        found = control.wait("default", record.task_id, timeout_s=0)
+        assert (found.state, found.left.n) == ("waiting", left)
+    await owner.settle(open=(), unparked=((2**50, records[2].task_id),))
+    assert control.wait("default", records[3].task_id, timeout_s=0).state == "settled"
+    assert control.wait("default", records[4].task_id, timeout_s=0).left.n == 1
+    ghost = task(SHARD)
+    assert control.wait("default", ghost.task_id, timeout_s=0).state == "unknown"
+    with pytest.raises(ConfigError, match="no consumer group 'ghost'"):
+        control.wait("ghost", token, timeout_s=0)
+    control.pause_group("default")
+    with pytest.raises(ConfigError, match="paused"):
+        control.wait("default", token, timeout_s=0)
+
+
+async def test_a_group_that_is_behind_is_called_so(
+    url: str, store: Store, control: Control
+) -> None:
+    tasks = [task(SHARD) for _ in range(3)]
+    insert(url, *tasks)
+    control.create_group("audit", start="beginning")
+    await works(store, tasks)
+    await until(store, await store.now() + 2_000)
+    lag = {g.name: (g.lag.n, g.lagging) for g in control.groups(alarm_s=0.001)}
+    assert lag == {"audit": (3, True), "default": (0, False)}
+    assert not any(g.lagging for g in control.groups())
+
+
+async def test_the_log_is_kept_for_replays(url: str, store: Store, control: Control) -> None:
+    """By the journal as it was: what was settled since then stays, what was settled before goes."""
+    tasks = [task(SHARD) for _ in range(3)]
+    insert(url, *tasks)
+    owner = await works(store, tasks)
+    if store.features.experimental:
+        with pytest.raises(ConfigError, match="this store removes"):
+            control.set_retention(3_600)
+        return
+    control.set_retention(3_600)
+    await store.prune(journal_keep_s=100_000)
+    assert len(await everything(store, ShardId(SHARD))) == 3
+    control.create_group("audit", start="beginning")
+    assert set(await to_read(store, await lease_of(store, "audit"), 3)) == set(ids(tasks))
+    control.delete_group("audit")
+
+    control.set_retention(0.2)
+    await until(store, await store.now() + 300_000)
+    newer = [task(SHARD) for _ in range(2)]
+    insert(url, *newer)
+    _, cursor = await read_all(store, [*tasks, *newer])
+    await owner.settle(cursor=cursor)
+    await store.prune(journal_keep_s=100_000)
+    assert set(ids(newer)) <= set(ids(await everything(store, ShardId(SHARD))))
+    await until(store, await store.now() + 300_000)
+    await store.prune(journal_keep_s=100_000)
+    assert await everything(store, ShardId(SHARD)) == []
+    assert control.retention() == 0.2
+    control.set_retention(0)
+    assert control.retention() == 0
+
+
+async def test_what_a_reset_will_read_again_is_kept_although_it_was_settled_long_ago(
+    url: str, store: Store, control: Control
+) -> None:
+    if store.features.experimental:
+        return
+    control.set_retention(0.001)
+    tasks = [task(SHARD) for _ in range(3)]
+    insert(url, *tasks)
+    await works(store, tasks)
+    await until(store, await store.now() + 50_000)
+    control.reset_group("default", "beginning")
+    await store.prune(journal_keep_s=100_000)
+    assert len(await everything(store, ShardId(SHARD))) == 3

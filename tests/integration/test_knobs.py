@@ -1,0 +1,154 @@
+"""Knobs on a running worker, on every store: set, followed, audited, taken back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+import late
+from late.config import WorkerConfig
+from late.control import Control
+from late.errors import ConfigError, InvalidName, InvalidPolicy
+from late.knobs import Knobs
+from late.outbox import connect
+from late.worker import Worker
+from tests.integration.control_kit import execute
+from tests.integration.test_worker import until
+
+QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=2.0, grace_s=5.0)
+
+
+def test_knobs_are_kept_audited_and_taken_back(url: str) -> None:
+    with Control(url) as control:
+        assert control.knobs() == []
+        first = control.turn_knobs("queue", "payments", {"rate": 50, "concurrency": 4})
+        control.turn_knobs("queue", "payments", {"paused": True})
+        control.turn_knobs("target", "billing", {"breaker": 0.3})
+        live = control.live_knobs()
+        assert live.queues == {"payments": Knobs(rate=50.0, concurrency=4, paused=True)}
+        assert live.targets == {"billing": Knobs(breaker=0.3)}
+        [set_] = control.knobs("queue")
+        assert (set_.name, set_.version) == ("payments", 2)
+
+        dry = control.turn_knobs("queue", "payments", {"rate": 5}, dry_run=True)
+        assert (dry.after.rate, dry.audit_id) == (5.0, None)
+        assert control.live_knobs() == live
+        same = control.turn_knobs("queue", "payments", {"rate": 50})
+        assert same.audit_id is None, "nothing changed, so nothing is audited"
+
+        assert first.audit_id is not None
+        back = control.rollback_knobs(first.audit_id)
+        assert back.after == Knobs(paused=True), "a later change of another knob stays"
+        control.turn_knobs("queue", "payments", {"paused": None})
+        assert control.live_knobs().queues == {}
+        actions = [(entry.action, entry.subject) for entry in control.audit()]
+        assert actions == [
+            ("queue.set", "queue:payments"),
+            ("queue.rollback", "queue:payments"),
+            ("target.set", "target:billing"),
+            ("queue.set", "queue:payments"),
+            ("queue.set", "queue:payments"),
+        ]
+
+
+def test_what_is_wrong_changes_nothing(url: str) -> None:
+    with Control(url) as control:
+        with pytest.raises(InvalidPolicy, match="rate must be"):
+            control.turn_knobs("queue", "payments", {"rate": -1})
+        with pytest.raises(InvalidName):
+            control.turn_knobs("queue", "pay ments", {"rate": 1})
+        with pytest.raises(ConfigError, match="no change"):
+            control.rollback_knobs("nobody")
+        assert control.knobs() == []
+        assert control.audit() == []
+
+
+async def test_a_running_worker_follows(url: str) -> None:
+    app, ran = late.App(url), Counter[str]()
+
+    @app.task(queue="slow")
+    async def held(n: int) -> None:
+        ran["held"] += 1
+
+    @app.task(queue="free")
+    async def free(n: int) -> None:
+        ran["free"] += 1
+
+    def turn(**changes: object) -> None:
+        with Control(url) as control:
+            control.turn_knobs("queue", "slow", changes)
+
+    await asyncio.to_thread(turn, paused=True)
+    with connect(url) as tx:
+        app.enqueue_many(tx, [held.call(n) for n in range(20)])
+        app.enqueue_many(tx, [free.call(n) for n in range(20)])
+    worker = Worker(app, settings=QUICK)
+    await worker.start()
+    try:
+        await until(lambda: ran["free"] == 20)
+        assert ran["held"] == 0, "a pause holds from the first start on"
+        await asyncio.to_thread(turn, paused=None)
+        await until(lambda: ran["held"] == 20)
+    finally:
+        worker.ask_to_stop()
+        await worker.wait()
+
+
+async def test_a_worker_does_not_run_with_knobs_that_it_cannot_read(url: str) -> None:
+    execute(
+        url,
+        "insert into late_queue (name, knobs, version, updated_at_us)"
+        " values ('q', '{\"colour\": 1}', 1, 1)",
+    )
+    with pytest.raises(InvalidPolicy, match="cannot be read"):
+        await Worker(late.App(url), settings=QUICK).start()
+
+
+async def test_a_time_out_by_knob_ends_what_its_handler_would_not(url: str) -> None:
+    app = late.App(url)
+
+    @app.task(queue="long", retry=late.Retry(max_attempts=1), timeout_s=300)
+    async def long() -> None:
+        await asyncio.sleep(300)
+
+    with Control(url) as control:
+        control.turn_knobs("queue", "long", {"timeout_s": 0.2})
+    with connect(url) as tx:
+        long.enqueue(tx)
+    worker = Worker(app, settings=QUICK)
+    await worker.start()
+    try:
+        with Control(url) as control:
+            await until(lambda: len(control.dead_letters()) == 1)
+            [letter] = control.dead_letters()
+    finally:
+        worker.ask_to_stop()
+        await worker.wait()
+    assert "timed out after 0.2 s" in letter.errors[-1].error
+
+
+async def test_a_limit_holds_in_a_worker(url: str) -> None:
+    app, running, most = late.App(url), 0, 0
+
+    @app.task(queue="narrow")
+    async def narrow(n: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    with Control(url) as control:
+        control.turn_knobs("queue", "narrow", {"concurrency": 2})
+    with connect(url) as tx:
+        app.enqueue_many(tx, [narrow.call(n) for n in range(60)])
+    worker = Worker(app, settings=QUICK)
+    await worker.start()
+    try:
+        await until(lambda: worker.dispatcher.ended == 60)
+    finally:
+        worker.ask_to_stop()
+        await worker.wait()
+    assert most == 2

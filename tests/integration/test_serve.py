@@ -1,0 +1,107 @@
+"""A worker that offers its queues, on every store: tasks are fetched, answered for and recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import late
+from late.control import Control
+from tests.integration.serve_kit import serving, until
+
+
+async def test_a_task_goes_from_put_to_settled(url: str) -> None:
+    async with serving(url) as it:
+        task_id = await it.put(payload={"trip": 7}, headers={"traceparent": "00-1"})
+        (task,) = await it.receive()
+        assert (task["task_id"], task["payload"], task["attempt"]) == (task_id, {"trip": 7}, 1)
+        assert task["headers"] == {"traceparent": "00-1"}
+        assert await it.state(task_id) != "settled"
+        answer = await it.call("POST", "/v1/ack", {"receipt": task["receipt"]})
+        assert answer.status == 204
+
+        async def settled() -> bool:
+            return await it.state(task_id) == "settled"
+
+        await until(settled)
+        assert await it.receive(wait_s=0.3) == []
+
+
+async def test_silence_is_a_failed_attempt_and_a_failure_for_good_a_dead_letter(url: str) -> None:
+    async with serving(url) as it:
+        task_id = await it.put(delay_s=0.2)
+        (first,) = await it.receive(visibility_s=1, consumer="sleepy")
+        (second,) = await it.receive()
+        assert (second["task_id"], second["attempt"]) == (task_id, 2)
+        answer = await it.call("POST", "/v1/ack", {"receipt": first["receipt"]})
+        assert (answer.status, answer.json["error"]) == (409, "stale_receipt")
+        word = {"receipt": second["receipt"], "outcome": "fail", "reason": "card expired"}
+        assert (await it.call("POST", "/v1/nack", word)).status == 204
+
+        async def dead() -> bool:
+            return await it.state(task_id) == "dead"
+
+        await until(dead)
+        with Control(url) as control:
+            (letter,) = control.dead_letters()
+        assert letter.attempts == 2
+        assert [error.error for error in letter.errors] == [
+            "no answer from anybody/sleepy within 1 s",
+            "card expired",
+        ]
+
+
+async def test_several_consumers_share_a_queue_and_nothing_runs_twice(url: str) -> None:
+    async with serving(url) as it:
+        done: Counter[int] = Counter()
+        by: Counter[str] = Counter()
+        everything = asyncio.Event()
+
+        def consumer(name: str) -> tuple[late.Consumer, asyncio.Task[None]]:
+            async def work(task: late.PulledTask) -> None:
+                done[task.payload["n"]] += 1
+                by[name] += 1
+                await asyncio.sleep(0.005)
+                if len(done) == 120:
+                    everything.set()
+
+            made = late.Consumer(it.at, queues=["payments"], concurrency=4, name=name)
+            return made, asyncio.create_task(made.serve(work))
+
+        consumers = [consumer("one"), consumer("two")]
+        for start in range(0, 120, 40):
+            tasks = [
+                {"queue": "payments", "name": "charge", "payload": {"n": n}}
+                for n in range(start, start + 40)
+            ]
+            assert (await it.call("POST", "/v1/tasks", {"tasks": tasks})).status == 201
+        async with asyncio.timeout(60):
+            await everything.wait()
+        for made, serve in consumers:
+            made.stop()
+            await serve
+        assert set(by) == {"one", "two"}
+        assert set(done.values()) == {1}
+
+        async def quiet() -> bool:
+            stats = (await it.call("GET", "/v1/queues/payments")).json
+            return (stats["ready"], stats["running"], stats["parked"]) == (0, 0, 0)
+
+        await until(quiet)
+
+
+async def test_a_stop_still_takes_answers_and_gives_back_what_nobody_has(url: str) -> None:
+    async with serving(url, grace_s=20) as it:
+        task_id = await it.put()
+        (task,) = await it.receive(visibility_s=60)
+        rest = await it.put()
+        stopping = asyncio.create_task(it.server.stop())
+        await asyncio.sleep(0.2)
+        assert not stopping.done()
+        assert await it.receive(wait_s=0.1) == []
+        assert (await it.call("GET", "/readyz")).status == 503
+        answer = await it.call("POST", "/v1/ack", {"receipt": task["receipt"]})
+        assert answer.status == 204
+        await stopping
+        assert await it.state(task_id) == "settled"
+        assert await it.state(rest) == "logged"

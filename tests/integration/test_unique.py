@@ -1,0 +1,117 @@
+"""Unique keys over the life of their tasks, with a real worker, on every store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import late
+from late.control import Control
+from late.outbox import connect
+from late.testing import drain
+from tests.conformance.backends import Backend
+from tests.integration.effects_kit import select
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def greet(url: str, ran: list[str]) -> late.Task[Any, Any]:
+    app = late.App(url)
+
+    @app.task
+    async def greet(name: str) -> None:
+        ran.append(name)
+
+    return greet
+
+
+def enqueue(url: str, prepared: Any, name: str) -> str:
+    with connect(url) as tx:
+        return str(prepared.enqueue(tx, name))
+
+
+def test_a_key_is_free_again_when_its_task_has_ended(
+    url: str, greet: late.Task[Any, Any], ran: list[str]
+) -> None:
+    once = greet.options(unique_key="k", on_conflict="reject")
+    first = enqueue(url, once, "a")
+    with pytest.raises(late.KeyConflict, match=first):
+        enqueue(url, once, "a")
+    assert drain(greet.app) == {"done": 1}
+    assert enqueue(url, once, "a") != first
+    assert drain(greet.app) == {"done": 1}
+    assert ran == ["a", "a"]
+
+
+def test_a_key_with_a_period_outlives_its_task(
+    backend: Backend, url: str, greet: late.Task[Any, Any], ran: list[str]
+) -> None:
+    daily = greet.options(unique_key="k", unique_for=86_400)
+    first = enqueue(url, daily, "a")
+    assert drain(greet.app) == {"done": 1}
+    # Its task has ended, its day has not
+    assert enqueue(url, daily, "a") == first
+    with pytest.raises(late.KeyConflict, match=first):
+        enqueue(url, greet.options(unique_key="k"), "b")
+    assert drain(greet.app) == {}
+    with Control(url) as control:
+        assert control.verify().problems == ()
+    # A day later
+    select(backend, url, "update late_unique set expires_at_us = expires_at_us - 86400000000"
+           " where true")  # fmt: skip
+    second = enqueue(url, greet.options(unique_key="k"), "b")
+    assert second != first
+    assert drain(greet.app) == {"done": 1}
+    assert ran == ["a", "b"]
+    # Without a period of its own the second key went with its task
+    assert select(backend, url, "select unique_key from late_unique") == []
+
+
+def test_a_later_task_takes_the_place_of_one_that_waits(
+    backend: Backend, url: str, greet: late.Task[Any, Any], ran: list[str]
+) -> None:
+    soon = greet.options(unique_key="k", on_conflict="replace", delay=0.2)
+    enqueue(url, greet.options(unique_key="k", delay=0.2), "first")
+    ids = [enqueue(url, soon, name) for name in ("second", "third")]
+    assert len(set(ids)) == 2
+    held = select(backend, url, "select task_id from late_unique")
+    assert [str(task_id) for (task_id,) in held] == ids[1:]
+    counts = drain(greet.app, wait_s=5.0)
+    assert ran == ["third"]
+    assert counts["done"] == 1
+    # Its key went with it; replacing a task that has ended is a plain enqueue.
+    assert select(backend, url, "select task_id from late_unique") == []
+    enqueue(url, greet.options(unique_key="k", unique_for=3600), "fourth")
+    drain(greet.app)
+    enqueue(url, greet.options(unique_key="k", on_conflict="replace"), "fifth")
+    drain(greet.app)
+    assert ran == ["third", "fourth", "fifth"]
+    with Control(url) as control:
+        assert control.verify().problems == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "says"),
+    [
+        ({"unique_key": "k", "unique_for": 0}, late.InvalidSchedule, "above 0"),
+        ({"unique_key": "k", "unique_for": float("nan")}, late.InvalidSchedule, "unique_for"),
+        ({"unique_key": "k", "unique_for": 367 * 86_400}, late.InvalidSchedule, "unique_for"),
+        ({"unique_for": 60}, late.InvalidPolicy, "there is none"),
+        ({"on_conflict": "reject"}, late.InvalidPolicy, "there is none"),
+        ({"unique_key": "k", "on_conflict": "ignore"}, late.InvalidPolicy, "'ignore'"),
+        ({"unique_key": "k" * 129}, late.InvalidName, "unique_key"),
+    ],
+)
+def test_what_cannot_be_asked_for(asked: Any, error: type[Exception], says: str) -> None:
+    app = late.App("sqlite:///unused.db")
+
+    @app.task
+    def note() -> None: ...
+
+    with pytest.raises(error, match=says):
+        note.options(**asked)

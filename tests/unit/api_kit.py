@@ -1,0 +1,120 @@
+"""The HTTP API in front of a queue that is fed by hand, and a client for it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import late
+from late.api import http as interface
+from late.api.access import Access
+from late.api.limits import Pace
+from late.api.listen import HttpServer
+from late.api.produce import Producer
+from late.api.rpc import RpcServer
+from late.api.service import Service
+from late.api.source import Local
+from late.codec import JSON
+from late.control import Control
+from late.schema import migrate
+from tests.unit.dispatcher_kit import NOW_US
+from tests.unit.pull_kit import Pulled
+
+KEY = b"k" * 32
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """One connection per request; JSON unless `raw` is given."""
+
+    def __init__(self, port: int, token: str | None = None) -> None:
+        self.port = port
+        self.token = token
+
+    async def __call__(self, method: str, path: str, value: Any = None, **options: Any) -> Answer:
+        return await asyncio.to_thread(self.now, method, path, value, **options)
+
+    def now(
+        self,
+        method: str,
+        path: str,
+        value: Any = None,
+        *,
+        raw: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        sent = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        body = raw if value is None else json.dumps(value).encode()
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            link.request(method, path, body, {**sent, **(headers or {})})
+            found = link.getresponse()
+            lower = {key.lower(): text for key, text in found.getheaders()}
+            return Answer(found.status, lower, found.read())
+        finally:
+            link.close()
+
+
+@dataclass
+class Served:
+    app: late.App
+    rig: Pulled
+    service: Service
+    call: Client
+    url: str
+    rpc: RpcServer
+
+    def token(self, name: str, *scopes: str, queues: tuple[str, ...] = ("*",)) -> str:
+        with Control(self.url) as control:
+            text, _ = control.create_token(name, scopes=list(scopes), queues=list(queues))
+        assert text is not None
+        return text
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, *, auth: bool = False, app: late.App | None = None, pace: Pace | None = None
+) -> AsyncIterator[Served]:
+    """Everything but a worker: the queue `payments` is fed through `rig`."""
+    url = f"sqlite:///{folder}/served.db"
+    if app is None:
+        app = late.App(url)
+    migrate.upgrade(url)
+    rig = Pulled("payments")
+    await rig.pool.start()
+    pools = {"payments": rig.pool}
+    source = Local(pools, worker="w-1", groups=["default"], codec=JSON, key=KEY)
+    control = Control(url)
+    access = Access(control.tokens if auth else None, now_us=lambda: NOW_US, pace=pace)
+    producer = Producer(app, routed=pools)
+    service = Service(producer, source, access, look=control.status, group="default", key=KEY)
+    server = HttpServer(interface.make(service), "127.0.0.1", 0)
+    await server.start()
+    rpc = RpcServer(service, "127.0.0.1", 0)
+    await rpc.start()
+    try:
+        yield Served(app, rig, service, Client(server.port), url, rpc)
+    finally:
+        await rpc.stop()
+        await server.stop()
+        await rig.pool.stop(0)
+        producer.close()
+        control.close()

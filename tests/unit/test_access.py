@@ -1,0 +1,334 @@
+"""Who is let in: tokens, scopes, patterns, certificates, and where one may listen at all."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import http.client
+import ssl
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import late
+from late import tokens
+from late.api.limits import Pace, check_bind
+from late.api.serve import Listen, Server
+from late.control import Control
+from late.errors import ConfigError
+from late.schema import migrate
+from late.schema.engine import make_engine, reading
+from late.schema.tables import audit, token
+from late.v1 import queue_pb2, queue_pb2_grpc
+from tests.unit.api_kit import served
+from tests.unit.cli_kit import Cli
+
+PUT = {"name": "charge", "payload": {}}
+TASKS = "/v1/queues/payments/tasks"
+
+
+async def test_every_scope_allows_its_own(tmp_path: Path) -> None:
+    async with served(tmp_path, auth=True) as it:
+        texts = {scope: it.token(scope, scope) for scope in tokens.SCOPES}
+        await it.service.access.load()
+        found = {}
+        for scope, text in texts.items():
+            it.call.token = text
+            found[scope] = [
+                (await it.call("POST", TASKS, PUT)).status,
+                (await it.call("POST", "/v1/queues/payments/receive", {"wait_s": 0})).status,
+                (await it.call("POST", "/v1/ack", {"receipt": "x"})).status,
+                (await it.call("GET", "/v1/queues")).status,
+            ]
+        assert found == {
+            "enqueue": [201, 403, 403, 200],
+            "consume": [403, 200, 404, 200],
+            "operate": [403, 403, 403, 200],
+        }
+
+
+async def test_a_token_is_for_its_queues_only(tmp_path: Path) -> None:
+    app = late.App(f"sqlite:///{tmp_path}/served.db")
+
+    @app.task(queue="mail")
+    async def send() -> None: ...
+
+    async with served(tmp_path, auth=True, app=app) as it:
+        it.call.token = it.token("payer", "enqueue", "consume", queues=("pay*",))
+        await it.service.access.load()
+        assert (await it.call("POST", TASKS, PUT)).status == 201
+        refused = [
+            await it.call("POST", "/v1/queues/mail/tasks", {"name": "send"}),
+            await it.call("POST", "/v1/tasks", {"tasks": [{"name": "send"}]}),  # by its own queue
+            await it.call("POST", "/v1/queues/mail/receive", {"wait_s": 0}),
+            await it.call("GET", "/v1/queues/mail"),
+        ]
+        assert [answer.status for answer in refused] == [403] * 4
+        shown = (await it.call("GET", "/v1/queues")).json["queues"]
+        assert [queue["queue"] for queue in shown] == ["payments"]
+
+
+async def test_whoever_is_not_known_is_told_nothing(tmp_path: Path) -> None:
+    async with served(tmp_path, auth=True) as it:
+        good = it.token("web", "enqueue")
+        gone = it.token("gone", "enqueue")
+        with Control(it.url) as control:
+            control.revoke_token("gone")
+        await it.service.access.load()
+        answers = []
+        for text in (None, good[:-1], good + "x", gone, "late.nobody.secret", "nonsense", "late.."):
+            it.call.token = text
+            answers.append(await it.call("POST", TASKS, PUT))
+        assert {(a.status, a.body) for a in answers} == {(401, answers[0].body)}
+        assert answers[0].headers["www-authenticate"] == "Bearer"
+        it.call.token = good
+        assert (await it.call("POST", TASKS, PUT)).status == 201
+
+
+async def test_a_revoked_token_stops_counting_while_the_server_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("late.api.access.READ_EVERY_S", 0.05)
+    async with served(tmp_path, auth=True) as it:
+        watching = asyncio.create_task(it.service.access.run())
+        it.call.token = it.token("web", "enqueue")
+
+        async def answers(status: int) -> None:
+            async with asyncio.timeout(20):
+                while (await it.call("POST", TASKS, PUT)).status != status:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+
+        await answers(201)
+        with Control(it.url) as control:
+            control.revoke_token("web")
+        await answers(401)
+        watching.cancel()
+
+
+def test_a_token_expires_and_only_its_hash_is_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/q.db"
+    migrate.upgrade(url)
+    with Control(url) as control:
+        text, row = control.create_token(
+            "web", scopes=["enqueue"], queues=["pay*"], lifetime_us=1_000_000
+        )
+        with pytest.raises(ConfigError, match="already"):
+            control.create_token("web", scopes=["enqueue"], queues=["*"])
+    assert text is not None
+    assert tokens.name_of(text) == "web"
+    before = row.created_at_us + 999_999
+    assert tokens.admits(row, text, before) == tokens.Caller(
+        "web", frozenset({"enqueue"}), ("pay*",)
+    )
+    assert tokens.admits(row, text, before + 1) is None
+    engine = make_engine(url)
+    with reading(engine) as connection:
+        kept = [
+            tuple(found) for table in (token, audit) for found in connection.execute(table.select())
+        ]
+    engine.dispose()
+    assert len(kept) == 2
+    assert text.rpartition(".")[2] not in str(kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "scopes", "queues"),
+    [
+        ("no good", ["enqueue"], ["*"]),
+        ("web", [], ["*"]),
+        ("web", ["admin"], ["*"]),
+        ("web", ["enqueue"], []),
+        ("web", ["enqueue"], ["no good"]),
+        ("web", ["enqueue"], ["[a-z]"]),
+    ],
+)
+def test_a_token_that_makes_no_sense_is_refused(
+    name: str, scopes: list[str], queues: list[str]
+) -> None:
+    with pytest.raises(ConfigError):
+        tokens.checked(name, scopes, queues)
+
+
+async def test_a_caller_has_its_pace(tmp_path: Path) -> None:
+    now = 0.0
+    pace = Pace(rate=2.0, burst=2.0, clock=lambda: now)
+    async with served(tmp_path, auth=True, pace=pace) as it:
+        first, other = it.token("one", "enqueue"), it.token("two", "enqueue")
+        await it.service.access.load()
+        it.call.token = first
+        got = [await it.call("GET", "/v1/queues") for _ in range(3)]
+        assert [answer.status for answer in got] == [200, 200, 429]
+        assert got[2].headers["retry-after"] == "1"
+        it.call.token = other
+        assert (await it.call("GET", "/v1/queues")).status == 200
+        it.call.token = first
+        now += 0.5
+        assert (await it.call("GET", "/v1/queues")).status == 200
+
+
+async def test_without_tokens_a_strange_name_of_this_machine_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        for host, status in (
+            ("localhost", 200),
+            ("127.0.0.1:7280", 200),
+            ("[::1]:7280", 200),
+            ("evil.example", 403),
+            ("127.0.0.1.evil.example", 403),
+        ):
+            answer = await it.call("GET", "/v1/queues", headers={"Host": host})
+            assert answer.status == status, host
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "queue.example", ""])
+def test_nobody_listens_for_others_without_tls_and_tokens(host: str) -> None:
+    for tls, auth in ((False, False), (True, False), (False, True)):
+        with pytest.raises(ConfigError, match=r"TLS|tokens"):
+            check_bind(host, tls=tls, auth=auth)
+    check_bind(host, tls=True, auth=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
+def test_this_machine_may_be_served_without(host: str) -> None:
+    check_bind(host, tls=False, auth=False)
+
+
+def test_the_command_line_refuses_it_before_anything_is_opened(cli: Cli) -> None:
+    told = cli.refused("serve", "--pull", "payments", "--host", "0.0.0.0")
+    assert "TLS" in told
+    assert "--auth" in told
+    cli.refused("serve", "--http-port", "-1")
+    cli.refused("serve", "--tls-cert", "nowhere.pem")
+
+
+def test_the_commands_about_tokens(cli: Cli) -> None:
+    text = cli.fine("token", "create", "web", "--scope", "enqueue", "--queue", "pay*").out.strip()
+    assert tokens.name_of(text) == "web"
+    cli.fine("token", "create", "mtls.example", "--scope", "consume", "--certificate")
+    cli.fine("token", "revoke", "web")
+    shown = cli.fine("token", "list", "--json").json["tokens"]
+    assert [(t["name"], t["kind"], t["live"]) for t in shown] == [
+        ("mtls.example", "certificate", True),
+        ("web", "secret", False),
+    ]
+    assert "pay*" in cli.fine("token", "list").out
+    cli.refused("token", "revoke", "nobody")
+    cli.refused("token", "create", "other", "--scope", "everything")
+
+
+# ---------------------------------------------------------------- TLS
+
+
+def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = ec.generate_private_key(ec.SECP256R1())
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return key
+
+
+def certificate(folder: Path, name: str, by: str | None = None) -> None:
+    """`name.pem` and `name.key`, signed by itself or by the authority `by`."""
+    key = _key(folder / f"{name}.key")
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signer = subject, key
+    if by is not None:
+        issuer = x509.load_pem_x509_certificate((folder / f"{by}.pem").read_bytes()).subject
+        loaded: Any = serialization.load_pem_private_key(
+            (folder / f"{by}.key").read_bytes(), password=None
+        )
+        signer = loaded
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
+        .sign(signer, hashes.SHA256())
+    )
+    (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+
+
+def ask(port: int, folder: Path, client: str | None) -> int:
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    if client is not None:
+        context.load_cert_chain(folder / f"{client}.pem", folder / f"{client}.key")
+    link = http.client.HTTPSConnection("localhost", port, context=context, timeout=20)
+    try:
+        link.request("GET", "/v1/queues")
+        return link.getresponse().status
+    finally:
+        link.close()
+
+
+def ask_plainly(port: int) -> int:
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    link.request("GET", "/livez")
+    return link.getresponse().status
+
+
+async def stats(port: int, folder: Path, client: str) -> str:
+    pem = [(folder / n).read_bytes() for n in ("ca.pem", f"{client}.key", f"{client}.pem")]
+    credentials = grpc.ssl_channel_credentials(*pem)
+    async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
+        try:
+            await queue_pb2_grpc.QueueStub(channel).Stats(queue_pb2.StatsRequest(), timeout=20)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name
+        return "OK"
+
+
+async def test_a_client_certificate_counts_under_the_token_of_its_name(tmp_path: Path) -> None:
+    certificate(tmp_path, "ca")
+    certificate(tmp_path, "strangers")
+    certificate(tmp_path, "localhost", by="ca")
+    certificate(tmp_path, "billing.example", by="ca")
+    certificate(tmp_path, "unknown.example", by="ca")
+    certificate(tmp_path, "forged.example", by="strangers")
+    url = f"sqlite:///{tmp_path}/q.db"
+    migrate.upgrade(url)
+    with Control(url) as control:
+        for name in ("billing.example", "forged.example"):
+            control.create_token(name, scopes=["consume"], queues=["*"], certificate=True)
+    app = late.App(url)
+    app.route("payments", target="pull")
+    listen = Listen(
+        http_port=0,
+        grpc_port=0,
+        auth=True,
+        tls_cert=str(tmp_path / "localhost.pem"),
+        tls_key=str(tmp_path / "localhost.key"),
+        tls_ca=str(tmp_path / "ca.pem"),
+    )
+    server = Server(app, listen)
+    await server.start()
+    try:
+        assert server.http is not None
+        assert server.grpc is not None
+        port = server.http.port
+        assert await asyncio.to_thread(ask, port, tmp_path, "billing.example") == 200
+        assert await asyncio.to_thread(ask, port, tmp_path, "unknown.example") == 401
+        assert await asyncio.to_thread(ask, port, tmp_path, None) == 401
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.to_thread(ask, port, tmp_path, "forged.example")
+        assert await stats(server.grpc.port, tmp_path, "billing.example") == "OK"
+        assert await stats(server.grpc.port, tmp_path, "unknown.example") == "UNAUTHENTICATED"
+        assert await stats(server.grpc.port, tmp_path, "forged.example") == "UNAVAILABLE"
+        with pytest.raises((ConnectionError, http.client.BadStatusLine)):
+            await asyncio.to_thread(ask_plainly, port)
+    finally:
+        await server.stop()

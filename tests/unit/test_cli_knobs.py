@@ -1,0 +1,46 @@
+"""`late queue`, `late target`, `late knobs` as typed."""
+
+from __future__ import annotations
+
+from tests.unit.cli_kit import Cli
+
+
+def test_turn_look_and_take_back(cli: Cli) -> None:
+    said = cli.fine("queue", "set", "payments", "rate=50", "paused=on").out
+    assert "rate goes from default to 50" in said
+    assert "paused goes from default to on" in said
+    change = said.split("late knobs rollback ")[1].strip()
+    assert "payments" in cli.fine("knobs").out
+    listed = cli.fine("knobs", "--json").json["knobs"]
+    assert [(each["name"], each["knobs"]) for each in listed] == [
+        ("payments", {"rate": 50.0, "paused": True})
+    ]
+    assert "queue.set" in cli.fine("knobs", "--history").out
+    cli.fine("knobs", "rollback", change)
+    assert cli.fine("knobs", "--json").json == {"knobs": []}
+
+
+def test_pause_resume_and_show(cli: Cli) -> None:
+    cli.fine("queue", "pause", "payments")
+    shown = cli.fine("queue", "show", "payments", "--json").json
+    assert shown["set"] == {"paused": True}
+    cli.fine("queue", "resume", "payments")
+    assert "nothing to change" in cli.fine("queue", "resume", "payments").out
+    shown = cli.fine("target", "show", "billing", "--json").json
+    assert shown["set"] == {}
+    assert shown["effective"]["retry_budget"] == 0.2
+    assert "retry_budget" in cli.fine("target", "show", "billing").out
+
+
+def test_a_dry_run_changes_nothing(cli: Cli) -> None:
+    said = cli.fine("target", "set", "billing", "concurrency=4", "--dry-run").out
+    assert "would go from default to 4" in said
+    assert "rollback" not in said
+    assert cli.fine("knobs").out == "Knobs: none\n"
+
+
+def test_what_is_wrong_is_one_line(cli: Cli) -> None:
+    assert "expected name=value" in cli.refused("queue", "set", "payments", "speed=3")
+    assert "rate must be" in cli.refused("queue", "set", "payments", "rate=-3")
+    assert "of queues" in cli.refused("target", "set", "billing", "fair_key=tenant")
+    assert "no change" in cli.refused("knobs", "rollback", "x")

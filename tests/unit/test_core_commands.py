@@ -1,0 +1,135 @@
+"""Commands in named situations; `test_core_property.py` gives them in those that nobody named."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from late.command import Command, decode
+from late.errors import DecodeError
+from late.ids import new_id, shard_of
+from late.scheduler.settings import CoreSettings
+from tests.conformance.kit import record
+from tests.unit.core_world import SECOND, World
+
+
+def settle(world: World) -> None:
+    world.write()
+    world.acknowledge()
+
+
+def answers(world: World) -> None:
+    while world.answers:
+        world.answer()
+
+
+def test_a_command_before_its_task_waits_for_it() -> None:
+    # Given a page that ends between a cancel and its task, which were committed together
+    world = World(settings=CoreSettings(window=24, page_size=1))
+    world.command("cancel", "a00002")
+    task = world.enqueue()
+    world.read_page()
+    world.grant(4)
+    settle(world)
+    assert not world.final
+    # When the rest is read
+    world.read_page()
+    settle(world)
+    # Then it ends without ever having started
+    assert world.final.keys() == {"a00001", task}
+    assert not world.starts
+
+
+def test_a_window_full_of_commands_for_tasks_to_come_does_not_stop_the_tail() -> None:
+    world = World(settings=CoreSettings(window=24, page_size=8))
+    for number in range(60):
+        world.command("cancel", f"a{61 + number:05d}")
+    for _ in range(60):
+        world.enqueue(delay_us=20 * SECOND)
+    world.drain()
+    assert not world.starts
+
+
+def test_a_cancelled_head_lets_its_key_go_on() -> None:
+    world = World()
+    head, second = (world.enqueue(ordering_key="k") for _ in range(2))
+    world.read_page()
+    world.grant(0)
+    world.command("cancel", head)
+    world.read_page()
+    world.grant(4)
+    assert [a.record.task_id for a in world.running] == [second]
+
+
+def test_a_running_task_that_was_cancelled_is_not_repeated() -> None:
+    world = World()
+    task = world.enqueue()
+    world.read_page()
+    world.grant(1)
+    command = world.command("cancel", task)
+    world.read_page()
+    settle(world)
+    assert command not in world.final, "it waits for the end of its task"
+    world.finish(world.running[0], kind="failed", error="boom")
+    settle(world)
+    assert world.final.keys() == {task, command}
+    assert [(u.name, u.outcome, u.attempts) for u in world.last.usage if u.name == "job"] == [
+        ("job", "cancelled", 1)
+    ]
+
+
+def test_the_last_success_of_a_cancelled_task_counts() -> None:
+    world = World()
+    task = world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.command("cancel", task)
+    world.read_page()
+    world.finish(world.running[0])
+    settle(world)
+    usage = {(u.name, u.outcome) for u in world.last.usage}
+    assert usage == {("job", "done"), ("late.cancel", "discarded")}
+
+
+def test_a_far_task_is_put_off_without_coming_into_the_window() -> None:
+    world = World()
+    task = world.enqueue(delay_us=60 * SECOND)
+    world.read_page()
+    settle(world)
+    world.command("reschedule", task, at_us=world.now_us + 500 * SECOND)
+    world.read_page()
+    answers(world)
+    settle(world)
+    assert [key for key in world.timers if key[1] == task] == [(world.now_us + 500 * SECOND, task)]
+    settle(world)
+    assert not world.last.open
+
+
+def test_a_command_that_cannot_be_read_is_a_dead_letter() -> None:
+    world = World()
+    command = world.command("cancel", "a00001", tomorrow=True)
+    world.read_page()
+    settle(world)
+    assert world.dead == [command]
+    assert world.letters[command].reason == "invalid_command"
+
+
+def test_a_row_says_what_the_command_says() -> None:
+    task_id = new_id(7)
+    for command in (
+        Command("cancel", task_id),
+        Command("reschedule", task_id, "audit", at_us=5),
+        Command("reschedule", task_id, delay_us=9),
+        Command("redrive", task_id, payload=b"\x00\xff"),
+    ):
+        row = command.row()
+        assert row.shard_id == shard_of(row.task_id) == 7
+        assert decode(record(name=row.name, payload=row.payload)) == command
+    assert msgspec.json.decode(Command("cancel", task_id).row().payload) == {"task_id": task_id}
+    assert decode(record(name="late.unheard_of")) is None
+    far = b'{"task_id": "x", "at_us": 4611686018427387904}'  # would wait for its key
+    past = b'{"task_id": "x", "delay_us": -99999999999999999}'
+    for payload in (far, past, b"", b"[]", b'{"task_id": 7}', b"{}"):
+        with pytest.raises(DecodeError) as refused:
+            decode(record(name="late.cancel", payload=payload))
+        assert refused.value.reason == "invalid_command"

@@ -1,0 +1,193 @@
+"""The core under knobs: what is held back holds nobody up, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from late.knobs import Knobs
+from late.scheduler.settings import CoreSettings
+from tests.unit.core_world import SECOND, World
+from tests.unit.test_core_property import finish_one
+
+PAUSED = Knobs(paused=True)
+
+
+def ids(world: World) -> list[str]:
+    return [attempt.record.task_id for attempt in world.running]
+
+
+def test_a_paused_queue_holds_nobody_up() -> None:
+    world = World()
+    world.turn(slow=PAUSED)
+    held = [world.enqueue(queue="slow") for _ in range(4)]
+    free = [world.enqueue() for _ in range(4)]
+    world.read_page()
+    world.grant(10)
+    assert ids(world) == free
+    world.turn()
+    world.grant(10)
+    assert ids(world) == free + held
+
+
+def test_what_a_knob_holds_back_leaves_the_window_for_others() -> None:
+    world = World()
+    world.turn(slow=PAUSED)
+    for _ in range(60):
+        world.enqueue(queue="slow")
+    last = world.enqueue()
+    for _ in range(80):
+        world.read_page()
+        world.grant(4)
+        world.write()
+        world.acknowledge()
+        world.now_us += SECOND // 2
+        if last in ids(world):
+            break
+    assert ids(world) == [last]
+    assert {row.reason for row in world.timers.values()} == {"limited"}
+    assert world.accounted() == world.unsettled()
+    world.turn()
+    world.drain()
+
+
+def test_a_limit_counts_across_retries_and_releases() -> None:
+    world = World()
+    world.turn(q=Knobs(concurrency=2))
+    for _ in range(5):
+        world.enqueue()
+    world.read_page()
+    world.grant(10)
+    assert len(world.running) == 2
+    world.finish(world.running[0], kind="failed", error="boom")
+    world.grant(10)
+    assert len(world.running) == 2
+    world.stop()
+    world.take_over(died=False)
+    world.drain()
+
+
+def test_a_tick_of_rate_wakes_the_loop() -> None:
+    world = World()
+    world.turn(q=Knobs(rate=2.0, burst=1))
+    for _ in range(3):
+        world.enqueue()
+    world.read_page()
+    world.limits.begin(1, 1, world.now_us)
+    world.grant(10)
+    assert len(world.running) == 1
+    assert world.limits.opens_at_us == world.now_us + SECOND // 2
+    world.now_us += SECOND // 2
+    world.grant(10)
+    assert len(world.running) == 2
+
+
+def test_old_tasks_of_a_queue_expire_without_options() -> None:
+    world = World()
+    world.turn(q=Knobs(expires_s=5))
+    old = world.enqueue()
+    world.now_us += 6 * SECOND
+    fresh = world.enqueue()
+    world.read_page()
+    world.grant(10)
+    assert ids(world) == [fresh]
+    world.write()
+    world.acknowledge()
+    assert old in world.final
+
+
+def test_the_newest_go_first_once_the_oldest_has_waited_too_long() -> None:
+    world = World()
+    world.turn(q=Knobs(fresh_first_s=10, concurrency=1))
+    tasks = [world.enqueue() for _ in range(3)]
+    world.read_page()
+    world.grant(1)
+    assert ids(world) == tasks[:1]
+    world.finish(world.running[0])
+    world.now_us += 11 * SECOND
+    world.grant(1)
+    assert ids(world) == tasks[2:]
+
+
+def test_a_crowd_is_spread_and_never_early() -> None:
+    world = World(settings=CoreSettings(window=200, page_size=100))
+    world.turn(q=Knobs(spread_s=10))
+    for _ in range(50):
+        world.enqueue(delay_us=SECOND)
+    world.drain()
+    times = sorted(attempt.due_at_us for attempt in world.starts)
+    assert times[-1] - times[0] < 10 * SECOND
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_random_lives_under_knobs_that_turn(seed: int) -> None:
+    world = World(seed)
+    rng = world.rng
+    choices = [
+        PAUSED,
+        Knobs(),
+        Knobs(rate=3.0),
+        Knobs(expires_s=20),
+        Knobs(foreground=1),
+        Knobs(fresh_first_s=1),
+        Knobs(spread_s=5),
+    ]
+    for _ in range(400):
+        match rng.randrange(12):
+            case 0 | 1:
+                for _ in range(rng.randrange(5)):
+                    options: dict[str, object] = {}
+                    if rng.random() < 0.2:
+                        options["delay_us"] = rng.choice([SECOND // 8, 3 * SECOND])
+                    if rng.random() < 0.3:
+                        options["ordering_key"] = rng.choice("ab")
+                    if rng.random() < 0.2:
+                        options["priority"] = rng.choice([-5, 3])
+                    world.enqueue(queue=rng.choice("qrs"), **options)
+            case 2 | 3:
+                world.read_page()
+            case 4 | 5:
+                world.limits.begin(1, 1, world.now_us)
+                world.grant(rng.randrange(5))
+            case 6:
+                world.answer()
+            case 7 if world.log and rng.random() < 0.5:
+                victim = rng.choice(world.log).task_id
+                if rng.random() < 0.5:
+                    world.command("cancel", victim)
+                else:
+                    world.command("reschedule", victim, at_us=world.now_us + rng.randrange(SECOND))
+            case 7:
+                world.turn(**{name: rng.choice(choices) for name in "qrs" if rng.random() < 0.6})
+            case 8 | 9:
+                if world.running:
+                    finish_one(world)
+            case 10:
+                world.write()
+                if rng.random() < 0.8:
+                    world.acknowledge()
+            case 11:
+                world.now_us += rng.choice([1_000, SECOND // 3, 2 * SECOND])
+                if rng.random() < 0.05:
+                    world.take_over()
+    world.turn()
+    world.drain()
+    counted = world.limits._counted
+    assert not counted, "nothing runs any more, and nothing is counted"
+
+
+@pytest.mark.parametrize("foreground", [1, 3])
+def test_background_gets_its_turns_by_the_knob(foreground: int) -> None:
+    world = World(settings=CoreSettings(window=200, page_size=100))
+    world.turn(q=Knobs(foreground=foreground, concurrency=1))
+    front = {world.enqueue(priority=1) for _ in range(24)}
+    for _ in range(24):
+        world.enqueue(priority=-1)
+    world.read_page()
+    for _ in range(20):
+        world.grant(1)
+        world.finish(world.running[0])
+    started = [attempt.record.task_id in front for attempt in world.starts]
+    assert sum(not each for each in started) == 20 // (foreground + 1)

@@ -1,0 +1,249 @@
+"""Buckets, breakers and what they make of a worker's share: pure, by hand-made times."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from late.knobs import Knobs
+from late.scheduler.adaptive import LEAST, MOST, Adaptive, SlowStart
+from late.scheduler.breaker import Breaker
+from late.scheduler.bucket import TokenBucket
+from late.scheduler.entry import Entry
+from late.scheduler.limits import Flow, Limits
+from late.task import Attempt, Outcome, Policy, Record, TaskId
+
+S = 1_000_000
+
+
+def entry(number: int = 1, *, queue: str = "q", target: str = "local", **fields: object) -> Entry:
+    task_id = TaskId(f"a{number:05d}")
+    record = Record(0, number, task_id, queue, "job", b"{}", None, None, 0, number)
+    return Entry(record=record, policy=Policy(target=target), **fields)  # type: ignore[arg-type]
+
+
+def outcome(number: int = 1, kind: str = "done", **fields: object) -> Outcome:
+    attempt = Attempt("g", entry(number).record, 1, 0, 1, 0)
+    return Outcome(attempt, kind, 0, 1, **fields)  # type: ignore[arg-type]
+
+
+def test_a_bucket_never_gives_more_than_burst_and_rate() -> None:
+    rng = random.Random(1)
+    bucket, now_us, taken = TokenBucket(10.0, 5.0, 0), 0, []
+    for _ in range(3_000):
+        now_us += rng.choice([0, 1_000, 30_000, 700_000])
+        if bucket.has(now_us):
+            bucket.take()
+            taken.append(now_us)
+    for first in range(0, len(taken), 7):
+        for last in range(first, min(first + 60, len(taken))):
+            span_s = (taken[last] - taken[first]) / S
+            assert last - first + 1 <= 5 + 10 * span_s + 1e-6
+
+
+def test_a_bucket_says_when_the_next_is_there() -> None:
+    bucket = TokenBucket(2.0, 1.0, 0)
+    assert bucket.next_at_us(0) == 0
+    bucket.take()
+    assert bucket.next_at_us(0) == S // 2
+    assert bucket.next_at_us(0, ahead=3) == 2 * S
+    assert not bucket.has(S // 2 - 1)
+    assert bucket.has(S // 2)
+    assert not TokenBucket(1.0, 1.0, 10 * S).next_at_us(0)  # a clock that was set back
+
+
+def test_a_breaker_opens_probes_and_closes() -> None:
+    breaker = Breaker(0.5, 4, 5.0)
+    for good in (True, True, False):
+        breaker.ended(good, 0)
+    assert breaker.state == "closed"
+    breaker.ended(False, S)
+    assert (breaker.state, breaker.admits(5 * S)) == ("open", False)
+    assert breaker.admits(6 * S)
+    breaker.started(6 * S)
+    assert not breaker.admits(6 * S), "one probe at a time"
+    breaker.ended(False, 7 * S)
+    assert not breaker.admits(16 * S), "twice as long the second time"
+    assert breaker.admits(17 * S)
+    breaker.started(17 * S)
+    assert breaker.ended(True, 18 * S)
+    assert breaker.state == "closed"
+    assert breaker.admits(18 * S)
+
+
+def test_a_breaker_forgets_and_needs_enough_calls() -> None:
+    breaker = Breaker(0.5, 4, 5.0)
+    for second in range(0, 60, 4):
+        breaker.ended(False, second * S)  # three within ten seconds
+    assert breaker.state == "closed"
+    lonely = Breaker(0.5, 1, 5.0)
+    lonely.ended(False, 0)
+    lonely.admits(5 * S)
+    lonely.started(5 * S)
+    lonely.undone()  # the probe said nothing
+    assert lonely.admits(5 * S)
+
+
+def test_the_limit_grows_by_one_a_window_and_is_cut_once_a_second() -> None:
+    adaptive = Adaptive()
+    first = adaptive.limit
+    for _ in range(first):
+        adaptive.good(first)
+    assert adaptive.limit in (first, first + 1)
+    for _ in range(200_000):
+        adaptive.good(MOST)
+    assert adaptive.limit == MOST
+    adaptive.overloaded(0)
+    adaptive.overloaded(1)
+    assert adaptive.limit == int(MOST * 0.7)
+    for second in range(1, 60):
+        adaptive.overloaded(second * S)
+    assert adaptive.limit == LEAST
+    adaptive.good(0)
+    assert adaptive.limit == LEAST, "what is not used is not tested"
+
+
+def test_a_slow_start_doubles_up_to_all() -> None:
+    slow = SlowStart(17.0, 0)
+    shares = [slow.of(100, second * S) for second in (0, 5, 10, 15, 18)]
+    assert shares[0] == 10
+    assert shares == sorted(set(shares))
+    assert shares[-1] == 100
+    assert slow.of(100, 0) == 100, "over is over"
+    slow.begin(30 * S)
+    assert slow.of(3, 30 * S) == 1
+
+
+def started(limits: Limits, number: int, flow: Flow, now_us: int = 0, retry: bool = False) -> bool:
+    if not limits.admits(flow, retry=retry, now_us=now_us):
+        return False
+    limits.start(("g", TaskId(f"a{number:05d}")), flow, retry=retry, now_us=now_us)
+    return True
+
+
+def test_tasks_without_a_knob_have_no_flow() -> None:
+    limits = Limits()
+    assert limits.flow(entry()) is None
+    limits.set({"q": Knobs(rate=1)}, {}, 0)
+    assert limits.flow(entry()) == Flow("q", "local")
+    assert limits.flow(entry(queue="other")) is None
+    assert Limits({"svc"}).flow(entry(target="svc")) == Flow("q", "svc")
+
+
+@pytest.mark.parametrize(("mine", "total", "most"), [(8, 8, 10), (3, 8, 3), (1, 8, 1), (1, 100, 1)])
+def test_a_limit_of_the_fleet_is_shared_by_shards(mine: int, total: int, most: int) -> None:
+    limits = Limits()
+    limits.set({"q": Knobs(concurrency=10)}, {}, 0)
+    limits.begin(mine, total, 0)
+    flow = Flow("q", "local")
+    assert sum(started(limits, n, flow) for n in range(20)) == most
+    limits.ended([outcome(0)], 0)
+    assert started(limits, 50, flow)
+    assert not started(limits, 51, flow)
+    limits.undo(("g", TaskId("a00050")))
+    assert started(limits, 52, flow)
+
+
+def test_a_rate_is_shared_and_says_when_to_look() -> None:
+    limits = Limits()
+    limits.set({"q": Knobs(rate=10, burst=10)}, {}, 0)
+    limits.begin(2, 4, 0)
+    flow = Flow("q", "local")
+    assert sum(started(limits, n, flow) for n in range(20)) == 5
+    assert limits.opens_at_us == S // 5
+    assert sum(started(limits, n, flow, now_us=S) for n in range(20, 40)) == 5
+
+
+def test_a_paused_queue_starts_nothing_and_resumes_with_what_runs() -> None:
+    limits = Limits()
+    limits.set({"q": Knobs(concurrency=2)}, {}, 0)
+    flow = Flow("q", "local")
+    assert started(limits, 1, flow)
+    limits.set({"q": Knobs(concurrency=2, paused=True)}, {}, 0)
+    assert not started(limits, 2, flow)
+    limits.set({"q": Knobs(concurrency=2)}, {}, 0)
+    assert started(limits, 2, flow)
+    assert not started(limits, 3, flow), "the one that ran through the pause still counts"
+
+
+def test_retries_beyond_the_budget_wait() -> None:
+    limits = Limits({"svc"})
+    limits.set({}, {"svc": Knobs(concurrency=1_000, retry_min=1.0, slow_start_s=0)}, 0)
+    flow = Flow("q", "svc")
+    spent = sum(started(limits, n, flow, retry=True) for n in range(100))
+    assert spent == 10, "ten seconds' worth of one a second"
+    for number in range(100, 200):
+        assert started(limits, number, flow), "first attempts are not held back by it"
+    more = sum(started(limits, n, flow, retry=True) for n in range(200, 300))
+    assert more == 10, "a fifth of the first attempts, as far as it is kept"
+
+
+def test_one_tenant_gets_its_share_and_no_more() -> None:
+    limits = Limits(slots=16)
+    limits.set({"q": Knobs(fair_key="tenant")}, {}, 0)
+    big, small = Flow("q", "local", "big"), Flow("q", "local", "small")
+    assert sum(started(limits, n, big) for n in range(10)) == 4
+    assert started(limits, 20, small)
+    limits.ended([outcome(0)], 0)
+    assert started(limits, 30, big)
+
+
+def test_a_target_that_fails_for_everyone_costs_no_attempts() -> None:
+    limits = Limits({"svc"})
+    one = entry(target="svc")
+    for number in range(5):
+        assert not limits.stalled(one)
+        assert started(limits, number, Flow("q", "svc"))
+        limits.ended([outcome(number, "failed", target="svc")], number * 20 * S)
+    assert limits.stalled(one), "five different tasks in a row"
+    assert started(limits, 7, Flow("q", "svc"), now_us=200 * S)
+    limits.ended([outcome(7)], 200 * S)
+    assert not limits.stalled(one)
+    for turn in range(4):  # one task that always fails says nothing of its target
+        assert started(limits, 9, Flow("q", "svc"), now_us=(300 + 20 * turn) * S)
+        limits.ended([outcome(9, "failed", target="svc")], (300 + 20 * turn) * S)
+    assert not limits.stalled(one)
+    limits.set({}, {"svc": Knobs(smart_retry=False)}, 0)
+    assert not limits.stalled(one)
+
+
+def test_a_refusal_for_good_is_an_answer() -> None:
+    limits = Limits({"svc"})
+    for number in range(30):
+        started(limits, number, Flow("q", "svc"), now_us=number * S)
+        limits.ended([outcome(number, "failed", retryable=False, target="svc")], number * S)
+    assert limits.admits(Flow("q", "svc"), retry=False, now_us=31 * S), "the breaker stays closed"
+
+
+def test_a_crowd_is_spread_the_same_way_each_time() -> None:
+    limits = Limits()
+    assert limits.spread_us(entry()) == 0
+    limits.set({"q": Knobs(spread_s=60)}, {}, 0)
+    ids = [f"0000000000{n * 0x01010101:08x}" for n in range(200)]
+    found = []
+    for task_id in ids:
+        record = Record(0, 1, TaskId(task_id), "q", "job", b"{}", None, None, 0, 1)
+        found.append(limits.spread_us(Entry(record=record, policy=Policy())))
+        assert found[-1] == limits.spread_us(Entry(record=record, policy=Policy()))
+    assert min(found) >= 0
+    assert max(found) < 60 * S
+    assert max(found) - min(found) > 40 * S
+
+
+def test_a_queue_can_let_old_tasks_expire() -> None:
+    limits = Limits()
+    limits.set({"q": Knobs(expires_s=10)}, {}, 0)
+    assert limits.expires_at_us(entry(), None) == 10 * S
+    assert limits.expires_at_us(entry(), 3 * S) == 3 * S
+    assert limits.expires_at_us(entry(queue="other"), None) is None
+
+
+def test_what_is_parked_for_a_knob_does_not_come_back_at_once() -> None:
+    limits = Limits()
+    limits.set({"q": Knobs(paused=True), "r": Knobs(rate=2.0, burst=1)}, {}, 0)
+    looks = [limits.look_again_us(Flow("q", "local"), ahead, 0) for ahead in range(50)]
+    assert min(looks) >= 30 * S
+    assert max(looks) <= 60 * S
+    assert len(set(looks)) > 40
+    assert limits.look_again_us(Flow("r", "local"), 400, 0) >= 199 * S

@@ -1,0 +1,310 @@
+"""The gRPC API and `late.Consumer`, before a queue that is fed by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+import late
+from late.v1 import queue_pb2, queue_pb2_grpc
+from tests.unit.api_kit import Served, served
+from tests.unit.dispatcher_kit import attempt
+
+
+@asynccontextmanager
+async def stub(it: Served) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{it.rpc.port}") as channel:
+        yield queue_pb2_grpc.QueueStub(channel)
+
+
+def new(**fields: Any) -> Any:
+    return queue_pb2.NewTask(**{"queue": "payments", "name": "charge"} | fields)
+
+
+async def test_tasks_are_enqueued_and_counted(tmp_path: Path) -> None:
+    async with served(tmp_path) as it, stub(it) as queue:
+        delayed = new(payload=b'{"trip":7}', headers={"a": "b"}, delay=Duration(seconds=60))
+        answer = await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[new(), delayed]))
+        assert len(set(answer.task_ids)) == 2
+        stats = await queue.Stats(queue_pb2.StatsRequest(queues=["payments", "empty"]))
+        assert [(each.queue, each.ready) for each in stats.queues] == [
+            ("payments", 2),
+            ("empty", 0),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"payload": b"{" + b" " * 1024 * 1024 + b"}"}, "RESOURCE_EXHAUSTED"),
+        ({"payload": b"nonsense"}, "INVALID_ARGUMENT"),
+        ({"payload": b"[]"}, "INVALID_ARGUMENT"),
+        ({"payload": b'{"a":' + b"[" * 70 + b"]" * 70 + b"}"}, "INVALID_ARGUMENT"),
+        ({"payload": b'{"a":NaN}'}, "INVALID_ARGUMENT"),
+        ({"payload": b'{"a":"\\u0000"}'}, "INVALID_ARGUMENT"),
+        ({"payload": b"\xff"}, "INVALID_ARGUMENT"),
+        ({"name": ""}, "INVALID_ARGUMENT"),
+        ({"queue": "no good"}, "INVALID_ARGUMENT"),
+        ({"queue": "mail"}, "NOT_FOUND"),
+        ({"priority": 101}, "INVALID_ARGUMENT"),
+        ({"unique_key": "x" * 129}, "INVALID_ARGUMENT"),
+        ({"delay": Duration(seconds=367 * 86_400)}, "INVALID_ARGUMENT"),
+        ({"at": Timestamp(seconds=253_402_300_799)}, "INVALID_ARGUMENT"),
+        ({"at": Timestamp(seconds=2**62)}, "INVALID_ARGUMENT"),
+        ({"expires_in": Duration(seconds=0)}, "INVALID_ARGUMENT"),
+        ({"headers": {"a": "b" * 9_000}}, "RESOURCE_EXHAUSTED"),
+    ],
+)
+async def test_a_bad_enqueue(tmp_path: Path, fields: dict[str, Any], code: str) -> None:
+    app = late.App(f"sqlite:///{tmp_path}/served.db")
+    async with served(tmp_path, app=app) as it, stub(it) as queue:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[new(), new(**fields)]))
+        assert refused.value.code().name == code, refused.value.details()
+        assert len(refused.value.details() or "") < 600
+        stats = await queue.Stats(queue_pb2.StatsRequest())
+        assert list(stats.queues) == []
+
+
+async def test_batches_and_messages_have_bounds(tmp_path: Path) -> None:
+    async with served(tmp_path) as it, stub(it) as queue:
+        for tasks in ([new()] * 1_001, [new(payload=b'{"a":"' + b"a" * 10**6 + b'"}')] * 10):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=tasks))
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_repeat_and_a_conflict(tmp_path: Path) -> None:
+    async with served(tmp_path) as it, stub(it) as queue:
+        first = await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[new(unique_key="order-1")]))
+        again = await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[new(unique_key="order-1")]))
+        assert list(again.task_ids) == list(first.task_ids)
+        other = new(unique_key="order-1", payload=b'{"a":1}')
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[other]))
+        assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+
+
+class Talk:
+    """One `Consume` stream, spoken by hand."""
+
+    def __init__(self, queue: Any, **options: Any) -> None:
+        self.call = queue.Consume(**options)
+
+    async def say(self, **message: Any) -> None:
+        await self.call.write(queue_pb2.ConsumeRequest(**message))
+
+    async def hear(self, word: str) -> Any:
+        async with asyncio.timeout(20):
+            message = await self.call.read()
+        assert message is not grpc.aio.EOF, (await self.call.code(), await self.call.details())
+        assert message.WhichOneof("message") == word
+        return getattr(message, word)
+
+    async def begin(self, credit: int = 1, **options: Any) -> None:
+        asked = queue_pb2.Subscribe(**{"queues": ["payments"], "consumer": "c"} | options)
+        await self.say(subscribe=asked)
+        assert (await self.hear("subscribed")).credit_max == 1_000
+        await self.say(credit=queue_pb2.Credit(tasks=credit))
+
+
+async def test_no_more_tasks_than_credits(tmp_path: Path) -> None:
+    async with served(tmp_path) as it, stub(it) as queue:
+        talk = Talk(queue)
+        await talk.begin(credit=2)
+        await it.rig.room(2)
+        it.rig.pool.submit([attempt(), attempt()])
+        got = (await talk.hear("deliveries")).deliveries
+        assert len(got) == 2
+        assert it.rig.pool.room == 0  # both credits are used up: nothing more is asked for
+        await talk.say(ack=queue_pb2.Ack(receipts=[got[0].receipt]))
+        (result,) = (await talk.hear("receipts")).results
+        assert result.status == queue_pb2.ReceiptResult.ACCEPTED
+        assert it.rig.pool.room == 0  # an answer gives no credit back
+        await talk.say(credit=queue_pb2.Credit(tasks=1))
+        await it.rig.room(1)
+
+
+async def test_every_answer_and_what_becomes_of_receipts(tmp_path: Path) -> None:
+    async with served(tmp_path) as it, stub(it) as queue:
+        talk = Talk(queue)
+        await talk.begin(credit=4)
+        await it.rig.room(4)
+        it.rig.pool.submit([attempt(trip=n) for n in range(4)])
+        got = [each.receipt for each in (await talk.hear("deliveries")).deliveries]
+        until = it.rig.now
+        await talk.say(extend=queue_pb2.Extend(receipts=[got[0]], visibility=Duration(seconds=90)))
+        (extended,) = (await talk.hear("receipts")).results
+        assert extended.visible_until.ToMicroseconds() > 0
+        it.rig.now = until + 60
+        answers = [
+            queue_pb2.Answer(receipt=got[0], fail={"reason": "no"}),
+            queue_pb2.Answer(receipt=got[1]),
+            queue_pb2.Answer(receipt="forged"),
+        ]
+        await talk.say(nack=queue_pb2.Nack(answers=answers))
+        results = (await talk.hear("receipts")).results
+        # The second was not extended, and its time was over.
+        words = [queue_pb2.ReceiptResult.Status.Name(each.status) for each in results]
+        assert words == ["ACCEPTED", "STALE", "UNKNOWN"]
+        outcomes = await it.rig.ended(4)
+        assert sorted(outcome.retryable for outcome in outcomes) == [False, True, True, True]
+
+
+async def test_a_stream_that_breaks_gives_its_tasks_back_at_once(tmp_path: Path) -> None:
+    async with served(tmp_path) as it, stub(it) as queue:
+        talk = Talk(queue)
+        await talk.begin(credit=2)
+        await it.rig.room(2)
+        it.rig.pool.submit([attempt()])
+        await talk.hear("deliveries")
+        talk.call.cancel()
+        (outcome,) = await it.rig.ended(1)
+        assert outcome.kind == "interrupted"
+
+
+async def test_a_drained_server_takes_answers_and_gives_no_tasks(tmp_path: Path) -> None:
+    async with served(tmp_path) as it, stub(it) as queue:
+        talk = Talk(queue)
+        await talk.begin(credit=2)
+        await it.rig.room(2)
+        it.rig.pool.submit([attempt()])
+        (got,) = (await talk.hear("deliveries")).deliveries
+        it.rpc.drain()
+        await talk.hear("drain")
+        assert it.rig.pool.room == 0
+        await talk.say(ack=queue_pb2.Ack(receipts=[got.receipt]))
+        (result,) = (await talk.hear("receipts")).results
+        assert result.status == queue_pb2.ReceiptResult.ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("subscribe", "code"),
+    [
+        ({"queues": []}, "INVALID_ARGUMENT"),
+        ({"queues": ["other"]}, "NOT_FOUND"),
+        ({"queues": ["no good"]}, "INVALID_ARGUMENT"),
+        ({"group": "none"}, "NOT_FOUND"),
+        ({"visibility": Duration(nanos=1)}, "INVALID_ARGUMENT"),
+        ({"visibility": Duration(seconds=10**6)}, "INVALID_ARGUMENT"),
+        (None, "INVALID_ARGUMENT"),
+    ],
+)
+async def test_a_bad_subscription(tmp_path: Path, subscribe: Any, code: str) -> None:
+    async with served(tmp_path) as it, stub(it) as queue:
+        talk = Talk(queue)
+        if subscribe is None:
+            await talk.say(credit=queue_pb2.Credit(tasks=1))
+        else:
+            asked = queue_pb2.Subscribe(**{"queues": ["payments"]} | subscribe)
+            await talk.say(subscribe=asked)
+        async with asyncio.timeout(20):
+            assert (await talk.call.code()).name == code
+
+
+async def test_a_consumer_without_its_token_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path, auth=True) as it:
+        enqueuer = it.token("web", "enqueue")
+        await it.service.access.load()
+        for token, word in ((None, "UNAUTHENTICATED"), (enqueuer, "PERMISSION_DENIED")):
+            at = f"127.0.0.1:{it.rpc.port}"
+            consumer = late.Consumer(at, queues=["payments"], token=token)
+            with pytest.raises(late.ConsumerRefused, match=word):
+                async with asyncio.timeout(20):
+                    await consumer.serve(lambda task: None)
+
+
+async def test_the_client_runs_functions_and_coroutines(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        at = f"127.0.0.1:{it.rpc.port}"
+        seen: list[tuple[str, Any, int]] = []
+
+        def work(task: late.PulledTask) -> None:
+            seen.append((task.name, task.payload, threading.get_ident()))
+            match task.payload["do"]:
+                case "snooze":
+                    raise late.Snooze(5)
+                case "retry":
+                    raise late.Retry(after_s=7)
+                case "discard":
+                    raise late.Discard("over")
+                case "nack":
+                    raise late.Nack(not_capable=True)
+                case "fail":
+                    raise ValueError("broken")
+
+        consumer = late.Consumer(at, queues=["payments"], concurrency=8, name="billing")
+        serving = asyncio.create_task(consumer.serve(work))
+        await it.rig.room(8)
+        words = ["", "snooze", "retry", "discard", "nack", "fail"]
+        it.rig.pool.submit([attempt(do=word) for word in words])
+        outcomes = await it.rig.ended(6)
+        found = {seen_of(outcome): (outcome.kind, outcome.after_us) for outcome in outcomes}
+        assert found == {
+            "": ("done", None),
+            "snooze": ("snooze", 5_000_000),
+            "retry": ("failed", 7_000_000),
+            "discard": ("discard", None),
+            "nack": ("not_capable", None),
+            "fail": ("failed", None),
+        }
+        assert threading.get_ident() not in {thread for _, _, thread in seen}
+        await it.rig.room()  # the credits are back
+        consumer.stop()
+        async with asyncio.timeout(20):
+            await serving
+
+
+def seen_of(outcome: Any) -> str:
+    import json
+
+    return str(json.loads(outcome.attempt.record.payload)["do"])
+
+
+async def test_the_client_prolongs_and_comes_back_after_a_cut(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        at = f"127.0.0.1:{it.rpc.port}"
+        began, go_on = asyncio.Event(), asyncio.Event()
+
+        async def work(task: late.PulledTask) -> None:
+            began.set()
+            await go_on.wait()
+
+        consumer = late.Consumer(at, queues=["payments"], concurrency=1, visibility_s=1.0)
+        serving = asyncio.create_task(consumer.serve(work))
+        await it.rig.room()
+        asked = attempt()
+        it.rig.pool.submit([asked])
+        async with asyncio.timeout(20):
+            await began.wait()
+            (hold,) = it.rig.pool._out.values()
+            first = hold.until
+            it.rig.now += 0.9
+            while hold.until == first:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await it.rpc._server.stop(0)  # the cut
+        (outcome,) = await it.rig.ended(1)
+        assert outcome.kind == "interrupted"
+        began.clear()
+        again = type(it.rpc)(it.service, "127.0.0.1", it.rpc.port)
+        await again.start()
+        await it.rig.room()
+        it.rig.pool.submit([asked])
+        async with asyncio.timeout(20):
+            await began.wait()
+        go_on.set()
+        assert (await it.rig.ended(2))[1].kind == "done"
+        assert consumer.connected == 2
+        consumer.stop()
+        async with asyncio.timeout(20):
+            await serving
+        await again.stop()
