@@ -157,7 +157,7 @@ def test_a_timer_never_comes_before_its_time() -> None:
     async def main() -> None:
         for number in range(20):
             rate = 1 + rng.uniform(-2e-4, 2e-4)
-            process = Process(f"p{number}", offset_s=rng.uniform(0, 1e4), rate=rate)
+            process = Process(f"p{number}", offset_s=rng.uniform(0, 20), rate=rate)
             loop.start(process, wait)
         await asyncio.sleep(1_000)
 
