@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_mock_engine
 from sqlalchemy.dialects import postgresql
 
-from late.config import WorkerConfig
+from late.config import WorkerConfig, margin_s
 from late.control import backlog
 from late.errors import ConfigError
 from late.outbox import connecting
@@ -23,7 +23,6 @@ from late.store import cockroach
 from late.store.base import Features
 from late.store.cockroach_cursor import first_id
 from late.task import NewTask, TaskId
-from late.config import margin_s
 
 URL = "cockroachdb://late@h:26257/db"
 
