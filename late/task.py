@@ -23,6 +23,8 @@ Position = NewType("Position", int)
 """A record's place in the store's log order: page key within a cursor, **not** a watermark."""
 
 DEFAULT_GROUP = "default"
+CONTROL_QUEUE = "late.control"
+"""Of commands (`late/command.py`): every group reads it."""
 PULL = "pull"
 """As `Policy.target`: consumers fetch the task. Each such queue has a pool of its own, whose name
 begins with `PULL_POOL`."""

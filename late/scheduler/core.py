@@ -26,7 +26,7 @@ from late.scheduler.core_state import CoreState
 from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked, from_record
 from late.scheduler.limits import LOCAL_POOL, Limits
 from late.scheduler.settings import CoreSettings
-from late.scheduler.verdict import DEATHS_MAX, Verdict, judge, killed
+from late.scheduler.verdict import DEATHS_MAX, judge, killed
 from late.store.base import Lease, Settlement
 from late.task import HELD_US, DeadLetter, Outcome, Parked, Policy, Reason, Record, TaskId
 from late.validate import is_name
@@ -336,10 +336,6 @@ class ShardCore(CoreState):
             else:
                 self._park(entry, HELD_US, "held", holds=True)
 
-    def _is_ready(self, task_id: str) -> bool:
-        entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
-        return entry is not None and entry.state == "ready"
-
     # ------------------------------------------------------------------ ending
 
     def _finished(self, outcomes: Sequence[Outcome]) -> None:
@@ -363,12 +359,11 @@ class ShardCore(CoreState):
                 self._end(entry, "done", outcome.result)
                 self._release_key(entry)
             else:
-                stalled = outcome.kind == "failed" and self._limits.stalled(entry)
-                owner = self.lease.owner
-                verdict = judge(entry, outcome, self._now_us, owner, stalled=stalled)
-                self._apply(entry, outcome, verdict)
+                self._apply(entry, outcome)
 
-    def _apply(self, entry: Entry, outcome: Outcome, verdict: Verdict) -> None:
+    def _apply(self, entry: Entry, outcome: Outcome) -> None:
+        stalled = outcome.kind == "failed" and self._limits.stalled(entry)
+        verdict = judge(entry, outcome, self._now_us, self.lease.owner, stalled=stalled)
         verdict = self._commands.overruled(entry, verdict)
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
         entry.errors = verdict.errors
