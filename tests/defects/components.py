@@ -14,7 +14,9 @@ from late.scheduler import verdict
 from late.scheduler.caution import Caution
 from late.scheduler.core import ShardCore
 from late.scheduler.draft import Draft
+from late.scheduler.flows import Flows
 from late.scheduler.ledger import Ledger
+from late.scheduler.limits import Part
 from late.scheduler.recurring import Recurring
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.window import Window
@@ -53,6 +55,39 @@ def settled_before_run() -> None:
                 self._window.forget(attempt.record.task_id)
 
     old = replace(ShardCore, "_grant", grant)
+
+
+def retries_without_a_budget() -> None:
+    """A retry starts whenever its time has come."""
+
+    def opens(self: Any, *, retry: bool, now_us: int) -> int | None:
+        return old(self, retry=False, now_us=now_us)
+
+    old = replace(Part, "opens_at_us", opens)
+
+
+def a_knob_that_blocks_others() -> None:
+    """What is limited stands in the same line as everything else."""
+
+    def following(self: Any, put_off: Any = None) -> Any:
+        waiting = [entry for queue in self._flows.values() for entry in queue]
+        first = min(waiting, key=lambda entry: entry.order, default=None)
+        if first is not None and any(first.order < other.order for other in self._main):
+            return None
+        return old(self, put_off)
+
+    replace(Flows, "unlimited", lambda self: [])
+    old = replace(Flows, "next", following)
+
+
+def parked_for_a_knob_without_a_mark() -> None:
+    """The due time of a parked task is taken for the time at which it last may have run."""
+
+    def concerns(self: Any, entry: Any) -> bool:
+        entry.postponed = False
+        return old(self, entry)
+
+    old = replace(Caution, "concerns", concerns)
 
 
 def last_rows_timestamp() -> None:

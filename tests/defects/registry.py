@@ -3,9 +3,6 @@
 `D1` to `D16` are those of the list that the design began with, as they read for this design (a
 journal instead of an offset, a unique number instead of a lock); the others are mistakes that this
 design invites. `python -m tests.defects` shows that each is found.
-
-Of the first list one has no counterpart yet: D15, a retry without a budget. `late` has no retry
-budget, so nothing can be taken from it; it is not counted.
 """
 
 from __future__ import annotations
@@ -92,6 +89,24 @@ _ALL = (
         "D14", "SQLite's log without AUTOINCREMENT",
         s.rowids_given_again, TAIL + "test_an_idle_tail_sees_what_comes_later[sqlite]",
         r"StoreRefused: .*AUTOINCREMENT",
+    ),
+    Defect(
+        "D15", "retries without a budget",
+        c.retries_without_a_budget,
+        "tests/unit/test_limits.py::test_retries_beyond_the_budget_wait", r"assert 100 == 10",
+        fast=True,
+    ),
+    Defect(
+        "knob-blocks-others", "a task that a knob holds back holds up those behind it",
+        c.a_knob_that_blocks_others,
+        "tests/unit/test_core_knobs.py::test_a_paused_queue_holds_nobody_up", r"assert",
+        fast=True,
+    ),
+    Defect(
+        "knob-without-mark", "a task that was parked for a knob needs no mark after a death",
+        c.parked_for_a_knob_without_a_mark,
+        "tests/unit/test_core_knobs.py::test_random_lives_under_knobs_that_turn",
+        r"started without its mark",
     ),
     Defect(
         "D16", "heartbeats share the event loop with the work",
