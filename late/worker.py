@@ -26,6 +26,7 @@ from late import config, events, lagging
 from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
+from late.dispatcher.batches import BatchPool
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.pools import Dispatchers, remote_pools
 from late.dispatcher.pulls import Pulls
@@ -191,7 +192,7 @@ class Worker:
         )
         self._wire_ownership()
 
-    def _remote(self) -> dict[str, RemotePool]:
+    def _remote(self) -> dict[str, RemotePool | BatchPool]:
         return remote_pools(
             self.app,
             worker_id=self.id,

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from late import codec as codecs
+from late.dispatcher.batches import BatchPool, batch_pools
 from late.dispatcher.classify import Scrub
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.pulls import Pulls
 from late.dispatcher.remote import RemotePool
 from late.dispatcher.targets import FILE_VARIABLE, Target, configured
 from late.errors import ConfigError
-from late.task import PULL, Outcome, Policy, ShardId
+from late.task import BATCH_POOL, PULL, Outcome, Policy, ShardId
 
 
 class Registered(Protocol):
@@ -41,8 +42,9 @@ def remote_pools(
     trusted: Callable[[], bool],
     rng: random.Random,
     scrub: Scrub | None = None,
-) -> dict[str, RemotePool]:
-    """The pools of the targets that an app's tasks and routes name, not started.
+) -> dict[str, RemotePool | BatchPool]:
+    """The pools of the targets that an app's tasks and routes name, and of its batch handlers, not
+    started.
 
     Raises:
         ConfigError: the file of targets is wrong; or a task's or route's target is not there. Its
@@ -51,7 +53,7 @@ def remote_pools(
     targets = configured(app.targets.values())
     check_targets(app, targets)
     wanted = {policy.target for policy in _named(app).values()}
-    return {
+    remote = {
         name: RemotePool(
             target,
             {n: task for n, task in app.tasks.items() if task.policy.target == name},
@@ -67,6 +69,16 @@ def remote_pools(
         for name, target in targets.items()
         if name in wanted
     }
+    batches = batch_pools(
+        app.tasks,
+        worker_id=worker_id,
+        now_us=now_us,
+        on_finished=on_finished,
+        trusted=trusted,
+        rng=rng,
+        url=app.url,
+    )
+    return {**remote, **batches}
 
 
 class Dispatchers:
@@ -107,7 +119,8 @@ def check_targets(app: Registered, pools: Mapping[str, object]) -> None:
         ConfigError: it names target and task.
     """
     for what, policy in _named(app).items():
-        if policy.target not in ("local", PULL) and policy.target not in pools:
+        local = policy.target in ("local", PULL) or policy.target.startswith(BATCH_POOL)
+        if not local and policy.target not in pools:
             raise ConfigError(
                 f"{what} goes to target {policy.target!r}, which is neither in"
                 f" App(targets=...) nor in the file of {FILE_VARIABLE}"

@@ -89,6 +89,10 @@ class CoreState:
         """How many tasks more could start, if it were not for the knobs."""
         return 0 if self._stopped or not self._recovered else self._ready.limited
 
+    def _is_ready(self, task_id: str) -> bool:
+        entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
+        return entry is not None and entry.state == "ready"
+
     def abandoned(self) -> None:
         """The core is thrown away: what runs is another's from now on."""
         for entries in (self._window.entries, self._timers.parked):
