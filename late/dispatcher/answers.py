@@ -129,12 +129,6 @@ def http_status(
     return _failed(text, after_s, *_HTTP.get(status, (True, None)))
 
 
-def timed_out(where: str, timeout_s: float) -> Verdict:
-    """No answer in time."""
-    text = f"{where}: no answer within {timeout_s:g} s"
-    return Verdict("failed", text, reason=TIMEOUT, overloaded=True)
-
-
 def unavailable(where: str, why: str) -> Verdict:
     """No answer, because there was no connection or it broke."""
     return Verdict("failed", clean(f"{where}: {why[:TEXT_CHARS_MAX]}"), reason=UNAVAILABLE)

@@ -7,7 +7,6 @@ closes it in the same moment fails an attempt that it has not seen.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 import time
@@ -87,21 +86,16 @@ class HttpCaller:
         tls = self.target.tls
         extensions = {"sni_hostname": tls.server_name} if tls and tls.server_name else {}
         try:
-            async with (
-                asyncio.timeout(job.timeout_s),
-                self._client.stream(
-                    "POST",
-                    self.target.url,
-                    content=body,
-                    headers=self._headers_of(job, body),
-                    extensions=extensions,
-                ) as response,
-            ):
+            async with self._client.stream(
+                "POST",
+                self.target.url,
+                content=body,
+                headers=self._headers_of(job, body),
+                extensions=extensions,
+            ) as response:
                 status = response.status_code
                 found = await _read(response)
                 after_s = answers.retry_after_s(response.headers.get("retry-after"), time.time())
-        except TimeoutError:
-            return answers.timed_out(self._where, job.timeout_s)
         except httpx.HTTPError as error:
             return answers.unavailable(self._where, f"{type(error).__name__}: {error}")
         return answers.http_status(status, found, after_s, self._where, self._scrub)
