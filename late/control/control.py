@@ -24,6 +24,7 @@ from late.control import (
     waiting,
 )
 from late.control.dead import Filter
+from late.control.endpoints import EndpointCommands
 from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
 from late.control.rows import now_us
@@ -48,7 +49,7 @@ from late.schema.version import check
 from late.task import Schedule, TaskId
 
 
-class Control(TokenCommands):
+class Control(EndpointCommands, TokenCommands):
     """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
 
     Safe to use from several threads. Nothing is connected before the first call, and every call
