@@ -90,6 +90,10 @@ protos: ## generate late/v1 from proto/ again, in an environment of its own
 		.late/protos/bin/python -m pip install --quiet 'grpcio-tools==1.76.*'; }
 	@.late/protos/bin/python scripts/protos.py $(ARGS)
 
+overload: ## four troubles, with the knobs and without: does the fleet get over them? (ARGS="outage")
+	$(DEV)
+	@$(BIN)/python -m bench.overload $(ARGS)
+
 lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 	$(DEV)
 	@$(BIN)/python scripts/lock.py $(ARGS)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from late.api.consumer import Consumer, ConsumerRefused
     from late.api.session import PulledTask
     from late.app import App
+    from late.batch import Batch, Item
     from late.context import AsyncContext, Context
     from late.dispatcher.serving import ServerTls, serve_handlers
     from late.dispatcher.targets import GrpcTarget, HttpTarget, Tls
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         QueueFull,
         SchemaMismatch,
         StoreError,
+        TaskEnded,
         UnknownTask,
     )
     from late.options import TaskOptions
@@ -54,6 +56,7 @@ __all__ = [
     "App",
     "AsyncContext",
     "BadSignature",
+    "Batch",
     "BatchTooLarge",
     "Call",
     "ConfigError",
@@ -63,6 +66,7 @@ __all__ = [
     "DecodeError",
     "Discard",
     "GrpcTarget",
+    "Handle",
     "HttpTarget",
     "InvalidCron",
     "InvalidName",
@@ -70,6 +74,7 @@ __all__ = [
     "InvalidPolicy",
     "InvalidSchedule",
     "InvalidTask",
+    "Item",
     "KeyConflict",
     "LateError",
     "Nack",
@@ -83,6 +88,7 @@ __all__ = [
     "Snooze",
     "StoreError",
     "Task",
+    "TaskEnded",
     "TaskId",
     "TaskOptions",
     "Tls",
@@ -102,11 +108,14 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "serve_handlers": "dispatcher.serving",
     "verify_webhook": "dispatcher.webhooks",
     "AsyncContext": "context",
+    "Batch": "batch",
+    "Item": "batch",
     "Call": "tasks",
     "Consumer": "api.consumer",
     "ConsumerRefused": "api.consumer",
     "Context": "context",
     "Discard": "policy",
+    "Handle": "results",
     "Nack": "policy",
     "PulledTask": "api.session",
     "Retry": "policy",

@@ -8,7 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from late import codec as codecs
 from late import outbox, validate
@@ -25,14 +25,18 @@ from late.errors import (
     QueueFull,
     UnknownTask,
 )
-from late.ids import new_id
+from late.ids import new_id, shard_of
 from late.options import TaskOptions, settings
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.registry import Registry
+from late.results import Handle
 from late.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Options, TaskId
 from late.tasks import Call, Prepared, Task
 
 __all__ = ["App", "Call", "Prepared", "Task", "TaskOptions"]
+
+if TYPE_CHECKING:
+    from late.following import Following
 
 log = logging.getLogger("late.app")
 
@@ -74,7 +78,7 @@ class App(Registry, Commanding):
         super().__init__(url, shards=shards, group=group, codec=codec, targets=targets)
         self.strict = strict
         self.max_backlog = max_backlog
-        self._depths: dict[str, tuple[int, float]] = {}
+        self._depths: dict[str, tuple[int, float, int | None]] = {}
         # Round robin from a random start: `next` on a count is atomic, needs no lock and spreads
         # a batch evenly. Forked processes go on from the same number, which does no harm.
         self._turns = itertools.count(random.randrange(SHARDS_MAX))
@@ -205,13 +209,35 @@ class App(Registry, Commanding):
         payload = payloads.pack(values, self.codec.format)
         return Call(self, name, queue, self.codec, values, payload, checked)
 
-    def observe_backlog(self, queue: str, depth: int) -> None:
-        """Publish how many tasks wait in `queue`, for `max_backlog`.
+    def handle(self, task_id: str, *, group: str | None = None) -> Handle:
+        """One task from the outside: its state, and its result where that is kept.
 
-        For whoever watches the depth, such as a loop around `late.control`. A value is trusted
-        for five seconds: where nobody publishes, nothing is refused. Thread-safe.
+        Args:
+            group: as this consumer group sees it; the app's own when None.
+
+        Raises:
+            InvalidName: not a task id, not a group's name.
         """
-        self._depths[queue] = (depth, time.monotonic())
+        validate.name(self.group if group is None else group, "group")
+        shard_of(task_id)
+        return Handle(self.url, TaskId(task_id), group or self.group)
+
+    def follow(self) -> Following:
+        """Obey `late queue set NAME closed=on` and `max_backlog=N` from now on: enqueue raises
+        `QueueFull` before any SQL. A context manager around the life of the producer; a thread
+        looks every two seconds.
+        """
+        from late.following import Following
+
+        return Following(self)
+
+    def observe_backlog(self, queue: str, depth: int, *, bound: int | None = None) -> None:
+        """Publish how many tasks wait in `queue`, for `max_backlog` or the `bound` given here.
+
+        For whoever watches the depth; `follow` does it by the knobs. A value is trusted for five
+        seconds: where nobody publishes, nothing is refused. Thread-safe.
+        """
+        self._depths[queue] = (depth, time.monotonic(), bound)
 
     def row(self, call: Call) -> NewTask:
         """The row of one call, with an id of its own.
@@ -260,14 +286,18 @@ class App(Registry, Commanding):
             )
 
     def _admit(self, wanted: Mapping[str, int]) -> None:
-        if self.max_backlog is None:
+        if not self._depths:
             return
         for queue in wanted:
             bound = self.max_backlog
             limit = bound.get(queue) if isinstance(bound, Mapping) else bound
-            depth, seen_at = self._depths.get(queue, (0, 0.0))
+            depth, seen_at, by_knob = self._depths.get(queue, (0, 0.0, None))
+            if by_knob is not None:
+                limit = by_knob if limit is None else min(limit, by_knob)
             if limit is None or depth < limit or time.monotonic() - seen_at > BACKLOG_STALE_S:
                 continue
+            if limit == 0:
+                raise QueueFull(f"queue {queue!r} is closed: it takes no new tasks")
             raise QueueFull(f"queue {queue!r} holds {depth} tasks, its bound is {limit}")
 
     def _write(

@@ -13,18 +13,22 @@ import msgspec
 from late import payload as payloads
 from late.errors import DecodeError, PayloadTooLarge
 from late.ids import new_id, shard_of
-from late.task import NewTask, Record, TaskId
+from late.task import CONTROL_QUEUE, NewTask, Record, TaskId
 
 Kind = Literal["cancel", "reschedule", "redrive"]
 
 PREFIX = "late."
 """Task names that begin so are reserved."""
-QUEUE = "late.control"
+QUEUE = CONTROL_QUEUE
 NAMES: dict[str, Kind] = {
     "late.cancel": "cancel",
     "late.reschedule": "reschedule",
     "late.redrive": "redrive",
 }
+
+
+DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
+"""What a reschedule accepts, and an hour for clocks that differ."""
 
 
 class _Body(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -86,4 +90,7 @@ def decode(record: Record) -> Command | None:
         body = _decode(record.payload)
     except msgspec.MsgspecError as error:
         raise DecodeError(f"{record.name}: {error}", reason="invalid_command") from None
+    due_us = record.created_at_us + body.delay_us if body.at_us is None else body.at_us
+    if not 0 <= due_us <= record.created_at_us + DUE_AFTER_US_MAX:
+        raise DecodeError(f"{record.name}: due at {due_us}", reason="invalid_command")
     return Command(kind, body.task_id, body.group, body.at_us, body.delay_us, body.payload)

@@ -142,6 +142,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """At a stop, how long running tasks may take to finish before they are interrupted."""
     prune_every_s: _Seconds = 15.0
     """Time between two rounds of house-keeping."""
+    lag_alarm_s: Annotated[float, Meta(ge=0, le=366 * 86_400)] = 600.0
+    """How old the oldest task may be that a consumer group has not read, before an alarm; 0: none
+    is raised."""
     journal_keep_s: Annotated[float, Meta(ge=0, le=3_660 * 86_400)] = 7 * 86_400.0
     """How long settlements are kept as history; the last of each shard always is."""
 
@@ -217,6 +220,22 @@ def _check(label: str, value: Any, kind: Any, *, strict: bool = True) -> Any:
     except msgspec.ValidationError as error:
         reason = str(error).replace("Expected", "expected").replace("`", "")
         raise ConfigError(f"{label}={value!r}: {reason}") from None
+
+
+def margin_s(settings: WorkerConfig, least_s: float) -> float:
+    """How long before its lease is over a worker stops: as it is set, or `least_s`, as far as the
+    clocks of its database may be apart.
+
+    Raises:
+        ConfigError: no heartbeat could arrive in time with that.
+    """
+    found_s = max(settings.margin_s, least_s)
+    if found_s + settings.beat_every_s >= settings.lease_ttl_s:
+        raise ConfigError(
+            f"on this database a worker stops {found_s:g} s before its lease is over: "
+            f"lease_ttl_s={settings.lease_ttl_s:g} is too short for that"
+        )
+    return found_s
 
 
 def package_version() -> str:

@@ -200,6 +200,17 @@ TARGET_DOWN = _event(
     details="endpoint error",
 )
 TICK = _event("tick", "debug", "schedule fired", measures="tasks lateness_s", tags="schedule")
+GROUP_LAGGING = _event(
+    "group_lagging",
+    "warning",
+    "consumer group is behind: the log keeps what it has not read",
+    measures="lag_s unread",
+    tags="group",
+    details="state",
+)
+GROUP_CAUGHT_UP = _event(
+    "group_caught_up", "info", "consumer group is no longer behind", tags="group"
+)
 SCHEDULE_DISABLED = _event(
     "schedule_disabled", "error", "schedule cannot be read", tags="schedule", details="error"
 )

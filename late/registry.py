@@ -19,8 +19,8 @@ from late.errors import ConfigError, InvalidCron, InvalidTask
 from late.options import settings
 from late.payload import Format
 from late.policy import Retry
-from late.task import SHARDS_MAX, Policy, Schedule
-from late.tasks import ScheduleDecorator, Task, TaskDecorator, elsewhere
+from late.task import BATCH_POOL, SHARDS_MAX, Policy, Schedule
+from late.tasks import BatchDecorator, ScheduleDecorator, Task, TaskDecorator, elsewhere
 
 if TYPE_CHECKING:
     from late.app import App
@@ -99,7 +99,22 @@ class Registry:
         process: bool = ...,
         priority: int = ...,
         codec: codecs.Codec | Format | None = ...,
+        result_ttl: validate.Duration | None = ...,
     ) -> TaskDecorator: ...
+    @overload
+    def task(
+        self,
+        fn: None = ...,
+        /,
+        *,
+        batch: int,
+        queue: str = ...,
+        name: str | None = ...,
+        retry: Retry | None = ...,
+        timeout_s: float | None = ...,
+        priority: int = ...,
+        codec: codecs.Codec | Format | None = ...,
+    ) -> BatchDecorator: ...
     def task(
         self,
         fn: Callable[..., Any] | None = None,
@@ -112,6 +127,8 @@ class Registry:
         process: bool = False,
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
+        result_ttl: validate.Duration | None = None,
+        batch: int | None = None,
     ) -> Any:
         """Register a function, `def` or `async def`, as a task: `@app.task` or `@app.task(...)`.
 
@@ -129,6 +146,10 @@ class Registry:
             process: run in a child process (`def` at module level only).
             priority: -100..100, for calls that give none.
             codec: instead of the app's.
+            result_ttl: keep what the function returns (JSON, at most 256 KiB) for so long, seconds
+                or `timedelta`, for `app.handle(task_id).result()`; None keeps nothing.
+            batch: call the function with up to so many tasks at once, as its only parameter of
+                type `late.Batch[T]`; each has one argument, of type `T`.
 
         Raises:
             ConfigError: a wrong setting, a name that is taken, a signature that cannot be a
@@ -137,9 +158,14 @@ class Registry:
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
             label = self._free_label(str(name or getattr(function, "__name__", "?")))
-            found = signature.read(function, label)
-            if process and (found.is_async or "<" in function.__qualname__):
+            if batch is None:
+                found, target = signature.read(function, label), "local"
+            else:
+                found, target = signature.read_batch(function, label, batch), BATCH_POOL + label
+            if process and (found.is_async or batch or "<" in function.__qualname__):
                 raise ConfigError(f"{label}: process=True takes a plain def at module level")
+            if batch is not None and result_ttl is not None:
+                raise ConfigError(f"{label}: a batch keeps no results: its function returns once")
             if retry is not None and not isinstance(retry, Retry):
                 raise ConfigError(f"{label}: retry must be a late.Retry")
             task: Task[Any, Any] = Task(
@@ -153,6 +179,9 @@ class Registry:
                 process=process,
                 priority=_checked(lambda: validate.priority(priority), label),
                 codec=self.codec if codec is None else codecs.resolve(codec),
+                result_ttl_s=_result_ttl_s(result_ttl, label),
+                target=target,
+                batch=batch,
             )
             self._tasks[label] = task
             return task
@@ -375,6 +404,14 @@ def _timeout_s(value: float | None, label: str) -> float:
     found: float = _checked(
         lambda: validate.seconds(value, what, least=0.001, most=TIMEOUT_S_MAX), label
     )
+    return found
+
+
+def _result_ttl_s(value: validate.Duration | None, label: str) -> float | None:
+    if value is None:
+        return None
+    what, most = f"{label}: result_ttl", validate.DELAY_S_MAX
+    found: float = _checked(lambda: validate.seconds(value, what, least=1.0, most=most), label)
     return found
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from late.batch import BATCH_MAX, Batch
 from late.errors import ConfigError
 
 _Kind = inspect.Parameter
@@ -58,6 +59,27 @@ def read(fn: Callable[..., Any], label: str) -> Signature:
     for parameter in parameters:
         _check_parameter(parameter, hints.get(parameter.name), label)
     return Signature(_shape(parameters, hints, label), wants_context, is_async)
+
+
+def read_batch(fn: Callable[..., Any], label: str, size: int) -> Signature:
+    """The same of a batch handler: its only parameter is a `late.Batch` of the tasks' argument.
+
+    Raises:
+        ConfigError: as `read`; another signature, or a `size` that is not 1..1,000.
+    """
+    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= BATCH_MAX:
+        raise ConfigError(f"{label}: batch must be 1..{BATCH_MAX}, got {size!r:.40}")
+    if not inspect.isfunction(fn):
+        raise ConfigError(f"{label}: a task is a function, not {type(fn).__name__}")
+    hints = list(_hints(fn, label).items())
+    given = list(inspect.signature(fn).parameters.values())
+    hint = hints[0][1] if len(hints) == len(given) == 1 else None
+    if typing.get_origin(hint) is not Batch:
+        raise ConfigError(f"{label}: batch= takes a function of one late.Batch[...]")
+    (kind,) = typing.get_args(hint)
+    item = inspect.Parameter("item", _Kind.POSITIONAL_OR_KEYWORD, annotation=kind)
+    is_async = inspect.iscoroutinefunction(fn)
+    return Signature(_shape([item], {"item": kind}, label), wants_context=False, is_async=is_async)
 
 
 def _hints(fn: Callable[..., Any], label: str) -> dict[str, Any]:

@@ -51,12 +51,12 @@ class Steering:
         self._control: Control | None = None
 
     async def open(self, declared: Sequence[Schedule], groups: Sequence[str]) -> None:
-        """Declare the code's recurring tasks and take the knobs over: a queue that is paused stays
-        so through a restart.
+        """Make sure that there are such `groups` (one that nobody has created would read the log
+        from a place that nobody chose), declare the code's recurring tasks and take the knobs over:
+        a queue that is paused stays so through a restart.
 
         Raises:
-            ConfigError: one of `groups` is not registered: it would read the log from a place that
-                nobody chose.
+            ConfigError: one of the groups is not registered.
             LateError: the database cannot be read, or has knobs that this version does not know.
         """
         self._control = control = await _in_thread(lambda: _control(self._url))

@@ -22,22 +22,23 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from late import config, events
+from late import config, events, lagging
 from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
+from late.dispatcher.batches import BatchPool
 from late.dispatcher.dispatcher import Dispatcher
-from late.dispatcher.pools import Dispatchers, check_targets, remote_pools
+from late.dispatcher.pools import Dispatchers, remote_pools
 from late.dispatcher.pulls import Pulls
 from late.dispatcher.remote import RemotePool
 from late.dispatcher.settle import Settler
-from late.errors import ConfigError, LateError, StoreError
+from late.errors import LateError, StoreError
 from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
 from late.steering import Steering
 from late.store import open_store
-from late.store.base import Features, Page, Settlement, Store, WorkerInfo
+from late.store.base import Page, Settlement, Store, WorkerInfo
 from late.tailer.health import Health, State
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.house import keep_house
@@ -130,7 +131,6 @@ class Worker:
         self.pulls = self._pulls()
         remote = self._remote()
         self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
-        check_targets(app, self.pools)
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
@@ -192,7 +192,7 @@ class Worker:
         )
         self._wire_ownership()
 
-    def _remote(self) -> dict[str, RemotePool]:
+    def _remote(self) -> dict[str, RemotePool | BatchPool]:
         return remote_pools(
             self.app,
             worker_id=self.id,
@@ -242,7 +242,7 @@ class Worker:
             info,
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
-            margin_s=_margin_s(settings, self._store.features),
+            margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
             on_membership=self.keeper.observe,
             clock=self.clock,
             rng=self._rng,
@@ -266,7 +266,7 @@ class Worker:
 
     def _duties(self) -> Sequence[Duty]:
         """What this worker owes: see `late/tailer/watchdog.py`."""
-        scheduler, slots, tailer = self.scheduler, self.dispatchers, self.tailer
+        scheduler, slots, tailer = self.scheduler, self.dispatcher, self.tailer
         idle = bool(scheduler.ready or slots.waiting) and not slots.running
         return (
             Duty("start", idle or slots.all_stuck, slots.ended),
@@ -325,6 +325,7 @@ class Worker:
             ("house-keeping", self._keep_house),
             ("refusals", self.refusals.run),
             ("steering", self.steering.run),
+            ("lagging", self._watch_lag),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
@@ -437,11 +438,18 @@ class Worker:
 
     # ------------------------------------------------------------------ house-keeping
 
+    def _keeps_house(self) -> bool:
+        return (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores
+
+    async def _watch_lag(self) -> None:
+        alarm, after_s = lagging.Alarm(self._groups), self.settings.lag_alarm_s
+        await lagging.watch(self.app.url, alarm, after_s, mine=self._keeps_house, rng=self._rng)
+
     async def _keep_house(self) -> None:
         settings = self.settings
         await keep_house(
             self._store,
-            mine=lambda: (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores,
+            mine=self._keeps_house,
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
@@ -463,22 +471,6 @@ class Worker:
 
         with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
-
-
-def _margin_s(settings: WorkerConfig, features: Features) -> float:
-    """How long before its lease is over a worker stops: as it is set, or as far as the clocks of
-    this database may be apart.
-
-    Raises:
-        ConfigError: no heartbeat could arrive in time with that.
-    """
-    margin_s = max(settings.margin_s, features.lease_margin_min_s)
-    if margin_s + settings.beat_every_s >= settings.lease_ttl_s:
-        raise ConfigError(
-            f"on this database a worker stops {margin_s:g} s before its lease is over: "
-            f"lease_ttl_s={settings.lease_ttl_s:g} is too short for that"
-        )
-    return margin_s
 
 
 def _alone(error: Exception) -> Exception:

@@ -57,6 +57,7 @@ class Fleet:
         self._key = key
         self._tls = tls
         self._peers: dict[str, Peer] = {}
+        self._gone: list[Peer] = []
         self._numbers = itertools.count(1)
         self._dropping: set[asyncio.Task[None]] = set()
         self._prefix = f"{random.getrandbits(32):08x}"
@@ -78,7 +79,10 @@ class Fleet:
         found = {e.worker_id: e for e in await asyncio.to_thread(self._look)}
         found.pop(self._me, None)
         for worker_id in self._peers.keys() - found.keys():
-            await self._peers.pop(worker_id).close()
+            self._gone.append(self._peers.pop(worker_id))
+        while self._gone:  # it leaves the list when it is closed: a cancellation may come between
+            await self._gone[-1].close()
+            self._gone.pop()
         for worker_id in found.keys() - self._peers.keys():
             address = found[worker_id].address
             self._peers[worker_id] = Peer(worker_id, address, self._key, self._tls)
@@ -91,16 +95,21 @@ class Fleet:
 
     async def run(self) -> None:
         """Keep looking, until cancelled."""
-        try:
-            while True:
-                await asyncio.sleep(LOOK_EVERY_S * random.uniform(0.8, 1.2))
-                try:
-                    await self.look()
-                except StoreError as error:
-                    logger.warning("other processes could not be looked up: %s", error)
-        finally:
-            for peer in self._peers.values():
-                await peer.close()
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S * random.uniform(0.8, 1.2))
+            try:
+                await self.look()
+            except StoreError as error:
+                logger.warning("other processes could not be looked up: %s", error)
+
+    async def close(self) -> None:
+        """Leave the other processes. A channel that is not closed on its loop keeps the process
+        from ending."""
+        for task in list(self._dropping):
+            task.cancel()
+        await asyncio.gather(*self._dropping, return_exceptions=True)
+        for peer in (*self._peers.values(), *self._gone):
+            await peer.close()
 
     # -- tasks -----------------------------------------------------------------------------------
 

@@ -99,6 +99,7 @@ class Server:
         self._control = Control(app.url)
         self._producer = Producer(app, routed=app.routes)
         self._loops: list[asyncio.Task[None]] = []
+        self._peers: Fleet | None = None
         self._stop_asked = asyncio.Event()
         self._stopping = False
         self.stopped = False
@@ -129,7 +130,7 @@ class Server:
         listen, control = self._listen, self._control
         key = await asyncio.to_thread(control.receipt_key)
         local = self._local(key)
-        fleet = self._fleet(local, key)
+        fleet = self._peers = self._fleet(local, key)
         if fleet is None and local is None:
             raise ConfigError("without shards tasks come from other processes: that takes gRPC, "
                               "pip install 'late[grpc]'")  # fmt: skip
@@ -281,6 +282,8 @@ class Server:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._peers is not None:
+            await self._peers.close()
         self._close()
         self.stopped = True
 

@@ -8,7 +8,22 @@ from typing import Annotated
 
 import typer
 
-from late.cli import database, dead, demo, group, knobs, look, run, schedule, serve, token, verify
+from late.cli import (
+    command,
+    database,
+    dead,
+    demo,
+    group,
+    knobs,
+    look,
+    roles,
+    run,
+    schedule,
+    serve,
+    targets,
+    token,
+    verify,
+)
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
@@ -36,19 +51,24 @@ app.command("serve")(serve.serve)
 app.command("enqueue")(run.enqueue)
 app.command("status")(look.status)
 app.command("show")(look.show)
+app.command("cancel")(command.cancel)
+app.command("reschedule")(command.reschedule)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(token.app, name="token")
 app.add_typer(knobs.queue, name="queue")
+knobs.target.command("list")(targets.list_)
 app.add_typer(knobs.target, name="target")
 app.add_typer(knobs.knobs, name="knobs")
 app.command("shards")(database.shards)
 app.add_typer(group.app, name="group")
 app.command("groups")(group.groups)
 app.command("wait")(group.wait)
+app.command("retention")(group.retention)
 app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
+app.add_typer(roles.app, name="roles")
 app.command("demo")(demo.demo)
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from late.control.views import Moved
 
 app = typer.Typer(
-    help="Dead letters: list, show, purge, redrive.", no_args_is_help=True, rich_markup_mode=None
+    help="Dead letters: list, show, purge, redrive, edit.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Queue = Annotated[str | None, typer.Option("--queue", help="Of this queue.")]
@@ -31,6 +33,9 @@ Since = Annotated[
     typer.Option(help="Died at or after: 2026-05-01T12:00Z, or an age such as 2h.", metavar="WHEN"),
 ]
 Until = Annotated[str | None, typer.Option(help="Died before.", metavar="WHEN")]
+Error = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="An attempt's error holds this text.")
+]
 Limit = Annotated[int | None, typer.Option(help="At most so many.", min=1)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
 Everything = Annotated[bool, typer.Option("--all", help="All of them: no filter.")]
@@ -46,6 +51,7 @@ def _filter(
     reason: str | None,
     group: str | None,
     task_id: str | None,
+    error: str | None = None,
 ) -> Filter:
     from late.control import Filter
 
@@ -56,6 +62,7 @@ def _filter(
         reason=reason,
         group=group,
         task_id=task_id,
+        error=error,
         since_us=moment_us(since, "--since", now) if since else None,
         until_us=moment_us(until, "--until", now) if until else None,
     )
@@ -72,6 +79,7 @@ def list_(
     task_id: Id = None,
     since: Since = None,
     until: Until = None,
+    error: Error = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=10_000)] = 50,
     url_option: UrlOption = None,
     payload: PayloadOption = False,
@@ -81,7 +89,7 @@ def list_(
     with control_of(url_option) as control:
         which = _filter(
             control, since, until, queue=queue, name=name, reason=reason, group=group,
-            task_id=task_id,
+            task_id=task_id, error=error,
         )  # fmt: skip
         found = control.dead_letters(which, limit=limit, payload=payload)
     if json:
@@ -162,6 +170,7 @@ def purge(
     task_id: Id = None,
     since: Since = None,
     until: Until = None,
+    error: Error = None,
     limit: Limit = None,
     everything: Everything = False,
     dry_run: DryRun = False,
@@ -173,7 +182,7 @@ def purge(
     with control_of(url_option) as control:
         which = _filter(
             control, since, until, queue=queue, name=name, reason=reason, group=group,
-            task_id=task_id,
+            task_id=task_id, error=error,
         )  # fmt: skip
         _meant(which, everything)
         if not dry_run and not yes:
@@ -194,25 +203,51 @@ def redrive(
     task_id: Id = None,
     since: Since = None,
     until: Until = None,
+    error: Error = None,
     limit: Limit = None,
     everything: Everything = False,
     dry_run: DryRun = False,
+    rate: Annotated[
+        float | None, typer.Option(help="So many a second fall due, from now on.", metavar="N")
+    ] = None,
     url_option: UrlOption = None,
     json: JsonOption = False,
 ) -> None:
     """Send dead letters back to run again, the oldest first. Needs a filter or --all.
 
     They keep their ids, their attempts count from zero, and they start within seconds if a worker
-    owns their shard.
+    owns their shard; with --rate, spread over time, for which nobody has to stay.
     """
     with control_of(url_option) as control:
         which = _filter(
             control, since, until, queue=queue, name=name, reason=reason, group=group,
-            task_id=task_id,
+            task_id=task_id, error=error,
         )  # fmt: skip
         _meant(which, everything)
-        moved = control.redrive(which, limit=limit, dry_run=dry_run)
+        moved = control.redrive(which, limit=limit, dry_run=dry_run, rate=rate)
     _report(moved, "sent back", "would send back", json)
+
+
+@app.command("edit")
+def edit(
+    task_id: Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)],
+    payload: Annotated[
+        str,
+        typer.Option("--payload", metavar="JSON", help="Its new arguments by name; - reads stdin.",
+                     show_default=False),
+    ],
+    group: Group = None,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Send one dead letter back with other arguments, which are checked when it runs."""
+    text = sys.stdin.read() if payload == "-" else payload
+    with control_of(url_option) as control:
+        commands = control.edit(task_id, text.encode(), group=group)
+    if json:
+        output.as_json({"commands": commands})
+        return
+    typer.echo(f"asked to run {task_id} again with {len(text.encode()):,} bytes of arguments")
 
 
 def _meant(which: Filter, everything: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli import output
+from late.cli import group, output
 from late.cli.options import JsonOption, PayloadOption, UrlArgument, UrlOption, control_of
 from late.errors import ConfigError
 
@@ -68,6 +68,7 @@ def _tables(found: Status, where: str) -> None:
             for q in found.queues
         ],
     )
+    group.table(found.groups)
     output.table(
         "Shards",
         ("group", "shard>", "owner", "epoch>", "seq>", "lag>", "lag age>", "in flight>", "settled"),
@@ -211,6 +212,8 @@ def errors(found: tuple[AttemptError, ...]) -> None:
     """The attempts' errors, one line each: the first line of the text is what names the fault."""
     for error in found:
         lines = error.error.strip().splitlines() or [""]
+        worker = f"  {output.plain(error.worker)}" if error.worker else ""
         typer.echo(
-            f"  attempt {error.attempt}  {output.moment(error.at_us)}  {output.plain(lines[-1])}"
+            f"  attempt {error.attempt}  {output.moment(error.at_us)}{worker}"
+            f"  {output.plain(lines[-1])}"
         )

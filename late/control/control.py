@@ -6,25 +6,26 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
+from late.command import Command
 from late.control import (
     audit,
+    commands,
     dead,
     doctor,
-    groups,
     knobs,
-    lag,
     lanes,
     owners,
-    resets,
     schedules,
     status,
     sweep,
     tasks,
     verify,
-    waiting,
 )
 from late.control.dead import Filter
 from late.control.endpoints import EndpointCommands
+from late.control.group_control import GroupControl
 from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
 from late.control.rows import now_us
@@ -33,14 +34,11 @@ from late.control.verify import Verified
 from late.control.views import (
     Check,
     DeadView,
-    GroupView,
     LaneView,
     Moved,
     Owners,
-    Reset,
     Status,
     TaskView,
-    Waited,
 )
 from late.knobs import Kind
 from late.schema.engine import make_engine, reading, shown
@@ -49,7 +47,7 @@ from late.schema.version import check
 from late.task import Schedule, TaskId
 
 
-class Control(EndpointCommands, TokenCommands):
+class Control(EndpointCommands, GroupControl, TokenCommands):
     """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
 
     Safe to use from several threads. Nothing is connected before the first call, and every call
@@ -112,7 +110,8 @@ class Control(EndpointCommands, TokenCommands):
     def status(self, *, queue: str | None = None, limit: int = status.LIMIT) -> Status:
         """Queues, shards and workers; each count stops at `limit` per group and shard."""
         self.check()
-        return status.status(self._engine, queue=queue, limit=limit)
+        found = status.status(self._engine, queue=queue, limit=limit)
+        return msgspec.structs.replace(found, groups=tuple(self.groups()))
 
     def owners(self, *, limit: int = owners.LIMIT) -> Owners:
         """Every shard's owner, its former ones, and how often those were refused; looks at the
@@ -133,6 +132,12 @@ class Control(EndpointCommands, TokenCommands):
         """
         self.check()
         return tasks.show(self._engine, task_id, payload=payload)
+
+    def result(self, task_id: str, *, group: str) -> bytes | None:
+        """How a task ended and what its handler returned, as `late.results` keeps it: one read by
+        key. None while it has not ended, and where nothing is kept (any more)."""
+        self.check()
+        return tasks.result(self._engine, task_id, group)
 
     def doctor(self) -> list[Check]:
         """Connection, versions, schema, guards, clock, leases, journal. Raises nothing."""
@@ -157,13 +162,46 @@ class Control(EndpointCommands, TokenCommands):
         self.check()
         return dead.purge(self._engine, which, limit=limit, dry_run=dry_run)
 
-    def redrive(self, which: Filter, *, limit: int | None = None, dry_run: bool = False) -> Moved:
+    def redrive(
+        self,
+        which: Filter,
+        *,
+        limit: int | None = None,
+        dry_run: bool = False,
+        rate: float | None = None,
+    ) -> Moved:
         """Send dead letters back to run again, the oldest first, attempts counted from zero.
 
-        They start within seconds, when their shard's owner next looks at its overdue timers.
+        They start within seconds, when their shard's owner next looks at its overdue timers; with
+        a `rate`, so many a second from now on.
         """
         self.check()
-        return dead.redrive(self._engine, which, limit=limit, dry_run=dry_run)
+        return dead.redrive(self._engine, which, limit=limit, dry_run=dry_run, rate=rate)
+
+    # --- commands
+
+    def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:
+        """Ask that no attempt of a task starts any more: `late.App.cancel`, in a transaction of
+        its own. Returns the command's id."""
+        self.check()
+        return commands.send(self._engine, Command("cancel", TaskId(task_id), group))
+
+    def reschedule(self, task_id: str, due_at_us: int, *, group: str | None = None) -> TaskId:
+        """Give a task another due time, by the database's clock: `late.App.reschedule`."""
+        self.check()
+        command = Command("reschedule", TaskId(task_id), group, at_us=due_at_us)
+        return commands.send(self._engine, command)
+
+    def edit(self, task_id: str, payload: bytes, *, group: str | None = None) -> list[TaskId]:
+        """Send a dead letter back with another payload: a JSON object. One command per group in
+        which it is dead; their ids.
+
+        Raises:
+            ConfigError: it is no dead letter, or its payload is not plain JSON.
+            InvalidPayload: not a JSON object.
+        """
+        self.check()
+        return commands.edit(self._engine, TaskId(task_id), payload, group)
 
     # --- schedules
 
@@ -237,55 +275,3 @@ class Control(EndpointCommands, TokenCommands):
         """Make a lane wider; it never shrinks."""
         self.check()
         return lanes.set_shards(self._engine, lane, shards)
-
-    # --- consumer groups
-
-    def groups(self, *, alarm_s: float = lag.ALARM_S) -> list[GroupView]:
-        """The consumer groups, ascending by name, with how far behind they are."""
-        self.check()
-        return lag.groups(self._engine, alarm_s=alarm_s)
-
-    def group(self, name: str) -> GroupView:
-        """One of them."""
-        self.check()
-        return lag.groups(self._engine, name=name)[0]
-
-    def create_group(
-        self, name: str, *, queues: Sequence[str] | None = None, start: str | int | None
-    ) -> GroupView:
-        """Register a group that begins at `beginning`, `now`, or a moment in microseconds."""
-        self.check()
-        groups.create(self._engine, name, queues=queues, start=start)
-        return self.group(name)
-
-    def pause_group(self, name: str) -> GroupView:
-        """Its workers release its shards within seconds; what runs may finish."""
-        self.check()
-        groups.pause(self._engine, name, paused=True)
-        return self.group(name)
-
-    def resume_group(self, name: str) -> GroupView:
-        """Its workers take its shards again within seconds."""
-        self.check()
-        groups.pause(self._engine, name, paused=False)
-        return self.group(name)
-
-    def delete_group(self, name: str) -> None:
-        """Forget a group with its timers and dead letters; the log holds nothing back for it."""
-        self.check()
-        groups.remove(self._engine, name)
-
-    def reset_group(self, name: str, to: str | int, *, dry_run: bool = False) -> Reset:
-        """Let a group begin anew at `beginning`, `now`, or a moment in microseconds."""
-        self.check()
-        return resets.reset(self._engine, name, to, dry_run=dry_run)
-
-    def known_groups(self, names: Sequence[str]) -> None:
-        """Make sure that all of `names` are registered; for workers."""
-        self.check()
-        groups.check(self._engine, names)
-
-    def wait(self, group: str, token: str, *, timeout_s: float | None = None) -> Waited:
-        """Wait until the group has settled every task that was created no later than `token`."""
-        self.check()
-        return waiting.wait(self._engine, group, token, timeout_s=timeout_s)

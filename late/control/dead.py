@@ -13,33 +13,38 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    and_,
-    delete,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-    tuple_,
-)
+from sqlalchemy import ColumnElement, Engine, Integer, func, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
-from late.control.rows import SPANNER, errors_of, now_us, object_of, payload_of
+from late.control.moving import Mover
+from late.control.rows import errors_of, now_us, object_of, payload_of
 from late.control.views import DeadView, Moved
 from late.errors import ConfigError
 from late.ids import shard_of
 from late.schema.engine import reading, write
-from late.schema.tables import dead, timer
+from late.schema.tables import dead
 
-CHUNK = 1_000
-"""Rows that one transaction moves: an owner's settlement must never wait long for it."""
 IDS_SHOWN = 100
+RATE_MIN, RATE_MAX = 0.001, 100_000.0
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
-_ORDER = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group)
-_KEY = (dead.c.consumer_group, dead.c.shard_id, dead.c.dead_at_us, dead.c.task_id)
+
+
+class _Position(FunctionElement[int]):
+    """Where a text is in a column, from 1: LIKE has no escape on Spanner."""
+
+    type = Integer()
+    inherit_cache = True
+
+
+@compiles(_Position)
+def _strpos(element: _Position, compiler: Any, **kw: Any) -> str:
+    return f"strpos({compiler.process(element.clauses, **kw)})"
+
+
+@compiles(_Position, "sqlite")
+def _instr(element: _Position, compiler: Any, **kw: Any) -> str:
+    return f"instr({compiler.process(element.clauses, **kw)})"
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -54,6 +59,8 @@ class Filter(msgspec.Struct, frozen=True):
     """Died at or after this time."""
     until_us: int | None = None
     """Died before this time."""
+    error: str | None = None
+    """A text that one of its attempts' errors holds, as it was written."""
 
     def check(self) -> None:
         """Refuse what can match nothing.
@@ -86,6 +93,10 @@ class Filter(msgspec.Struct, frozen=True):
         ):
             if value is not None:
                 found.append(column == value)
+        if self.error is not None:
+            # As JSON has it, where quotes and such are escaped.
+            text = msgspec.json.encode(self.error).decode()[1:-1]
+            found.append(_Position(dead.c.errors, text) > 0)
         if self.task_id is not None:
             found.append(dead.c.shard_id == shard_of(self.task_id))
         if self.since_us is not None:
@@ -117,15 +128,28 @@ def count(engine: Engine, which: Filter) -> int:
 
 def purge(engine: Engine, which: Filter, *, limit: int | None, dry_run: bool) -> Moved:
     """Delete dead letters, the oldest first: the only way to lose one, and always on demand."""
-    return _move(engine, which, limit=limit, dry_run=dry_run, park=False)
+    return _move(engine, which, limit, dry_run, Mover("dead.purge", which))
 
 
-def redrive(engine: Engine, which: Filter, *, limit: int | None, dry_run: bool) -> Moved:
-    """Send dead letters back to their shards' owners, the oldest first."""
-    return _move(engine, which, limit=limit, dry_run=dry_run, park=True)
+def redrive(
+    engine: Engine,
+    which: Filter,
+    *,
+    limit: int | None,
+    dry_run: bool,
+    rate: float | None = None,
+) -> Moved:
+    """Send dead letters back to their shards' owners, the oldest first.
+
+    With a `rate` they fall due so many a second, from now on: all are moved at once, and nobody
+    has to stay for it.
+    """
+    if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
+        raise ConfigError(f"rate {rate:g}: {RATE_MIN:g} to {RATE_MAX:g} a second")
+    return _move(engine, which, limit, dry_run, Mover("dead.redrive", which, rate=rate or 0.0))
 
 
-def _move(engine: Engine, which: Filter, *, limit: int | None, dry_run: bool, park: bool) -> Moved:
+def _move(engine: Engine, which: Filter, limit: int | None, dry_run: bool, mover: Mover) -> Moved:
     which.check()
     if limit is not None:
         _check_limit(limit)
@@ -134,67 +158,18 @@ def _move(engine: Engine, which: Filter, *, limit: int | None, dry_run: bool, pa
     moved: list[str] = []
     total = 0
     with reading(engine) as connection:
-        # What dies from here on is not meant: a task that fails again at once would otherwise be
-        # sent back without end.
-        clauses = [*which.clauses(), dead.c.dead_at_us <= now_us(connection)]
+        now = now_us(connection)
+    # What dies from here on is not meant: a task that fails again at once would otherwise be sent
+    # back without end.
+    clauses = [*which.clauses(), dead.c.dead_at_us <= now]
     while limit is None or total < limit:
-        size = CHUNK if limit is None else min(CHUNK, limit - total)
-        ids = write(engine, partial(_move_some, clauses, size, park))
+        size = mover.chunk(engine, limit, total)
+        ids = write(engine, partial(mover.move, clauses, size, now, total))
         total += len(ids)
         moved += ids[: max(0, IDS_SHOWN - len(moved))]
         if len(ids) < size:
             break
     return Moved(total, dry_run, tuple(moved))
-
-
-def _move_some(
-    clauses: list[ColumnElement[bool]], size: int, park: bool, connection: Connection
-) -> list[str]:
-    """Move the oldest `size` that match; their task ids."""
-    if connection.dialect.name == SPANNER:
-        return _move_range(clauses, size, park, connection)
-    rows = _take(connection, clauses, size)
-    if park and rows:
-        connection.execute(insert(timer), _parked(rows, now_us(connection)))
-    return [str(row["task_id"]) for row in rows]
-
-
-def _move_range(
-    clauses: list[ColumnElement[bool]], size: int, park: bool, connection: Connection
-) -> list[str]:
-    """Spanner, where a delete has no CTE and its driver takes seconds for hundreds of keys.
-
-    What a transaction has read there is locked: all that match up to the last row that was read
-    are the rows that were read.
-    """
-    oldest = select(*_ORDER).where(*clauses).order_by(*_ORDER).limit(size)
-    rows = connection.execute(oldest).all()
-    if not rows:
-        return []
-    died, task_id, group = rows[-1]
-    taken = and_(
-        *clauses,
-        or_(
-            dead.c.dead_at_us < died,
-            and_(dead.c.dead_at_us == died, dead.c.task_id < task_id),
-            and_(
-                dead.c.dead_at_us == died,
-                dead.c.task_id == task_id,
-                dead.c.consumer_group <= group,
-            ),
-        ),
-    )
-    if park:
-        again = {"due_at_us": now_us(connection), "reason": "retry", "attempts": 0, "deaths": 0}
-        kept = [c for c in dead.c if c.name not in ("dead_at_us", *again)]
-        values = [literal(value) for value in again.values()]
-        connection.execute(
-            insert(timer).from_select(
-                [*(column.name for column in kept), *again], select(*kept, *values).where(taken)
-            )
-        )
-    connection.execute(delete(dead).where(taken))
-    return [str(row.task_id) for row in rows]
 
 
 def _rehearsal(engine: Engine, which: Filter, limit: int | None) -> Moved:
@@ -208,42 +183,6 @@ def _rehearsal(engine: Engine, which: Filter, limit: int | None) -> Moved:
         )
         shown = tuple(str(row.task_id) for row in ids)
     return Moved(total if limit is None else min(total, limit), True, shown)
-
-
-def _take(
-    connection: Connection, clauses: list[ColumnElement[bool]], size: int
-) -> list[dict[str, Any]]:
-    """Delete the oldest `size` that match and return them.
-
-    Two redrives at once get different rows: the delete is the claim.
-    """
-    oldest = select(*_KEY).where(*clauses).order_by(*_ORDER).limit(size)
-    if connection.dialect.name == "postgresql":
-        oldest = oldest.with_for_update(skip_locked=True)
-    # A CTE, because a plain subquery with a limit may be run more than once by the planner, and
-    # would then name other rows each time.
-    chosen = oldest.cte("oldest")
-    keys = select(*(chosen.c[column.name] for column in _KEY))
-    rows = connection.execute(delete(dead).where(tuple_(*_KEY).in_(keys)).returning(dead))
-    taken = [dict(row._mapping) for row in rows]
-    return sorted(taken, key=lambda row: (row["dead_at_us"], str(row["task_id"])))
-
-
-def _parked(rows: list[dict[str, Any]], due_at_us: int) -> list[dict[str, Any]]:
-    parked = []
-    for row in rows:
-        kept = {key: value for key, value in row.items() if key not in ("dead_at_us", "reason")}
-        parked.append(
-            {
-                **kept,
-                "due_at_us": due_at_us,
-                "reason": "retry",
-                "held_key": None,
-                "attempts": 0,
-                "deaths": 0,
-            }
-        )
-    return parked
 
 
 def _check_limit(limit: int) -> None:

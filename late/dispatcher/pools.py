@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from late import codec as codecs
+from late.dispatcher.batches import BatchPool, batch_pools
 from late.dispatcher.classify import Scrub
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.pulls import Pulls
 from late.dispatcher.remote import RemotePool
 from late.dispatcher.targets import FILE_VARIABLE, Target, configured
 from late.errors import ConfigError
-from late.task import PULL, Outcome, Policy, ShardId
+from late.task import BATCH_POOL, PULL, Outcome, Policy, ShardId
 
 
 class Registered(Protocol):
@@ -41,15 +42,18 @@ def remote_pools(
     trusted: Callable[[], bool],
     rng: random.Random,
     scrub: Scrub | None = None,
-) -> dict[str, RemotePool]:
-    """The pools of the targets that an app's tasks and routes name, not started.
+) -> dict[str, RemotePool | BatchPool]:
+    """The pools of the targets that an app's tasks and routes name, and of its batch handlers, not
+    started.
 
     Raises:
-        ConfigError: the file of targets is wrong.
+        ConfigError: the file of targets is wrong; or a task's or route's target is not there. Its
+            tasks would be parked as if nobody knew them, for a day, and then be dead letters.
     """
     targets = configured(app.targets.values())
+    check_targets(app, targets)
     wanted = {policy.target for policy in _named(app).values()}
-    return {
+    remote = {
         name: RemotePool(
             target,
             {n: task for n, task in app.tasks.items() if task.policy.target == name},
@@ -65,14 +69,24 @@ def remote_pools(
         for name, target in targets.items()
         if name in wanted
     }
+    batches = batch_pools(
+        app.tasks,
+        worker_id=worker_id,
+        now_us=now_us,
+        on_finished=on_finished,
+        trusted=trusted,
+        rng=rng,
+        url=app.url,
+    )
+    return {**remote, **batches}
 
 
 class Dispatchers:
-    """The worker's own slots, those of its targets and its pulled queues as one: to start, to
-    stop, to watch. A pulled queue owes nothing: what consumers do not fetch waits."""
+    """The worker's own slots, those of its targets and its pulled queues as one, to start and to
+    stop. Only its own owe a start: what a target has no room for, and what consumers do not fetch,
+    waits."""
 
     def __init__(self, local: Dispatcher, remote: Mapping[str, Dispatcher], pulls: Pulls) -> None:
-        self.local = local
         self._all = [local, *remote.values()]
         self._pulls = pulls
 
@@ -90,23 +104,6 @@ class Dispatchers:
         await asyncio.gather(self._pulls.stop(grace_s), *(each.stop(grace_s) for each in self._all))
 
     @property
-    def running(self) -> int:
-        return sum(each.running for each in self._all)
-
-    @property
-    def waiting(self) -> int:
-        return sum(each.waiting for each in self._all)
-
-    @property
-    def ended(self) -> int:
-        return sum(each.ended for each in self._all)
-
-    @property
-    def all_stuck(self) -> bool:
-        """Of the worker's own; what a target is called by can always be ended."""
-        return self.local.all_stuck
-
-    @property
     def late_by_shard(self) -> Counter[tuple[str, ShardId]]:
         found: Counter[tuple[str, ShardId]] = Counter()
         for each in self._all:
@@ -122,7 +119,8 @@ def check_targets(app: Registered, pools: Mapping[str, object]) -> None:
         ConfigError: it names target and task.
     """
     for what, policy in _named(app).items():
-        if policy.target not in ("local", PULL) and policy.target not in pools:
+        local = policy.target in ("local", PULL) or policy.target.startswith(BATCH_POOL)
+        if not local and policy.target not in pools:
             raise ConfigError(
                 f"{what} goes to target {policy.target!r}, which is neither in"
                 f" App(targets=...) nor in the file of {FILE_VARIABLE}"

@@ -6,6 +6,7 @@
 | SQLAlchemy `Connection`, `AsyncConnection` | as it is |
 | psycopg `Connection`, `AsyncConnection` | a cursor of our own |
 | `sqlite3.Connection` | a cursor of our own |
+| Django's `connection` (SQLite, PostgreSQL with psycopg 3) | the driver's connection in it |
 | google-cloud-spanner `Transaction` | buffered mutations |
 
 N tasks are one INSERT. An adapter never opens a connection, never begins, commits or rolls back,

@@ -42,6 +42,7 @@ _SQLALCHEMY = "late.outbox.sqlalchemy"
 _PSYCOPG = "late.outbox.psycopg"
 _SQLITE = "late.outbox.sqlite"
 _SPANNER = "late.outbox.spanner"
+_DJANGO = "late.outbox.django"
 KNOWN: dict[tuple[str, str], Adapter] = {
     ("sqlalchemy", "Session"): Adapter(_SQLALCHEMY, "session", False),
     ("sqlalchemy", "scoped_session"): Adapter(_SQLALCHEMY, "session", False),
@@ -52,6 +53,8 @@ KNOWN: dict[tuple[str, str], Adapter] = {
     ("psycopg", "Connection"): Adapter(_PSYCOPG, "connection", False),
     ("psycopg", "AsyncConnection"): Adapter(_PSYCOPG, "async_connection", True),
     ("sqlite3", "Connection"): Adapter(_SQLITE, "connection", False),
+    ("django", "ConnectionProxy"): Adapter(_DJANGO, "connection", False),
+    ("django", "BaseDatabaseWrapper"): Adapter(_DJANGO, "connection", False),
     ("google.cloud.spanner_v1.transaction", "Transaction"): Adapter(_SPANNER, "transaction", False),
     ("google.cloud.spanner_v1._async.transaction", "Transaction"): Adapter(
         _SPANNER, "clients_async_transaction", True
@@ -63,6 +66,7 @@ KNOWN: dict[tuple[str, str], Adapter] = {
 ACCEPTED = (
     "a SQLAlchemy Session, AsyncSession, Connection or AsyncConnection,"
     " a psycopg Connection or AsyncConnection, a google-cloud-spanner Transaction,"
+    " a Django connection,"
     " or a sqlite3.Connection"
 )
 

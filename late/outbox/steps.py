@@ -14,11 +14,12 @@ deletes the row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from late.command import Command
 from late.errors import InvalidTask, KeyConflict, TransactionAborted
-from late.outbox.base import Answer, Statement, Steps
+from late.outbox.base import Statement, Steps
 from late.outbox.dialects import Dialect
 from late.task import NewTask, TaskId
 
@@ -55,35 +56,86 @@ def insert(rows: Sequence[NewTask], into: Target) -> Steps[list[TaskId]]:
         raise InvalidTask("a unique key needs a transaction: begin one before the enqueue")
     # Ascending, so that two transactions with the same keys wait for each other and never both.
     claims = [keyed[key] for key in sorted(keyed)]
+    holder = yield from _take([row for row in claims if row.on_conflict != "replace"], rows, into)
+    # Last, when no other key can be in the way any more: whom these replace is not brought back.
+    replacing = [row for row in claims if row.on_conflict == "replace"]
+    cancelled = yield from _replace(replacing, rows, into)
+    holder |= {str(row.unique_key): row.task_id for row in replacing}
+    ids = [row.task_id if row.unique_key is None else holder[row.unique_key] for row in rows]
+    fresh = [row for row, task_id in zip(rows, ids, strict=True) if row.task_id == task_id]
+    fresh += [Command("cancel", task_id).row() for task_id in cancelled]
+    for start in range(0, len(fresh), dialect.tasks_max):
+        yield dialect.tasks(fresh[start : start + dialect.tasks_max])
+    return ids
+
+
+def _take(
+    claims: Sequence[NewTask], rows: Sequence[NewTask], into: Target
+) -> Steps[dict[str, TaskId]]:
+    """Take the keys of `claims`, or learn who holds them: the task of each."""
+    dialect = into.dialect
     holder: dict[str, TaskId] = {}
     for _ in range(ROUNDS_MAX):
+        if not claims:
+            return holder
         answer = yield dialect.claim(claims)
         if answer.rowcount == len(claims):
-            holder |= {str(row.unique_key): row.task_id for row in claims}
-            claims = []
-            break
-        answer = yield dialect.holders([str(row.unique_key) for row in claims])
-        over = [key for key, _, _, is_over in answer.rows if is_over]
-        if over:
-            yield dialect.free(over)
-            answer = Answer(0, [row for row in answer.rows if not row[3]])
-        conflict = _conflict(claims, answer)
+            return holder | {str(row.unique_key): row.task_id for row in claims}
+        held = yield from _holders(claims, dialect)
+        conflict = _conflict(claims, held)
         if conflict is not None:
             # Keys without tasks must not stay behind if the caller goes on and commits.
             yield _release(rows, dialect)
             raise conflict
-        holder |= {key: TaskId(str(task_id)) for key, task_id, *_ in answer.rows}
+        holder |= {key: task_id for key, (task_id, _) in held.items()}
         claims = [row for row in claims if row.unique_key not in holder]
-        if not claims:
-            break
     if claims:
-        yield _release(rows, dialect)
-        raise TransactionAborted(f"unique key {claims[0].unique_key!r} kept changing hands")
-    ids = [row.task_id if row.unique_key is None else holder[row.unique_key] for row in rows]
-    fresh = [row for row, task_id in zip(rows, ids, strict=True) if row.task_id == task_id]
-    for start in range(0, len(fresh), dialect.tasks_max):
-        yield dialect.tasks(fresh[start : start + dialect.tasks_max])
-    return ids
+        yield from _give_up(claims, rows, dialect)
+    return holder
+
+
+def _replace(
+    claims: Sequence[NewTask], rows: Sequence[NewTask], into: Target
+) -> Steps[list[TaskId]]:
+    """Take the keys of `claims` from whoever holds them: the tasks that are to be cancelled."""
+    dialect = into.dialect
+    cancelled: list[TaskId] = []
+    for _ in range(ROUNDS_MAX):
+        if not claims:
+            return cancelled
+        answer = yield dialect.claim(claims)
+        if answer.rowcount == len(claims):
+            return cancelled
+        held = yield from _holders(claims, dialect)
+        ours = {row.task_id for row in claims}
+        others = [task_id for task_id, _ in held.values() if task_id not in ours]
+        if others:
+            yield dialect.release(others)
+            cancelled += others
+        claims = [row for row in claims if held.get(str(row.unique_key), ("",))[0] != row.task_id]
+    if claims:
+        yield from _give_up(claims, rows, dialect)
+    return cancelled
+
+
+def _holders(
+    claims: Sequence[NewTask], dialect: Dialect
+) -> Steps[dict[str, tuple[TaskId, str | None]]]:
+    """Key -> (task, digest) of those that are taken. Frees those whose period is over."""
+    answer = yield dialect.holders([str(row.unique_key) for row in claims])
+    over = [key for key, _, _, is_over in answer.rows if is_over]
+    if over:
+        yield dialect.free(over)
+    return {
+        key: (TaskId(str(task_id)), digest)
+        for key, task_id, digest, is_over in answer.rows
+        if not is_over
+    }
+
+
+def _give_up(claims: Sequence[NewTask], rows: Sequence[NewTask], dialect: Dialect) -> Steps[None]:
+    yield _release(rows, dialect)
+    raise TransactionAborted(f"unique key {claims[0].unique_key!r} kept changing hands")
 
 
 def _first_of_each_key(rows: Sequence[NewTask]) -> dict[str, NewTask]:
@@ -97,8 +149,9 @@ def _first_of_each_key(rows: Sequence[NewTask]) -> dict[str, NewTask]:
     return keyed
 
 
-def _conflict(claims: Sequence[NewTask], answer: Answer) -> KeyConflict | None:
-    held = {key: (str(task_id), digest) for key, task_id, digest, _ in answer.rows}
+def _conflict(
+    claims: Sequence[NewTask], held: Mapping[str, tuple[TaskId, str | None]]
+) -> KeyConflict | None:
     for row in claims:
         task_id, digest = held.get(str(row.unique_key), (row.task_id, row.digest))
         if task_id == row.task_id:

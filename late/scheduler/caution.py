@@ -58,6 +58,11 @@ class Caution:
         return len(self._asked)
 
     @property
+    def waiting(self) -> int:
+        """Tasks whose turn to be marked has not come."""
+        return len(self._crowd) + len(self._suspects)
+
+    @property
     def marking(self) -> int:
         """Marks that are not in the journal yet: their tasks are as good as started."""
         return len(self._asked) + len(self._out)

@@ -26,7 +26,7 @@ from late.scheduler.core_state import CoreState
 from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked, from_record
 from late.scheduler.limits import LOCAL_POOL, Limits
 from late.scheduler.settings import CoreSettings
-from late.scheduler.verdict import DEATHS_MAX, Verdict, judge, killed
+from late.scheduler.verdict import DEATHS_MAX, judge, killed
 from late.store.base import Lease, Settlement
 from late.task import HELD_US, DeadLetter, Outcome, Parked, Policy, Reason, Record, TaskId
 from late.validate import is_name
@@ -52,6 +52,7 @@ class ShardCore(CoreState):
     def step(self, event: m.Event) -> list[m.Effect]:
         """Take one event; return what is to be done, in order."""
         effects: list[m.Effect] = []
+        self.quiet_until_us = 0
         match event:
             case m.Grant():
                 self._now_us = event.now_us
@@ -81,6 +82,8 @@ class ShardCore(CoreState):
         if self._draft.out is None and self._settle_due():
             effects.append(m.SettleSoon(len(self._draft) + self.caution.asked))
         self._ask(effects)
+        if not effects and isinstance(event, m.Grant):
+            self.quiet_until_us = self._quiet_us()
         return effects
 
     def _ask(self, effects: list[m.Effect]) -> None:
@@ -322,9 +325,9 @@ class ShardCore(CoreState):
         self._looked_at_us = self._now_us
         pressed = len(self._window) > self._settings.window - self._settings.page_size
         since_us = self._now_us - (0 if pressed else self._settings.park_after_us)
-        if self._ready.limited and (pressed or self._timers.pressed):
-            since = self._now_us - self._settings.park_after_us
-            for entry, again_us in self._ready.overdue(since):
+        half = self._settings.window // 2
+        if self._ready.limited > half or (self._ready.limited and pressed):
+            for entry, again_us in self._ready.surplus(half // 2):
                 self._park(entry, again_us, "limited", holds=True)
         for entry in self._keys.park_waiting(since_us, self._is_ready):
             if entry.timer_key is not None and entry.timer_key[0] == HELD_US:
@@ -332,10 +335,6 @@ class ShardCore(CoreState):
                 entry.move("parked")
             else:
                 self._park(entry, HELD_US, "held", holds=True)
-
-    def _is_ready(self, task_id: str) -> bool:
-        entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
-        return entry is not None and entry.state == "ready"
 
     # ------------------------------------------------------------------ ending
 
@@ -357,17 +356,15 @@ class ShardCore(CoreState):
                 self.caution.ended(task_id, again=outcome.kind == "interrupted")
             if outcome.kind == "done":
                 self._draft.ledger.add(outcome, "done", ended=True)
-                self._end(entry, "done")
+                self._end(entry, "done", outcome.result)
                 self._release_key(entry)
             else:
-                stalled = outcome.kind == "failed" and self._limits.stalled(entry)
-                owner = self.lease.owner
-                verdict = judge(entry, outcome, self._now_us, owner, stalled=stalled)
-                self._apply(entry, outcome, verdict)
+                self._apply(entry, outcome)
 
-    def _apply(self, entry: Entry, outcome: Outcome, verdict: Verdict) -> None:
-        if self._commands:
-            verdict = self._commands.overruled(entry, verdict)
+    def _apply(self, entry: Entry, outcome: Outcome) -> None:
+        stalled = outcome.kind == "failed" and self._limits.stalled(entry)
+        verdict = judge(entry, outcome, self._now_us, self.lease.owner, stalled=stalled)
+        verdict = self._commands.overruled(entry, verdict)
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
         entry.errors = verdict.errors
         self._draft.ledger.add(outcome, verdict.word, ended=verdict.final is not None)
@@ -398,8 +395,7 @@ class ShardCore(CoreState):
 
     def put_off(self, entry: Entry, due_at_us: int) -> None:
         """For commands: see `Hands`. What holds its ordering key goes on holding it."""
-        name = entry.options.ordering_key
-        holds = name is not None and self._keys.is_holder(name, entry)
+        holds = self._keys.is_holder(entry.options.ordering_key, entry)
         self._park(entry, due_at_us, "delay", holds=holds)
 
     def _end_unrun(self, entry: Entry, state: str) -> None:
@@ -407,10 +403,10 @@ class ShardCore(CoreState):
         self._draft.ledger.add_final(record.queue, record.name, state, len(record.payload))
         self._end(entry, state)
 
-    def _end(self, entry: Entry, state: str) -> None:
+    def _end(self, entry: Entry, state: str, result: bytes | None = None) -> None:
         entry.move(state)
         self._window.cover(entry)
-        self._draft.end(entry)
+        self._draft.end(entry, result)
         self.caution.deaths.pop(entry.record.task_id, None)
         if entry.options.schedule is not None:
             self._recurring.ended(entry.options.schedule, entry.record.task_id)
@@ -461,7 +457,7 @@ class ShardCore(CoreState):
     def _settled(self, effects: list[m.Effect]) -> None:
         settlement, ended, parked = self._draft.settled(self._now_us)
         self._dispatch(self._marked(), effects)
-        self._timers.rows_gone(settlement.unparked)
+        self._timers.rows_changed(settlement.unparked, new=bool(settlement.revived))
         for task_id in ended:
             self._forget(task_id)
         for task_id, (entry, row) in parked.items():

@@ -51,6 +51,8 @@ class CoreState:
         self._recovered = not lease.open
         self._asked_open = False
         self._reading = False
+        self.quiet_until_us = 0
+        """A `Grant` before finds nothing to do, unless another event comes first."""
 
     @property
     def seq(self) -> int:
@@ -87,6 +89,10 @@ class CoreState:
         """How many tasks more could start, if it were not for the knobs."""
         return 0 if self._stopped or not self._recovered else self._ready.limited
 
+    def _is_ready(self, task_id: str) -> bool:
+        entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
+        return entry is not None and entry.state == "ready"
+
     def abandoned(self) -> None:
         """The core is thrown away: what runs is another's from now on."""
         for entries in (self._window.entries, self._timers.parked):
@@ -99,3 +105,19 @@ class CoreState:
         times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
         # A tick that is due has asked for its settlement: nothing is won by looking until then.
         return min((t for t in times if t > self._now_us), default=None)
+
+    def passed_by(self, now_us: int) -> int | None:
+        """A `Grant` that finds nothing to do, and `wake_at_us`."""
+        self._now_us = now_us
+        return self.wake_at_us()
+
+    def _quiet_us(self) -> int:
+        """What `quiet_until_us` is after a `Grant` that had no effects; 0 where it is not known."""
+        if self._stopped or not self._recovered or self._keys.wanting:
+            return 0
+        if len(self._ready) or self._ready.limited or self.caution.waiting:
+            return 0
+        until_us = min(self._timers.load_at_us(), self._draft.due_at_us(self._window.cursor))
+        if len(self._keys):
+            until_us = min(until_us, self._looked_at_us + self._settings.held_look_us)
+        return min(until_us, self.wake_at_us() or until_us)

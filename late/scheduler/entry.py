@@ -84,7 +84,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 
     def attempt(self, lease: Lease) -> Attempt:
         """What the dispatcher is told when it starts."""
-        record, plain = self.record, self.record.options is None
+        record, options = self.record, None if self.record.options is None else self.options
         return Attempt(
             lease.group,
             record,
@@ -92,11 +92,10 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             self.deaths,
             lease.epoch,
             self.due_at_us,
-            None if plain else self.options,
-            None if plain else expires_at_us(record, self.options),
+            options,
+            None if options is None else expires_at_us(record, options),
             self.policy.target,
-            None,
-            record.created_at_us < lease.reads.replay_us,
+            is_replay=record.created_at_us < lease.reads.replay_us,
         )
 
     def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:

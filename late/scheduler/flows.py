@@ -4,7 +4,7 @@ Tasks without a limit share one queue by priority, the *main* one. Each flow (`l
 queue of its own, so that one which is closed holds nobody up. Turns go round: the main queue, then
 one queue of `late` after the other, and within a queue one tenant after the other.
 
-An entry in here was `ready` when it came; it leaves by `next`, or by `overdue` into the timer
+An entry in here was `ready` when it came; it leaves by `next`, or by `surplus` into the timer
 table. One that was cancelled or put off meanwhile stays until its turn, and is passed over then.
 """
 
@@ -55,7 +55,6 @@ class Flows:
         if flow is None:
             return self._main
         self.limited += 1
-        entry.held_since_us = self._now_us
         queue = self._flows.get(flow)
         if queue is None:
             knobs = self._limits.knobs(flow.queue)
@@ -87,9 +86,7 @@ class Flows:
         self._main = ReadyQueue()
         self._flows, self._turns, self._order, self.limited = {}, {}, deque(), 0
         for entry in sorted(entries, key=lambda entry: entry.order):
-            since_us = entry.held_since_us
             self.push(entry)
-            entry.held_since_us = since_us or self._now_us
 
     def next(self, put_off: Callable[[Entry], bool] | None = None) -> Entry | None:
         """The next to start, counted as started; None when nothing more may.
@@ -204,31 +201,28 @@ class Flows:
         self._rooms[target] = self._rooms.get(target, 0) + 1
         self._limits.undo((self._group, entry.record.task_id))
 
-    # ------------------------------------------------------------------ waiting for long
+    # ------------------------------------------------------------------ too many
 
-    def overdue(self, since_us: int) -> list[tuple[Entry, int]]:
-        """Take out what has waited in a flow since before `since_us`: each with the time at which
-        to look at it again."""
+    def surplus(self, keep: int) -> list[tuple[Entry, int]]:
+        """Take out what is beyond the first entries of each flow, `keep` in all: each with the
+        time at which to look at it again."""
         found: list[tuple[Entry, int]] = []
         taken: set[TaskId] = set()
+        each = keep // max(1, len(self._flows))
         for flow, queue in list(self._flows.items()):
-            kept: list[Entry] = []
-            ahead = 0
+            kept: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
             for entry in queue:
                 if entry.state != "ready" or entry.record.task_id in taken:
                     continue  # cancelled or put off while it stood in line, or back since
-                if entry.held_since_us > since_us:
-                    kept.append(entry)
+                if len(kept) < each:
+                    kept.push(entry, entry.options.priority)
                     continue
                 taken.add(entry.record.task_id)
-                ahead += 1
+                ahead = len(kept) + len(taken)
                 again_us = self._limits.look_again_us(flow, ahead, self._now_us)
                 found.append((entry, again_us))
             self.limited -= len(queue) - len(kept)
-            fresh: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
-            for entry in kept:
-                fresh.push(entry, entry.options.priority)
-            self._flows[flow] = fresh
-            if not fresh:
+            self._flows[flow] = kept
+            if not kept:
                 self._drop(flow)
         return found

@@ -23,7 +23,7 @@ from late.scheduler.adaptive import Adaptive, SlowStart
 from late.scheduler.breaker import Breaker
 from late.scheduler.bucket import TokenBucket
 from late.scheduler.entry import Entry
-from late.task import PULL_POOL, Attempt, Outcome, Record, TaskId
+from late.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
 
 LOCAL_POOL = "local"
 STREAK = 5
@@ -370,8 +370,8 @@ def says(outcome: Outcome) -> bool | None:
 
 def _default(pool: str) -> Knobs:
     """Consumers that fetch their tasks say themselves how many they want: nothing protects them
-    from more."""
-    return LOCAL if pool.startswith(PULL_POOL) else REMOTE
+    from more. Batch handlers run in this process."""
+    return LOCAL if pool.startswith((PULL_POOL, BATCH_POOL)) else REMOTE
 
 
 def _tenant(record: Record, key: str) -> str:

@@ -349,7 +349,9 @@ class Scheduler:
         wake_us = now_us + int(PASS_MAX_S * 1_000_000)
         for shard in shards[first:] + shards[:first]:
             core = self.cores.get(shard)
-            if core is not None:
+            if core is not None and now_us < core.quiet_until_us:
+                wake_us = min(wake_us, core.passed_by(now_us) or wake_us)
+            elif core is not None:
                 share, marking = -(-room // left), core.caution.marking
                 rooms = {name: -(-free // left) for name, free in self._rooms.items()}
                 room -= self._step(shard, core, Grant(now_us, share, care, rooms))

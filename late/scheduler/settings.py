@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+NEVER_US = 2**63 - 1
+"""A time that does not come."""
+
 
 class CoreSettings(msgspec.Struct, frozen=True):
     """Bounds of one core. Defaults: `docs/design`."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from late.scheduler.entry import Entry
 from late.scheduler.messages import Load
+from late.scheduler.settings import NEVER_US
 from late.task import Parked
 
 RESCAN_US = 5_000_000
@@ -54,11 +55,6 @@ class Timers:
                 due.append(entry)
         return due
 
-    @property
-    def pressed(self) -> bool:
-        """Whether so much is in memory that little more is loaded."""
-        return len(self.parked) > self._timers_max // 4
-
     def next_due_us(self) -> int | None:
         """When the next waiting entry is due: a hint, it may be earlier than true."""
         return self._heap[0][0] if self._heap else None
@@ -92,13 +88,27 @@ class Timers:
         self._load_out = request
         return self.asked(request)
 
+    def load_at_us(self) -> int:
+        """When `load` asks for something by time alone."""
+        if self._load_out is not None:
+            return NEVER_US
+        if self._scanned_at_us is None:
+            return 0
+        at_us = self._scanned_at_us + RESCAN_US
+        if self._timers_max - len(self.parked) > self._timers_max // 2:
+            at_us = 0 if self._more else min(at_us, self._loaded[0] - self._horizon_us // 2)
+        return at_us
+
     def asked(self, request: Load) -> Load:
         """Note that `request` is out; returns it."""
         self._answers_due += 1
         return request
 
-    def rows_gone(self, keys: Iterable[tuple[int, str]]) -> None:
-        """These rows are deleted: a load that read the table before must not bring them back."""
+    def rows_changed(self, keys: Iterable[tuple[int, str]], *, new: bool) -> None:
+        """These rows are deleted: a load that read the table before must not bring them back.
+        `new`: there are some that are due now, and not in memory."""
+        if new:
+            self._scanned_at_us = None
         if self._answers_due:
             self._gone.update(keys)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from late.store import postgres_sql as sql
 from late.store.base import PruneReport
+from late.store.groups import RETENTION
 from late.store.postgres_cursor import XID_MAX, Window, parse
 from late.store.postgres_guard import POSITION_MAX
 from late.store.postgres_link import Connection, Links
@@ -31,9 +32,10 @@ _GROUPS = "select name from late_group union select consumer_group from late_lea
 _CHECKPOINTS = """
 select e.consumer_group, e.shard_id, p.cursor, p.open from late_lease e cross join lateral (
   select s.cursor, s.open from late_settlement s
-   where s.consumer_group = e.consumer_group and s.shard_id = e.shard_id
+   where s.consumer_group = e.consumer_group and s.shard_id = e.shard_id{and_}
    order by s.seq desc limit 1) p
 """
+_PAST = f" and s.settled_at_us <= {sql.NOW} - %s::bigint"
 # The oldest rows of one shard in one partition, by the index.
 _DELETE_ROWS = """
 delete from only {leaf} t where t.ctid = any (array(
@@ -88,9 +90,12 @@ class Journal(msgspec.Struct, frozen=True):
 
     groups: frozenset[str]
     checkpoints: dict[tuple[str, int], Checkpoint]
+    past: dict[tuple[str, int], Checkpoint] | None = None
+    """As they were before the time for which the log is kept; None: it is not."""
 
     def of(self, shard_id: int) -> list[Checkpoint | None]:
-        return [self.checkpoints.get((group, shard_id)) for group in self.groups]
+        ages = [self.checkpoints] if self.past is None else [self.checkpoints, self.past]
+        return [age.get((group, shard_id)) for group in self.groups for age in ages]
 
     def settled(self, low: int, rows: Iterable[LastRow]) -> bool:
         """Whether every group has settled everything from xid `low` up to the last rows."""
@@ -182,12 +187,21 @@ class Pruner:
 async def _journal(connection: Connection) -> Journal:
     cursor = await connection.execute(_GROUPS)
     groups: list[Any] = await cursor.fetchall()
-    cursor = await connection.execute(_CHECKPOINTS)
-    rows: list[Any] = await cursor.fetchall()
+    cursor = await connection.execute(RETENTION)
+    kept: Any = await cursor.fetchone()
     return Journal(
         groups=frozenset(name for (name,) in groups),
-        checkpoints={
-            (group, shard_id): Checkpoint(parse(Cursor(text)), _open_of(open_text))
-            for group, shard_id, text, open_text in rows
-        },
+        checkpoints=await _checkpoints(connection, "", ()),
+        past=None if kept is None else await _checkpoints(connection, _PAST, (int(kept[0]),)),
     )
+
+
+async def _checkpoints(
+    connection: Connection, condition: str, values: tuple[int, ...]
+) -> dict[tuple[str, int], Checkpoint]:
+    cursor = await connection.execute(_CHECKPOINTS.format(and_=condition), values)
+    rows: list[Any] = await cursor.fetchall()
+    return {
+        (group, shard_id): Checkpoint(parse(Cursor(text)), _open_of(open_text))
+        for group, shard_id, text, open_text in rows
+    }

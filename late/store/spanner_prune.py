@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from google.cloud.spanner_v1 import KeyRange, KeySet
 
+from late.store.groups import RETENTION
 from late.store.spanner_rows import LOG, NOW, Place, nanoseconds, open_of, place_of, timestamp
 from late.task import OpenTask
 
@@ -42,6 +43,7 @@ SELECT l.consumer_group, l.shard_id, ARRAY(
   ORDER BY s.seq DESC LIMIT 1)
 FROM late_lease l
 """
+_PAST = _CHECKPOINTS.replace("l.shard_id\n", f"l.shard_id AND s.settled_at_us <= {NOW} - {{}}\n")
 _WORKERS = f"DELETE FROM late_worker WHERE expires_at_us < {NOW} - {WORKER_KEEP_US}"
 
 
@@ -92,6 +94,14 @@ def plan(database: Any) -> Plan:
         groups = {name for (name,) in snapshot.execute_sql(_GROUPS)}
     with database.snapshot() as snapshot:
         rows = list(snapshot.execute_sql(_CHECKPOINTS))
+    voices = len(groups)
+    with database.snapshot() as snapshot:
+        retention = list(snapshot.execute_sql(RETENTION))
+    before: list[Any] = []
+    if retention:
+        with database.snapshot() as snapshot:
+            before = list(snapshot.execute_sql(_PAST.replace("{}", str(int(retention[0][0])))))
+        voices *= 2
     with database.snapshot() as snapshot:
         ((now_us,),) = snapshot.execute_sql(f"SELECT {NOW}")
     of_shard: dict[int, list[tuple[Place, tuple[OpenTask, ...]]]] = {}
@@ -101,10 +111,13 @@ def plan(database: Any) -> Plan:
             seq, cursor, open_json = last[0]
             journals.append(Journal(group, shard_id, seq))
             of_shard.setdefault(shard_id, []).append((place_of(cursor), open_of(open_json)))
+    for _, shard_id, last in before:
+        for _, cursor, open_json in last:
+            of_shard.setdefault(shard_id, []).append((place_of(cursor), open_of(open_json)))
     settled = []
     for shard_id, checkpoints in sorted(of_shard.items()):
         floor = min((place for place, _ in checkpoints), key=lambda place: place.key)
-        if len(checkpoints) == len(groups) and floor.position > 0:
+        if len(checkpoints) == voices and floor.position > 0:
             kept = {task for _, open_tasks in checkpoints for task in open_tasks}
             settled.append(Settled(shard_id, floor, tuple(kept)))
     return Plan(settled, journals, int(now_us))

@@ -14,6 +14,7 @@ from itertools import pairwise
 import msgspec
 
 from late.store import sqlite_sql as sql
+from late.store.groups import RETENTION
 from late.store.sqlite_lock import transaction
 
 BATCH = 2_000
@@ -43,13 +44,19 @@ def settled_ranges(connection: sqlite3.Connection) -> list[Range]:
     order; then what each shard has settled beyond it. Shard by shard alone would rewrite every
     page of the table once for each shard, whose rows lie side by side in it.
     """
-    groups = {name for (name,) in connection.execute(sql.GROUPS)}
+    voices = len(connection.execute(sql.GROUPS).fetchall())
+    rows = connection.execute(sql.LAST_CHECKPOINTS).fetchall()
+    kept = connection.execute(RETENTION).fetchone()
+    if kept is not None:
+        (now_us,) = connection.execute(sql.NOW).fetchone()
+        rows += connection.execute(sql.PAST_CHECKPOINTS, (now_us - int(kept[0]),)).fetchall()
+        voices *= 2
     covered: dict[int, list[int]] = defaultdict(list)
     needed: dict[int, set[int]] = defaultdict(set)
-    for _, shard_id, cursor, open_text in connection.execute(sql.LAST_CHECKPOINTS):
+    for _, shard_id, cursor, open_text in rows:
         covered[shard_id].append(sql.position_of(cursor))
         needed[shard_id].update(task.position for task in sql.open_of(open_text))
-    floors = {s: min(at) for s, at in covered.items() if len(at) == len(groups) and min(at) > 0}
+    floors = {s: min(at) for s, at in covered.items() if len(at) == voices and min(at) > 0}
     if not floors:
         return []
     # Rows that are inserted from here on lie above every floor, so that looking shard by shard

@@ -97,6 +97,11 @@ REVIVE = (
 )
 UNBURY = "delete from late_dead where consumer_group = ? and shard_id = ? and task_id = ?"
 
+RESULT = (
+    "insert or replace into late_result (consumer_group, task_id, value, expires_at_us)"
+    " values (?, ?, ?, ?)"
+)
+
 # --- recurring tasks -----------------------------------------------------------------------------
 
 TICK = (
@@ -132,6 +137,11 @@ LAST_CHECKPOINTS = (
     " cross join late_settlement s on s.consumer_group = l.consumer_group"
     " and s.shard_id = l.shard_id and s.seq = (select max(seq) from late_settlement m"
     " where m.consumer_group = l.consumer_group and m.shard_id = l.shard_id)"
+)
+
+# The same as it was at a moment.
+PAST_CHECKPOINTS = LAST_CHECKPOINTS.replace(
+    "m.shard_id = l.shard_id)", "m.shard_id = l.shard_id and m.settled_at_us <= ?)"
 )
 
 # --- ownership -----------------------------------------------------------------------------------

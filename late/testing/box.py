@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from late.app import App, Call, Task
+from late.batch import Batch
 from late.command import decode
 from late.context import AsyncContext, Context
 from late.errors import KeyConflict, UnknownTask
@@ -92,6 +93,9 @@ class Box:
             return [row.task_id for row in rows]
         ids = []
         for call, row in zip(calls, rows, strict=True):
+            if row.unique_key and row.on_conflict == "replace":
+                old = self._keys.pop(row.unique_key, row).task_id
+                self.pending = [one for one in self.pending if one.task_id != old]
             first = self._keys.setdefault(row.unique_key, row) if row.unique_key else row
             if first.digest != row.digest:
                 raise KeyConflict(f"unique key {row.unique_key!r} is held by another body")
@@ -132,6 +136,8 @@ class Box:
             raise RuntimeError("a loop is running: use `await box.run_async()`")
         record = _record(captured.row)
         kwargs = task.decode(record, captured.options)
+        if task.batch is not None:
+            return _alone(task, kwargs["item"])
         if not task.wants_context:
             return task.fn(**kwargs)
         kind = AsyncContext if task.is_async else Context
@@ -186,6 +192,25 @@ def _loop_runs() -> bool:
 
 async def _await(result: Any) -> Any:
     return await result
+
+
+def _alone(task: Task[Any, Any], value: Any) -> Any:
+    """A batch of one; its item's failure is raised as the handler's own."""
+    batch = Batch.of(value)
+
+    async def call() -> None:
+        await task.fn(batch)
+        check()
+
+    def check() -> None:
+        if batch[0].failure is not None:
+            raise batch[0].failure
+
+    if task.is_async:
+        return call()
+    task.fn(batch)
+    check()
+    return None
 
 
 def _settle(result: Any) -> None:

@@ -23,7 +23,7 @@ class Breaking:
 
     def begin(self, fault: Fault) -> threading.Thread | None:
         """Do it. What lasts is a thread to start, and over when that has ended."""
-        fleet, pause_s = self._fleet, 3 * self._target.ttl_s
+        fleet, ttl_s = self._fleet, self._target.ttl_s
         match fault.what:
             case "kill_producer":
                 fleet.kill_producer(fault.target)
@@ -37,11 +37,11 @@ class Breaking:
                 fleet.start(place)
             case "stop_worker":
                 # One at a time: somebody is there to take the shards meanwhile.
-                fleet.pause(self._place(fault), pause_s)
+                fleet.pause(self._place(fault), ttl_s)
             case "stop_at_settle" | "die_at_settle":
                 hook = fault.what.partition("_")[0]
                 # One of them has something to settle.
-                any(fleet.at_settle(place, hook, pause_s) for place in self._places(fault))
+                any(fleet.at_settle(place, hook, ttl_s) for place in self._places(fault))
             case "abort" if self._target.abort is not None:
                 fleet.record("abort")
                 self._target.abort()

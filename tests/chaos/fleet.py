@@ -19,7 +19,7 @@ from tests.chaos.producers import Spec
 
 PATIENCE_S = 120.0
 """Only a broken worker reaches it, on whatever machine this is."""
-HOOK_S = 5.0
+HOOK_S = 2.0
 """How long a worker may have nothing to settle until another one is tried."""
 
 
@@ -68,19 +68,42 @@ class Fleet:
             process.kill()
         process.wait()
 
-    def pause(self, place: Place, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after so long."""
+    def pause(self, place: Place, ttl_s: float) -> None:
+        """SIGSTOP, and SIGCONT once its shards have other owners."""
         process = place.process
         assert process is not None
         self.record("stop", process.pid)
         process.send_signal(signal.SIGSTOP)
-        time.sleep(seconds)
+        self._outsleep(process, ttl_s)
+
+    def _outsleep(self, process: subprocess.Popen[bytes], ttl_s: float) -> None:
+        """Let a stopped process go on when its lease has run out and nobody takes shards any more;
+        after three leases it does in any case."""
+        deadline = time.monotonic() + 3 * ttl_s
+        time.sleep(0.6 * ttl_s)  # a heartbeat is at most a third old: they are its own until then
+        before = seen = self._acquired(process)
+        since = time.monotonic()
+        while time.monotonic() < deadline:
+            now = self._acquired(process)
+            if now != seen:
+                seen, since = now, time.monotonic()
+            if seen != before and time.monotonic() - since > ttl_s / 2:
+                break
+            time.sleep(0.05)
         process.send_signal(signal.SIGCONT)
         self.record("cont", process.pid)
 
-    def at_settle(self, place: Place, hook: str, seconds: float) -> bool:
-        """Let it stop, or die, at its next settlement; it goes on `seconds` later, as another
-        process if need be. False for a worker that has nothing to settle."""
+    def _acquired(self, process: subprocess.Popen[bytes]) -> int:
+        """How many shards others have acquired so far."""
+        return sum(
+            path.read_bytes().count(b'"lease"')
+            for path in self.folder.glob("*.jsonl")
+            if path.stem != str(process.pid)
+        )
+
+    def at_settle(self, place: Place, hook: str, ttl_s: float) -> bool:
+        """Let it stop, or die, at its next settlement; it goes on as `pause` says, or as another
+        process. False for a worker that has nothing to settle."""
         process = place.process
         assert process is not None
         armed = self.folder / f"armed-{process.pid}"
@@ -95,9 +118,7 @@ class Fleet:
             process.wait(PATIENCE_S)
             self.start(place)
         else:
-            time.sleep(seconds)
-            process.send_signal(signal.SIGCONT)
-            self.record("cont", process.pid)
+            self._outsleep(process, ttl_s)
         return True
 
     def up(self, place: Place) -> bool:

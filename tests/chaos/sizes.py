@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 from tests.databases import PRESENT
+
+T = TypeVar("T")
 
 FULL = os.environ.get("LATE_TEST_CHAOS", "") == "full"
 
 
-def sized(tenth: int, full: int) -> int:
+def sized(tenth: T, full: T) -> T:
     return full if FULL else tenth
 
 

@@ -71,8 +71,8 @@ class Storm:
         with self.begun():
             for _ in range(self.size.workers):
                 self.fleet.add()
+            self.produce()  # they take as long to come up as workers do
             self.until(self.fleet.all_up)
-            self.produce()
             self.rage()
             self.calm()
         return self.judged()

@@ -26,9 +26,9 @@ def test_p3_p6_a_run_without_faults_starts_each_task_once(
 ) -> None:
     """In pages of seven; and where more than one can write, with one transaction that is open the
     whole time. The control, a tail by `id > cursor`, is in `test_postgres_tail`."""
-    tasks = sized(1_500, 50_000) if target.traits.writers else sized(1_000, 20_000)
+    tasks = sized(1_000, 50_000) if target.traits.writers else sized(700, 20_000)
     if backend.emulated:
-        tasks = sized(150, 2_000)
+        tasks = sized(100, 2_000)
     size = Size(tasks, calm=True, lasts_s=0.0)
     target.ttl_s = 10.0  # a machine that is busy with other things is no fault
     storm = Storm(target, size, folder, environment={"LATE_PAGE_SIZE": "7"})
@@ -63,7 +63,10 @@ def test_a_handler_that_is_called_done_before_it_is_loses_tasks(
     """Else P1 shows nothing."""
     faults: dict[What, int] = {"kill_worker": 3}
     storm = Storm(
-        target, Size(500, faults=faults), folder, environment={"LATE_CHAOS_DEFECT": "ack_first"}
+        target,
+        Size(300, faults=faults, gap_s=(0.2, 1.0)),
+        folder,
+        environment={"LATE_CHAOS_DEFECT": "ack_first"},
     )
 
     report = storm.run()

@@ -19,14 +19,15 @@ CONCURRENCY = 16
 """Tasks of one worker at a time."""
 
 
+@pytest.mark.parametrize("backend", STORES, ids=lambda backend: backend.name, indirect=True)
 def test_p4_an_owner_that_slept_past_its_lease_changes_nothing(
     backend: Backend, target: Target, folder: Path
 ) -> None:
     """Stopped anywhere, and between the decision to settle and the COMMIT."""
     faults: dict[What, int] = {"stop_worker": sized(1, 25), "stop_at_settle": sized(1, 25)}
+    tasks = sized(500, 5_000)
     if backend.emulated:
-        faults = {"stop_worker": sized(1, 3), "stop_at_settle": sized(1, 4)}
-    tasks = sized(100, 1_000) if backend.emulated else sized(500, 5_000)
+        faults, tasks = {"stop_worker": 3, "stop_at_settle": 4}, 1_000
     size = Size(tasks, faults=faults, gap_s=(0.2, 1.0))
 
     report = Storm(target, size, folder).run()
@@ -36,6 +37,7 @@ def test_p4_an_owner_that_slept_past_its_lease_changes_nothing(
     assert report.woken_starts <= CONCURRENCY * report.faults["stop"]
 
 
+@pytest.mark.parametrize("backend", STORES, ids=lambda backend: backend.name, indirect=True)
 def test_p5_each_task_is_settled_once_whatever_becomes_of_the_commit(
     backend: Backend, target: Target, folder: Path
 ) -> None:
@@ -49,8 +51,8 @@ def test_p5_each_task_is_settled_once_whatever_becomes_of_the_commit(
     else:
         faults["die_at_settle"] = sized(3, 50)
     if backend.emulated:
-        tasks = sized(100, 1_000)
-        faults |= {"cut_before": sized(6, 60), "cut_after": sized(6, 60)}
+        tasks = 1_000
+        faults |= {"cut_before": 60, "cut_after": 60}
     size = Size(tasks, faults=faults, gap_s=(0.05, 0.4))
 
     report = Storm(target, size, folder).run()
@@ -71,8 +73,9 @@ def test_p7_when_the_network_is_back_all_is_done_and_nothing_is_restarted(
         "delay": sized(1, 4),
         "reset": sized(3, 20),
     }
-    tasks = sized(100, 1_000) if backend.emulated else sized(500, 5_000)
-    outage = sized(2, 15) if not backend.emulated else sized(1, 6)
+    tasks, outage = sized(500, 5_000), sized(2, 15)
+    if backend.emulated:
+        tasks, outage = 1_000, 6
     size = Size(tasks, faults=faults, gap_s=(0.2, 2.0), outage_ttl=(outage, outage))
     storm = Storm(target, size, folder)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.plan import Size, What
-from tests.chaos.sizes import sized
+from tests.chaos.plan import GAP_S, Size, What
+from tests.chaos.sizes import FULL, sized
 from tests.chaos.storm import Storm
 from tests.chaos.target import Target
 from tests.conformance.backends import Backend
@@ -20,18 +20,21 @@ def test_p1_p2_nothing_is_lost_and_nothing_aborted_runs(
 ) -> None:
     """Workers, producers and the server are killed; then, with nothing restarted, all is done
     (P7), and what ran twice is bounded and explained (P6)."""
-    faults: dict[What, int] = {"kill_worker": sized(4, 40), "kill_producer": sized(1, 5)}
-    tasks = sized(2_000, 20_000)
+    faults: dict[What, int] = {"kill_worker": sized(3, 40), "kill_producer": sized(1, 5)}
+    tasks = sized(1_500, 20_000)
     if mortal.server is not None:
         faults["kill_server"] = sized(1, 5)
     if not backend.network:
         tasks = sized(1_000, 10_000)
     if backend.emulated:
-        faults["kill_worker"], tasks = sized(2, 15), sized(200, 2_000)
-    size = Size(tasks, sized(2, 8), sized(3, 4), sized(8, 16), faults)
+        faults["kill_worker"], tasks = sized(1, 15), sized(120, 2_000)
+        if not FULL:  # of the storms that the emulator goes through in full only
+            faults |= {"cut_before": 2, "cut_after": 2, "stop_at_settle": 1}
+    gap_s = sized((0.2, 1.5), GAP_S)
+    size = Size(tasks, sized(2, 8), sized(3, 4), sized(8, 16), faults, gap_s=gap_s)
     if backend.emulated:
         # It does not bear more at a time: with eight producers and four workers it falls over.
-        size = Size(tasks, producers=2, workers=3, faults=faults)
+        size = Size(tasks, producers=2, workers=3, faults=faults, gap_s=gap_s)
 
     report = Storm(mortal, size, folder).run()
 

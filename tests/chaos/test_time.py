@@ -10,7 +10,7 @@ import pytest
 from late.control import Control
 from late.task import Schedule
 from late.testing.history import read
-from tests.chaos.plan import Size, What
+from tests.chaos.plan import GAP_S, Size, What
 from tests.chaos.sizes import STORES, sized
 from tests.chaos.storm import Storm
 from tests.chaos.target import Target
@@ -27,11 +27,14 @@ def test_p8_timers_are_neither_early_nor_lost(
 ) -> None:
     """Parked, loaded and started by workers that die and whose clocks are wrong."""
     faults: dict[What, int] = {"kill_worker": sized(2, 20)}
-    tasks = sized(1_000, 50_000) if target.traits.writers else sized(800, 20_000)
+    tasks = sized(500, 50_000) if target.traits.writers else sized(400, 20_000)
     if backend.emulated:
-        faults["kill_worker"], tasks = sized(1, 6), sized(100, 1_000)
-    within_s = sized(6, 60)
-    size = Size(tasks, faults=faults, calm=True, timed_share=0.9, timed_within_s=within_s)
+        faults["kill_worker"], tasks = 6, 1_000
+    within_s = sized(4, 60)
+    gap_s = sized((0.2, 1.0), GAP_S)
+    size = Size(
+        tasks, faults=faults, calm=True, timed_share=0.9, timed_within_s=within_s, gap_s=gap_s
+    )
     storm = Storm(target, size, folder, environment={"LATE_HORIZON_S": "1"})
 
     with storm.begun():
@@ -54,8 +57,8 @@ def test_p8_timers_are_neither_early_nor_lost(
 def test_p9_a_schedule_fires_once_per_tick(backend: Backend, target: Target, folder: Path) -> None:
     """However its owners race and die. That rules and zones are right is tested on a virtual
     clock, in `test_cron` and `test_recurring`."""
-    kills = sized(1, 15) if backend.emulated else sized(3, 50)
-    size = Size(0, producers=0, faults={"kill_worker": kills})
+    kills = 15 if backend.emulated else sized(2, 50)
+    size = Size(0, producers=0, faults={"kill_worker": kills}, gap_s=sized((0.2, 1.0), GAP_S))
     storm = Storm(target, size, folder, environment={"LATE_CHAOS_TICKS": "1"})
 
     with storm.begun(), Control(target.url) as control:

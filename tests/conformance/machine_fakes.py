@@ -20,7 +20,7 @@ from late.store.base import (
 )
 from late.task import Cursor, NewTask, OpenTask, Parked, Record, ShardId, TaskId
 from late.testing.simulation.database import Database
-from late.testing.simulation.logs import Log, PostgresLog, SpannerLog, SqliteLog
+from late.testing.simulation.logs import CockroachLog, Log, PostgresLog, SpannerLog, SqliteLog
 from late.testing.simulation.network import FEATURES
 from tests.conformance.machine_worlds import Transaction
 
@@ -139,20 +139,28 @@ class FakeWorld:
     url: str | None = None
     prunes_max = 10
 
-    def __init__(self, make: Callable[[Callable[[], int]], Log], *, exclusive: bool = False):
+    def __init__(
+        self,
+        make: Callable[[Callable[[], int]], Log],
+        *,
+        exclusive: bool = False,
+        begins_us: int = 1_700_000_000_000_000,
+        step_us: int = 7,
+    ):
         self.exclusive = exclusive
+        self._begins_us, self._step_us = begins_us, step_us
         self.savepoints = self.prepares = not exclusive
         self._make = make
         self._loop = asyncio.new_event_loop()
         self.reset()
 
     def reset(self) -> None:
-        self._now_us = 1_700_000_000_000_000
+        self._now_us = self._begins_us
         self._database = _database(self._make(self._tick), self._tick)
         self.stores: Sequence[Store] = (FakeStore(self._database), FakeStore(self._database))
 
     def _tick(self) -> int:
-        self._now_us += 7
+        self._now_us += self._step_us
         return self._now_us
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
@@ -165,10 +173,24 @@ class FakeWorld:
         self._loop.close()
 
 
+STRIDE_US = 2_000_000
+"""More than the clocks of gateways differ by: a read that has to wait for one comes to no end
+here. The model of that is `test_cockroach_model`."""
+LATE_US = 4_000_000_000_000_000
+
+
+def _cockroach(now_us: Callable[[], int]) -> Log:
+    return CockroachLog(now_us, random.Random(7))
+
+
 FAKES: Mapping[str, Callable[[], FakeWorld]] = {
     "sqlite": lambda: FakeWorld(lambda _: SqliteLog(), exclusive=True),
     "postgres": lambda: FakeWorld(lambda _: PostgresLog()),
     # Half of the commits that may tie do.
     "spanner": lambda: FakeWorld(lambda now: SpannerLog(now, random.Random(7), ties=0.5)),
+    # All ids are recent ones: of producers whose clocks are ahead.
+    "cockroach": lambda: FakeWorld(_cockroach, step_us=STRIDE_US),
+    # All ids are old: made long before the database's time, and only found by sweeps.
+    "cockroach-swept": lambda: FakeWorld(_cockroach, begins_us=LATE_US, step_us=STRIDE_US),
 }
 """One per profile of a log."""

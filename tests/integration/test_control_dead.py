@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 import pytest
 
 from late.control import Control, Filter
-from late.errors import ConfigError, InvalidName
+from late.control.audit import entries
+from late.errors import ConfigError, InvalidName, InvalidPayload, InvalidSchedule
 from late.ids import new_id
+from late.schema.engine import make_engine, reading
 from late.schema.tables import dead as table
 from late.store import open_store
 from late.task import AttemptError, DeadLetter, Record
@@ -183,3 +186,83 @@ def test_a_filter_that_means_nothing_is_refused(url: str, which: Filter) -> None
             control.purge(Filter(), limit=0)
         with pytest.raises(ConfigError, match="limit -1"):
             control.dead_letters(limit=-1)
+
+
+async def test_a_redrive_at_a_rate_spreads_the_due_times(url: str) -> None:
+    records = made(5)
+    await bury(url, *(letter(each) for each in records))
+    with Control(url) as control:
+        now = control.now()
+        assert control.redrive(Filter(), rate=2.0).count == 5
+        dues = sorted(row[0] for row in rows(url, "select due_at_us from late_timer"))
+        assert now <= dues[0] <= control.now()
+        assert all(later - earlier <= 1_000_000 for earlier, later in pairwise(dues))
+        assert dues[-1] - dues[0] == 2_000_000, "five of them, two a second"
+        for rate in (0.0, -1.0, float("nan"), float("inf")):
+            with pytest.raises(ConfigError, match="rate"):
+                control.redrive(Filter(), rate=rate)
+
+
+async def test_letters_are_found_by_the_text_of_an_error(url: str) -> None:
+    first, second = made(2)
+    quoted = AttemptError(attempt=1, at_us=9, worker="w1", error='no "card" 100% \\ done_')
+    await bury(url, letter(first, errors=(ERROR,)), letter(second, errors=(quoted, ERROR)))
+    with Control(url) as control:
+
+        def found(text: str) -> set[str]:
+            return {each.task_id for each in control.dead_letters(Filter(error=text))}
+
+        assert found("no such card") == {first.task_id, second.task_id}
+        assert found('"card" 100% \\') == {second.task_id}
+        assert found("done_") == {second.task_id}
+        assert found("100%c") == found("done_x") == found("_o such") == set()
+
+
+async def test_every_change_leaves_its_row_in_the_audit(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATE_ACTOR", "rosa")
+    first, second = made(2, payload=b'{"amount": 1}')
+    await bury(url, letter(first), letter(second))
+    with Control(url) as control:
+        control.redrive(Filter(task_id=first.task_id), rate=7, dry_run=True)
+        control.redrive(Filter(task_id=first.task_id), rate=7)
+        control.edit(second.task_id, b'{"amount": 2}')
+        control.purge(Filter(group="default"))
+        control.cancel(first.task_id)
+        control.reschedule(first.task_id, control.now(), group="default")
+    engine = make_engine(url)
+    with reading(engine) as connection:
+        said = [(e.actor, e.action, e.subject, e.after) for e in entries(connection)]
+    engine.dispose()
+    assert [each[:3] for each in said[::-1]] == [
+        ("rosa", "dead.redrive", "dead:*"),
+        ("rosa", "task.redrive", f"task:{second.task_id}"),
+        ("rosa", "dead.purge", "dead:default"),
+        ("rosa", "task.cancel", f"task:{first.task_id}"),
+        ("rosa", "task.reschedule", f"task:{first.task_id}"),
+    ]
+    assert '"count":1' in said[-1][3]
+    assert '"rate":7' in said[-1][3]
+    assert "amount" not in str(said), "no payload"
+
+
+async def test_an_edit_is_refused_where_it_can_mean_nothing(url: str) -> None:
+    plain, sealed = record(), record(options='{"codec":"signed"}')
+    await bury(url, letter(plain), letter(sealed))
+    with Control(url) as control:
+        for payload in (b"", b"[1]", b"7", b"{"):
+            with pytest.raises(InvalidPayload):
+                control.edit(plain.task_id, payload)
+        for task_id, group in ((new_id(0), None), (plain.task_id, "audit")):
+            with pytest.raises(ConfigError, match="no dead letter"):
+                control.edit(task_id, b"{}", group=group)
+        with pytest.raises(ConfigError, match="call="):
+            control.edit(sealed.task_id, b"{}")
+        with pytest.raises(InvalidName):
+            control.cancel("x")
+        with pytest.raises(ConfigError, match="group"):
+            control.cancel(plain.task_id, group="no spaces")
+        with pytest.raises(InvalidSchedule):
+            control.reschedule(plain.task_id, control.now() + 367 * 86_400_000_000)
+    assert rows(url, "select count(*) from late_audit") == [(0,)]

@@ -353,6 +353,10 @@ async def test_waiting_for_a_token(url: str, store: Store, control: Control) -> 
     assert control.wait("default", records[4].task_id, timeout_s=0).left.n == 1
     ghost = task(SHARD)
     assert control.wait("default", ghost.task_id, timeout_s=0).state == "unknown"
+    assert control.wait("default", ghost.task_id, timeout_s=2).state == "waiting"
+    _, cursor = await read_all(store, records)
+    await owner.settle(cursor=cursor)
+    assert control.wait("default", ghost.task_id, timeout_s=20).state == "gone"
     with pytest.raises(ConfigError, match="no consumer group 'ghost'"):
         control.wait("ghost", token, timeout_s=0)
     control.pause_group("default")
@@ -371,3 +375,50 @@ async def test_a_group_that_is_behind_is_called_so(
     lag = {g.name: (g.lag.n, g.lagging) for g in control.groups(alarm_s=0.001)}
     assert lag == {"audit": (3, True), "default": (0, False)}
     assert not any(g.lagging for g in control.groups())
+
+
+async def test_the_log_is_kept_for_replays(url: str, store: Store, control: Control) -> None:
+    """By the journal as it was: what was settled since then stays, what was settled before goes."""
+    tasks = [task(SHARD) for _ in range(3)]
+    insert(url, *tasks)
+    owner = await works(store, tasks)
+    if store.features.experimental:
+        with pytest.raises(ConfigError, match="this store removes"):
+            control.set_retention(3_600)
+        return
+    control.set_retention(3_600)
+    await store.prune(journal_keep_s=100_000)
+    assert len(await everything(store, ShardId(SHARD))) == 3
+    control.create_group("audit", start="beginning")
+    assert set(await to_read(store, await lease_of(store, "audit"), 3)) == set(ids(tasks))
+    control.delete_group("audit")
+
+    control.set_retention(0.2)
+    await until(store, await store.now() + 300_000)
+    newer = [task(SHARD) for _ in range(2)]
+    insert(url, *newer)
+    _, cursor = await read_all(store, [*tasks, *newer])
+    await owner.settle(cursor=cursor)
+    await store.prune(journal_keep_s=100_000)
+    assert set(ids(newer)) <= set(ids(await everything(store, ShardId(SHARD))))
+    await until(store, await store.now() + 300_000)
+    await store.prune(journal_keep_s=100_000)
+    assert await everything(store, ShardId(SHARD)) == []
+    assert control.retention() == 0.2
+    control.set_retention(0)
+    assert control.retention() == 0
+
+
+async def test_what_a_reset_will_read_again_is_kept_although_it_was_settled_long_ago(
+    url: str, store: Store, control: Control
+) -> None:
+    if store.features.experimental:
+        return
+    control.set_retention(0.001)
+    tasks = [task(SHARD) for _ in range(3)]
+    insert(url, *tasks)
+    await works(store, tasks)
+    await until(store, await store.now() + 50_000)
+    control.reset_group("default", "beginning")
+    await store.prune(journal_keep_s=100_000)
+    assert len(await everything(store, ShardId(SHARD))) == 3

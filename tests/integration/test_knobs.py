@@ -10,7 +10,8 @@ import pytest
 import late
 from late.config import WorkerConfig
 from late.control import Control
-from late.errors import ConfigError, InvalidName, InvalidPolicy
+from late.errors import ConfigError, InvalidName, InvalidPolicy, QueueFull
+from late.following import look
 from late.knobs import Knobs
 from late.outbox import connect
 from late.worker import Worker
@@ -104,6 +105,45 @@ async def test_a_worker_does_not_run_with_knobs_that_it_cannot_read(url: str) ->
     )
     with pytest.raises(InvalidPolicy, match="cannot be read"):
         await Worker(late.App(url), settings=QUICK).start()
+
+
+def test_a_producer_follows_what_is_closed_or_full(url: str) -> None:
+    app = late.App(url)
+
+    @app.task(queue="mail")
+    def send(n: int) -> None: ...
+
+    def enqueue(count: int) -> None:
+        with connect(url) as tx:
+            app.enqueue_many(tx, [send.call(n) for n in range(count)])
+
+    with Control(url) as control:
+        look(app, control)
+        enqueue(10)
+        control.turn_knobs("queue", "mail", {"max_backlog": 10})
+        look(app, control)
+        with pytest.raises(QueueFull, match="holds 10 tasks, its bound is 10"):
+            enqueue(1)
+        control.turn_knobs("queue", "mail", {"max_backlog": 11})
+        look(app, control)
+        enqueue(1)
+        control.turn_knobs("queue", "mail", {"closed": True})
+        look(app, control)
+        with pytest.raises(QueueFull, match="is closed"):
+            enqueue(1)
+        control.turn_knobs("queue", "mail", {"closed": None, "max_backlog": None})
+
+
+def test_following_sees_a_closed_queue_before_the_first_task(url: str) -> None:
+    app = late.App(url)
+
+    @app.task(queue="mail")
+    def send(n: int) -> None: ...
+
+    with Control(url) as control:
+        control.turn_knobs("queue", "mail", {"closed": True})
+    with app.follow(), connect(url) as tx, pytest.raises(QueueFull):
+        send.enqueue(tx, 1)
 
 
 async def test_a_time_out_by_knob_ends_what_its_handler_would_not(url: str) -> None:

@@ -210,6 +210,27 @@ async def test_a_taken_key_can_be_refused_whatever_the_body(caller: Caller, url:
     assert [row[0] for row in kit.rows(url)] == sorted([first, second])
 
 
+async def test_a_taken_key_can_be_taken_over(caller: Caller, url: str) -> None:
+    first = await caller.wait(greet.options(unique_key="k").enqueue(caller.tx, "a"))
+    await caller.commit()
+    await caller.begin()
+    over = greet.options(unique_key="k", on_conflict="replace")
+    plain = greet.options(unique_key="other").call("b")
+    second, third = await caller.wait(app.enqueue_many(caller.tx, [over.call("b"), plain]))
+    await caller.rollback()
+    assert kit.rows(url) == [(first, "greet")]
+    await caller.begin()
+    second, third = await caller.wait(app.enqueue_many(caller.tx, [over.call("b"), plain]))
+    await caller.commit()
+    found = kit.rows(url, "select name, task_id, payload from late_task order by task_id")
+    tasks = {task_id for name, task_id, _ in found if name == "greet"}
+    assert tasks == {first, second, third}
+    [cancel] = [payload for name, _, payload in found if name == "late.cancel"]
+    assert first in cancel
+    held = kit.rows(url, "select unique_key, task_id from late_unique order by unique_key")
+    assert held == [("k", second), ("other", third)]
+
+
 async def test_a_key_is_free_when_its_task_has_ended_and_its_period_is_over(
     caller: Caller, url: str
 ) -> None:

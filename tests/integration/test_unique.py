@@ -72,6 +72,29 @@ def test_a_key_with_a_period_outlives_its_task(
     assert select(backend, url, "select unique_key from late_unique") == []
 
 
+def test_a_later_task_takes_the_place_of_one_that_waits(
+    backend: Backend, url: str, greet: late.Task[Any, Any], ran: list[str]
+) -> None:
+    soon = greet.options(unique_key="k", on_conflict="replace", delay=0.2)
+    enqueue(url, greet.options(unique_key="k", delay=0.2), "first")
+    ids = [enqueue(url, soon, name) for name in ("second", "third")]
+    assert len(set(ids)) == 2
+    held = select(backend, url, "select task_id from late_unique")
+    assert [str(task_id) for (task_id,) in held] == ids[1:]
+    counts = drain(greet.app, wait_s=5.0)
+    assert ran == ["third"]
+    assert counts["done"] == 1
+    # Its key went with it; replacing a task that has ended is a plain enqueue.
+    assert select(backend, url, "select task_id from late_unique") == []
+    enqueue(url, greet.options(unique_key="k", unique_for=3600), "fourth")
+    drain(greet.app)
+    enqueue(url, greet.options(unique_key="k", on_conflict="replace"), "fifth")
+    drain(greet.app)
+    assert ran == ["third", "fourth", "fifth"]
+    with Control(url) as control:
+        assert control.verify().problems == ()
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "says"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -180,6 +181,7 @@ def test_status_as_json_has_stable_keys(cli: Cli) -> None:
     found = cli.fine("status", "--json").json
     assert found.keys() == {
         "now_us", "schema_version", "deployment", "queues", "shards", "workers",
+        "groups",
     }  # fmt: skip
     (queue,) = found["queues"]
     assert queue.keys() == {
@@ -285,3 +287,32 @@ def test_schedules_from_list_to_remove(cli: Cli) -> None:
     assert cli.fine("schedule", "remove", "nightly").out == "nightly: removed\n"
     for command in ("pause", "resume", "run", "remove"):
         assert "no schedule 'nightly'; known: none" in cli.refused("schedule", command, "nightly")
+
+
+def test_cancel_and_reschedule_say_what_they_ask(cli: Cli) -> None:
+    task_id = new_id(3)
+    assert task_id in cli.fine("cancel", task_id).out
+    command = cli.fine("cancel", task_id, "--group", "default", "--json").json["command"]
+    assert "late.cancel" in cli.fine("show", command).out
+    assert task_id in cli.fine("reschedule", task_id, "--in", "15m").out
+    assert "2031-05-01" not in cli.refused("reschedule", task_id, "--at", "2031-05-01T12:00Z")
+    assert "both" in cli.refused("reschedule", task_id)
+    assert "both" in cli.refused("reschedule", task_id, "--in", "1s", "--at", "2026-05-01T12:00Z")
+    assert "not a task id" in cli.refused("cancel", "7")
+
+
+def test_a_dead_letter_is_edited_and_sent_back(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    letter = dead(of=record(name="charge"), errors=(AttemptError(1, 9, "w-7", "KeyError: 'x'"),))
+    bury(cli.url, letter)
+    task_id = letter.record.task_id
+    assert "w-7  KeyError" in cli.fine("dead", "show", task_id).out
+    assert task_id in cli.fine("dead", "list", "--error", "KeyError").out
+    assert task_id not in cli.fine("dead", "list", "--error", "ValueError").out
+    assert task_id in cli.fine("dead", "edit", task_id, "--payload", '{"trip": 8}').out
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"trip": 9}'))
+    [command] = cli.fine("dead", "edit", task_id, "--payload", "-", "--json").json["commands"]
+    assert "late.redrive" in cli.fine("show", command).out
+    assert "JSON" in cli.refused("dead", "edit", task_id, "--payload", "trip=8")
+    assert "no dead letter" in cli.refused("dead", "edit", new_id(0), "--payload", "{}")
+    assert "sent back 1" in cli.fine("dead", "redrive", "--all", "--rate", "5").out
+    assert "rate" in cli.refused("dead", "redrive", "--all", "--rate", "0")

@@ -38,7 +38,8 @@ def test_broken_books_are_named_with_a_remedy(cli: Cli, tmp_path: Path) -> None:
     task_id = cli.fine("enqueue", "count", "--args", "{}").out.strip()
     change(
         tmp_path,
-        f"insert into late_unique values ('k', '{task_id}', 'd', 0)",
+        "insert into late_unique (unique_key, task_id, digest, created_at_us)"
+        f" values ('k', '{task_id}', 'd', 0)",
         "delete from late_task",
     )
     ended = cli("verify")
@@ -59,7 +60,7 @@ def test_a_long_list_is_cut(cli: Cli, tmp_path: Path) -> None:
     change(
         tmp_path,
         f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {many})"
-        " insert into late_unique select 'k' || i,"
+        " insert into late_unique (unique_key, task_id, digest, created_at_us) select 'k' || i,"
         " printf('01a1fbd1-9c7b-7005-8000-%012x', i), 'd', 0 from n",
     )
     ended = cli("verify")

@@ -4,15 +4,19 @@ and that it finds what is broken. That nothing is broken is for `tests/simulatio
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
 from late.errors import StoreUnavailable
+from late.scheduler.core_state import CoreState
 from late.store.base import Page, Settlement, SettleResult
 from late.task import Cursor
 from late.testing.simulation import database, logs
@@ -134,6 +138,50 @@ def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     )
     assert first == second
     assert first.count("None") == len(PROFILES)
+
+
+def test_a_timer_never_comes_before_its_time() -> None:
+    """By the clock of its process, to the last bit: who asks again for what is left would ask
+    without end while no time passes."""
+    loop, rng = SimLoop(), random.Random(1)
+    early: list[float] = []
+
+    async def wait() -> None:
+        for _ in range(200):
+            due = loop.time() + rng.uniform(0, 1)
+            moment = loop.create_future()
+            loop.call_at(due, moment.set_result, None)
+            await moment
+            early.extend([due - loop.time()] if loop.time() < due else [])
+
+    async def main() -> None:
+        for number in range(20):
+            rate = 1 + rng.uniform(-2e-4, 2e-4)
+            process = Process(f"p{number}", offset_s=rng.uniform(0, 20), rate=rate)
+            loop.start(process, wait)
+        await asyncio.sleep(1_000)
+
+    live(loop, main)
+    assert loop.errors == []
+    assert early == []
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Workers warn of every fault, and what is logged keeps the frames that it came from."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_core_that_is_passed_by_had_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A world in which every core is granted slots in every pass is the same to the letter."""
+    plans = [Plan.draw(seed) for seed in range(1_000, 1_008)]
+    traces = [World(plan).run().trace for plan in plans]
+    monkeypatch.setattr(CoreState, "_quiet_us", lambda core: 0)
+
+    assert [World(plan).run().trace for plan in plans] == traces
 
 
 def test_seeds_draw_every_profile_and_every_fault() -> None:

@@ -1,0 +1,214 @@
+"""The four troubles. Each returns figures, and whether it got over its trouble by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import late
+from bench.overload.service import Service
+from bench.overload.stage import Samples, Stage
+from late.store.base import Settlement, SettleResult
+from late.task import Usage
+
+STEADY = 100
+"""Tasks a second of the outage; the service bears twice as many."""
+OFF: dict[str, Any] = {
+    "concurrency": 256, "breaker": 1.5, "retry_budget": 1.0, "retry_min": 1_000_000.0,
+    "smart_retry": False, "slow_start_s": 0.0,
+}  # fmt: skip
+"""A target without protection: what a plain queue with retries does."""
+ON: dict[str, Any] = {"rate": 140.0, "burst": 20}
+"""The defaults of a target, and the rate that its owner allows: 1.4 times the usual."""
+
+
+async def outage(url: str, *, protected: bool) -> dict[str, Any]:
+    """A service browns out for 10 s, is dead for 10 s, and comes back."""
+    with Service() as service:
+        target = late.HttpTarget(
+            "billing", f"http://127.0.0.1:{service.port}/", concurrency=256, connect_s=1.0
+        )
+        app = late.App(url, targets=[target])
+        charge = app.remote(
+            "charge", target="billing", queue="billing", timeout_s=1.0,
+            retry=late.Retry(max_attempts=12, base=0.2, cap=2.0),
+        )  # fmt: skip
+        stage = Stage(url, app, {"target:billing": ON if protected else OFF})
+        async with stage.open(concurrency=16):
+            usage = _Usage(stage)
+            stage.produce(lambda n: charge.call(n=n), STEADY)
+            await asyncio.sleep(25.0)  # past the slow start
+            service.mood = "slow"
+            await asyncio.sleep(10.0)
+            service.mood = "dead"
+            await asyncio.sleep(10.0)
+            service.mood = "well"
+            back_s, back = service.now_s, time.monotonic()
+            recovered_s = None
+            while time.monotonic() - back < 75.0:
+                await asyncio.sleep(0.5)
+                waiting = stage.committed - len(service.seen)
+                if waiting <= STEADY and recovered_s is None:
+                    recovered_s = time.monotonic() - back
+                elif waiting > 3 * STEADY:
+                    recovered_s = None  # it was not over
+            steady = max(service.calls[second] for second in range(15, 24))
+            peak = max(service.calls[second] for second in range(back_s + 1, service.now_s))
+            firsts, retries = usage.attempts()
+            dead = stage.dead()
+    return {
+        "recovery_s": None if recovered_s is None else round(recovered_s, 1),
+        "peak_after": round(peak / STEADY, 2),
+        "steady_calls_max": steady,
+        "retries_share": round(retries / max(1, firsts), 3),
+        "dead_letters": dead,
+        "ok": recovered_s is not None and recovered_s <= 60 and dead == 0,
+    }
+
+
+class _Usage:
+    """First and further attempts, from the worker's own settlements."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._usage: list[Usage] = []
+        store = stage.worker._store
+        settle = store.settle
+
+        async def counted(settlements: list[Settlement]) -> list[SettleResult]:
+            self._usage += [usage for each in settlements for usage in each.usage]
+            return await settle(settlements)
+
+        store.settle = counted  # type: ignore[method-assign, assignment]
+
+    def attempts(self) -> tuple[int, int]:
+        ended = sum(u.count for u in self._usage if u.outcome in ("done", "dead"))
+        every = sum(u.count for u in self._usage)
+        return ended, every - ended
+
+
+async def flood(url: str, *, protected: bool) -> dict[str, Any]:
+    """One tenant enqueues 20,000 tasks at once; nine others go on at five a second each."""
+    app, samples = late.App(url), Samples()
+
+    @app.task(queue="mail")
+    async def send(of: str, at: float) -> None:
+        samples.add(of, at)
+        await asyncio.sleep(0.02)
+
+    def usual(n: int) -> Any:
+        tenant = f"t{n % 9}"
+        headers = {"tenant": tenant}
+        return send.options(headers=headers).call(of="usual", at=time.monotonic())
+
+    stage = Stage(url, app, {"queue:mail": {"fair_key": "tenant"}} if protected else {})
+    async with stage.open(concurrency=16):
+        stage.produce(usual, 45)
+        await asyncio.sleep(12.0)
+        flood_s = time.monotonic()
+        before = samples.p99_ms("usual", flood_s - 10.0, flood_s)
+        big = send.options(headers={"tenant": "big"})
+        calls = [big.call(of="big", at=flood_s) for _ in range(20_000)]
+        await asyncio.to_thread(stage.enqueue, calls)
+        await asyncio.sleep(20.0)
+        during = samples.p99_ms("usual", flood_s + 1.0, time.monotonic())
+        served = samples.count("big")
+    return {
+        "p99_before_ms": before,
+        "p99_during_ms": during,
+        "ratio": round(during / max(before, 1.0), 2),
+        "flooder_served": served,
+        "ok": during <= max(1.5 * before, 100.0),
+    }
+
+
+async def stampede(url: str, *, protected: bool) -> dict[str, Any]:
+    """100,000 tasks become due in the same second, beside a queue that must not notice."""
+    app, samples = late.App(url), Samples()
+
+    @app.task(queue="bulk")
+    async def remind(n: int) -> None:
+        samples.add("bulk", 0.0)
+        await asyncio.sleep(0.02)
+
+    @app.task(queue="mail")
+    async def send(at: float) -> None:
+        samples.add("mail", at)
+        await asyncio.sleep(0.005)
+
+    knobs = {"queue:bulk": {"concurrency": 8, "spread_s": 60.0}} if protected else {}
+    stage = Stage(url, app, knobs)
+    due_in_s = 40.0
+    late_by = remind.options(delay=due_in_s)
+    async with stage.open(concurrency=16):
+        began = time.monotonic()
+        calls = [late_by.call(n=n) for n in range(100_000)]
+        await asyncio.to_thread(stage.enqueue, calls)
+        stage.produce(lambda n: send.call(at=time.monotonic()), 50)
+        await asyncio.sleep(max(0.0, began + due_in_s - 1.0 - time.monotonic()))
+        due_s = time.monotonic()
+        before = samples.p99_ms("mail", due_s - 10.0, due_s)
+        await asyncio.sleep(30.0)
+        during = samples.p99_ms("mail", due_s + 1.0, time.monotonic())
+        started = samples.count("bulk")
+    return {
+        "p99_before_ms": before,
+        "p99_during_ms": during,
+        "ratio": round(during / max(before, 1.0), 2),
+        "started_of_the_crowd": started,
+        "ok": during <= max(1.5 * before, 100.0) and started > 0,
+    }
+
+
+async def slow_database(url: str, *, protected: bool) -> dict[str, Any]:
+    """Each settlement takes 2 s longer for 20 s, while tasks come at 500 a second."""
+    from late.scheduler import scheduler as scheduling
+
+    app, samples = late.App(url), Samples()
+
+    @app.task(queue="mail")
+    async def send(at: float) -> None:
+        samples.add("mail", at)
+
+    stage = Stage(url, app, {})
+    brake, scheduling.UNRECORDED_MAX = scheduling.UNRECORDED_MAX, 10**9
+    if protected:
+        scheduling.UNRECORDED_MAX = brake
+    try:
+        async with stage.open(concurrency=16, window=10_000):
+            store = stage.worker._store
+            settle, slow = store.settle, False
+
+            async def slowed(settlements: list[Settlement]) -> list[SettleResult]:
+                await asyncio.sleep(2.0 if slow else 0.0)
+                return await settle(settlements)
+
+            store.settle = slowed  # type: ignore[method-assign, assignment]
+            stage.produce(lambda n: send.call(at=time.monotonic()), 500)
+            await asyncio.sleep(10.0)
+            slow, most, began = True, 0, time.monotonic()
+            backlog = [send.call(at=began) for _ in range(40_000)]
+            await asyncio.to_thread(stage.enqueue, backlog)
+            while time.monotonic() - began < 20.0:
+                most = max(most, stage.worker.scheduler.unrecorded)
+                await asyncio.sleep(0.05)
+            slow, back, recovered_s = False, time.monotonic(), None
+            while recovered_s is None and time.monotonic() - back < 60.0:
+                await asyncio.sleep(0.2)
+                if stage.committed - samples.count("mail") < 500:
+                    recovered_s = time.monotonic() - back
+    finally:
+        scheduling.UNRECORDED_MAX = brake
+    return {
+        "recovery_s": None if recovered_s is None else round(recovered_s, 1),
+        "most_that_a_death_repeats": most,
+        "ok": recovered_s is not None and most <= brake + 1_000,
+    }
+
+
+SCENARIOS = {
+    "outage": outage,
+    "flood": flood,
+    "stampede": stampede,
+    "slow-database": slow_database,
+}

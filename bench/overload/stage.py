@@ -1,0 +1,100 @@
+"""What every scenario needs: a worker in this process, producers at a steady rate, samples."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import late
+from bench.measure import percentile
+from late.config import WorkerConfig
+from late.control import Control
+from late.outbox import connect
+from late.schema.migrate import upgrade
+from late.tasks import Call
+from late.worker import Worker
+
+TURN_S = 0.05
+
+
+class Samples:
+    """When each task started after its commit, in seconds, by what it belongs to."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[str, float, float]] = []
+
+    def add(self, of: str, committed_s: float) -> None:
+        """A task that was committed at `committed_s` (monotonic) starts now."""
+        now_s = time.monotonic()
+        self._found.append((of, now_s, now_s - committed_s))
+
+    def p99_ms(self, of: str, from_s: float, until_s: float) -> float:
+        """Of those that started within these moments; if none did, the whole time."""
+        found = sorted(w for o, at, w in self._found if o == of and from_s <= at < until_s)
+        return round((percentile(found, 0.99) if found else until_s - from_s) * 1_000, 1)
+
+    def count(self, of: str) -> int:
+        return sum(o == of for o, _, _ in self._found)
+
+
+class Stage:
+    """One run of one scenario on a fresh database."""
+
+    def __init__(self, url: str, app: late.App, knobs: Mapping[str, Mapping[str, Any]]) -> None:
+        self.url = url
+        self.app = app
+        self.knobs = knobs
+        """`queue:NAME` or `target:NAME` -> knobs."""
+        self.worker: Worker
+        self.control: Control
+        self.committed = 0
+        self._producers: list[asyncio.Task[None]] = []
+
+    @asynccontextmanager
+    async def open(self, **settings: Any):  # type: ignore[no-untyped-def]
+        """Migrate, turn the knobs, run a worker; stop it at the end."""
+        upgrade(self.url)
+        self.control = Control(self.url)
+        for subject, changes in self.knobs.items():
+            kind, _, name = subject.partition(":")
+            self.control.turn_knobs("queue" if kind == "queue" else "target", name, changes)
+        self.worker = Worker(self.app, settings=WorkerConfig(poll_max_s=0.05, **settings))
+        await self.worker.start()
+        try:
+            yield self
+        finally:
+            for producer in self._producers:
+                producer.cancel()
+            await asyncio.gather(*self._producers, return_exceptions=True)
+            self.worker.settings = WorkerConfig(grace_s=2.0)
+            self.worker.ask_to_stop()
+            await self.worker.wait()
+            self.control.close()
+
+    def enqueue(self, calls: list[Call]) -> None:
+        """Commit `calls` in one transaction, a thousand rows to a statement."""
+        with connect(self.url) as tx:
+            for start in range(0, len(calls), 1_000):
+                self.app.enqueue_many(tx, calls[start : start + 1_000])
+        self.committed += len(calls)
+
+    def produce(self, make: Callable[[int], Call], rate: int) -> None:
+        """`rate` tasks a second from now on, in a thread's transactions."""
+        self._producers.append(asyncio.create_task(self._produce(make, rate)))
+
+    async def _produce(self, make: Callable[[int], Call], rate: int) -> None:
+        number, each = 0, max(1, round(rate * TURN_S))
+        due_s = time.monotonic()
+        while True:
+            calls = [make(n) for n in range(number, number + each)]
+            await asyncio.to_thread(self.enqueue, calls)
+            number += each
+            due_s = max(due_s + each / rate, time.monotonic() - 1.0)
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+
+    def dead(self) -> int:
+        """Dead letters."""
+        return len(self.control.dead_letters(limit=1_000))

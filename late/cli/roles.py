@@ -1,0 +1,33 @@
+"""`late roles`: rights in the database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Least rights for producers, workers and people.", no_args_is_help=True)
+
+
+@app.callback()
+def _roles() -> None:
+    pass
+
+
+@app.command("sql")
+def sql(
+    schema: Annotated[
+        str, typer.Option("--schema", help="Where the tables of late are.")
+    ] = "public",
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="What the roles' names begin with.")
+    ] = "late_",
+) -> None:
+    """Print the statements for PostgreSQL that make the roles; connects to nothing.
+
+    late roles sql | psql DATABASE: late_enqueuer, late_worker, late_viewer and late_operator.
+    Run it again after each migration. What each may do: docs/sql.md.
+    """
+    from late.schema.roles import script
+
+    typer.echo(script(schema=schema, prefix=prefix), nl=False)

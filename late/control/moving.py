@@ -1,0 +1,153 @@
+"""Dead letters on their way: out of `late_dead`, and into `late_timer` or nowhere.
+
+The delete is the claim: two operators at once move different rows. Each transaction leaves a row in
+`late_audit`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    and_,
+    delete,
+    insert,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
+
+from late.control import audit
+from late.control.rows import SPANNER, now_us
+from late.schema.tables import dead, timer
+
+CHUNK = 1_000
+"""Rows that one transaction moves: an owner's settlement must never wait long for it."""
+_ORDER = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group)
+_KEY = (dead.c.consumer_group, dead.c.shard_id, dead.c.dead_at_us, dead.c.task_id)
+
+
+class Mover(msgspec.Struct, frozen=True):
+    """How to move, and what is said of it."""
+
+    action: str
+    which: Any
+    """The filter, for the audit."""
+    rate: float | None = None
+    """How many fall due in a second; 0: all at once. None: they are deleted."""
+
+    def chunk(self, engine: Engine, limit: int | None, total: int) -> int:
+        """How many the next transaction moves."""
+        size = CHUNK
+        if self.rate and engine.dialect.name == SPANNER:
+            # There a transaction moves all of its rows to one due time: a second's worth each.
+            size = max(1, min(CHUNK, int(self.rate)))
+        return size if limit is None else min(size, limit - total)
+
+    def move(
+        self,
+        clauses: list[ColumnElement[bool]],
+        size: int,
+        from_us: int,
+        before: int,
+        connection: Connection,
+    ) -> list[str]:
+        """Move the oldest `size` that match, `before` having been moved; their task ids."""
+        step_us = 1_000_000 / self.rate if self.rate else 0.0
+        due_us = (
+            max(now_us(connection), from_us) if not step_us else from_us + round(before * step_us)
+        )
+        if connection.dialect.name == SPANNER:
+            ids = _move_range(clauses, size, None if self.rate is None else due_us, connection)
+        else:
+            rows = _take(connection, clauses, size)
+            ids = [str(row["task_id"]) for row in rows]
+            if self.rate is not None and rows:
+                connection.execute(insert(timer), _parked(rows, due_us, step_us))
+        if ids:
+            given = {k: v for k, v in msgspec.to_builtins(self.which).items() if v is not None}
+            after = {"count": len(ids), "filter": given}
+            if self.rate:
+                after["rate"] = self.rate
+            subject = f"dead:{given.get('group', '*')}"
+            audit.record(connection, action=self.action, subject=subject, after=after)
+        return ids
+
+
+def _move_range(
+    clauses: list[ColumnElement[bool]], size: int, due_us: int | None, connection: Connection
+) -> list[str]:
+    """Spanner, where a delete has no CTE and its driver takes seconds for hundreds of keys.
+
+    What a transaction has read there is locked: all that match up to the last row that was read
+    are the rows that were read.
+    """
+    oldest = select(*_ORDER).where(*clauses).order_by(*_ORDER).limit(size)
+    rows = connection.execute(oldest).all()
+    if not rows:
+        return []
+    died, task_id, group = rows[-1]
+    taken = and_(
+        *clauses,
+        or_(
+            dead.c.dead_at_us < died,
+            and_(dead.c.dead_at_us == died, dead.c.task_id < task_id),
+            and_(
+                dead.c.dead_at_us == died,
+                dead.c.task_id == task_id,
+                dead.c.consumer_group <= group,
+            ),
+        ),
+    )
+    if due_us is not None:
+        again = {"due_at_us": due_us, "reason": "retry", "attempts": 0, "deaths": 0}
+        kept = [c for c in dead.c if c.name not in ("dead_at_us", *again)]
+        values = [literal(value) for value in again.values()]
+        connection.execute(
+            insert(timer).from_select(
+                [*(column.name for column in kept), *again], select(*kept, *values).where(taken)
+            )
+        )
+    connection.execute(delete(dead).where(taken))
+    return [str(row.task_id) for row in rows]
+
+
+def _take(
+    connection: Connection, clauses: list[ColumnElement[bool]], size: int
+) -> list[dict[str, Any]]:
+    """Delete the oldest `size` that match and return them.
+
+    Two redrives at once get different rows: the delete is the claim.
+    """
+    oldest = select(*_KEY).where(*clauses).order_by(*_ORDER).limit(size)
+    if connection.dialect.name == "postgresql":
+        oldest = oldest.with_for_update(skip_locked=True)
+    # A CTE, because a plain subquery with a limit may be run more than once by the planner, and
+    # would then name other rows each time.
+    chosen = oldest.cte("oldest")
+    keys = select(*(chosen.c[column.name] for column in _KEY))
+    rows = connection.execute(delete(dead).where(tuple_(*_KEY).in_(keys)).returning(dead))
+    taken = [dict(row._mapping) for row in rows]
+    return sorted(taken, key=lambda row: (row["dead_at_us"], str(row["task_id"])))
+
+
+def _parked(rows: list[dict[str, Any]], due_us: int, step_us: float) -> list[dict[str, Any]]:
+    parked = []
+    for number, row in enumerate(rows):
+        kept = {key: value for key, value in row.items() if key not in ("dead_at_us", "reason")}
+        parked.append(
+            {
+                **kept,
+                "due_at_us": due_us + round(number * step_us),
+                "reason": "retry",
+                "held_key": None,
+                "attempts": 0,
+                "deaths": 0,
+            }
+        )
+    return parked

@@ -1,0 +1,193 @@
+"""Batch handlers: one call for many tasks, each settled by itself.
+
+Every attempt has a slot of the handler's own pool and waits there for the call that it is part of.
+So time-outs, cancelling, stopping, fencing and outcomes are those of `dispatcher.py`, and this file
+only puts attempts together.
+
+What fails as a whole is tried again one by one: an item that no batch survives must not take others
+with it until all of them are dead letters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from late.batch import Batch, Item
+from late.context import AsyncContext
+from late.dispatcher.classify import RetryRule
+from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.threads import Threads
+from late.task import BATCH_POOL, Options, Outcome, Policy, Record
+
+LINGER_S = 0.01
+"""How long a batch that is not full waits for more: a page comes in pieces."""
+
+
+class BatchTask(Protocol):
+    """What is asked of a registered task. `late.app.Task` satisfies it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fn(self) -> Callable[..., Any]: ...
+    @property
+    def is_async(self) -> bool: ...
+    @property
+    def batch(self) -> int | None: ...
+    @property
+    def timeout_s(self) -> float | None: ...
+    @property
+    def retry(self) -> RetryRule | None: ...
+    @property
+    def policy(self) -> Policy: ...
+    def decode(self, record: Record, options: Options | None) -> dict[str, Any]: ...
+
+
+class _Gathering:
+    """One call, from its first item to its end."""
+
+    def __init__(self) -> None:
+        self.items: list[Item[Any]] = []
+        self.waiting = 0
+        """Attempts that still want to know how it ends."""
+        self.full = asyncio.Event()
+        self.run: asyncio.Task[None] | None = None
+
+
+class BatchHandler:
+    """A batch task as the dispatcher runs it: an attempt joins a call and waits for its end."""
+
+    process = False
+    is_async = True
+    wants_context = True
+
+    def __init__(self, task: BatchTask, threads: Threads) -> None:
+        self.name = task.name
+        self.timeout_s = task.timeout_s
+        self.retry = task.retry
+        self.decode = task.decode
+        self._call = task.fn
+        self._async = task.is_async
+        self._size = task.batch or 1
+        self._threads = threads
+        self._open: _Gathering | None = None
+
+    async def fn(self, context: AsyncContext, *, item: Any) -> object:
+        """Run as part of a batch; returns or raises what became of this item."""
+        mine = Item(item, context)
+        call = self._join(mine, alone=context.attempt > 1)
+        assert call.run is not None
+        call.waiting += 1
+        try:
+            # Shielded: one attempt that is ended must not end the call of the others.
+            await asyncio.shield(call.run)
+        except asyncio.CancelledError:
+            call.waiting -= 1
+            if call.waiting == 0:
+                # The last one ends the call, and keeps its slot until the call has ended.
+                call.run.cancel()
+                await asyncio.wait([call.run])
+            raise
+        call.waiting -= 1
+        if mine.failure is not None:
+            raise mine.failure
+        return None
+
+    def _join(self, item: Item[Any], *, alone: bool) -> _Gathering:
+        call = None if alone else self._open
+        if call is None:
+            call = _Gathering()
+            call.run = asyncio.get_running_loop().create_task(
+                self._run(call), name=f"late-batch-{self.name}"
+            )
+            if not alone:
+                self._open = call
+        call.items.append(item)
+        if alone or len(call.items) >= self._size:
+            call.full.set()
+            if self._open is call:
+                self._open = None
+        return call
+
+    async def _run(self, call: _Gathering) -> None:
+        try:
+            async with asyncio.timeout(LINGER_S):
+                await call.full.wait()
+        except TimeoutError:
+            pass
+        if self._open is call:
+            self._open = None
+        batch = Batch(call.items)
+        try:
+            if self._async:
+                await self._call(batch)
+            else:
+                await self._in_thread(batch)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            for item in batch:
+                item.failure = item.failure or error
+
+    async def _in_thread(self, batch: Batch[Any]) -> None:
+        """A thread cannot be ended: until it has, its last attempt keeps a slot, as stuck."""
+        work = asyncio.ensure_future(self._threads.run(lambda: self._call(batch)))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])
+            raise
+
+
+class BatchPool(Dispatcher):
+    """The slots of one batch handler: for the batch that runs and the next one."""
+
+    def __init__(self, task: BatchTask, **settings: Any) -> None:
+        """`settings` as of `Dispatcher`."""
+        self._batch_threads = Threads()
+        handler = BatchHandler(task, self._batch_threads)
+        super().__init__(
+            {task.name: handler},
+            name=task.policy.target,
+            concurrency=2 * (task.batch or 1),
+            process_workers=0,
+            **settings,
+        )
+
+    @property
+    def room(self) -> int:
+        """Slots that are free; none once it stops."""
+        return 0 if self._draining else self.free
+
+    async def stop(self, grace_s: float) -> None:
+        await super().stop(grace_s)
+        self._batch_threads.close()
+
+
+def batch_pools(
+    tasks: Mapping[str, Any],
+    *,
+    worker_id: str,
+    now_us: Callable[[], int],
+    on_finished: Callable[[list[Outcome]], None],
+    trusted: Callable[[], bool],
+    rng: random.Random,
+    url: str,
+) -> dict[str, BatchPool]:
+    """A pool for each batch handler among `tasks`, not started."""
+    return {
+        f"{BATCH_POOL}{name}": BatchPool(
+            task,
+            worker_id=worker_id,
+            now_us=now_us,
+            on_finished=on_finished,
+            url=url,
+            trusted=trusted,
+            rng=rng,
+        )
+        for name, task in tasks.items()
+        if task.batch is not None
+    }

@@ -1,0 +1,129 @@
+"""Least rights on PostgreSQL: four roles, and what each may do with the tables of `late`.
+
+A producer that was taken over can enqueue, and neither read what others enqueued, nor end it, nor
+choose where in the log its own task stands: `xid`, the position, is the database's to set. A task
+with a forged low position would never be delivered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+
+from late.errors import ConfigError
+
+ROLES = ("enqueuer", "worker", "viewer", "operator")
+INSERTED = "shard_id, task_id, queue, name, payload, headers, options"
+"""What a producer writes of a row of the log: not `xid`, not `created_at_us`."""
+HIDDEN = {"late_task", "late_timer", "late_dead", "late_schedule", "late_result"}
+"""Tables whose payloads, headers and results a viewer does not see."""
+SECRET = {"late_token"}
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}\Z")
+_SHOWN = {
+    "late_task": "shard_id, xid, task_id, queue, name, options, created_at_us",
+    "late_timer": "consumer_group, shard_id, due_at_us, task_id, reason, held_key, position,"
+    " sequence, queue, name, options, created_at_us, attempts, deaths, errors",
+    "late_dead": "consumer_group, shard_id, dead_at_us, task_id, reason, position, sequence,"
+    " queue, name, options, created_at_us, attempts, deaths, errors",
+    "late_schedule": "name, shard_id, rule, zone, catch_up, catch_up_max, overlap, queue,"
+    " task_name, options, anchor_us, next_due_at_us, paused, open_task_id, updated_at_us",
+    "late_result": "consumer_group, task_id, expires_at_us",
+}
+
+
+def script(*, schema: str = "public", prefix: str = "late_") -> str:
+    """Statements that make the roles and give them their rights; run them as the tables' owner.
+
+    They may be run again, and have to be after a migration: rights are given to tables by name.
+
+    Raises:
+        ConfigError: `schema` or `prefix` is no plain lower-case name.
+    """
+    for what, value in (("schema", schema), ("prefix", prefix)):
+        if not _NAME.match(value):
+            raise ConfigError(f"{what} must be a plain lower-case name, got {value!r:.60}")
+    name = {role: f"{prefix}{role}" for role in ROLES}
+    lines = [
+        "-- Rights for late on PostgreSQL. Run as the owner of its tables, who may create roles;",
+        "-- again after each migration. Then: GRANT <role> TO <your login>.",
+        "BEGIN;",
+        *(_create(role) for role in name.values()),
+        f"GRANT USAGE ON SCHEMA {schema} TO {', '.join(name.values())};",
+        f"SET LOCAL search_path = {schema};",
+        "",
+        _enqueuer(name["enqueuer"]),
+        _worker(name["worker"]),
+        _viewer(name["viewer"]),
+        _operator(name["operator"]),
+        "COMMIT;",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _create(role: str) -> str:
+    return (
+        f"DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL;"
+        " END $$;"
+    )
+
+
+def _functions(role: str) -> str:
+    """`late_enqueue`, whatever its parameters are."""
+    return f"""DO $$ DECLARE f regprocedure; BEGIN
+  FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+            WHERE n.nspname = current_schema() AND p.proname = 'late_enqueue' LOOP
+    EXECUTE 'GRANT EXECUTE ON FUNCTION ' || f || ' TO {role}';
+  END LOOP;
+END $$;"""
+
+
+def _each(role: str, rights: str, *, but: Set[str] = frozenset(), partitions: bool = False) -> str:
+    """Rights on all tables of ours except some; or on the partitions of the log."""
+    skipped = ", ".join(f"'{table}'" for table in sorted(but | {"late_revision"}))
+    condition = f" AND {'' if partitions else 'NOT '}c.relispartition"
+    return f"""DO $$ DECLARE t regclass; BEGIN
+  FOR t IN SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')
+              AND c.relname LIKE 'late\\_%'{condition}
+              AND c.relname NOT IN ({skipped}) LOOP
+    EXECUTE 'GRANT {rights} ON ' || t || ' TO {role}';
+  END LOOP;
+END $$;"""
+
+
+def _enqueuer(role: str) -> str:
+    return f"""-- Producers: tasks in, nothing out. A unique key has to be looked at and taken.
+GRANT INSERT ({INSERTED}) ON late_task TO {role};
+GRANT SELECT, INSERT, DELETE ON late_unique TO {role};
+{_functions(role)}
+"""
+
+
+def _worker(role: str) -> str:
+    return f"""-- Workers. Without owning the log they remove its rows one by one and lay out no
+-- partitions; where tasks are many, grant them membership in the owner as well.
+{_each(role, "SELECT, INSERT, UPDATE, DELETE", but={"late_task", "late_audit", *SECRET})}
+GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};
+{_each(role, "SELECT, DELETE, TRUNCATE", partitions=True)}
+GRANT SELECT, INSERT ON late_audit TO {role};
+GRANT SELECT ON late_token TO {role};
+"""
+
+
+def _viewer(role: str) -> str:
+    columns = "\n".join(
+        f"GRANT SELECT ({shown}) ON {table} TO {role};" for table, shown in _SHOWN.items()
+    )
+    return f"""-- Viewers: states and counts, no payloads.
+{_each(role, "SELECT", but=HIDDEN | SECRET)}
+{columns}
+"""
+
+
+def _operator(role: str) -> str:
+    return f"""-- Operators: what the command `late` does but migrate and rebase; the audit stays.
+{_each(role, "SELECT, INSERT, UPDATE, DELETE", but={"late_task", "late_audit"})}
+GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};
+GRANT SELECT, INSERT ON late_audit TO {role};
+{_functions(role)}
+"""

@@ -1,0 +1,238 @@
+"""What each role of `late roles sql` may do on PostgreSQL, and what it may not."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.errors import InsufficientPrivilege
+
+import late
+from late.cli import main
+from late.control import Control, Filter
+from late.errors import ConfigError
+from late.ids import new_id
+from late.outbox import connect
+from late.schema.roles import ROLES, script
+from late.testing import drain
+from tests.servers import drop_database, migrated_database, postgres_url
+
+PREFIX = f"late_t{secrets.token_hex(4)}_"
+As = Callable[[str], str]
+
+
+@pytest.fixture
+def owner() -> Iterator[str]:
+    admin = postgres_url()
+    if admin is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install one")
+    made = migrated_database(admin)
+    yield made
+    with closing(_connect(made)) as connection:
+        for role in ROLES:
+            connection.execute(f"drop owned by {PREFIX}{role}")
+            connection.execute(f"drop role {PREFIX}{role}")
+    drop_database(admin, made)
+
+
+def _connect(url: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+
+
+@pytest.fixture
+def as_(owner: str) -> As:
+    """The owner's URL, but with the rights of a role."""
+    with closing(_connect(owner)) as connection:
+        for _ in range(2):  # as after each migration
+            connection.execute(script(prefix=PREFIX))
+    mark = "&" if "?" in owner else "?"
+    return lambda role: f"{owner}{mark}options=-crole%3D{PREFIX}{role}"
+
+
+def refuses(url: str, *statements: str) -> None:
+    with closing(_connect(url)) as connection:
+        for statement in statements:
+            with pytest.raises(InsufficientPrivilege):
+                connection.execute(statement)
+
+
+def test_an_enqueuer_puts_tasks_in_and_gets_nothing_out(owner: str, as_: As) -> None:
+    app, ran = late.App(owner), []
+
+    @app.task
+    def note(n: int) -> None:
+        ran.append(n)
+
+    with connect(as_("enqueuer")) as tx:
+        app.enqueue_many(tx, [note.call(1), note.options(unique_key="k").call(2)])
+        first = note.options(unique_key="j", unique_for=60).enqueue(tx, 3)
+        assert note.options(unique_key="j").enqueue(tx, 3) == first
+        tx.execute("""select late_enqueue('note', '{"n": 4}')""")
+    columns = "insert into late_task (shard_id, task_id, queue, name, payload"
+    values = f"values (0, '{new_id(0)}', 'default', 'note', '{{}}'"
+    refuses(
+        as_("enqueuer"),
+        # A forged position is never delivered, a forged time confuses its order and delay.
+        f"{columns}, xid) {values}, '3')",
+        f"{columns}, created_at_us) {values}, 1)",
+        f"insert into late_task_default {columns[21:]}) {values})",
+        f"{columns}) {values}) returning xid",
+        "select payload from late_task",
+        "select count(*) from late_task_default",
+        "delete from late_task",
+        "update late_task set queue = 'x'",
+        "truncate late_task",
+        "select * from late_timer",
+        "select * from late_dead",
+        "select * from late_settlement",
+        "insert into late_inbox values ('default', gen_random_uuid(), 1)",
+        "select * from late_token",
+        "update late_queue set knobs = '{}'",
+        "create table mine (id int)",
+    )
+    assert drain(app) == {"done": 4}
+    assert sorted(ran) == [1, 2, 3, 4]
+
+
+def test_the_function_alone_is_closed_to_everyone_else(owner: str, as_: As) -> None:
+    refuses(as_("viewer"), "select late_enqueue('note')")
+    # Its rights are the owner's, its tables too: a caller's search path leads it nowhere else.
+    with closing(_connect(as_("enqueuer"))) as connection:
+        connection.execute("create temporary table late_task (task_id uuid)")
+        connection.execute("create temporary table late_lane (name text)")
+        connection.execute("select late_enqueue('note')")
+    with closing(_connect(owner)) as connection:
+        row = connection.execute("select count(*) from late_task").fetchone()
+    assert row == (1,)
+
+
+def test_a_worker_does_all_its_work_and_owns_nothing(owner: str, as_: As) -> None:
+    app, failed = late.App(as_("worker")), []
+
+    @app.task(retry=late.Retry(max_attempts=2, base=0.05, cap=0.05))
+    def fails(n: int) -> None:
+        failed.append(n)
+        raise ValueError
+
+    @app.schedule(every=1.0)
+    @app.task
+    def tick(ctx: late.Context) -> None:
+        with ctx.once() as tx:
+            done.enqueue(tx)
+
+    @app.task
+    async def done() -> None: ...
+
+    with connect(as_("enqueuer")) as tx:
+        fails.options(unique_key="k", unique_for=3600).enqueue(tx, 1)
+        done.options(delay=0.2).enqueue(tx)
+    counts = drain(app, wait_s=1.5)
+    assert (counts["dead"], failed) == (1, [1, 1])
+    assert counts["done"] >= 1
+    with Control(as_("worker")) as control:
+        control.sweep()
+    refuses(
+        as_("worker"),
+        "update late_task set queue = 'x'",
+        "drop table late_task_default",
+        "delete from late_audit",
+        "insert into late_token values ('t', 'd', '[]', '[]', 1)",
+        f"insert into late_task (shard_id, xid, task_id, queue, name, payload)"
+        f" values (0, '3', '{new_id(0)}', 'q', 'n', '')",
+    )
+
+
+def test_a_viewer_sees_states_and_no_payloads(owner: str, as_: As) -> None:
+    app = late.App(owner)
+
+    @app.task
+    def note(secret: str) -> None: ...
+
+    with connect(owner) as tx:
+        note.enqueue(tx, "hunter2")
+        note.options(delay=3600).enqueue(tx, "hunter2")
+    with Control(as_("viewer")) as control:
+        [queue] = control.status().queues
+        assert queue.depth.n == 2
+        assert control.lanes()
+        assert control.groups()
+    refuses(
+        as_("viewer"),
+        "select payload from late_task",
+        "select headers from late_task",
+        "select payload from late_task_default",
+        "select payload from late_timer",
+        "select payload from late_dead",
+        "select value from late_result",
+        "select digest from late_token",
+        "delete from late_dead",
+        "insert into late_audit values ('a', 1, 'me', 'a', 's')",
+        "update late_queue set knobs = '{}'",
+    )
+
+
+def test_an_operator_acts_and_cannot_unsay_it(owner: str, as_: As) -> None:
+    app, broken = late.App(owner), [True]
+
+    @app.task(retry=late.Retry(max_attempts=1))
+    def mended() -> None:
+        if broken[0]:
+            raise ValueError
+
+    with connect(owner) as tx:
+        mended.enqueue(tx)
+    assert drain(app) == {"dead": 1}
+    with Control(as_("operator")) as control:
+        [letter] = control.dead_letters(Filter())
+        assert control.redrive(Filter(task_id=letter.task_id)).count == 1
+    broken[0] = False
+    assert drain(app) == {"done": 1}
+    with closing(_connect(as_("operator"))) as connection:
+        connection.execute("insert into late_audit values ('a', 1, 'me', 'a', 's')")
+    refuses(
+        as_("operator"),
+        "delete from late_audit",
+        "update late_audit set actor = 'somebody else'",
+        "update late_task set queue = 'x'",
+        "drop table late_task",
+    )
+
+
+def test_a_forged_position_is_lost_where_it_is_not_refused(owner: str) -> None:
+    """Why the right matters: what the owner could do, nobody else may."""
+    app = late.App(owner)
+
+    @app.task
+    def note() -> None: ...
+
+    with connect(owner) as tx:
+        note.enqueue(tx)
+    assert drain(app) == {"done": 1}
+    with closing(_connect(owner)) as connection:
+        for role in ROLES:
+            connection.execute(f"create role {PREFIX}{role}")
+        for shard in range(8):
+            connection.execute(
+                "insert into late_task (shard_id, xid, task_id, queue, name, payload)"
+                f" values ({shard}, '3', '{new_id(shard)}', 'default', 'note', '{{}}')"
+            )
+    assert drain(app) == {}
+
+
+def test_names_are_not_statements(capsys: pytest.CaptureFixture[str]) -> None:
+    for bad in ("x; drop table y", "", "Late", "a" * 50, "a'b"):
+        with pytest.raises(ConfigError):
+            script(schema=bad)
+        with pytest.raises(ConfigError):
+            script(prefix=bad)
+    main_exits = pytest.raises(SystemExit)
+    with main_exits as caught:
+        main(["roles", "sql", "--schema", "public; --"])
+    assert caught.value.code == 2
+    with pytest.raises(SystemExit):
+        main(["roles", "sql", "--prefix", "shop_"])
+    assert "CREATE ROLE shop_enqueuer" in capsys.readouterr().out

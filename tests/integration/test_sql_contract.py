@@ -1,0 +1,185 @@
+"""Producers without this library: the functions of docs/sql.md on PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import xxhash
+
+import late
+from late.ids import made_at_us, shard_of
+from late.outbox import connect
+from late.testing import drain
+from tests.servers import drop_database, migrated_database, postgres_url
+
+
+@pytest.fixture(scope="module")
+def module_url() -> Iterator[str]:
+    admin = postgres_url()
+    if admin is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install one")
+    made = migrated_database(admin)
+    yield made
+    drop_database(admin, made)
+
+
+@pytest.fixture
+def sql(module_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(module_url.replace("+psycopg", "")) as connection:
+        yield connection
+        connection.rollback()
+
+
+def one(sql: psycopg.Connection[Any], statement: str, *values: Any) -> Any:
+    row = sql.execute(statement, values).fetchone()
+    assert row is not None
+    return row[0] if len(row) == 1 else row
+
+
+def test_an_ordering_key_has_the_same_shard_for_every_producer(
+    sql: psycopg.Connection[Any],
+) -> None:
+    rng = random.Random(7)
+    keys = [
+        "".join(rng.choices("abcXYZ019._:-", k=length)) for length in range(1, 129) for _ in "123"
+    ]
+    found = sql.execute(
+        "select k, late_xxh3(k), late_shard(k, 8) from unnest(%s::text[]) k", (keys,)
+    )
+    for key, digest, shard in found:
+        expected = xxhash.xxh3_64_intdigest(key.encode())
+        assert digest % 2**64 == expected, key
+        assert shard == expected % 8
+    app = late.App("postgresql://unused/unused", shards=8)
+    assert one(sql, "select late_shard('customer:42', 8)") == app.shard_of("customer:42")
+
+
+def test_ids_are_made_as_the_library_makes_them(sql: psycopg.Connection[Any]) -> None:
+    for shard in (0, 7, 4095):
+        task_id = str(one(sql, "select late_task_id(%s)", shard))
+        assert shard_of(task_id) == shard
+        now_us = one(sql, "select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
+        assert abs(now_us - made_at_us(task_id)) < 60_000_000
+    assert len({one(sql, "select late_task_id(1)") for _ in range(100)}) == 100
+
+
+def test_a_task_of_sql_runs_with_all_that_was_asked(sql: psycopg.Connection[Any]) -> None:
+    task_id = one(
+        sql,
+        """select late_enqueue('charge', '{"trip_id": 7, "note": "é"}', queue => 'payments',
+             delay => '90 seconds', expires => '1 hour', priority => -5,
+             ordering_key => 'customer:42', headers => '{"trace": "abc"}')""",
+    )
+    found = one(
+        sql,
+        "select queue, name, convert_from(payload, 'UTF8')::jsonb, headers::jsonb, options::jsonb,"
+        " shard_id from late_task where task_id = %s",
+        task_id,
+    )
+    assert found == (
+        "payments",
+        "charge",
+        {"trip_id": 7, "note": "é"},
+        {"trace": "abc"},
+        {
+            "delay_us": 90_000_000,
+            "expires_in_us": 3_600_000_000,
+            "priority": -5,
+            "ordering_key": "customer:42",
+        },
+        xxhash.xxh3_64_intdigest(b"customer:42") % 8,
+    )
+
+
+def test_it_runs_with_the_transaction_and_not_without_it() -> None:
+    admin = postgres_url()
+    if admin is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install one")
+    url = migrated_database(admin)
+    app, ran = late.App(url), []
+
+    @app.task
+    def greet(name: str, times: int = 1) -> None:
+        ran.append((name, times))
+
+    with connect(url) as tx:
+        tx.execute("""select late_enqueue('greet', '{"name": "Ada", "times": 2}')""")
+        tx.execute("""select late_enqueue('greet', '{"name": "Bob"}', at => now() - interval '1 h')
+        """)
+        tx.execute("savepoint s")
+        tx.execute("""select late_enqueue('greet', '{"name": "nobody"}')""")
+        tx.execute("rollback to savepoint s")
+    assert drain(app) == {"done": 2}
+    assert sorted(ran) == [("Ada", 2), ("Bob", 1)]
+    drop_database(admin, url)
+
+
+def test_a_unique_key(sql: psycopg.Connection[Any]) -> None:
+    ask = (
+        "select late_enqueue('charge', %s, unique_key => 'k', unique_for => %s, on_conflict => %s)"
+    )
+    first = one(sql, ask, '{"a": 1, "b": 2}', None, "existing")
+    assert one(sql, ask, '{"b": 2, "a": 1}', None, "existing") == first
+    for args, mode in (('{"a": 2}', "existing"), ('{"a": 1, "b": 2}', "reject")):
+        refused = pytest.raises(psycopg.errors.UniqueViolation, match=f"held by task {first}")
+        with refused, sql.transaction():
+            sql.execute(ask, (args, None, mode))
+    # The library and SQL share the keys, not the digests.
+    app = late.App("postgresql://unused/unused")
+
+    @app.task
+    def charge(a: int) -> None: ...
+
+    assert one(sql, "select count(*) from late_task where name = 'charge'") == 1
+    with pytest.raises(late.KeyConflict):
+        charge.options(unique_key="k").enqueue(sql, 1)
+    ours = charge.options(unique_key="ours").enqueue(sql, 1)
+    assert str(one(sql, "select late_enqueue('charge', unique_key => 'ours')")) == ours
+    sql.execute("update late_unique set expires_at_us = 1 where unique_key = 'k'")
+    again = one(sql, ask, '{"a": 3}', "1 hour", "existing")
+    assert again != first
+    until, made = one(
+        sql, "select expires_at_us, created_at_us from late_unique where unique_key = 'k'"
+    )
+    assert -until - made == 3_600_000_000
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("''", "name must match"),
+        ("'a b'", "name must match"),
+        ("'late.cancel'", "reserved"),
+        ("'n', '[1]'", "args must be a JSON object"),
+        ("'n', null", "args must be a JSON object"),
+        ("'n', jsonb_build_object('a', repeat('x', 1048576))", "the limit is 1048576"),
+        ("'n', queue => 'a b'", "queue must match"),
+        ("'n', queue => null", "queue must match"),
+        ("'n', ordering_key => ''", "ordering_key must match"),
+        ("'n', ordering_key => repeat('k', 129)", "ordering_key must match"),
+        ("'n', unique_key => E'a\\nb'", "unique_key must match"),
+        ("'n', delay => '-1 s'", "delay must be 0 to 366 days"),
+        ("'n', delay => '367 days'", "delay must be 0 to 366 days"),
+        ("'n', at => 'infinity'", "at must be at most 366 days"),
+        ("'n', at => '-infinity'", "at must be at most 366 days"),
+        ("'n', at => '9999-01-01'", "at must be at most 366 days"),
+        ("'n', at => now(), delay => '1 s'", "not both"),
+        ("'n', expires => '0 s'", "never run"),
+        ("'n', delay => '2 s', expires => '1 s'", "never run"),
+        ("'n', priority => 101", "priority"),
+        ("'n', priority => null", "priority"),
+        ("'n', headers => '[]'", "headers"),
+        ("'n', headers => '{\"a\": 1}'", "headers"),
+        ("'n', headers => jsonb_build_object('a', repeat('x', 9000))", "headers"),
+        ("'n', unique_for => '1 h'", "for a unique_key"),
+        ("'n', unique_key => 'k', on_conflict => 'ignore'", "on_conflict"),
+        ("'n', lane => 'nowhere'", "there is no lane"),
+    ],
+)
+def test_bad_input_is_refused(sql: psycopg.Connection[Any], asked: str, says: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=says):
+        sql.execute(f"select late_enqueue({asked})")
