@@ -82,7 +82,7 @@ async def fleet(url: str, **settings: Any) -> AsyncIterator[Serving]:
     owners = [make(url, roles=("tail",), public=False, **settings) for _ in range(2)]
     for owner in owners:
         await owner.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(await asyncio.to_thread(endpoints, url)) < 2 or not all(  # noqa: ASYNC110
             owner.worker is not None and owner.worker.keeper.leases for owner in owners
         ):
