@@ -162,12 +162,10 @@ class Registry:
                 found, target = signature.read(function, label), "local"
             else:
                 found, target = signature.read_batch(function, label, batch), BATCH_POOL + label
-            if process and (found.is_async or batch or "<" in function.__qualname__):
-                raise ConfigError(f"{label}: process=True takes a plain def at module level")
+            plain = not found.is_async and batch is None and "<" not in function.__qualname__
+            _check_setting(label, retry, process=process, plain=plain)
             if batch is not None and result_ttl is not None:
                 raise ConfigError(f"{label}: a batch keeps no results: its function returns once")
-            if retry is not None and not isinstance(retry, Retry):
-                raise ConfigError(f"{label}: retry must be a late.Retry")
             task: Task[Any, Any] = Task(
                 cast("App", self),
                 function,
@@ -395,6 +393,13 @@ def _configured(value: Any, what: str) -> str:
         return validate.name(value, what)
     except InvalidTask as error:
         raise ConfigError(str(error)) from None
+
+
+def _check_setting(label: str, retry: object, *, process: bool, plain: bool) -> None:
+    if process and not plain:
+        raise ConfigError(f"{label}: process=True takes a plain def at module level")
+    if retry is not None and not isinstance(retry, Retry):
+        raise ConfigError(f"{label}: retry must be a late.Retry")
 
 
 def _timeout_s(value: float | None, label: str) -> float:
