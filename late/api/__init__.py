@@ -8,6 +8,9 @@
 | `access.py` | who may do what: tokens as the database has them now | |
 | `produce.py`, `service.py` | enqueue, take, answer, look: once for every interface | |
 | `http.py`, `listen.py` | the HTTP API and its server | |
-| `rpc.py` | the gRPC API | |
+| `rpc.py`, `stream.py`, `messages.py` | the gRPC API | |
+| `peers.py`, `fleet.py` | the pulled tasks of other processes | |
+| `consumer.py`, `session.py` | `late.Consumer`, the client | |
+| `offer.py` | what is asked of `late serve` | yes |
 | `serve.py` | `late serve`: a worker with these beside it | |
 """

@@ -48,6 +48,10 @@ class NotFound(Refused):
     """No such thing, or none that this caller may know of."""
 
 
+class Away(Refused):
+    """Another process of this deployment, which has the task, does not answer."""
+
+
 class TooMany(Refused):
     """More requests than this caller may make."""
 
@@ -74,6 +78,7 @@ _CODES: tuple[tuple[type[LateError], Code], ...] = (
     (Unauthenticated, Code(401, "UNAUTHENTICATED", "unauthenticated")),
     (Forbidden, Code(403, "PERMISSION_DENIED", "forbidden")),
     (NotFound, Code(404, "NOT_FOUND", "not_found")),
+    (Away, Code(503, "UNAVAILABLE", "away")),
     (TooMany, Code(429, "RESOURCE_EXHAUSTED", "too_many_requests")),
     (UnknownReceipt, Code(404, "NOT_FOUND", "unknown_receipt")),
     (StaleReceipt, Code(409, "FAILED_PRECONDITION", "stale_receipt")),
@@ -86,7 +91,7 @@ _CODES: tuple[tuple[type[LateError], Code], ...] = (
     (ConfigError, Code(400, "INVALID_ARGUMENT", "bad_request")),
     (StoreError, Code(503, "UNAVAILABLE", "unavailable", shown=False)),
 )
-RETRY_AFTER_S = {"queue_full": 5.0, "unavailable": 1.0}
+RETRY_AFTER_S = {"away": 1.0, "queue_full": 5.0, "unavailable": 1.0}
 UNEXPECTED = Code(500, "INTERNAL", "internal", shown=False)
 
 

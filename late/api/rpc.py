@@ -41,22 +41,36 @@ _OPTIONS = [
 
 
 class RpcServer:
-    """A server of `late.v1.Queue`.
+    """A server of `late.v1.Queue`, and of what other processes of the deployment ask for.
 
     Args:
+        service: None serves other processes only.
+        peers: as `late.api.peers.handler` makes it.
         port: 0 takes a free one; `self.port` is the real one from `start` on.
     """
 
-    def __init__(self, service: Service, host: str, port: int, *, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        service: Service | None,
+        host: str,
+        port: int,
+        *,
+        tls: Tls | None = None,
+        peers: grpc.GenericRpcHandler | None = None,
+    ) -> None:
         self.host, self.port = host, port
         self._tls = tls
-        self._queue = _Queue(service)
+        self._queue = None if service is None else _Queue(service)
+        self._peers = peers
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
         """Raises `ConfigError`: nobody can listen there."""
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.RPCS)
-        queue_pb2_grpc.add_QueueServicer_to_server(self._queue, server)
+        if self._queue is not None:
+            queue_pb2_grpc.add_QueueServicer_to_server(self._queue, server)
+        if self._peers is not None:
+            server.add_generic_rpc_handlers((self._peers,))
         at = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         try:
             if self._tls is None:
@@ -70,7 +84,8 @@ class RpcServer:
 
     def drain(self) -> None:
         """Send no more tasks; answers are still taken."""
-        self._queue.draining.set()
+        if self._queue is not None:
+            self._queue.draining.set()
 
     async def stop(self) -> None:
         """Close every stream, after a second also those with a call under way."""

@@ -9,60 +9,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from late import config, events
 from late.api import limits
 from late.api.access import Access
+from late.api.offer import Listen
 from late.api.produce import Producer
 from late.api.service import Service
 from late.api.source import Local
 from late.app import App
+from late.clock import DatabaseClock
 from late.config import WorkerConfig
 from late.control import Control
-from late.errors import ConfigError
+from late.errors import ConfigError, StoreError
+from late.task import PULL
 from late.worker import Worker
 
 if TYPE_CHECKING:
-    from late.api.listen import HttpServer, Tls
+    from late.api.fleet import Fleet
+    from late.api.listen import HttpServer
     from late.api.rpc import RpcServer
 
 
-class Listen(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and to whom the interfaces are offered. A port of None is not served; 0 takes any."""
-
-    host: str = "127.0.0.1"
-    http_port: int | None = 7280
-    grpc_port: int | None = None
-    auth: bool = False
-    """Ask for tokens. Without, only this machine may be served."""
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    tls_ca: str | None = None
-    """Clients' certificates by this authority count, under the token of their name."""
-    rate: float = limits.RATE
-
-    def checked(self) -> Tls | None:
-        """The certificate to serve with, if any.
-
-        Raises:
-            ConfigError: what is asked for is unsafe or does not fit together.
-        """
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ConfigError("TLS takes both a certificate and its key")
-        if self.tls_ca is not None and self.tls_cert is None:
-            raise ConfigError("certificates of clients take TLS: give --tls-cert and --tls-key")
-        if self.http_port is None and self.grpc_port is None:
-            raise ConfigError("nothing to serve: give a port for HTTP or for gRPC")
-        limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.auth)
-        if self.tls_cert is None or self.tls_key is None:
-            return None
-        from late.api.listen import Tls
-
-        return Tls(self.tls_cert, self.tls_key, self.tls_ca)
+ANNOUNCE_EVERY_S = 2.0
 
 
 def run(
@@ -100,7 +72,7 @@ async def _serve(
 
 
 class Server:
-    """A worker and the interfaces to it, on the running event loop.
+    """A worker and the interfaces to it, or the interfaces alone, on the running event loop.
 
     Raises:
         ConfigError: `listen` asks for something unsafe; nothing was opened.
@@ -115,14 +87,20 @@ class Server:
         target: str | None = None,
         settings: WorkerConfig | None = None,
     ) -> None:
+        listen.check_app(app)
         self._tls = listen.checked()
         self._listen = listen
         self._app = app
         self._groups = tuple(groups or (app.group,))
-        self.worker = Worker(app, groups=self._groups, target=target, settings=settings)
+        self.worker: Worker | None = None
+        if "tail" in listen.roles:
+            self.worker = Worker(app, groups=self._groups, target=target, settings=settings)
+        self._clock = DatabaseClock() if self.worker is None else self.worker.clock
         self._control = Control(app.url)
         self._producer = Producer(app, routed=app.routes)
         self._loops: list[asyncio.Task[None]] = []
+        self._peers: Fleet | None = None
+        self._stop_asked = asyncio.Event()
         self._stopping = False
         self.stopped = False
         self.http: HttpServer | None = None
@@ -135,7 +113,10 @@ class Server:
             LateError: the worker does not start, a port is taken. Nothing runs then.
         """
         try:
-            await self.worker.start()
+            if self.worker is not None:
+                await self.worker.start()
+            else:
+                await self._look_at_clock()
         except BaseException:
             self._close()
             raise
@@ -146,36 +127,64 @@ class Server:
             raise
 
     async def _open(self) -> None:
-        listen, worker = self._listen, self.worker
-        key = await asyncio.to_thread(self._control.receipt_key)
-        access = Access(
-            self._control.tokens if listen.auth else None,
-            now_us=worker.clock.now_us,
-            pace=limits.Pace(listen.rate),
-        )
-        await access.load()
-        source = Local(
+        listen, control = self._listen, self._control
+        key = await asyncio.to_thread(control.receipt_key)
+        local = self._local(key)
+        fleet = self._peers = self._fleet(local, key)
+        if fleet is None and local is None:
+            raise ConfigError("without shards tasks come from other processes: that takes gRPC, "
+                              "pip install 'late[grpc]'")  # fmt: skip
+        service = None
+        if "api" in listen.roles:
+            access = Access(
+                control.tokens if listen.auth else None,
+                now_us=self._clock.now_us,
+                pace=limits.Pace(listen.rate),
+            )
+            await access.load()
+            self._begin("tokens", access.run())
+            source: Any = fleet or local
+            service = Service(
+                self._producer,
+                source,
+                access,
+                look=control.status,
+                group=self._groups[0],
+                key=key,
+                pulled=[q for q, policy in self._app.routes.items() if policy.target == PULL],
+            )
+        if fleet is not None:
+            await fleet.look()
+            self._begin("fleet", fleet.run())
+            await self._serve_grpc(service, local, key)
+        if service is not None:
+            if self._app.max_backlog is not None:
+                self._begin("backlog", service.watch_backlog())
+            if listen.http_port is not None:
+                self.http = await self._serve_http(service, listen.http_port)
+
+    def _local(self, key: bytes) -> Local | None:
+        worker = self.worker
+        if worker is None:
+            return None
+        return Local(
             worker.pulls.by_queue,
             worker=worker.id,
             groups=self._groups,
             codec=self._app.codec,
             key=key,
         )
-        service = Service(
-            self._producer,
-            source,
-            access,
-            look=self._control.status,
-            group=self._groups[0],
-            key=key,
-        )
-        self._loops.append(asyncio.create_task(access.run(), name="late-tokens"))
-        if self._app.max_backlog is not None:
-            self._loops.append(asyncio.create_task(service.watch_backlog(), name="late-backlog"))
-        if listen.http_port is not None:
-            self.http = await self._serve_http(service, listen.http_port)
-        if listen.grpc_port is not None:
-            self.grpc = await self._serve_grpc(service, listen.grpc_port)
+
+    def _fleet(self, local: Local | None, key: bytes) -> Fleet | None:
+        """The other processes too, where gRPC is installed."""
+        try:
+            from late.api.fleet import Fleet
+        except ModuleNotFoundError:
+            return None
+        listen = self._listen
+        tls = None if self._tls is None else (listen.tls_ca, listen.tls_key, listen.tls_cert)
+        me = "" if self.worker is None else self.worker.id
+        return Fleet(local, self._control.endpoints, me=me, key=key, tls=tls)
 
     async def _serve_http(self, service: Service, port: int) -> HttpServer:
         try:
@@ -192,15 +201,38 @@ class Server:
         self._tell("http", server.port)
         return server
 
-    async def _serve_grpc(self, service: Service, port: int) -> RpcServer:
-        try:
-            from late.api.rpc import RpcServer
-        except ModuleNotFoundError as error:
-            raise ConfigError("gRPC takes grpcio: pip install 'late[grpc]'") from error
-        server = RpcServer(service, self._listen.host, port, tls=self._tls)
+    async def _serve_grpc(self, service: Service | None, local: Local | None, key: bytes) -> None:
+        """`late.v1.Queue` where a port was given for it, and the shards of this process for the
+        others, on any free port where none was."""
+        from late.api import peers
+        from late.api.rpc import RpcServer
+
+        listen, worker = self._listen, self.worker
+        public = service if listen.grpc_port is not None else None
+        if public is None and local is None:
+            return
+        handler = None if local is None else peers.handler(local, key)
+        server = RpcServer(public, listen.host, listen.grpc_port or 0, tls=self._tls, peers=handler)
         await server.start()
-        self._tell("grpc", server.port)
-        return server
+        self.grpc = server
+        if public is not None:
+            self._tell("grpc", server.port)
+        if worker is not None:
+            self._begin("announce", self._announce(worker.id, listen.reached_at(server.port)))
+
+    async def _announce(self, worker_id: str, address: str) -> None:
+        """Now and again: the row is there from the first heartbeat on, and made anew when it was
+        lost meanwhile."""
+        while True:
+            with contextlib.suppress(StoreError):
+                await asyncio.to_thread(self._control.announce, worker_id, address)
+            await asyncio.sleep(ANNOUNCE_EVERY_S)
+
+    async def _look_at_clock(self) -> None:
+        self._clock.sample(await asyncio.to_thread(self._control.now), time.monotonic())
+
+    def _begin(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
+        self._loops.append(asyncio.create_task(loop, name=f"late-{name}"))
 
     def _tell(self, protocol: str, port: int) -> None:
         scheme = f"{protocol}{'s' if self._tls else ''}"
@@ -209,25 +241,33 @@ class Server:
     def _ready(self) -> tuple[bool, str]:
         if self._stopping:
             return False, "it stops"
-        trusted = self.worker.trusted
+        trusted = self.worker is None or self.worker.trusted
         return trusted, "" if trusted else "its heartbeat has no answer"
 
     def ask_to_stop(self) -> None:
         """As `Worker.ask_to_stop`."""
-        self.worker.ask_to_stop()
+        self._stop_asked.set()
+        if self.worker is not None:
+            self.worker.ask_to_stop()
 
     async def wait(self) -> int:
         """Serve until asked to stop, stop, and return the exit code."""
-        await self.worker.stop_asked()
-        self._drain()
-        code = await self.worker.wait()
+        code = 0
+        if self.worker is None:
+            await self._stop_asked.wait()
+            self._drain()
+        else:
+            await self.worker.stop_asked()
+            self._drain()
+            code = await self.worker.wait()
         await self._end()
         return code
 
     async def stop(self) -> None:
         """Stop in the order of the module's text."""
         self._drain()
-        await self.worker.stop()
+        if self.worker is not None:
+            await self.worker.stop()
         await self._end()
 
     def _drain(self) -> None:
@@ -242,6 +282,8 @@ class Server:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._peers is not None:
+            await self._peers.close()
         self._close()
         self.stopped = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from late import validate
 from late.api.access import Access, demand
@@ -30,6 +30,7 @@ class Service:
     Args:
         look: the state of all queues; blocks, and is called in a thread.
         group: what a request means that names none.
+        pulled: queues that are known to be pulled, also while no process has them.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class Service:
         look: Callable[[], Status],
         group: str,
         key: bytes,
+        pulled: Collection[str] = (),
     ) -> None:
         self.access = access
         self._producer = producer
         self._source = source
         self._look = look
         self._group = group
+        self._pulled = frozenset(pulled)
         self._key = key
         self._looking = asyncio.Lock()
         self._looked: tuple[float, Status] | None = None
@@ -84,7 +87,8 @@ class Service:
         group = self.group(group)
         self.check_queues(caller, queues)
         # Whoever shares a token can take back what another one lost, and nobody else can.
-        label = f"{caller.name}/{consumer}" if consumer else caller.name
+        mine = consumer.replace("~", "-")  # which is the fleet's
+        label = f"{caller.name}/{mine}" if consumer else caller.name
         return await self._source.take(
             group,
             queues,
@@ -98,7 +102,7 @@ class Service:
     def group(self, name: str | None) -> str:
         """The group that is meant; raises `NotFound`."""
         name = name or self._group
-        if name not in self._source.groups:
+        if name not in self._source.groups and name != self._group:
             raise NotFound(f"no group {name[:128]!r} here")
         return name
 
@@ -109,7 +113,7 @@ class Service:
         for queue in queues:
             validate.name(queue, "queue")
             demand(caller, "consume", queue)
-            if queue not in self._source.queues:
+            if queue not in self._source.queues and queue not in self._pulled:
                 raise NotFound(f"the queue {queue!r} cannot be pulled here")
 
     async def answer(self, caller: Caller, receipt: str, verdict: Verdict) -> None:
@@ -127,7 +131,7 @@ class Service:
 
     async def drop(self, caller: Caller, consumer: str) -> None:
         """A stream broke: what it had goes to others."""
-        await self._source.drop(f"{caller.name}/{consumer}")
+        await self._source.drop(f"{caller.name}/{consumer.replace('~', '-')}")
 
     def _mine(self, caller: Caller, text: str) -> Receipt:
         demand(caller, "consume")

@@ -37,6 +37,18 @@ GrpcOption = Annotated[
     int, typer.Option(help="Port for gRPC; -1 for none, 0 for any.", min=NONE, max=65_535)
 ]
 
+RolesOption = Annotated[
+    str,
+    typer.Option(
+        help="api: the interfaces. tail: own shards. dispatch: run the app's handlers. Without "
+        "tail the tasks come from other processes."
+    ),
+]
+AdvertiseOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="How others reach this one's gRPC; default: as it is."),
+]
+
 
 def serve(
     target: AppOption = None,
@@ -53,6 +65,8 @@ def serve(
     tls_ca: Annotated[
         str | None, typer.Option(metavar="FILE", help="Clients' certificates by it count as well.")
     ] = None,
+    roles: RolesOption = "api,tail,dispatch",
+    advertise: AdvertiseOption = None,
     rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
     group: Annotated[
         list[str] | None, typer.Option(help="Consumer group; may be repeated. Default: the app's.")
@@ -81,7 +95,8 @@ def serve(
         if queue not in app.routes:
             app.route(queue, target="pull")
     settings: dict[str, Any] = settings_of(set_ or [], group)
-    from late.api.serve import Listen, run
+    from late.api.offer import Listen
+    from late.api.serve import run
 
     listen = Listen(
         host=host,
@@ -92,6 +107,8 @@ def serve(
         tls_key=tls_key,
         tls_ca=tls_ca,
         rate=rate,
+        roles=tuple(dict.fromkeys(part.strip() for part in roles.split(","))),
+        advertise=advertise,
     )
     end_logging = show_log(log_level, json=log_json)
     try:

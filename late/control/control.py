@@ -24,6 +24,7 @@ from late.control import (
     verify,
 )
 from late.control.dead import Filter
+from late.control.endpoints import EndpointCommands
 from late.control.group_control import GroupControl
 from late.control.knobs import Live, Set, Turned
 from late.control.owners import Refused
@@ -46,7 +47,7 @@ from late.schema.version import check
 from late.task import Schedule, TaskId
 
 
-class Control(GroupControl, TokenCommands):
+class Control(EndpointCommands, GroupControl, TokenCommands):
     """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
 
     Safe to use from several threads. Nothing is connected before the first call, and every call

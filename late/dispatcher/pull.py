@@ -153,8 +153,11 @@ class PullPool:
         hold.until_us = self._now_us() + round(visibility_s * 1_000_000)
 
     def drop(self, consumer: str) -> None:
-        """The consumer is gone: what it had goes to others, which costs no attempt."""
-        for hold in [hold for hold in self._out.values() if hold.consumer == consumer]:
+        """The consumer is gone: what it had goes to others, which costs no attempt. Its names for
+        single requests (`fleet.py`) are its own with `~` and a number."""
+        found = [h for h in self._out.values() if h.consumer.partition("~")[0] == consumer
+                 or h.consumer == consumer]  # fmt: skip
+        for hold in found:
             self.answer(hold, INTERRUPTED)
 
     @property
@@ -262,7 +265,8 @@ class PullPool:
             await asyncio.sleep(SWEEP_S)
             now = self._clock()
             for hold in [hold for hold in self._out.values() if hold.until <= now]:
-                text = f"no answer from {hold.consumer} within {hold.visibility_s:g} s"
+                who = hold.consumer.partition("~")[0]
+                text = f"no answer from {who} within {hold.visibility_s:g} s"
                 # No further wait: the visibility time was one.
                 self.answer(hold, Verdict("failed", error=clean(text), after_us=0))
             while self._waiting and self._waiting[0][1] + UNCLAIMED_S <= now:

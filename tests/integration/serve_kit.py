@@ -9,8 +9,10 @@ from typing import Any
 
 import late
 from late import config
-from late.api.serve import Listen, Server
+from late.api.offer import ROLES, Listen
+from late.api.serve import Server
 from late.control import Control
+from late.control.endpoints import Endpoint
 from tests.unit.api_kit import Client
 
 PAYMENTS = "/v1/queues/payments"
@@ -24,6 +26,7 @@ class Serving:
         assert server.grpc is not None
         self.server = server
         self.url = url
+        self.owners: list[Server] = []
         self.call = Client(server.http.port)
         self.at = f"127.0.0.1:{server.grpc.port}"
 
@@ -52,16 +55,50 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.1)
 
 
-@asynccontextmanager
-async def serving(url: str, **settings: Any) -> AsyncIterator[Serving]:
+def make(
+    url: str, *, roles: tuple[str, ...] = ROLES, public: bool = True, **settings: Any
+) -> Server:
     app = late.App(url)
     app.route("payments", target="pull", retry=late.Retry(base=0.001, jitter="none"))
-    listen = Listen(http_port=0, grpc_port=0)
-    server = Server(app, listen, settings=config.load(**settings))
+    listen = Listen(http_port=0 if public else None, grpc_port=0 if public else None, roles=roles)
+    return Server(app, listen, settings=config.load(**settings))
+
+
+@asynccontextmanager
+async def serving(url: str, **settings: Any) -> AsyncIterator[Serving]:
+    """One server with everything."""
+    server = make(url, **settings)
     await server.start()
-    it = Serving(server, url)
     try:
-        yield it
+        yield Serving(server, url)
     finally:
         if not server.stopped:
             await server.stop()
+
+
+@asynccontextmanager
+async def fleet(url: str, **settings: Any) -> AsyncIterator[Serving]:
+    """Two that own the shards and offer nothing, and one without shards that consumers ask."""
+    owners = [make(url, roles=("tail",), public=False, **settings) for _ in range(2)]
+    for owner in owners:
+        await owner.start()
+    async with asyncio.timeout(60):
+        while len(await asyncio.to_thread(endpoints, url)) < 2 or not all(  # noqa: ASYNC110
+            owner.worker is not None and owner.worker.keeper.leases for owner in owners
+        ):
+            await asyncio.sleep(0.05)
+    server = make(url, roles=("api",))
+    await server.start()
+    it = Serving(server, url)
+    it.owners = owners
+    try:
+        yield it
+    finally:
+        for each in (server, *owners):
+            if not each.stopped:
+                await each.stop()
+
+
+def endpoints(url: str) -> list[Endpoint]:
+    with Control(url) as control:
+        return control.endpoints()

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
+
+import pytest
 
 import late
+from late import config
+from late.api.receipts import unseal
 from late.control import Control
-from tests.integration.serve_kit import serving, until
+from tests.integration.serve_kit import fleet, serving, until
+
+LAYOUTS = pytest.mark.parametrize("layout", [serving, fleet], ids=["one", "fleet"])
 
 
-async def test_a_task_goes_from_put_to_settled(url: str) -> None:
-    async with serving(url) as it:
+@LAYOUTS
+async def test_a_task_goes_from_put_to_settled(url: str, layout: Any) -> None:
+    async with layout(url) as it:
         task_id = await it.put(payload={"trip": 7}, headers={"traceparent": "00-1"})
         (task,) = await it.receive()
         assert (task["task_id"], task["payload"], task["attempt"]) == (task_id, {"trip": 7}, 1)
@@ -27,8 +35,11 @@ async def test_a_task_goes_from_put_to_settled(url: str) -> None:
         assert await it.receive(wait_s=0.3) == []
 
 
-async def test_silence_is_a_failed_attempt_and_a_failure_for_good_a_dead_letter(url: str) -> None:
-    async with serving(url) as it:
+@LAYOUTS
+async def test_silence_is_a_failed_attempt_and_a_failure_for_good_a_dead_letter(
+    url: str, layout: Any
+) -> None:
+    async with layout(url) as it:
         task_id = await it.put(delay_s=0.2)
         (first,) = await it.receive(visibility_s=1, consumer="sleepy")
         (second,) = await it.receive()
@@ -51,8 +62,11 @@ async def test_silence_is_a_failed_attempt_and_a_failure_for_good_a_dead_letter(
         ]
 
 
-async def test_several_consumers_share_a_queue_and_nothing_runs_twice(url: str) -> None:
-    async with serving(url) as it:
+@LAYOUTS
+async def test_several_consumers_share_a_queue_and_nothing_runs_twice(
+    url: str, layout: Any
+) -> None:
+    async with layout(url) as it:
         done: Counter[int] = Counter()
         by: Counter[str] = Counter()
         everything = asyncio.Event()
@@ -105,3 +119,46 @@ async def test_a_stop_still_takes_answers_and_gives_back_what_nobody_has(url: st
         await stopping
         assert await it.state(task_id) == "settled"
         assert await it.state(rest) == "logged"
+
+
+async def test_a_consumer_gets_the_tasks_of_every_process_and_keeps_on_when_one_stops(
+    url: str,
+) -> None:
+    async with fleet(url) as it:
+        holders: set[str] = set()
+
+        async def drain(count: int) -> None:
+            for n in range(count):
+                await it.put(payload={"n": n})
+            for _ in range(count):
+                (task,) = await it.receive(visibility_s=60)
+                holders.add(unseal(await receipt_key(url), str(task["receipt"])).worker)
+                answer = await it.call("POST", "/v1/ack", {"receipt": task["receipt"]})
+                assert answer.status == 204
+
+        await drain(24)
+        assert len(holders) == 2
+        (held,) = [await it.put()]
+        (task,) = await it.receive(visibility_s=60)
+        assert task["task_id"] == held
+        receipt = str(task["receipt"])
+        owner = unseal(await receipt_key(url), receipt).worker
+        gone = next(o for o in it.owners if o.worker is not None and o.worker.id == owner)
+        gone.worker.settings = config.load(grace_s=0)
+        await gone.stop()
+        # It was given back at the stop, and nobody answers for the process that had it.
+        for path in ("ack", "extend"):
+            answer = await it.call("POST", f"/v1/{path}", {"receipt": receipt})
+            assert answer.status in (409, 503), answer.body
+        (again,) = await it.receive(visibility_s=60)
+        assert (again["task_id"], again["attempt"]) == (held, 1)
+        assert (await it.call("POST", "/v1/ack", {"receipt": again["receipt"]})).status == 204
+        await drain(4)
+
+
+async def receipt_key(url: str) -> bytes:
+    def read() -> bytes:
+        with Control(url) as control:
+            return control.receipt_key()
+
+    return await asyncio.to_thread(read)

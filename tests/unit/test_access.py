@@ -19,7 +19,8 @@ from cryptography.x509.oid import NameOID
 import late
 from late import tokens
 from late.api.limits import Pace, check_bind
-from late.api.serve import Listen, Server
+from late.api.offer import Listen
+from late.api.serve import Server
 from late.control import Control
 from late.errors import ConfigError
 from late.schema import migrate

@@ -1,0 +1,78 @@
+"""What `late serve` is asked to offer, where and to whom."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from late.api import limits
+from late.app import App
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.api.listen import Tls
+
+ROLES = ("api", "tail", "dispatch")
+
+
+class Listen(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and to whom the interfaces are offered. A port of None is not served; 0 takes any."""
+
+    host: str = "127.0.0.1"
+    http_port: int | None = 7280
+    grpc_port: int | None = None
+    auth: bool = False
+    """Ask for tokens. Without, only this machine may be served."""
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+    """Clients' certificates by this authority count, under the token of their name."""
+    rate: float = limits.RATE
+    roles: tuple[str, ...] = ROLES
+    advertise: str | None = None
+    """host:port under which other processes reach this one's gRPC; its own address when None."""
+
+    def reached_at(self, port: int) -> str:
+        """Where other processes find this one, which listens for gRPC on `port`."""
+        if self.advertise is not None:
+            return self.advertise
+        wild = self.host in ("0.0.0.0", "::")
+        host = socket.gethostname() if wild else self.host.strip("[]")
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def checked(self) -> Tls | None:
+        """The certificate to serve with, if any.
+
+        Raises:
+            ConfigError: what is asked for is unsafe or does not fit together.
+        """
+        unknown = set(self.roles) - set(ROLES)
+        if unknown or not self.roles:
+            raise ConfigError(f"roles are {', '.join(ROLES)}; got {', '.join(self.roles)[:80]!r}")
+        if "dispatch" in self.roles and "tail" not in self.roles:
+            raise ConfigError(
+                "dispatch takes tail as well: to execute tasks without shards, use late.Consumer"
+            )
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("TLS takes both a certificate and its key")
+        if self.tls_ca is not None and self.tls_cert is None:
+            raise ConfigError("certificates of clients take TLS: give --tls-cert and --tls-key")
+        if "api" in self.roles and self.http_port is None and self.grpc_port is None:
+            raise ConfigError("nothing to serve: give a port for HTTP or for gRPC")
+        limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.auth)
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        from late.api.listen import Tls
+
+        return Tls(self.tls_cert, self.tls_key, self.tls_ca)
+
+    def check_app(self, app: App) -> None:
+        """Raise `ConfigError` for handlers that nobody would run."""
+        local = sorted(n for n, task in app.tasks.items() if task.policy.target == "local")
+        if "tail" in self.roles and "dispatch" not in self.roles and local:
+            raise ConfigError(
+                f"roles without dispatch take an app whose tasks others execute, but {local[0]!r} "
+                "is a function of this one"
+            )

@@ -1,0 +1,49 @@
+"""Where the processes of a deployment reach each other."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import Connection, Engine, select, update
+
+from late.control.rows import now_us
+from late.schema.engine import reading, write
+from late.schema.tables import worker
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """A live worker that can be asked for its pulled tasks."""
+
+    worker_id: str
+    address: str
+    """host:port of its gRPC."""
+
+
+class EndpointCommands:
+    """What `late.control.Control` knows of endpoints."""
+
+    _engine: Engine
+
+    def check(self) -> None:
+        """As `Control.check`."""
+
+    def endpoints(self) -> list[Endpoint]:
+        """Those of all live workers that have one, ascending by worker."""
+        self.check()
+        with reading(self._engine) as connection:
+            rows = connection.execute(
+                select(worker.c.worker_id, worker.c.endpoint)
+                .where(worker.c.expires_at_us > now_us(connection), worker.c.endpoint.is_not(None))
+                .order_by(worker.c.worker_id)
+            ).all()
+        return [Endpoint(*row) for row in rows]
+
+    def announce(self, worker_id: str, address: str) -> None:
+        """For a worker: how the others reach it. Its row is there from its first heartbeat on."""
+        self.check()
+
+        def tell(connection: Connection) -> None:
+            connection.execute(
+                update(worker).where(worker.c.worker_id == worker_id).values(endpoint=address)
+            )
+
+        write(self._engine, tell)
