@@ -132,7 +132,9 @@ def test_a_replay_says_so_and_a_new_task_does_not(url: str, control: Control) ->
     assert Counter(ran) == Counter(
         [("default", n, False) for n in range(5)] + [("default", n, True) for n in range(3)]
     )
-    assert control.verify().problems == ()
+    found = control.verify()
+    assert found.problems == ()
+    assert sum(each.ended.get("done", 0) for each in found.ledgers) == 5, "since the reset"
 
 
 async def test_an_unknown_group_is_no_worker(url: str) -> None:
