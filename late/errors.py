@@ -75,7 +75,7 @@ class DecodeError(TaskError):
 class TaskEnded(TaskError):
     """A task ended without the result that somebody waits for; `outcome` says how."""
 
-    def __init__(self, message: str, *, outcome: str) -> None:
+    def __init__(self, message: str, *, outcome: str = "dead") -> None:
         super().__init__(message)
         self.outcome = outcome
 
