@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         QueueFull,
         SchemaMismatch,
         StoreError,
+        TaskEnded,
         UnknownTask,
     )
     from late.options import TaskOptions
@@ -65,6 +66,7 @@ __all__ = [
     "DecodeError",
     "Discard",
     "GrpcTarget",
+    "Handle",
     "HttpTarget",
     "InvalidCron",
     "InvalidName",
@@ -86,6 +88,7 @@ __all__ = [
     "Snooze",
     "StoreError",
     "Task",
+    "TaskEnded",
     "TaskId",
     "TaskOptions",
     "Tls",
@@ -112,6 +115,7 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "ConsumerRefused": "api.consumer",
     "Context": "context",
     "Discard": "policy",
+    "Handle": "results",
     "Nack": "policy",
     "PulledTask": "api.session",
     "Retry": "policy",

@@ -25,10 +25,11 @@ from late.errors import (
     QueueFull,
     UnknownTask,
 )
-from late.ids import new_id
+from late.ids import new_id, shard_of
 from late.options import TaskOptions, settings
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.registry import Registry
+from late.results import Handle
 from late.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Options, TaskId
 from late.tasks import Call, Prepared, Task
 
@@ -207,6 +208,19 @@ class App(Registry, Commanding):
         values = dict(args)
         payload = payloads.pack(values, self.codec.format)
         return Call(self, name, queue, self.codec, values, payload, checked)
+
+    def handle(self, task_id: str, *, group: str | None = None) -> Handle:
+        """One task from the outside: its state, and its result where that is kept.
+
+        Args:
+            group: as this consumer group sees it; the app's own when None.
+
+        Raises:
+            InvalidName: not a task id, not a group's name.
+        """
+        validate.name(self.group if group is None else group, "group")
+        shard_of(task_id)
+        return Handle(self.url, TaskId(task_id), group or self.group)
 
     def follow(self) -> Following:
         """Obey `late queue set NAME closed=on` and `max_backlog=N` from now on: enqueue raises

@@ -13,13 +13,13 @@ import msgspec
 from late import payload as payloads
 from late.errors import DecodeError, PayloadTooLarge
 from late.ids import new_id, shard_of
-from late.task import NewTask, Record, TaskId
+from late.task import CONTROL_QUEUE, NewTask, Record, TaskId
 
 Kind = Literal["cancel", "reschedule", "redrive"]
 
 PREFIX = "late."
 """Task names that begin so are reserved."""
-QUEUE = "late.control"
+QUEUE = CONTROL_QUEUE
 NAMES: dict[str, Kind] = {
     "late.cancel": "cancel",
     "late.reschedule": "reschedule",

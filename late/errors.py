@@ -72,6 +72,14 @@ class DecodeError(TaskError):
         self.reason = reason
 
 
+class TaskEnded(TaskError):
+    """A task ended without the result that somebody waits for; `outcome` says how."""
+
+    def __init__(self, message: str, *, outcome: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
 class StoreError(LateError):
     """The database refused or could not be reached."""
 

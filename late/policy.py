@@ -28,6 +28,14 @@ class Signal(Exception):
     reason: str | None = None
 
 
+class Kept(Signal):
+    """Done, with a result to keep: what `@app.task(result_ttl=...)` makes of a return value."""
+
+    def __init__(self, result: bytes) -> None:
+        super().__init__(result)
+        self.result = result
+
+
 class Retry(Signal):
     """How often and when a task is tried again.
 

@@ -99,6 +99,7 @@ class Registry:
         process: bool = ...,
         priority: int = ...,
         codec: codecs.Codec | Format | None = ...,
+        result_ttl: validate.Duration | None = ...,
     ) -> TaskDecorator: ...
     @overload
     def task(
@@ -126,6 +127,7 @@ class Registry:
         process: bool = False,
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
+        result_ttl: validate.Duration | None = None,
         batch: int | None = None,
     ) -> Any:
         """Register a function, `def` or `async def`, as a task: `@app.task` or `@app.task(...)`.
@@ -144,6 +146,8 @@ class Registry:
             process: run in a child process (`def` at module level only).
             priority: -100..100, for calls that give none.
             codec: instead of the app's.
+            result_ttl: keep what the function returns (JSON, at most 256 KiB) for so long, seconds
+                or `timedelta`, for `app.handle(task_id).result()`; None keeps nothing.
             batch: call the function with up to so many tasks at once, as its only parameter of
                 type `late.Batch[T]`; each has one argument, of type `T`.
 
@@ -158,10 +162,10 @@ class Registry:
                 found, target = signature.read(function, label), "local"
             else:
                 found, target = signature.read_batch(function, label, batch), BATCH_POOL + label
-            if process and (found.is_async or batch or "<" in function.__qualname__):
-                raise ConfigError(f"{label}: process=True takes a plain def at module level")
-            if retry is not None and not isinstance(retry, Retry):
-                raise ConfigError(f"{label}: retry must be a late.Retry")
+            plain = not found.is_async and batch is None and "<" not in function.__qualname__
+            _check_setting(label, retry, process=process, plain=plain)
+            if batch is not None and result_ttl is not None:
+                raise ConfigError(f"{label}: a batch keeps no results: its function returns once")
             task: Task[Any, Any] = Task(
                 cast("App", self),
                 function,
@@ -173,6 +177,7 @@ class Registry:
                 process=process,
                 priority=_checked(lambda: validate.priority(priority), label),
                 codec=self.codec if codec is None else codecs.resolve(codec),
+                result_ttl_s=_result_ttl_s(result_ttl, label),
                 target=target,
                 batch=batch,
             )
@@ -390,6 +395,13 @@ def _configured(value: Any, what: str) -> str:
         raise ConfigError(str(error)) from None
 
 
+def _check_setting(label: str, retry: object, *, process: bool, plain: bool) -> None:
+    if process and not plain:
+        raise ConfigError(f"{label}: process=True takes a plain def at module level")
+    if retry is not None and not isinstance(retry, Retry):
+        raise ConfigError(f"{label}: retry must be a late.Retry")
+
+
 def _timeout_s(value: float | None, label: str) -> float:
     if value is None:
         return TIMEOUT_S
@@ -397,6 +409,14 @@ def _timeout_s(value: float | None, label: str) -> float:
     found: float = _checked(
         lambda: validate.seconds(value, what, least=0.001, most=TIMEOUT_S_MAX), label
     )
+    return found
+
+
+def _result_ttl_s(value: validate.Duration | None, label: str) -> float | None:
+    if value is None:
+        return None
+    what, most = f"{label}: result_ttl", validate.DELAY_S_MAX
+    found: float = _checked(lambda: validate.seconds(value, what, least=1.0, most=most), label)
     return found
 
 

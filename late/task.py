@@ -23,6 +23,8 @@ Position = NewType("Position", int)
 """A record's place in the store's log order: page key within a cursor, **not** a watermark."""
 
 DEFAULT_GROUP = "default"
+CONTROL_QUEUE = "late.control"
+"""Of commands (`late/command.py`): every group reads it."""
 PULL = "pull"
 """As `Policy.target`: consumers fetch the task. Each such queue has a pool of its own, whose name
 begins with `PULL_POOL`."""
@@ -244,6 +246,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Uniform in [0, 1): drawn outside, so that the core has no random of its own."""
     overloaded: bool = False
     """A failure that says that the target has too much to do: a refusal, a time-out."""
+    result: bytes | None = None
+    """JSON of what the handler returned, where it is to be kept."""
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
@@ -274,6 +278,8 @@ class Policy(msgspec.Struct, frozen=True):
     """No retry begins later than this after the first failed attempt."""
     target: str = "local"
     """The pool that executes it: the worker itself, or a service."""
+    result_ttl_us: int = 0
+    """How long its result is kept; 0: not at all."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

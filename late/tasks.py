@@ -27,6 +27,7 @@ from late.errors import ConfigError, InvalidPayload
 from late.options import Settings, TaskOptions, settings
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.policy import Retry
+from late.results import kept
 from late.signature import Signature
 from late.task import Options, Policy, Record, TaskId
 
@@ -76,10 +77,13 @@ class Task(Generic[P, R]):
         priority: int,
         codec: codecs.Codec,
         target: str = "local",
+        result_ttl_s: float | None = None,
         batch: int | None = None,
     ) -> None:
         self.app = app
-        self.fn = fn
+        self.fn: Callable[..., Any] = fn
+        """What a worker calls."""
+        self._own = fn
         self.name = name
         self.queue = queue
         self.retry = retry
@@ -89,6 +93,10 @@ class Task(Generic[P, R]):
         """How many tasks one call of the function takes at most; None for a plain task."""
         self.codec = codec
         self.policy: Policy = msgspec.structs.replace(retry.policy(queue), target=target)
+        if result_ttl_s is not None:
+            ttl_us = max(1, round(result_ttl_s * 1_000_000))
+            self.policy = msgspec.structs.replace(self.policy, result_ttl_us=ttl_us)
+            self.fn = kept(fn, is_async=signature.is_async)
         self.is_async = signature.is_async
         self.wants_context = signature.wants_context
         self.shape = signature.shape
@@ -111,7 +119,7 @@ class Task(Generic[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """Call the function here and now, as in a test: no queue, no payload, no retry."""
-        return self.fn(*args, **kwargs)
+        return self._own(*args, **kwargs)
 
     @overload
     def enqueue(self, tx: SyncTransaction, /, *args: P.args, **kwargs: P.kwargs) -> TaskId: ...

@@ -20,6 +20,7 @@ from late.cli import (
     run,
     schedule,
     serve,
+    targets,
     token,
     verify,
 )
@@ -56,6 +57,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(token.app, name="token")
 app.add_typer(knobs.queue, name="queue")
+knobs.target.command("list")(targets.list_)
 app.add_typer(knobs.target, name="target")
 app.add_typer(knobs.knobs, name="knobs")
 app.command("shards")(database.shards)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -75,7 +76,7 @@ def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOpti
         table(found)
 
 
-def table(found: list[GroupView]) -> None:
+def table(found: Sequence[GroupView]) -> None:
     """One row for each group."""
     output.table(
         "Consumer groups",
@@ -213,8 +214,8 @@ def wait(
     """Wait until a group has settled every task created no later than TOKEN's.
 
     A dead letter is settled; a task that is parked for later, or to be retried, is not. Exit code
-    1 when the time is up: with what is left, or with `unknown` for a task that is in no table: it
-    was not committed, or every group has settled it and it is gone.
+    1 when the time is up. Wait after the commit: a task that is in no table counts as gone, which
+    is what becomes of one that every group has settled.
     """  # fmt: skip
     timeout_s = None if timeout is None else duration_us(timeout, "--timeout") / 1_000_000
     with control_of(url_option) as control:
@@ -224,10 +225,12 @@ def wait(
     elif found.state == "settled":
         typer.echo("settled")
     elif found.state == "unknown":
-        typer.echo("unknown: not committed, or settled by every group and gone")
+        typer.echo("unknown: it is in no table")
+    elif found.state == "gone":
+        typer.echo("settled by every group, and gone")
     else:
         typer.echo(f"{found.left} unsettled")
-    if found.state != "settled":
+    if found.state not in ("settled", "gone"):
         raise typer.Exit(1)
 
 

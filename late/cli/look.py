@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli import output
+from late.cli import group, output
 from late.cli.options import JsonOption, PayloadOption, UrlArgument, UrlOption, control_of
 from late.errors import ConfigError
 
@@ -68,6 +68,7 @@ def _tables(found: Status, where: str) -> None:
             for q in found.queues
         ],
     )
+    group.table(found.groups)
     output.table(
         "Shards",
         ("group", "shard>", "owner", "epoch>", "seq>", "lag>", "lag age>", "in flight>", "settled"),

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from late.command import Command
 from late.control import (
     audit,
@@ -107,7 +109,8 @@ class Control(GroupControl, TokenCommands):
     def status(self, *, queue: str | None = None, limit: int = status.LIMIT) -> Status:
         """Queues, shards and workers; each count stops at `limit` per group and shard."""
         self.check()
-        return status.status(self._engine, queue=queue, limit=limit)
+        found = status.status(self._engine, queue=queue, limit=limit)
+        return msgspec.structs.replace(found, groups=tuple(self.groups()))
 
     def owners(self, *, limit: int = owners.LIMIT) -> Owners:
         """Every shard's owner, its former ones, and how often those were refused; looks at the
@@ -128,6 +131,12 @@ class Control(GroupControl, TokenCommands):
         """
         self.check()
         return tasks.show(self._engine, task_id, payload=payload)
+
+    def result(self, task_id: str, *, group: str) -> bytes | None:
+        """How a task ended and what its handler returned, as `late.results` keeps it: one read by
+        key. None while it has not ended, and where nothing is kept (any more)."""
+        self.check()
+        return tasks.result(self._engine, task_id, group)
 
     def doctor(self) -> list[Check]:
         """Connection, versions, schema, guards, clock, leases, journal. Raises nothing."""

@@ -18,7 +18,7 @@ from late.errors import ConfigError
 from late.schema.engine import reading
 from late.schema.tables import group, lease, worker
 from late.store.groups import reads_of
-from late.task import Reads
+from late.task import CONTROL_QUEUE, Reads
 
 LIMIT = 10_000
 """Records of one shard that are counted."""
@@ -66,7 +66,7 @@ def groups(
                     name=each,
                     created_at_us=row.created_at_us if row else None,
                     state=state or ("working" if served.get(each) else "idle"),  # type: ignore[arg-type]
-                    queues=None if reads.queues is None else tuple(sorted(reads.queues)),
+                    queues=_shown(reads),
                     from_us=reads.from_us or None,
                     replay_us=reads.replay_us or None,
                     workers=served.get(each, 0),
@@ -77,6 +77,10 @@ def groups(
                 )
             )
         return found
+
+
+def _shown(reads: Reads) -> tuple[str, ...] | None:
+    return None if reads.queues is None else tuple(sorted(reads.queues - {CONTROL_QUEUE}))
 
 
 def _behind(

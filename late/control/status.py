@@ -137,8 +137,8 @@ def logged_shards(connection: Connection) -> set[int]:
     return found
 
 
-def journals(connection: Connection) -> dict[tuple[str, int], Journal]:
-    """The last settlement of each (group, shard) that was ever owned."""
+def journals(connection: Connection, shard_id: int | None = None) -> dict[tuple[str, int], Journal]:
+    """The last settlement of each (group, shard) that was ever owned, or of those of one shard."""
     # By way of the leases, one step down the index each: a `group by` would read the journal.
     newest = (
         select(func.max(settlement.c.seq))
@@ -149,6 +149,7 @@ def journals(connection: Connection) -> dict[tuple[str, int], Journal]:
         .correlate(lease)
         .scalar_subquery()
     )
+    wanted = [] if shard_id is None else [lease.c.shard_id == shard_id]
     rows = connection.execute(
         select(
             lease.c.consumer_group,
@@ -158,7 +159,8 @@ def journals(connection: Connection) -> dict[tuple[str, int], Journal]:
             settlement.c.cursor,
             settlement.c.open,
             settlement.c.settled_at_us,
-        ).join_from(
+        )
+        .join_from(
             lease,
             settlement,
             and_(
@@ -167,6 +169,7 @@ def journals(connection: Connection) -> dict[tuple[str, int], Journal]:
                 settlement.c.seq == newest,
             ),
         )
+        .where(*wanted)
     )
     return {(row.consumer_group, row.shard_id): Journal(*row[2:]) for row in rows}
 

@@ -1,4 +1,5 @@
-"""What is removed because nothing can ask for it any more: the inbox, and keys whose time is over.
+"""What is removed because nothing can ask for it any more: the inbox, and keys and results
+whose time is over.
 
 A row of the inbox is needed for as long as its task can be delivered once more: while its record is
 in the log (for this group or for a replay), in the timer table, or among the dead letters. It is
@@ -10,11 +11,11 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
-from sqlalchemy import Connection, Engine, delete, exists, select
+from sqlalchemy import Connection, Engine, Table, delete, exists, select
 
 from late.control.rows import log_table_of, now_us
 from late.schema.engine import reading, write
-from late.schema.tables import dead, inbox, timer, unique
+from late.schema.tables import dead, inbox, result, timer, unique
 
 KEEP_S = 3_600.0
 BATCH = 5_000
@@ -30,6 +31,7 @@ class Swept(msgspec.Struct, frozen=True):
 
     inbox: int = 0
     keys: int = 0
+    results: int = 0
 
 
 def sweep(engine: Engine, *, keep_s: float = KEEP_S) -> Swept:
@@ -46,10 +48,24 @@ def sweep(engine: Engine, *, keep_s: float = KEEP_S) -> Swept:
             found = _forgettable(connection, round(keep_s * 1_000_000))
         for start in range(0, len(found), CHUNK):
             chunk = found[start : start + CHUNK]
-            total += write(engine, partial(_forget, chunk))
+            total += write(engine, partial(_forget, chunk, inbox))
         if len(found) < BATCH:
             break
-    return Swept(total, keys)
+    return Swept(total, keys, _sweep_results(engine))
+
+
+def _sweep_results(engine: Engine) -> int:
+    total = 0
+    for _ in range(ROUNDS_MAX):
+        with reading(engine) as connection:
+            over = result.c.expires_at_us <= now_us(connection)
+            query = select(result.c.consumer_group, result.c.task_id).where(over).limit(BATCH)
+            found = [(group, str(task_id)) for group, task_id in connection.execute(query)]
+        for start in range(0, len(found), CHUNK):
+            total += write(engine, partial(_forget, found[start : start + CHUNK], result))
+        if len(found) < BATCH:
+            break
+    return total
 
 
 def _free_keys(connection: Connection) -> int:
@@ -77,10 +93,10 @@ def _forgettable(connection: Connection, keep_us: int) -> list[tuple[str, str]]:
     return [(group, str(task_id)) for group, task_id in rows]
 
 
-def _forget(rows: list[tuple[str, str]], connection: Connection) -> int:
+def _forget(rows: list[tuple[str, str]], table: Table, connection: Connection) -> int:
     count = 0
     for name in sorted({group for group, _ in rows}):
         ids = [task_id for group, task_id in rows if group == name]
-        of_group = delete(inbox).where(inbox.c.consumer_group == name, inbox.c.task_id.in_(ids))
+        of_group = delete(table).where(table.c.consumer_group == name, table.c.task_id.in_(ids))
         count += int(connection.execute(of_group).rowcount)
     return count

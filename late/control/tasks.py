@@ -9,12 +9,13 @@ from sqlalchemy import Connection, Engine, select
 
 from late.control import backlog
 from late.control.positions import registered, taken
-from late.control.rows import errors_of, log_of, object_of, open_of, payload_of
+from late.control.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
 from late.control.status import Journal, groups_of, journals
 from late.control.views import TaskInGroup, TaskView
 from late.ids import made_at_us, shard_of
 from late.schema.engine import reading
 from late.schema.tables import dead, lease, timer
+from late.schema.tables import result as kept
 from late.task import HELD_US
 
 
@@ -35,13 +36,28 @@ def show(engine: Engine, task_id: str, *, payload: bool = False) -> TaskView:
         ).first()
         row = None if logged is None else dict(logged._mapping)
         groups = []
-        last = journals(connection)
+        last = journals(connection, shard_id)
         for name in groups_of(connection):
             journal = last.get((name, shard_id), Journal())
             view, found = _in_group(connection, name, shard_id, task_id, journal, row is not None)
             groups.append(view)
             row = row or found
     return _view(task_id, shard_id, tuple(groups), row, payload)
+
+
+def result(engine: Engine, task_id: str, group: str) -> bytes | None:
+    """See `Control.result`."""
+    shard_of(task_id)
+    with reading(engine) as connection:
+        row = connection.execute(
+            select(kept.c.value, kept.c.expires_at_us).where(
+                kept.c.consumer_group == group, kept.c.task_id == task_id
+            )
+        ).first()
+        # Rows are swept away later than they end.
+        if row is None or row.expires_at_us <= now_us(connection):
+            return None
+        return bytes(row.value)
 
 
 def _in_group(

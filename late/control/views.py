@@ -83,6 +83,7 @@ class Status(msgspec.Struct, frozen=True):
     queues: tuple[QueueStatus, ...]
     shards: tuple[ShardStatus, ...]
     workers: tuple[WorkerStatus, ...]
+    groups: tuple[GroupView, ...] = ()
 
 
 class Tenure(msgspec.Struct, frozen=True):
@@ -264,8 +265,9 @@ class Waited(msgspec.Struct, frozen=True):
 
     group: str
     token: str
-    state: Literal["settled", "waiting", "unknown"]
-    """`unknown`: the token's task is in no table: not committed, or settled by all and gone."""
+    state: Literal["settled", "gone", "waiting", "unknown"]
+    """`gone`: settled, and the token's task is in no table any more, as every group has settled it
+    (or it was never committed). `unknown`: in no table, and the time was up at once."""
     left: Count = Count()
     """Unsettled tasks up to the token, in all shards."""
 

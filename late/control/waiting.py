@@ -3,6 +3,10 @@
 **Up to** is by the time of insert, by the database's clock: all tasks, of all shards and queues
 that the group reads, that were created no later than the token's task. A dead letter is settled; a
 task that waits for its time or for a retry is not.
+
+A token that is in no table, for longer than a commit may take to be seen, is of a task that every
+group has settled and that is gone from the log. Then *up to* is judged by the time in the id, which
+is the producer's clock. What was never committed cannot be told from it: wait after the commit.
 """
 
 from __future__ import annotations
@@ -17,21 +21,22 @@ from late.control.rows import log_of, open_of
 from late.control.status import Journal, journals, logged_shards
 from late.control.views import Count, Waited
 from late.errors import ConfigError
-from late.ids import shard_of
+from late.ids import made_at_us, shard_of
 from late.schema.engine import reading
 from late.schema.tables import dead, timer
 from late.task import Reads
 
 LIMIT = 10_000
 """Tasks of one shard that are counted."""
+GRACE_S = 1.0
+"""How long a token that is in no table is looked for before it counts as gone."""
 EVERY_S = 0.1
 EVERY_MAX_S = 1.0
+_MILLISECOND_US = 1_000
 
 
 def wait(engine: Engine, name: str, token: str, *, timeout_s: float | None) -> Waited:
     """Return when all is settled, or after `timeout_s` with what is left (None: no time-out).
-
-    A token that is in no table is looked for until the time is up: it may not have committed yet.
 
     Raises:
         ConfigError: no such group, or it is paused.
@@ -39,16 +44,19 @@ def wait(engine: Engine, name: str, token: str, *, timeout_s: float | None) -> W
     """
     shard_id = shard_of(token)
     until = None if timeout_s is None else time.monotonic() + timeout_s
-    every_s, created_us = EVERY_S, None
+    every_s, created_us, began = EVERY_S, None, time.monotonic()
     while True:
         with reading(engine) as connection:
             reads = _reads(connection, name)
             created_us = created_us or _created_us(connection, shard_id, token)
-            left = Count()
-            if created_us is not None:
-                left = _left(connection, name, reads, created_us)
-        state = "unknown" if created_us is None else "waiting" if left.n else "settled"
-        if state == "settled" or (until is not None and time.monotonic() + every_s > until):
+            gone = created_us is None and time.monotonic() - began >= GRACE_S
+            upto_us = made_at_us(token) + _MILLISECOND_US if gone else created_us
+            left = Count() if upto_us is None else _left(connection, name, reads, upto_us)
+        state = "unknown" if upto_us is None else "waiting"
+        if upto_us is not None and not left.n:
+            state = "gone" if gone else "settled"
+        done = state in ("settled", "gone")
+        if done or (until is not None and time.monotonic() + every_s > until):
             return Waited(name, token, state, left)  # type: ignore[arg-type]
         time.sleep(every_s)
         every_s = min(EVERY_MAX_S, 1.2 * every_s)

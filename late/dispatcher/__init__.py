@@ -16,4 +16,9 @@
 `dispatcher.py` is the loop, `inprocess.py` the target, `settle.py` the group commit; `threads.py`
 and `processes.py` are the pools (`link.py` and `child.py` the two ends of a child process,
 `wire.py` what they say); `slot.py` holds what one slot is doing; `classify.py` is pure.
+
+Services that execute tasks are other targets: `remote.py` makes handlers of them, `grpc_push.py`
+(with `endpoints.py`) and `http_push.py` (with `webhooks.py`) call them, `answers.py` says what
+their answers mean, `targets.py` how they are configured, `pools.py` what a worker has of them,
+and `serving.py` is the other end in Python.
 """

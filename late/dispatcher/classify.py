@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from late.errors import DecodeError
-from late.policy import AlreadyDone, Discard, Nack, Retry, Signal, Snooze
+from late.policy import AlreadyDone, Discard, Kept, Nack, Retry, Signal, Snooze
 from late.task import Kind
 
 ERROR_BYTES_MAX = 4096
@@ -48,6 +48,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     after_us: int | None = None
     retryable: bool = True
     overloaded: bool = False
+    result: bytes | None = None
 
 
 DONE = Verdict("done")
@@ -127,6 +128,8 @@ def _signalled(signal: Signal, error: str | None) -> Verdict:
     match signal:
         case AlreadyDone():
             return DONE
+        case Kept():
+            return Verdict("done", result=signal.result)
         case Retry():
             text = error or (clean(signal.reason) if signal.reason else "asked for a retry")
             return Verdict("failed", error=text, after_us=_us(signal.after_s))

@@ -180,10 +180,12 @@ class Endpoint:
     def _open(self) -> grpc.aio.Channel:
         host, port = address(self.name)
         tls = self._target.tls_for(self.name)
+        if tls is not None:
+            host = tls.server_name or host
         options = channel_options(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         if tls is None:
             return grpc.aio.insecure_channel(self.uri, options=options)
-        options.append(("grpc.ssl_target_name_override", tls.server_name or host))
+        options.append(("grpc.ssl_target_name_override", host))
         return grpc.aio.secure_channel(self.uri, credentials(tls), options=options)
 
     def _tell(self) -> None:
@@ -221,6 +223,11 @@ class Endpoints:
     def all(self) -> list[Endpoint]:
         """Those that are known, up or not."""
         return list(self._known.values())
+
+    @property
+    def all_up(self) -> bool:
+        """Whether every name has a meaning, and everything that it means is up."""
+        return not self._unresolved and all(each.up for each in self._known.values())
 
     async def start(self) -> None:
         """

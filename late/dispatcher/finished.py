@@ -72,6 +72,7 @@ class Finished:
                 retryable=verdict.retryable,
                 jitter=self._rng.random(),
                 overloaded=verdict.overloaded,
+                result=verdict.result,
             )
         )
 

@@ -82,12 +82,11 @@ def remote_pools(
 
 
 class Dispatchers:
-    """The worker's own slots, those of its targets and its pulled queues as one: to start, to
-    stop, to watch. A pulled queue owes nothing: what consumers do not fetch waits."""
+    """The worker's own slots, those of its targets and its pulled queues as one, to start and to
+    stop. Only its own owe a start: what a target has no room for, and what consumers do not fetch,
+    waits."""
 
     def __init__(self, local: Dispatcher, remote: Mapping[str, Dispatcher], pulls: Pulls) -> None:
-        self.local = local
-        self._pulls = pulls
         self._all = [local, *remote.values()]
         self._pulls = pulls
 
@@ -103,23 +102,6 @@ class Dispatchers:
     async def stop(self, grace_s: float) -> None:
         """As `Dispatcher.stop`, for all of them at the same time."""
         await asyncio.gather(self._pulls.stop(grace_s), *(each.stop(grace_s) for each in self._all))
-
-    @property
-    def running(self) -> int:
-        return sum(each.running for each in self._all)
-
-    @property
-    def waiting(self) -> int:
-        return sum(each.waiting for each in self._all)
-
-    @property
-    def ended(self) -> int:
-        return sum(each.ended for each in self._all)
-
-    @property
-    def all_stuck(self) -> bool:
-        """Of the worker's own; what a target is called by can always be ended."""
-        return self.local.all_stuck
 
     @property
     def late_by_shard(self) -> Counter[tuple[str, ShardId]]:

@@ -232,7 +232,7 @@ def job_of(context: AsyncContext, payload: bytes, codec: str) -> Job:
         attempt=context.attempt,
         max_attempts=context.max_attempts,
         deaths=context.deaths,
-        is_replay=getattr(context, "is_replay", False),
+        is_replay=context.is_replay,
         enqueued_at=context.enqueued_at,
         due_at=context.due_at,
         expires_at=context.expires_at,

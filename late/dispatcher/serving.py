@@ -297,6 +297,7 @@ def _attempt(task: Any) -> Attempt:
         epoch=0,
         due_at_us=_us(task.due_at),
         deadline_us=_us(task.expires_at) if task.HasField("expires_at") else None,
+        is_replay=task.is_replay,
     )
 
 

@@ -166,6 +166,8 @@ class Commands:
 
     def overruled(self, entry: Entry, verdict: Verdict) -> Verdict:
         """What becomes of a task that was cancelled while it ran: no other attempt."""
+        if not self._waiting:
+            return verdict
         asked = any(
             w.command.kind == "cancel" and w.command.task_id == entry.record.task_id
             for w in self._waiting.values()

@@ -356,7 +356,7 @@ class ShardCore(CoreState):
                 self.caution.ended(task_id, again=outcome.kind == "interrupted")
             if outcome.kind == "done":
                 self._draft.ledger.add(outcome, "done", ended=True)
-                self._end(entry, "done")
+                self._end(entry, "done", outcome.result)
                 self._release_key(entry)
             else:
                 self._apply(entry, outcome)
@@ -364,8 +364,7 @@ class ShardCore(CoreState):
     def _apply(self, entry: Entry, outcome: Outcome) -> None:
         stalled = outcome.kind == "failed" and self._limits.stalled(entry)
         verdict = judge(entry, outcome, self._now_us, self.lease.owner, stalled=stalled)
-        if self._commands:
-            verdict = self._commands.overruled(entry, verdict)
+        verdict = self._commands.overruled(entry, verdict)
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
         entry.errors = verdict.errors
         self._draft.ledger.add(outcome, verdict.word, ended=verdict.final is not None)
@@ -396,8 +395,7 @@ class ShardCore(CoreState):
 
     def put_off(self, entry: Entry, due_at_us: int) -> None:
         """For commands: see `Hands`. What holds its ordering key goes on holding it."""
-        name = entry.options.ordering_key
-        holds = name is not None and self._keys.is_holder(name, entry)
+        holds = self._keys.is_holder(entry.options.ordering_key, entry)
         self._park(entry, due_at_us, "delay", holds=holds)
 
     def _end_unrun(self, entry: Entry, state: str) -> None:
@@ -405,10 +403,10 @@ class ShardCore(CoreState):
         self._draft.ledger.add_final(record.queue, record.name, state, len(record.payload))
         self._end(entry, state)
 
-    def _end(self, entry: Entry, state: str) -> None:
+    def _end(self, entry: Entry, state: str, result: bytes | None = None) -> None:
         entry.move(state)
         self._window.cover(entry)
-        self._draft.end(entry)
+        self._draft.end(entry, result)
         self.caution.deaths.pop(entry.record.task_id, None)
         if entry.options.schedule is not None:
             self._recurring.ended(entry.options.schedule, entry.record.task_id)
@@ -459,7 +457,7 @@ class ShardCore(CoreState):
     def _settled(self, effects: list[m.Effect]) -> None:
         settlement, ended, parked = self._draft.settled(self._now_us)
         self._dispatch(self._marked(), effects)
-        self._timers.rows_gone(settlement.unparked)
+        self._timers.rows_changed(settlement.unparked, new=bool(settlement.revived))
         for task_id in ended:
             self._forget(task_id)
         for task_id, (entry, row) in parked.items():

@@ -11,7 +11,7 @@ from late.scheduler.entry import Entry
 from late.scheduler.ledger import Ledger
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.window import Window
-from late.store.base import Lease, Revival, Settlement, Tick
+from late.store.base import Lease, Result, Revival, Settlement, Tick
 from late.task import DEFAULT_GROUP, Cursor, DeadLetter, Parked, TaskId
 
 
@@ -32,6 +32,7 @@ class Draft:
         self._unparked: list[tuple[int, TaskId]] = []
         self._dead: list[DeadLetter] = []
         self._revived: dict[TaskId, Revival] = {}
+        self._results: list[Result] = []
         self._released_keys: list[tuple[str, TaskId]] = []
         self._ended_ticks: list[tuple[str, TaskId]] = []
         self._out_ended: dict[TaskId, Entry] = {}
@@ -61,11 +62,14 @@ class Draft:
             return NEVER_US
         return self._settled_at_us + self._settings.idle_settle_us
 
-    def end(self, entry: Entry) -> None:
-        """The task is over in this group."""
+    def end(self, entry: Entry, result: bytes | None = None) -> None:
+        """The task is over in this group; `result` is JSON."""
         task_id = entry.record.task_id
         self._ended[task_id] = entry
         self._unpark(entry)
+        if ttl_us := entry.policy.result_ttl_us:
+            value = b'{"outcome":"%b","value":%b}' % (entry.state.encode(), result or b"null")
+            self._results.append(Result(task_id, value, ttl_us))
         # Uniqueness and schedules are bound to the life of the task in the group that is always
         # there; another group that is behind must not hold them.
         if entry.record.options is not None and self._lease.group == DEFAULT_GROUP:
@@ -115,6 +119,7 @@ class Draft:
             parked=tuple(row for _, row in self._parking.values()),
             dead=tuple(self._dead),
             revived=tuple(self._revived.values()),
+            results=tuple(self._results),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
@@ -123,7 +128,7 @@ class Draft:
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
         self._unparked = [timer for timer in self._unparked if timer[1] in later]
-        self._dead, self._revived = [], {}
+        self._dead, self._revived, self._results = [], {}, []
         self._released_keys, self._ended_ticks = [], []
         return self.out
 

@@ -70,9 +70,9 @@ class Keys:
         if key.holder is None or key.holder == _PARKED_HEAD:
             key.holder = entry.record.task_id
 
-    def is_holder(self, name: str, entry: Entry) -> bool:
+    def is_holder(self, name: str | None, entry: Entry) -> bool:
         """Whether it is `entry` that its key waits for."""
-        key = self._keys.get(name)
+        key = None if name is None else self._keys.get(name)
         return key is not None and key.holder == entry.record.task_id
 
     def leave(self, name: str, entry: Entry) -> None:

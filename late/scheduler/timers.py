@@ -104,8 +104,11 @@ class Timers:
         self._answers_due += 1
         return request
 
-    def rows_gone(self, keys: Iterable[tuple[int, str]]) -> None:
-        """These rows are deleted: a load that read the table before must not bring them back."""
+    def rows_changed(self, keys: Iterable[tuple[int, str]], *, new: bool) -> None:
+        """These rows are deleted: a load that read the table before must not bring them back.
+        `new`: there are some that are due now, and not in memory."""
+        if new:
+            self._scanned_at_us = None
         if self._answers_due:
             self._gone.update(keys)
 

@@ -150,6 +150,14 @@ class Revival(msgspec.Struct, frozen=True):
     """Instead of its own."""
 
 
+class Result(msgspec.Struct, frozen=True):
+    """How a task ended, for whoever waits for it."""
+
+    task_id: TaskId
+    value: bytes
+    ttl_us: int
+
+
 class Settlement(msgspec.Struct, frozen=True):
     """One row of the journal and all that must commit with it, in this order."""
 
@@ -172,6 +180,8 @@ class Settlement(msgspec.Struct, frozen=True):
     """One for a task; after `dead`. The delete is the claim: a letter that an operator has taken
     away is left alone, so that no task can be in two places. Attempts and deaths count from
     zero."""
+    results: tuple[Result, ...] = ()
+    """Kept for their time from now; a later one of the same task takes the place of the first."""
     ticks: tuple[Tick, ...] = ()
     ended_ticks: tuple[tuple[str, TaskId], ...] = ()
     """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it is that."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from late.task import Reads
+from late.task import CONTROL_QUEUE, Reads
 
 ACTIVE = "select name from late_group where paused = 0"
 """Those that may be worked: for `Membership.groups`."""
@@ -23,4 +23,5 @@ _queues_of = msgspec.json.Decoder(frozenset[str]).decode
 
 def reads_of(queues: str | None, from_us: int | None, replay_us: int | None) -> Reads:
     """The columns `queues`, `from_us` and `replay_us` of `late_group`."""
-    return Reads(None if queues is None else _queues_of(queues), from_us or 0, replay_us or 0)
+    named = None if queues is None else _queues_of(queues) | {CONTROL_QUEUE}
+    return Reads(named, from_us or 0, replay_us or 0)

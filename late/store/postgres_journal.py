@@ -119,6 +119,9 @@ def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     revived = [(g, i, r.task_id, r.due_at_us, r.payload) for g, i, s in keyed for r in s.revived]
     if revived:
         yield sql.REVIVE, _columns(revived, 5)
+    results = [(g, r.task_id, r.value, r.ttl_us) for g, _, s in keyed for r in s.results]
+    if results:
+        yield sql.RESULT, _columns(results, 4)
 
 
 def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:

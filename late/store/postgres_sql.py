@@ -179,6 +179,13 @@ select d.consumer_group, d.shard_id, d.due, d.task_id, 'retry', d.position, d.se
   from gone d
 on conflict (consumer_group, shard_id, due_at_us, task_id) do nothing
 """
+RESULT = f"""
+insert into late_result (consumer_group, task_id, value, expires_at_us)
+select u.g, u.id, u.v, {NOW} + u.ttl
+  from unnest(%s::text[], %s::uuid[], %s::bytea[], %s::bigint[]) u (g, id, v, ttl)
+on conflict (consumer_group, task_id) do update
+   set value = excluded.value, expires_at_us = excluded.expires_at_us
+"""
 # A tick takes effect only if the schedule still expects it; a task whose unique key is taken is
 # in the log already. Without tasks the update alone happens.
 TICK = f"""

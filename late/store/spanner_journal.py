@@ -11,7 +11,6 @@ that goes. A full window of 2,000 parked tasks stays below 50,000; Spanner allow
 
 from __future__ import annotations
 
-import base64
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from late.store.spanner_rows import (
     LOG_COLUMNS,
     NOW,
     TIMER_COLUMNS,
+    bytes_in,
     carried,
     open_of,
     open_text,
@@ -121,6 +121,15 @@ def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> N
             DEAD_COLUMNS,
             [(*prefix, now_us, d.record.task_id, d.reason, *carried(d)) for d in settlement.dead],
         )
+    if settlement.results:
+        transaction.insert_or_update(
+            "late_result",
+            ("consumer_group", "task_id", "value", "expires_at_us"),
+            [
+                (settlement.group, r.task_id, bytes_in(r.value), now_us + r.ttl_us)
+                for r in settlement.results
+            ],
+        )
     _revive(transaction, settlement, now_us)
 
 
@@ -149,7 +158,7 @@ def _revive(transaction: Any, settlement: Settlement, now_us: int) -> None:
     for task_id, (*body, _, _, errors) in found:
         revival = last[task_id]
         if revival.payload is not None:
-            body[4] = base64.b64encode(revival.payload)
+            body[4] = bytes_in(revival.payload)
         timers[task_id] = (
             *prefix, revival.due_at_us, task_id, "retry", None, *body, 0, 0, errors
         )  # fmt: skip

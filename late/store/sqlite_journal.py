@@ -89,6 +89,8 @@ def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement], no
         connection, sql.REVIVE, [(r.due_at_us, r.payload, g, i, r.task_id) for g, i, r in revived]
     )
     _many(connection, sql.UNBURY, [(g, i, r.task_id) for g, i, r in revived])
+    results = [(g, r.task_id, r.value, now_us + r.ttl_us) for g, _, s in keyed for r in s.results]
+    _many(connection, sql.RESULT, results)
     for settlement in settlements:
         for tick in settlement.ticks:
             _tick(connection, tick, now_us)

@@ -97,6 +97,11 @@ REVIVE = (
 )
 UNBURY = "delete from late_dead where consumer_group = ? and shard_id = ? and task_id = ?"
 
+RESULT = (
+    "insert or replace into late_result (consumer_group, task_id, value, expires_at_us)"
+    " values (?, ?, ?, ?)"
+)
+
 # --- recurring tasks -----------------------------------------------------------------------------
 
 TICK = (

@@ -13,6 +13,7 @@ import pytest
 import late
 import late.worker
 from late.config import WorkerConfig
+from late.control import Control
 from late.outbox import connect
 from late.schema import migrate
 from late.schema.tables import SHARDS_DEFAULT
@@ -39,6 +40,8 @@ def server() -> Iterator[PostgresServer]:
         with psycopg.connect(made.url, autocommit=True) as connection:
             connection.execute("create database crash")
         migrate.upgrade(made.url_of("crash"))
+        with Control(made.url_of("crash")) as control:
+            control.create_group("crash", start="beginning")
         yield made
 
 

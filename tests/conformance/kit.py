@@ -36,7 +36,7 @@ def worker(name: str = "w1", groups: tuple[str, ...] = ("default",)) -> WorkerIn
 
 async def read_all(
     store: Store,
-    wanted: Collection[NewTask],
+    wanted: Collection[NewTask | Record],
     *,
     cursor: Cursor = BEGINNING,
     limit: int = 100,

@@ -154,8 +154,8 @@ def usage_twice() -> None:
 def deferring_burns_an_attempt() -> None:
     """A snooze, or a stop of the worker, counts as an attempt."""
 
-    def judge(entry: Any, outcome: Any, now_us: int, worker: str) -> Any:
-        found = old(entry, outcome, now_us, worker)
+    def judge(entry: Any, outcome: Any, *args: Any, **kwargs: Any) -> Any:
+        found = old(entry, outcome, *args, **kwargs)
         if outcome.kind in ("snooze", "interrupted"):
             return msgspec.structs.replace(found, attempts=found.attempts + 1)
         return found

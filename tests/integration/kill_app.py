@@ -6,6 +6,7 @@ before a SIGKILL is there afterwards. Never the database under test.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
@@ -28,6 +29,13 @@ def witness(text: str) -> None:
 @app.task()
 async def count(number: int) -> None:
     witness(f"{number}")
+
+
+@app.task(queue="shared")
+async def shared(ctx: late.AsyncContext, number: int) -> None:
+    """For several groups."""
+    await asyncio.sleep(0.002)
+    witness(f"{ctx.group} {number}")
 
 
 @app.task(process=True, retry=late.Retry(base=0.05, cap=0.1))

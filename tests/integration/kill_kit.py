@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from google.api_core.exceptions import Aborted
@@ -24,14 +24,20 @@ class Fleet:
 
     Args:
         environment: what differs for them from this process.
+        groups: consumer groups that they serve; the app's own when none.
     """
 
     def __init__(
-        self, url: str, folder: Path, environment: Mapping[str, str] | None = None
+        self,
+        url: str,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        groups: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
         self.killed: set[int] = set()
+        self._groups = [text for name in groups for text in ("--group", name)]
         self._environment = os.environ | {
             "LATE_TEST_KILL_URL": url,
             "LATE_TEST_KILL_DIR": str(folder),
@@ -45,7 +51,14 @@ class Fleet:
         with log:
             self.processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "late.cli", "worker", "tests.integration.kill_app:app"],
+                    [
+                        sys.executable,
+                        "-m",
+                        "late.cli",
+                        "worker",
+                        "tests.integration.kill_app:app",
+                        *self._groups,
+                    ],
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -82,6 +95,12 @@ class Fleet:
             for line in path.read_text().splitlines():
                 found.setdefault(int(line), []).append(int(path.stem))
         return found
+
+    def runs(self) -> list[str]:
+        """Every line that a handler has left."""
+        return [
+            line for path in self.folder.glob("*.txt") for line in path.read_text().splitlines()
+        ]
 
     def started(self) -> int:
         """How many starts there were, repeats included: cheap to ask often."""

@@ -353,6 +353,10 @@ async def test_waiting_for_a_token(url: str, store: Store, control: Control) -> 
     assert control.wait("default", records[4].task_id, timeout_s=0).left.n == 1
     ghost = task(SHARD)
     assert control.wait("default", ghost.task_id, timeout_s=0).state == "unknown"
+    assert control.wait("default", ghost.task_id, timeout_s=2).state == "waiting"
+    _, cursor = await read_all(store, records)
+    await owner.settle(cursor=cursor)
+    assert control.wait("default", ghost.task_id, timeout_s=20).state == "gone"
     with pytest.raises(ConfigError, match="no consumer group 'ghost'"):
         control.wait("ghost", token, timeout_s=0)
     control.pause_group("default")

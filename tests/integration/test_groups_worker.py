@@ -81,6 +81,25 @@ def test_every_group_runs_every_task_once(url: str, control: Control) -> None:
     assert (found.problems, found.totals.waiting) == ((), 0)
 
 
+def test_a_command_reaches_a_group_of_some_queues(url: str, control: Control) -> None:
+    ran: list[tuple[str, int, bool]] = []
+    control.create_group("post", queues=["mail"], start="beginning")
+    post = of(url, "post", ran)
+    with connect(url) as tx:
+        mail, order = (
+            post.enqueue(tx, post.tasks[name].options(delay=600).call(n))
+            for n, name in enumerate(("greet", "ship"))
+        )
+    drain(post)
+    with connect(url) as tx:
+        post.cancel(tx, mail)
+        post.cancel(tx, order)
+    assert drain(post) == {"cancelled": 1}
+    states = {g.group: g.state for g in control.show(order).groups}
+    assert states["post"] == "passed"
+    assert control.verify(group="post").totals.parked == 0
+
+
 def test_failures_of_one_group_are_its_own(url: str, control: Control) -> None:
     control.create_group("audit", start="beginning")
     apps = {}

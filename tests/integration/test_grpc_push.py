@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 import late
@@ -66,6 +68,43 @@ async def test_a_task_is_executed_by_the_service_with_what_the_producer_gave() -
     assert (outcome.kind, outcome.target) == ("done", "billing")
     headers = {"traceparent": "00-1-2-01"}
     assert seen == [(sent.record.task_id, "default", 1, headers, 7, Decimal("3.50"))]
+
+
+async def test_a_handler_there_knows_of_its_task_what_a_local_one_does() -> None:
+    app, seen = late.App("sqlite:///billing.db"), []
+
+    @app.task
+    def look(ctx: late.Context) -> None:
+        seen.append((ctx.is_replay, ctx.deaths, ctx.queue, ctx.enqueued_at, ctx.due_at))
+        seen.append((ctx.expires_at, ctx.max_attempts, ctx.is_last_attempt, ctx.deadline))
+
+    sent = attempt("look", number=3, deadline_us=NOW_US + 1_000_000)
+    sent = msgspec.structs.replace(sent, is_replay=True, deaths=2)
+    home = late.App("sqlite:///shop.db")
+    remote = home.remote("look", target="billing", timeout_s=60, retry=late.Retry(3))
+    async with late.serve_handlers(app, "127.0.0.1:0") as server:
+        target = late.GrpcTarget("billing", (f"127.0.0.1:{server.port}",))
+        async with pool_of(target, {"look": remote}) as pool:
+            assert (await pool.one(sent)).kind == "done"
+    moments = [
+        dt.datetime.fromtimestamp(us / 1_000_000, dt.UTC)
+        for us in (sent.record.created_at_us, sent.due_at_us, NOW_US + 1_000_000)
+    ]
+    assert seen[0] == (True, 2, "payments", *moments[:2])
+    assert seen[1][:3] == (moments[2], 3, True)
+    assert seen[1][3] > dt.datetime.now(dt.UTC) + dt.timedelta(seconds=20)
+
+
+async def test_a_knob_may_shorten_the_time_that_a_call_has() -> None:
+    async def hang(request: Any, context: Any) -> Any:
+        assert context.time_remaining() <= 0.3
+        await asyncio.Event().wait()
+
+    async with stub() as (servicer, target), pool_of(target) as pool:
+        servicer.reply = hang
+        hurried = msgspec.structs.replace(attempt("charge"), timeout_us=300_000)
+        outcome = await pool.one(hurried)
+    assert (outcome.kind, outcome.overloaded) == ("failed", True)
 
 
 async def test_plain_functions_run_there_too() -> None:

@@ -21,7 +21,6 @@ from late import events, outbox
 from late.errors import BatchTooLarge, ConfigError, InvalidTask, KeyConflict, SchemaMismatch
 from late.outbox import spanner as outbox_spanner
 from late.outbox import spanner_session
-from late.schema import migrate, spanner_bounds
 from late.store.spanner_client import close_database, open_database, place_of
 from tests.integration import spanner_kit as kit
 
@@ -309,17 +308,6 @@ def test_connect_commits_and_rolls_back(url: str, database: Any) -> None:
         fail()
     assert names(database) == ["greet"]
     assert kit.rows(database, "late_unique", "unique_key") == []
-
-
-def test_a_block_has_its_own_time(url: str, database: Any) -> None:
-    """Whatever its thread was given for something else, a look at the schema for one, is over."""
-    assert migrate.current(url) is None
-    spanner_bounds.start(0.0)  # later
-
-    with outbox.connect(url) as tx:
-        assert list(tx.execute_sql("select id from trip")) == []
-        greet.options(unique_key="one").enqueue(tx, "Ada")
-    assert names(database) == ["greet"]
 
 
 async def test_connect_async_commits_and_rolls_back(url: str, database: Any) -> None:

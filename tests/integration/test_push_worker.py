@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -22,6 +24,7 @@ import pytest
 from sqlalchemy import select
 
 import late
+from late import events
 from late.config import WorkerConfig
 from late.control import Control, Filter
 from late.errors import ConfigError
@@ -37,7 +40,7 @@ NODE = Path(__file__).resolve().parents[2] / "examples" / "node" / "handler.mjs"
 
 
 @contextmanager
-def billing(app: late.App) -> Iterator[int]:
+def billing(app: late.App, port: int = 0) -> Iterator[int]:
     """The service that owns the tasks, in a thread with a loop of its own; gives its port."""
     ports: list[int] = []
     up, stop = threading.Event(), asyncio.Event()
@@ -45,7 +48,7 @@ def billing(app: late.App) -> Iterator[int]:
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
-        async with late.serve_handlers(app, "127.0.0.1:0") as server:
+        async with late.serve_handlers(app, f"127.0.0.1:{port}") as server:
             ports.append(server.port)
             up.set()
             await stop.wait()
@@ -119,6 +122,49 @@ def test_a_queue_as_a_whole_is_given_to_a_target(url: str) -> None:
                 app.send(tx, "charge", {"trip_id": n}, queue="payments")
         assert drain(app) == {"done": 20}
     assert sorted(seen) == list(range(20))
+
+
+def test_an_outage_of_the_target_costs_nothing(url: str) -> None:
+    """It is away, and comes: no dead letter, no restart."""
+    service = late.App("sqlite:///billing.db")
+    seen: Counter[int] = Counter()
+
+    @service.task
+    async def charge(trip_id: int) -> None:
+        seen[trip_id] += 1
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    target = late.GrpcTarget("billing", [f"127.0.0.1:{port}"], connect_s=0.2, probe_s=0.2)
+    app = late.App(url, targets=[target])
+    # Two attempts would not be enough for that, if the outage counted.
+    quick = late.Retry(max_attempts=2, base=0.05, cap=0.05)
+    remote = app.remote("charge", target="billing", queue="payments", retry=quick)
+    with connect(url) as tx:
+        app.enqueue_many(tx, [remote.call(trip_id=n) for n in range(50)])
+    failures: Counter[str] = Counter()
+
+    def note(event: events.Event, values: Any) -> None:
+        failures[values["name"]] += 1
+
+    unsubscribe = events.default.subscribe(note, [events.ATTEMPT_FAILED])
+    ended: list[dict[str, int]] = []
+    worker = threading.Thread(target=lambda: ended.append(drain(app, timeout_s=60, wait_s=30)))
+    try:
+        worker.start()
+        deadline = time.monotonic() + 30
+        while failures["charge"] < 20:
+            assert time.monotonic() < deadline, "nothing was tried"
+            time.sleep(0.01)
+        with billing(service, port):
+            worker.join()
+    finally:
+        unsubscribe()
+    assert ended == [{"done": 50}]
+    assert sorted(seen) == list(range(50))
+    with Control(url) as control:
+        assert control.dead_letters(Filter()) == []
 
 
 def test_what_a_target_was_at_is_in_the_ledger(url: str) -> None:

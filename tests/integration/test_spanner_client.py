@@ -20,6 +20,7 @@ import late
 from late import events
 from late.errors import ConfigError
 from late.outbox import connect
+from late.schema import migrate, spanner_bounds
 from late.store import spanner_client
 from late.store.spanner import SpannerStore
 from late.store.spanner_calls import Stamp
@@ -122,6 +123,18 @@ def test_an_aborted_block_of_connect_raises_and_leaves_nothing(
         block()
     assert kit.rows(database, "late_task", "task_id") == []
     block()
+    assert len(kit.rows(database, "late_task", "task_id")) == 1
+
+
+def test_a_block_of_connect_has_its_own_time(url: str) -> None:
+    """Whatever its thread was given for something else, a look at the schema for one, is over."""
+    assert migrate.current(url) is None
+    spanner_bounds.start(0.0)  # later
+
+    with connect(url) as tx:
+        assert list(tx.execute_sql("select id from trip")) == []
+        greet.options(unique_key="one").enqueue(tx, "Ada")
+        database = tx._session._database
     assert len(kit.rows(database, "late_task", "task_id")) == 1
 
 

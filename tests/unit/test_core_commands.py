@@ -133,3 +133,24 @@ def test_a_row_says_what_the_command_says() -> None:
         with pytest.raises(DecodeError) as refused:
             decode(record(name="late.cancel", payload=payload))
         assert refused.value.reason == "invalid_command"
+
+
+def test_a_dead_letter_that_goes_back_starts_at_once() -> None:
+    # Given a dead letter, and a look at what is overdue that has just been taken
+    world = World()
+    task = world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.finish(world.running[0], kind="dead", reason="gave_up")
+    settle(world)
+    world.now_us += 6 * SECOND
+    world.grant(1)
+    answers(world)
+    # When it is sent back
+    world.command("redrive", task)
+    world.read_page()
+    settle(world)
+    # Then its owner, which has put it there, does not wait for the next look
+    answers(world)
+    world.grant(1)
+    assert [a.record.task_id for a in world.running] == [task]

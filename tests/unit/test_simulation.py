@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -137,6 +138,32 @@ def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     )
     assert first == second
     assert first.count("None") == len(PROFILES)
+
+
+def test_a_timer_never_comes_before_its_time() -> None:
+    """By the clock of its process, to the last bit: who asks again for what is left would ask
+    without end while no time passes."""
+    loop, rng = SimLoop(), random.Random(1)
+    early: list[float] = []
+
+    async def wait() -> None:
+        for _ in range(200):
+            due = loop.time() + rng.uniform(0, 1)
+            moment = loop.create_future()
+            loop.call_at(due, moment.set_result, None)
+            await moment
+            early.extend([due - loop.time()] if loop.time() < due else [])
+
+    async def main() -> None:
+        for number in range(20):
+            rate = 1 + rng.uniform(-2e-4, 2e-4)
+            process = Process(f"p{number}", offset_s=rng.uniform(0, 20), rate=rate)
+            loop.start(process, wait)
+        await asyncio.sleep(1_000)
+
+    live(loop, main)
+    assert loop.errors == []
+    assert early == []
 
 
 @pytest.fixture

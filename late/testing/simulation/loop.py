@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import heapq
+import math
 import sys
 import warnings
 from collections import deque
@@ -184,7 +185,13 @@ class SimLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Handle:
         process = self._here
-        at_s = when if process is None else (when - process.offset_s) / process.rate
+        if process is None:
+            at_s = when
+        else:
+            at_s = (when - process.offset_s) / process.rate
+            # Rounded down, it would come before its time, and be set again without end.
+            while process.offset_s + process.rate * at_s < when:
+                at_s = math.nextafter(at_s, math.inf)
         return self._push(at_s, Handle(callback, args, self, context))
 
     def _push(self, at_s: float, handle: Handle) -> Handle:

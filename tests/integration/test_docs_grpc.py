@@ -1,0 +1,51 @@
+"""The programs of docs/grpc.md, run against a server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from pathlib import Path
+
+from late.schema import migrate
+from tests.integration.serve_kit import serving, until
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "grpc.md"
+
+
+async def start(program: str, at: str) -> asyncio.subprocess.Process:
+    assert "127.0.0.1:7281" in program
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-uc",
+        program.replace("127.0.0.1:7281", at),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_the_programs_do_what_the_page_says(tmp_path: Path) -> None:
+    consumer, producer = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    url = f"sqlite:///{tmp_path}/queue.db"
+    migrate.upgrade(url)
+    async with serving(url) as it:
+        putting = await start(producer, it.at)
+        async with asyncio.timeout(60):
+            out, _ = await putting.communicate()
+        assert putting.returncode == 0
+        task_id = out.decode().split("'")[1]
+        working = await start(consumer, it.at)
+        assert working.stdout is not None
+        async with asyncio.timeout(60):
+            line = (await working.stdout.readline()).decode().strip()
+        assert line == f"charge {{'trip': 7}} default:{task_id}"
+
+        async def settled() -> bool:
+            return await it.state(task_id) == "settled"
+
+        await until(settled)
+        working.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            assert await working.wait() == 0
