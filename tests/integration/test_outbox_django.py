@@ -9,7 +9,7 @@ from typing import Any
 import django
 import pytest
 from django.conf import settings
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.utils.connection import ConnectionProxy
 from sqlalchemy import make_url
@@ -123,8 +123,9 @@ def test_bad_input_leaves_the_block_as_it_was_and_errors_are_django_s(connection
         greet.enqueue(connection, "Cyd")
     connection.cursor().execute("drop table late_unique")
     with transaction.atomic(using=ALIAS):
-        with pytest.raises(late.SchemaMismatch, match="late migrate"):
+        with pytest.raises(late.SchemaMismatch, match="late migrate") as caught:
             greet.options(unique_key="k").enqueue(connection, "Ada")
+        assert isinstance(caught.value.__cause__, DatabaseError)
         transaction.set_rollback(True, using=ALIAS)
         with pytest.raises(TransactionManagementError):
             greet.enqueue(connection, "in a broken block")
