@@ -30,6 +30,8 @@ STREAK = 5
 """So many different tasks in a row failed at a target: it is the target that fails."""
 STALL_US = 5_000_000
 BUDGET_SPAN_S = 10.0
+ABSENT = ("unavailable", "overloaded", "timeout")
+"""Reasons of a failure that say that nobody answered, or that it was too much."""
 PAUSED_LOOK_US = 30_000_000
 """A paused task that was parked is looked at again after this, and up to twice as long."""
 _headers = msgspec.json.Decoder(dict[str, str])
@@ -361,6 +363,8 @@ def says(outcome: Outcome) -> bool | None:
     match outcome.kind:
         case "done" | "discard" | "snooze" | "dead":
             return True
+        case "failed" if outcome.after_us is not None and outcome.reason not in ABSENT:
+            return not outcome.overloaded  # it asked for a retry: that is an answer
         case "failed":
             return not (outcome.retryable or outcome.overloaded)
         case "died":

@@ -11,7 +11,7 @@ from late.scheduler.adaptive import LEAST, MOST, Adaptive, SlowStart
 from late.scheduler.breaker import Breaker
 from late.scheduler.bucket import TokenBucket
 from late.scheduler.entry import Entry
-from late.scheduler.limits import Flow, Limits
+from late.scheduler.limits import Flow, Limits, says
 from late.task import Attempt, Outcome, Policy, Record, TaskId
 
 S = 1_000_000
@@ -214,6 +214,14 @@ def test_a_refusal_for_good_is_an_answer() -> None:
         started(limits, number, Flow("q", "svc"), now_us=number * S)
         limits.ended([outcome(number, "failed", retryable=False, target="svc")], number * S)
     assert limits.admits(Flow("q", "svc"), retry=False, now_us=31 * S), "the breaker stays closed"
+
+
+def test_who_asks_for_a_retry_has_answered() -> None:
+    assert says(outcome(1, "failed", after_us=5)) is True
+    assert says(outcome(1, "failed", after_us=5, overloaded=True)) is False
+    assert says(outcome(1, "failed", after_us=5, reason="unavailable")) is False
+    assert says(outcome(1, "failed")) is False
+    assert says(outcome(1, "interrupted")) is None
 
 
 def test_a_crowd_is_spread_the_same_way_each_time() -> None:
