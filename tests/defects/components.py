@@ -16,7 +16,7 @@ from late.scheduler.core import ShardCore
 from late.scheduler.draft import Draft
 from late.scheduler.flows import Flows
 from late.scheduler.ledger import Ledger
-from late.scheduler.limits import Part
+from late.scheduler.part import Part
 from late.scheduler.recurring import Recurring
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.window import Window

@@ -11,7 +11,8 @@ from late.scheduler.adaptive import LEAST, MOST, Adaptive, SlowStart
 from late.scheduler.breaker import Breaker
 from late.scheduler.bucket import TokenBucket
 from late.scheduler.entry import Entry
-from late.scheduler.limits import Flow, Limits, says
+from late.scheduler.limits import Flow, Limits
+from late.scheduler.part import says
 from late.task import Attempt, Outcome, Policy, Record, TaskId
 
 S = 1_000_000
