@@ -1,4 +1,4 @@
-"""What one queue, or one target, allows in one worker: its knobs, and what they have learned. Pure."""
+"""What one queue, or one target, allows in one worker: its knobs, and what they have learned."""
 
 from __future__ import annotations
 
