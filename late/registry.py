@@ -198,6 +198,7 @@ class Registry:
         timeout_s: float | None = ...,
         priority: int = ...,
         codec: codecs.Codec | Format | None = ...,
+        result_ttl: validate.Duration | None = ...,
     ) -> Task[..., Any]: ...
     @overload
     def remote(
@@ -211,6 +212,7 @@ class Registry:
         timeout_s: float | None = ...,
         priority: int = ...,
         codec: codecs.Codec | Format | None = ...,
+        result_ttl: validate.Duration | None = ...,
     ) -> Task[P, Any]: ...
     def remote(
         self,
@@ -223,6 +225,7 @@ class Registry:
         timeout_s: float | None = None,
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
+        result_ttl: validate.Duration | None = None,
     ) -> Task[..., Any]:
         """Register a task that another service executes: it is enqueued like any other, and a
         worker calls `target` for it.
@@ -235,6 +238,7 @@ class Registry:
             timeout_s: how long one call may take; 5 minutes by default.
             queue, retry, priority, codec: as `task`. The target gets the arguments without the
                 codec's seal.
+            result_ttl: as `task`, of the result that the target's answer carries.
 
         Raises:
             ConfigError: as `task`.
@@ -257,6 +261,7 @@ class Registry:
             priority=_checked(lambda: validate.priority(priority), label),
             codec=self.codec if codec is None else codecs.resolve(codec),
             target=_configured(target, f"{label}: target"),
+            result_ttl_s=_result_ttl_s(result_ttl, label),
         )
         self._tasks[label] = task
         return task
@@ -273,13 +278,21 @@ class Registry:
             )
         return label
 
-    def route(self, queue: str, *, target: str, retry: Retry | None = None) -> None:
+    def route(
+        self,
+        queue: str,
+        *,
+        target: str,
+        retry: Retry | None = None,
+        result_ttl: validate.Duration | None = None,
+    ) -> None:
         """Send the tasks of `queue` that have no handler here to `target`, whatever their name.
 
         Args:
             target: a pool of the worker: a service by its name, or `pull` for consumers that
                 fetch their tasks.
             retry: how failures are repeated; None for the default policy.
+            result_ttl: keep the results that answers carry for so long; None keeps nothing.
 
         Raises:
             ConfigError: a wrong name, or a queue that has a route already.
@@ -287,9 +300,11 @@ class Registry:
         label = _configured(queue, "queue")
         if label in self._routes:
             raise ConfigError(f"queue {label!r} has a route already")
-        policy = (retry or Retry()).policy(label)
+        ttl_s = _result_ttl_s(result_ttl, label)
         self._routes[label] = msgspec.structs.replace(
-            policy, target=_configured(target, f"{label}: target")
+            (retry or Retry()).policy(label),
+            target=_configured(target, f"{label}: target"),
+            result_ttl_us=0 if ttl_s is None else round(ttl_s * 1_000_000),
         )
 
     def schedule(

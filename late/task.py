@@ -225,6 +225,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """How long it may take, where a knob says so and not its handler."""
     is_replay: bool = False
     """Its group was reset since the task was created: it may have run before."""
+    keeps_result: bool = False
+    """What it returns is kept: see `Policy.result_ttl_us`."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

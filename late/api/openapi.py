@@ -43,6 +43,7 @@ def document() -> dict[str, Any]:
         "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
     }
     schemas["Pulled"]["properties"]["payload"] = {"type": "object"}
+    schemas["Ack"]["properties"]["result"] = {"description": "Any JSON, at most 256 KiB."}
     return {
         "openapi": "3.1.0",
         "info": {"title": "late", "version": "1", "license": {"name": "Apache-2.0"}},

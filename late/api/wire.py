@@ -61,6 +61,7 @@ class Ack(msgspec.Struct, forbid_unknown_fields=True):
     """The task is done."""
 
     receipt: ReceiptText
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Extend(msgspec.Struct, forbid_unknown_fields=True):
@@ -102,6 +103,8 @@ class Pulled(msgspec.Struct, kw_only=True, omit_defaults=True):
     due_at: datetime
     expires_at: datetime | None = None
     headers: dict[str, str] = {}
+    is_replay: bool = False
+    keeps_result: bool = False
 
 
 class QueueStats(msgspec.Struct, kw_only=True):

@@ -124,6 +124,43 @@ def test_a_queue_as_a_whole_is_given_to_a_target(url: str) -> None:
     assert sorted(seen) == list(range(20))
 
 
+def test_a_result_that_a_target_gives_is_kept_where_it_is_wanted(url: str) -> None:
+    """By task and by queue; a dead letter where it cannot be kept."""
+    service = late.App("sqlite:///billing.db")
+
+    @service.task
+    async def price(km: int) -> dict[str, Decimal]:
+        return {"total": Decimal(km) * 2}
+
+    @service.task
+    def scribble(size: int) -> str:
+        return "x" * size
+
+    with billing(service) as port:
+        app = late.App(
+            url, strict=False, targets=[late.GrpcTarget("billing", [f"127.0.0.1:{port}"])]
+        )
+        asked = app.remote("price", target="billing", result_ttl=60)
+        app.route("drafts", target="billing", result_ttl=60)
+        app.route("notes", target="billing")
+        with connect(url) as tx:
+            total = asked.enqueue(tx, km=7)
+            text, large, unkept = (
+                app.send(tx, "scribble", {"size": size}, queue=queue)
+                for size, queue in ((3, "drafts"), (300_000, "drafts"), (300_000, "notes"))
+            )
+        assert drain(app) == {"done": 3, "dead": 1}
+    assert app.handle(total).wait(timeout_s=0) == {"total": "14"}
+    assert app.handle(text).wait(timeout_s=0) == "xxx"
+    with pytest.raises(late.TaskEnded, match="dead"):
+        app.handle(large).wait(timeout_s=0)
+    with Control(url) as control:
+        assert control.result(unkept, group="default") is None
+        [letter] = control.dead_letters(Filter())
+        assert letter.task_id == large
+        assert "the limit is 262144" in letter.errors[-1].error
+
+
 def test_an_outage_of_the_target_costs_nothing(url: str) -> None:
     """It is away, and comes: no dead letter, no restart."""
     service = late.App("sqlite:///billing.db")

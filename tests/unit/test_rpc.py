@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -259,6 +260,36 @@ async def test_the_client_runs_functions_and_coroutines(tmp_path: Path) -> None:
         }
         assert threading.get_ident() not in {thread for _, _, thread in seen}
         await it.rig.room()  # the credits are back
+        consumer.stop()
+        async with asyncio.timeout(20):
+            await serving
+
+
+async def test_the_client_gives_the_results_that_are_wanted(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "value": {"total": 3}, "none": None, "large": "x" * 300_000, "odd": object(),
+        "signal": late.Discard("over"),
+    }  # fmt: skip
+    async with served(tmp_path) as it:
+        consumer = late.Consumer(f"127.0.0.1:{it.rpc.port}", queues=["payments"], concurrency=5)
+        serving = asyncio.create_task(consumer.serve(lambda task: values[task.payload["do"]]))
+        for count, keeps in ((5, True), (10, False)):
+            await it.rig.room()
+            sent = [attempt(do=word) for word in values]
+            it.rig.pool.submit([msgspec.structs.replace(each, keeps_result=keeps) for each in sent])
+            await it.rig.ended(count)
+        found = [(seen_of(o), o.kind, o.retryable, o.result) for o in it.rig.outcomes]
+        assert sorted(found[:5]) == [
+            ("large", "failed", False, None),
+            ("none", "done", True, None),
+            ("odd", "failed", False, None),
+            ("signal", "discard", True, None),
+            ("value", "done", True, b'{"total":3}'),
+        ]
+        assert {word: kind for word, kind, _, _ in found[5:]} == {
+            "large": "done", "none": "done", "odd": "done", "signal": "discard", "value": "done",
+        }  # fmt: skip
+        assert {result for *_, result in found[5:]} == {None}
         consumer.stop()
         async with asyncio.timeout(20):
             await serving
