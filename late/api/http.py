@@ -77,7 +77,8 @@ class _Api:
     async def put_many(self, request: Request, caller: Caller) -> Response:
         many = wire.parse(await _body(request, limits.BATCH_BYTES), wire.PutMany)
         accepted = await self._service.put(caller, many.tasks)
-        return _json({"tasks": accepted}, 201 if any(a.created for a in accepted) else 200)
+        answer = {"tasks": accepted, "token": wire.token_of(accepted)}
+        return _json(answer, 201 if any(a.created for a in accepted) else 200)
 
     # -- pull ------------------------------------------------------------------------------------
 

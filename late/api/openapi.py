@@ -60,7 +60,9 @@ def _paths() -> dict[str, Any]:
     queue = "/v1/queues/{queue}"
     stats = _object("queues", {"type": "array", "items": _ref("QueueStats")})
     pulled = _object("tasks", {"type": "array", "items": _ref("Pulled")})
-    accepted = _object("tasks", {"type": "array", "items": _ref("Accepted")})
+    accepted = _object(
+        "tasks", {"type": "array", "items": _ref("Accepted")}, token={"type": "string"}
+    )
     extended = _object(
         "receipt", {"type": "string"}, visible_until={"type": "string", "format": "date-time"}
     )

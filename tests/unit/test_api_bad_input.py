@@ -85,7 +85,7 @@ async def test_bad_batches(tmp_path: Path) -> None:
         large = {**one, "payload": {"x": "a" * 1_000_000}}
         heavy = await it.call("POST", "/v1/tasks", {"tasks": [large] * 9})
         assert (heavy.status, heavy.json["error"]) == (413, "too_large")
-        assert (await it.call("POST", "/v1/tasks", {"tasks": []})).json == {"tasks": []}
+        assert (await it.call("POST", "/v1/tasks", {"tasks": []})).status == 200
 
 
 async def flood(writer: asyncio.StreamWriter) -> None:

@@ -16,6 +16,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import late
+from late.control import Control
+from late.testing import drain
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.unit.api_kit import Served, served
 from tests.unit.dispatcher_kit import attempt
@@ -41,6 +43,38 @@ async def test_tasks_are_enqueued_and_counted(tmp_path: Path) -> None:
             ("payments", 2),
             ("empty", 0),
         ]
+
+
+async def test_an_enqueue_gives_a_token_to_wait_for(tmp_path: Path) -> None:
+    app = late.App(f"sqlite:///{tmp_path}/served.db")
+    app.task(lambda: None, name="charge", queue="payments")
+    first, second = new(unique_key="a"), new(unique_key="b")
+    async with served(tmp_path, app=app) as it, stub(it) as queue:
+
+        async def token(*tasks: Any) -> tuple[str, list[str]]:
+            found = await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=tasks))
+            return found.token, list(found.task_ids)
+
+        async def left(until: str) -> tuple[str, int]:
+            with Control(it.url) as control:
+                found = await asyncio.to_thread(control.wait, "default", until, timeout_s=0)
+            return found.state, found.left.n
+
+        assert await token() == ("", [])
+        both, ids = await token(first, second)
+        assert both == ids[1]
+        assert await token(first, second) == (both, ids)  # both were there
+        newer, more = await token(new(), first)
+        assert newer == more[0]
+        puts = [{"name": "charge", "queue": "payments"}] * 2
+        answer = (await it.call("POST", "/v1/tasks", {"tasks": puts})).json
+        assert answer["token"] == answer["tasks"][1]["task_id"]
+        tokens = both, newer, answer["token"]
+        assert [await left(each) for each in tokens] == [
+            ("waiting", 2), ("waiting", 3), ("waiting", 5),
+        ]  # fmt: skip
+        assert await asyncio.to_thread(drain, app) == {"done": 5}
+        assert {(await left(each))[1] for each in tokens} == {0}
 
 
 @pytest.mark.parametrize(
