@@ -142,8 +142,15 @@ def _judge(response: Any, where: str, scrub: Scrub | None) -> Verdict:
 
 
 def _after_s(metadata: list[tuple[str, Any]]) -> float | None:
-    """The wait that the target asks for: `retry-after` as in HTTP, or gRPC's own pushback."""
+    """The wait that the target asks for: `retry-after` as in HTTP, gRPC's own pushback, or
+    `google.rpc.RetryInfo` among the details."""
+    from late.dispatcher import retry_info
+
     for name, value in metadata:
+        if name == retry_info.HEADER and isinstance(value, bytes):
+            asked_s = retry_info.after_s(value)
+            if asked_s is not None:
+                return asked_s
         text = value if isinstance(value, str) else ""
         if name == "retry-after":
             return answers.retry_after_s(text, time.time())

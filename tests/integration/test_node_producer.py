@@ -15,7 +15,7 @@ from tests.integration.serve_kit import serving
 from tests.unit.api_kit import served
 
 PRODUCER = Path(__file__).parents[2] / "examples" / "node" / "producer.mjs"
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node here")
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
 
 
 async def node(url: str, *arguments: str, **environment: str) -> tuple[int, str, str]:
