@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -34,9 +33,10 @@ from late.schema.tables import settlement
 from late.task import Usage
 from late.testing import drain
 from late.worker import Worker
+from tests.node import NODE, needs_node
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-NODE = Path(__file__).resolve().parents[2] / "examples" / "node" / "handler.mjs"
+HANDLER = Path(__file__).resolve().parents[2] / "examples" / "node" / "handler.mjs"
 
 
 @contextmanager
@@ -237,14 +237,14 @@ async def test_a_secret_that_is_not_there_stops_the_start(url: str) -> None:
         await Worker(app, settings=WorkerConfig()).start()
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+@needs_node
 def test_a_handler_in_node_executes_tasks(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Configured by the file of targets, as an operator would."""
     environment = os.environ | {"LATE_SECRET": SECRET, "PORT": "0"}
     with subprocess.Popen(
-        ["node", str(NODE)], env=environment, stdout=subprocess.PIPE, text=True
+        [str(NODE), str(HANDLER)], env=environment, stdout=subprocess.PIPE, text=True
     ) as node:
         assert node.stdout is not None
         try:
@@ -276,13 +276,13 @@ def test_a_handler_in_node_executes_tasks(
         assert "HTTP 500: this one always fails" in letter.errors[-1].error
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+@needs_node
 def test_the_handler_in_node_refuses_what_is_not_signed() -> None:
     import httpx
 
     environment = os.environ | {"LATE_SECRET": SECRET, "PORT": "0"}
     with subprocess.Popen(
-        ["node", str(NODE)], env=environment, stdout=subprocess.PIPE, text=True
+        [str(NODE), str(HANDLER)], env=environment, stdout=subprocess.PIPE, text=True
     ) as node:
         assert node.stdout is not None
         try:
