@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from sqlalchemy import Connection, Engine, select
@@ -11,12 +11,14 @@ from late.control import backlog
 from late.control.positions import registered, taken
 from late.control.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
 from late.control.status import Journal, groups_of, journals
-from late.control.views import TaskInGroup, TaskView
+from late.control.views import StepView, TaskInGroup, TaskView
 from late.ids import made_at_us, shard_of
 from late.schema.engine import reading
-from late.schema.tables import dead, lease, timer
+from late.schema.tables import dead, history, lease, timer
 from late.schema.tables import result as kept
-from late.task import HELD_US
+from late.task import HELD_US, Final, StepDetail
+
+_detail = msgspec.json.Decoder(StepDetail).decode
 
 
 def show(engine: Engine, task_id: str, *, payload: bool = False) -> TaskView:
@@ -40,9 +42,29 @@ def show(engine: Engine, task_id: str, *, payload: bool = False) -> TaskView:
         for name in groups_of(connection):
             journal = last.get((name, shard_id), Journal())
             view, found = _in_group(connection, name, shard_id, task_id, journal, row is not None)
-            groups.append(view)
+            groups.append(_with_history(view, _steps(connection, name, task_id)))
             row = row or found
     return _view(task_id, shard_id, tuple(groups), row, payload)
+
+
+def _steps(connection: Connection, name: str, task_id: str) -> tuple[StepView, ...]:
+    rows = connection.execute(
+        select(history)
+        .where(history.c.consumer_group == name, history.c.task_id == task_id)
+        .order_by(history.c.number)
+    )
+    return tuple(
+        StepView(row.number, row.at_us, row.event, row.worker,
+                 _detail(row.detail) if row.detail else StepDetail())
+        for row in rows
+    )  # fmt: skip
+
+
+def _with_history(view: TaskInGroup, steps: tuple[StepView, ...]) -> TaskInGroup:
+    """Whose row is gone from the log may still be known by its history."""
+    ended = view.state == "unknown" and steps and steps[-1].event in get_args(Final)
+    state = "settled" if ended else view.state
+    return msgspec.structs.replace(view, state=state, history=steps)
 
 
 def result(engine: Engine, task_id: str, group: str) -> bytes | None:
