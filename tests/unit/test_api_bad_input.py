@@ -58,6 +58,7 @@ def put(**more: Any) -> bytes:
         (put(queue="another"), 400, "bad_request"),
         (json.dumps({"name": "no good"}).encode(), 400, "invalid_task"),
         (json.dumps({"name": "x" * 129}).encode(), 400, "invalid_task"),
+        (json.dumps({"name": "late.cancel"}).encode(), 400, "invalid_task"),
     ],
 )
 async def test_a_bad_put(tmp_path: Path, raw: bytes, status: int, word: str | None) -> None:

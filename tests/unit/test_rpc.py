@@ -88,6 +88,7 @@ async def test_an_enqueue_gives_a_token_to_wait_for(tmp_path: Path) -> None:
         ({"payload": b'{"a":"\\u0000"}'}, "INVALID_ARGUMENT"),
         ({"payload": b"\xff"}, "INVALID_ARGUMENT"),
         ({"name": ""}, "INVALID_ARGUMENT"),
+        ({"name": "late.cancel"}, "INVALID_ARGUMENT"),
         ({"queue": "no good"}, "INVALID_ARGUMENT"),
         ({"queue": "mail"}, "NOT_FOUND"),
         ({"priority": 101}, "INVALID_ARGUMENT"),
