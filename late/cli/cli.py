@@ -15,6 +15,7 @@ from late.cli import (
     demo,
     group,
     knobs,
+    lake,
     look,
     roles,
     run,
@@ -69,6 +70,7 @@ app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.add_typer(roles.app, name="roles")
+app.add_typer(lake.app, name="lake")
 app.command("demo")(demo.demo)
 
 

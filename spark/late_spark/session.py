@@ -99,11 +99,11 @@ def _local(cores: int | None, memory: str, *, progress: bool, keep: bool) -> Spa
         raise ConfigError(f"Spark did not start with {runtime}: {error}") from error
     finally:
         for name in ("SPARK_HOME", "LATE_JAVA", "LATE_JAVA_OPTIONS", "PYTHONPATH"):
-            value = before[name]
-            if value is None:
+            was = before[name]
+            if was is None:
                 os.environ.pop(name, None)
             else:
-                os.environ[name] = value
+                os.environ[name] = was
 
 
 def stop(session: SparkSession, *, timeout_s: float = 60.0) -> None:

@@ -9,9 +9,13 @@ import pytest
 from late_spark import session
 from pyspark.sql import SparkSession
 
+from tests import servers
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    # Spark's workers have the environment in which its JVM was started.
+    servers.spanner_host()
     with warnings.catch_warnings():
         # PySpark leaves sockets and files to the collector.
         warnings.simplefilter("ignore")
