@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -197,5 +198,16 @@ def frame(
         found = spark.read.schema(USAGE).parquet(*paths).select(*USAGE.names)
     if url is None:
         return found
+    return found.unionByName(tail(spark, url, manifest.after()))
+
+
+def tail(
+    spark: SparkSession, url: str, after: Mapping[tuple[str, int], int] | None = None
+) -> DataFrame:
+    """Usage of the store's journal behind `after`: read once and kept, for a report goes over it
+    several times, and each of them must see the same moment."""
+    from pyspark import StorageLevel
+
     reader = spark.read.format("late").option("url", url).option("table", "usage")
-    return found.unionByName(reader.option("after", after_text(manifest.after())).load())
+    found = reader.option("after", after_text(after or {})).load()
+    return found.persist(StorageLevel.MEMORY_AND_DISK)

@@ -19,6 +19,9 @@ def spark() -> Iterator[SparkSession]:
     with warnings.catch_warnings():
         # PySpark leaves sockets and files to the collector.
         warnings.simplefilter("ignore")
-        made = session.start(cores=2, memory="1g", archive=False)
+        made = session.start(cores=2, memory="1g", archive=False, quick=True)
+        # Compiling each query would take longer than these frames take to read.
+        made.conf.set("spark.sql.codegen.wholeStage", "false")
+        made.conf.set("spark.sql.shuffle.partitions", "1")
         yield made
         session.stop(made)
