@@ -15,12 +15,14 @@ from late.cli import (
     demo,
     group,
     knobs,
+    lake,
     look,
     roles,
     run,
     schedule,
     serve,
     targets,
+    throughput,
     token,
     verify,
 )
@@ -69,6 +71,14 @@ app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.add_typer(roles.app, name="roles")
+app.add_typer(lake.app, name="lake")
+report = typer.Typer(
+    help="Reports, on Spark (extra late[spark], and Java).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+report.command("throughput")(throughput.throughput)
+app.add_typer(report, name="report")
 app.command("demo")(demo.demo)
 
 

@@ -408,9 +408,8 @@ class ShardCore(CoreState):
         self._park(entry, due_at_us, "delay", holds=holds)
 
     def _end_unrun(self, entry: Entry, state: str, reason: str | None = None) -> None:
-        record = entry.record
         self._draft.note(entry, state, self._now_us, reason=reason)
-        self._draft.ledger.add_final(record.queue, record.name, state, len(record.payload))
+        self._draft.ledger.add_final(entry.record, state)
         self._end(entry, state)
 
     def _end(self, entry: Entry, state: str, result: bytes | None = None) -> None:
@@ -450,7 +449,7 @@ class ShardCore(CoreState):
         ticks = () if self._stopped else self._recurring.take_due(self._now_us)
         if not ticks and not self._written_due():
             return None
-        return self._draft.build(self._window, ticks, self.caution)
+        return self._draft.build(self._window, ticks, self.caution, self._now_us)
 
     def _settled(self, effects: list[m.Effect]) -> None:
         settlement, ended, parked = self._draft.settled(self._now_us)
