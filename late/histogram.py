@@ -11,6 +11,8 @@ Source: the layout is HdrHistogram's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 ERROR = 1 / 32
 """The largest relative error of `middle(bucket(v))`."""
 LAST = 1023
@@ -23,6 +25,17 @@ def bucket(us: int) -> int:
         return us
     shift = us.bit_length() - 5
     return (shift << 4) + (us >> shift)
+
+
+def histogram(durations: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """(bucket, count) of all `durations` in microseconds, ascending by bucket."""
+    # `bucket` written out: every task comes by here, and a call costs as much as its work.
+    counts: dict[int, int] = {}
+    for us in durations:
+        shift = us.bit_length() - 5
+        index = (shift << 4) + (us >> shift) if shift > 0 else us
+        counts[index] = counts.get(index, 0) + 1
+    return tuple(sorted(counts.items()))
 
 
 def lower(index: int) -> int:

@@ -41,6 +41,12 @@ Kind = Literal[
 ]
 """How one attempt ended. `failed` asks the retry policy; `interrupted` and `not_capable` cost no
 attempt; `died` (the process went away under the task) is counted on its own."""
+ENQUEUED = "enqueued"
+"""In the usage ledger: tasks that the checkpoint has come to cover, each once. They are neither
+attempts nor ends. Their ages say when they arrived, however long they stood in the log."""
+TENANTS_OTHER = "*"
+Histogram = tuple[tuple[int, int], ...]
+"""(bucket, count), ascending by bucket: see `late/histogram.py`."""
 Final = Literal["done", "dead", "expired", "discarded", "cancelled"]
 """How a task ends, once per consumer group."""
 
@@ -251,18 +257,34 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
-    """Counts of one settlement for one (queue, name, target, outcome); additive."""
+    """Counts of one settlement for one (queue, name, target, outcome, tenant); additive.
+
+    Fields are only ever added at the end: rows of older versions lack them and read as none.
+    """
 
     queue: str
     name: str
     target: str
     outcome: str
-    """A `Final`, or `retried` / `snoozed` / `interrupted` for attempts that did not end a task."""
+    """A `Final`, or `retried` / `snoozed` / `interrupted` for attempts that did not end a task, or
+    `ENQUEUED`."""
     count: int = 0
     attempts: int = 0
     busy_us: int = 0
     waiting_us: int = 0
     payload_bytes: int = 0
+    retries: int = 0
+    """Those of the attempts that were not a task's first."""
+    lateness_us: int = 0
+    """The part of `waiting_us` that is of the `delayed` attempts."""
+    delayed: int = 0
+    """Attempts whose due time was set (a delay, a time, a retry) and not their arrival."""
+    waiting: Histogram = ()
+    """Attempts by waiting time; of `ENQUEUED`, tasks by their age."""
+    busy: Histogram = ()
+    """Attempts by running time."""
+    tenant: str | None = None
+    """Where the queue has a fair key; `TENANTS_OTHER` for those beyond the first of many."""
 
 
 class Policy(msgspec.Struct, frozen=True):

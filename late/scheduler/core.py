@@ -399,8 +399,7 @@ class ShardCore(CoreState):
         self._park(entry, due_at_us, "delay", holds=holds)
 
     def _end_unrun(self, entry: Entry, state: str) -> None:
-        record = entry.record
-        self._draft.ledger.add_final(record.queue, record.name, state, len(record.payload))
+        self._draft.ledger.add_final(entry.record, state)
         self._end(entry, state)
 
     def _end(self, entry: Entry, state: str, result: bytes | None = None) -> None:
@@ -440,7 +439,7 @@ class ShardCore(CoreState):
         ticks = () if self._stopped else self._recurring.take_due(self._now_us)
         if not ticks and not self._written_due():
             return None
-        return self._draft.build(self._window, ticks, self.caution)
+        return self._draft.build(self._window, ticks, self.caution, self._now_us)
 
     def _settle_due(self) -> bool:
         if not self._recovered:

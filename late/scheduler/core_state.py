@@ -44,7 +44,7 @@ class CoreState:
         self._recurring = Recurring()
         self.caution = Caution(lease)
         self._wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
-        self._draft = Draft(lease, self._settings)
+        self._draft = Draft(lease, self._settings, self._limits.tenant)
         self._now_us = 0
         self._looked_at_us = 0
         self._stopped = False

@@ -6,26 +6,30 @@ unknown; what happens meanwhile is collected for the next one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from late.scheduler.caution import Caution
 from late.scheduler.entry import Entry
 from late.scheduler.ledger import Ledger
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.window import Window
 from late.store.base import Lease, Result, Revival, Settlement, Tick
-from late.task import DEFAULT_GROUP, Cursor, DeadLetter, Parked, TaskId
+from late.task import DEFAULT_GROUP, Cursor, DeadLetter, Parked, Record, TaskId
 
 
 class Draft:
     """Collects the ends and parkings of one shard into one settlement after the other."""
 
-    def __init__(self, lease: Lease, settings: CoreSettings) -> None:
+    def __init__(
+        self, lease: Lease, settings: CoreSettings, tenant_of: Callable[[Record], str | None]
+    ) -> None:
         self._lease = lease
         self._settings = settings
         self.seq = lease.seq
         self.cursor = lease.cursor
         """Of the last settlement that is in the journal."""
         self._settled_at_us = 0
-        self.ledger = Ledger()
+        self.ledger = Ledger(tenant_of)
         self.out: Settlement | None = None
         self._ended: dict[TaskId, Entry] = {}
         self._parking: dict[TaskId, tuple[Entry, Parked]] = {}
@@ -95,9 +99,12 @@ class Draft:
         if entry.timer_key is not None:
             self._unparked.append((entry.timer_key[0], entry.record.task_id))
 
-    def build(self, window: Window, ticks: tuple[Tick, ...], caution: Caution) -> Settlement:
+    def build(
+        self, window: Window, ticks: tuple[Tick, ...], caution: Caution, now_us: int
+    ) -> Settlement:
         """The settlement of all that was collected; nothing may be out."""
         assert self.out is None
+        self.ledger.add_arrived(window.arrived(), now_us)
         later = self._beyond()
         for task_id in later:
             del self._parking[task_id]

@@ -139,10 +139,14 @@ class Limits:
         part = self._queues.get(queue)
         if part is None and target not in self._targets:
             return None
-        tenant = ""
-        if part is not None and part.knobs.fair_key is not None:
-            tenant = _tenant(entry.record, part.knobs.fair_key)
-        return Flow(queue, target, tenant)
+        return Flow(queue, target, self.tenant(entry.record) or "")
+
+    def tenant(self, record: Record) -> str | None:
+        """Whom a task is for, by the fair key of its queue; None where it has none."""
+        part = self._queues.get(record.queue)
+        if part is None or part.knobs.fair_key is None:
+            return None
+        return _tenant(record, part.knobs.fair_key)
 
     def admits(self, flow: Flow, *, retry: bool, now_us: int) -> bool:
         """Whether a task of `flow` may start now."""

@@ -181,7 +181,7 @@ def test_what_a_target_was_at_is_in_the_ledger(url: str) -> None:
         with connect(url) as tx:
             remote.enqueue(tx)
         assert drain(app) == {"done": 1}
-    [usage] = _usages(url)
+    [usage] = [each for each in _usages(url) if each.attempts]
     assert (usage.name, usage.target, usage.outcome) == ("charge", "billing", "done")
 
 

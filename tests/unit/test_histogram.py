@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,3 +29,9 @@ def test_buckets_follow_one_another_without_a_hole() -> None:
     assert found == set(range(max(found) + 1))
     bounds = [histogram.lower(index) for index in range(histogram.LAST)]
     assert bounds == sorted(set(bounds))
+
+
+@given(st.lists(DURATIONS))
+def test_a_histogram_counts_each_duration_in_its_bucket(found: list[int]) -> None:
+    expected = sorted(Counter(map(histogram.bucket, found)).items())
+    assert histogram.histogram(found) == tuple(expected)
