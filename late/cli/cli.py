@@ -16,6 +16,7 @@ from late.cli import (
     group,
     knobs,
     look,
+    report,
     roles,
     run,
     schedule,
@@ -69,6 +70,7 @@ app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.add_typer(roles.app, name="roles")
+app.add_typer(report.app, name="report")
 app.command("demo")(demo.demo)
 
 

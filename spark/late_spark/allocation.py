@@ -93,10 +93,9 @@ def allocate(
 
 
 def _by_driver(charge: DayCharge) -> list[tuple[Driver | None, int]]:
-    drivers: list[tuple[Driver | None, int]] = sorted(
-        ((driver, percent) for driver, percent in charge.drivers.items() if percent),
-        key=lambda each: each[0],
-    )
+    drivers: list[tuple[Driver | None, int]] = [
+        (driver, percent) for driver, percent in sorted(charge.drivers.items()) if percent
+    ]
     drivers.append((None, 100 - sum(percent for _, percent in drivers)))
     parts = money.split(charge.amount, [percent for _, percent in drivers])
     return [(driver, part) for (driver, _), part in zip(drivers, parts, strict=True) if part]
@@ -155,12 +154,12 @@ def summed(costs: Iterable[Cost], by: Sequence[str]) -> list[Focus]:
     the largest first."""
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     for cost in costs:
-        sums[tuple(_value(cost, each) for each in by)] += cost.amount
+        sums[tuple(value(cost, each) for each in by)] += cost.amount
     rows = [Focus(key, amount) for key, amount in sums.items()]
     return sorted(rows, key=lambda row: (-row.amount, row.by))
 
 
-def _value(cost: Cost, dimension: str) -> str:
+def value(cost: Cost, dimension: str) -> str:
     if dimension == "line":
         return cost.line.name
     if dimension == "region":

@@ -142,8 +142,9 @@ def priced(book: PriceBook, metrics: Metrics, calendar: Calendar, path: Path | s
 def _amount(
     price: Price, metrics: Metrics, start: int, end: int, calendar: Calendar, path: Path | str
 ) -> int:
-    value = Fraction(price.price) * _quantity(price, metrics, start, end, calendar, path)
-    return round(value * price.replicas * money.ONE)  # half to even
+    value: Fraction = Fraction(price.price) * _quantity(price, metrics, start, end, calendar, path)
+    units: int = round(value * price.replicas * money.ONE)  # half to even
+    return units
 
 
 def _quantity(

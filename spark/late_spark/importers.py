@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -119,12 +120,12 @@ def _plain(rows: Iterable[dict[str, str]], what: str) -> Iterator[Sample]:
 
 
 class _Interval(msgspec.Struct):
-    endTime: str  # noqa: N815 (the API's name)
+    endTime: str
 
 
 class _Value(msgspec.Struct):
-    doubleValue: float | None = None  # noqa: N815
-    int64Value: str | None = None  # noqa: N815
+    doubleValue: float | None = None
+    int64Value: str | None = None
 
 
 class _Point(msgspec.Struct):
@@ -144,7 +145,7 @@ class _TimeSeries(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    timeSeries: list[_TimeSeries] = []  # noqa: N815
+    timeSeries: list[_TimeSeries] = []
 
 
 def _cloud_monitoring(text: str, what: str) -> Iterator[Sample]:
@@ -232,7 +233,7 @@ def _flows(counters: dict[tuple[Key, str], list[tuple[int, Decimal]]]) -> Iterat
     sums: dict[tuple[Key, int], Decimal] = defaultdict(Decimal)
     for (key, _), points in counters.items():
         points.sort()
-        for (_, before), (at_us, value) in zip(points, points[1:], strict=False):
+        for (_, before), (at_us, value) in pairwise(points):
             sums[key, at_us] += value - before if value >= before else value
     for (key, at_us), total in sums.items():
         yield key, at_us, total

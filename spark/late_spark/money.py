@@ -20,8 +20,28 @@ LARGEST = 10**12 * ONE
 """Beyond this an amount is a mistake; it also is what decimal(38, 12) holds with room for sums."""
 
 _MINOR_DIGITS = {
-    **dict.fromkeys(("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF").split(), 0),
-    **dict.fromkeys(("BHD IQD JOD KWD LYD OMR TND").split(), 3),
+    **dict.fromkeys(
+        [
+            "BIF",
+            "CLP",
+            "DJF",
+            "GNF",
+            "ISK",
+            "JPY",
+            "KMF",
+            "KRW",
+            "PYG",
+            "RWF",
+            "UGX",
+            "VND",
+            "VUV",
+            "XAF",
+            "XOF",
+            "XPF",
+        ],
+        0,
+    ),
+    **dict.fromkeys(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3),
 }
 """Currencies whose smallest unit is not a hundredth (ISO 4217)."""
 
@@ -92,7 +112,7 @@ def split(amount: int, weights: Sequence[int]) -> list[int]:
 
 def minor(amount: int, digits: int) -> int:
     """One amount in the currency's smallest unit, half to even."""
-    step = 10 ** (DIGITS - digits)
+    step: int = 10 ** (DIGITS - digits)
     whole, rest = divmod(amount, step)
     return whole + (2 * rest > step or (2 * rest == step and whole % 2 == 1))
 

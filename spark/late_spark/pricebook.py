@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
@@ -34,8 +35,9 @@ Unit = Literal[
     "million",
     "month",
 ]
-"""What a price is for. The first six are levels (so many nodes, GB) times hours, or shares of
-their month; `gb`, `gib` (of bytes) and `million` are flows, added up; `month` is a fee, spread over its seconds."""
+"""What a price is for. The first six are levels (so many nodes, GB) times hours, or shares of their
+month; `gb`, `gib` (of bytes) and `million` are flows, added up; `month` is a fee, spread over its
+seconds."""
 
 FLOWS = frozenset({"gb", "gib", "million"})
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -195,7 +197,7 @@ def _no_overlap(book: PriceBook, path: Path | str) -> None:
         lines[price.line].append(span(price, book.tz))
     for line, spans in lines.items():
         spans.sort()
-        for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        for (_, end), (start, _) in pairwise(spans):
             if start < end:
                 raise ConfigError(
                     f"price book {path}: the prices of {line!r} overlap at {calendar.iso(start)}"

@@ -7,7 +7,6 @@ from datetime import date
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from late_spark import allocation
 from late_spark.allocation import Key, Unallocated, Work
 from late_spark.charges import DayCharge, Line
@@ -19,9 +18,9 @@ A, B, C = (Key("default", "mail", name) for name in "abc")
 
 
 def work(**weights: list[int]) -> dict[date, Work]:
-    all_ = dict.fromkeys(
-        ("tasks", "writes", "reads", "bytes", "busy", "retries", "idle"), [0, 0, 0]
-    )
+    all_ = {
+        key: [0, 0, 0] for key in ("tasks", "writes", "reads", "bytes", "busy", "retries", "idle")
+    }
     return {DAY: Work((A, B, C), {**all_, **weights}, {"bytes": "not recorded before 0.2"})}  # type: ignore[dict-item]
 
 

@@ -6,10 +6,10 @@ from datetime import date
 from zoneinfo import ZoneInfo
 
 import pytest
-
-from late.errors import ConfigError
 from late_spark import calendar
 from late_spark.calendar import Calendar
+
+from late.errors import ConfigError
 
 HOUR = 3_600_000_000
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")

@@ -8,12 +8,12 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-
-from late.errors import ConfigError
 from late_spark import charges, focus, importers, money, pricebook
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, Line
 from late_spark.series import Key, Metrics
+
+from late.errors import ConfigError
 
 UTC = ZoneInfo("UTC")
 HOUR = 3_600_000_000
@@ -141,7 +141,8 @@ HEADER = (
 )
 MONTH = "2026-03-01 00:00:00,2026-04-01T00:00:00Z"
 ROWS = (
-    f'10.5,7,USD,{MONTH},2026-03-02 00:00:00,2026-03-03 00:00:00,Cloud Spanner,us,"{{""team"": ""a""}}"\n'
+    f"10.5,7,USD,{MONTH},2026-03-02 00:00:00,2026-03-03 00:00:00,Cloud Spanner,us,"
+    '"{""team"": ""a""}"\n'
     f"-0.5,7,USD,{MONTH},2026-03-02 00:00:00,2026-03-03 00:00:00,Cloud Spanner,NULL,NULL\n"
     f"0.0000004,7,USD,{MONTH},2026-03-02T00:00:00Z,2026-03-02T01:00:00Z,Queue,us,NULL\n"
 )

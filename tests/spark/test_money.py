@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from late_spark import money
 
 from late.errors import ConfigError
-from late_spark import money
 
 AMOUNTS = st.integers(-(10**20), 10**20)
 

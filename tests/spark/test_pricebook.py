@@ -6,9 +6,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from late_spark import pricebook
 
 from late.errors import ConfigError
-from late_spark import pricebook
 
 BOOK = """
 version: 1

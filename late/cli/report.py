@@ -1,0 +1,144 @@
+"""`late report`: what the work cost, what a change did, and what would be enough.
+
+The reports are in `late_spark`, which comes with the extra `late[spark]` and is loaded only here.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from late.cli import output
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late_spark.commands import Asked
+
+app = typer.Typer(
+    help="Reports for finance and platform teams, on Spark (extra late[spark], Java 17).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+From = Annotated[
+    str, typer.Option("--from", metavar="DAY", help="2026-03, 2026-03-01: local, included.",
+                      show_default=False),
+]  # fmt: skip
+To = Annotated[
+    str, typer.Option("--to", metavar="DAY", help="Likewise, not included.", show_default=False)
+]
+Prices = Annotated[
+    Path, typer.Option("--prices", metavar="FILE", help="The price book (YAML).",
+                       show_default=False),
+]  # fmt: skip
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="The report's folder.", show_default=False)
+]
+Url = Annotated[
+    str | None, typer.Option("--url", "-u", metavar="URL", help="The database with the usage; "
+                             "else $LATE_URL, unless --usage is given.", show_default=False),
+]  # fmt: skip
+UsageFiles = Annotated[
+    str | None, typer.Option("--usage", metavar="PATH", help="Parquet files of usage instead.",
+                             show_default=False),
+]  # fmt: skip
+Bills = Annotated[
+    list[Path] | None, typer.Option("--bill", metavar="FILE", help="A bill in FOCUS 1.x columns "
+                                    "(CSV) instead of prices; may be repeated."),
+]  # fmt: skip
+MetricFiles = Annotated[
+    list[Path] | None, typer.Option("--metrics", metavar="FILE", help="Metrics of the database; "
+                                    "may be repeated."),
+]  # fmt: skip
+Leaders = Annotated[
+    list[str] | None, typer.Option("--leader-region", metavar="REGION", help="Metrics of other "
+                                   "regions are a replica's; may be repeated."),
+]  # fmt: skip
+OwnersFile = Annotated[
+    Path | None, typer.Option("--owners", metavar="FILE", help="Owners by pattern of queue and "
+                              "task (YAML), before the queues' labels.", show_default=False),
+]  # fmt: skip
+Zone = Annotated[
+    str | None, typer.Option("--tz", metavar="ZONE", help="Days and months of this time zone; "
+                             "else the price book's.", show_default=False),
+]  # fmt: skip
+Force = Annotated[bool, typer.Option("--force", help="Replace a report that is there.")]
+By = Annotated[
+    str, typer.Option("--by", metavar="NAMES", help="Some of owner, queue, task, group, tenant, "
+                      "line, driver, region; separated by commas."),
+]  # fmt: skip
+
+
+def asked(
+    from_: str, to: str, prices: Path, out: Path, url: str | None, usage: str | None,
+    bills: list[Path] | None, metrics: list[Path] | None, leaders: list[str] | None,
+    owners: Path | None, tz: str | None, force: bool,
+) -> Asked:  # fmt: skip
+    """The options that all reports share; loads what they need.
+
+    Raises:
+        ConfigError: the extra is not installed, or both a URL and files are given.
+    """
+    from late.cli.options import url_of
+
+    try:
+        from late_spark.commands import Asked, Source
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"reports need what the extra brings ({error.name} is missing): "
+            'pip install "late[spark]"'
+        ) from None
+    if usage and url:
+        raise ConfigError("give --url or --usage, not both")
+    source = Source(usage=usage) if usage else Source(url=url_of(url))
+    return Asked(
+        source=source, from_=from_, to=to, prices=prices, out=out, tz=tz, bills=bills or (),
+        metrics=metrics or (), leader_regions=leaders or (), owners=owners, force=force, say=say,
+    )  # fmt: skip
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    print(f"[report] {text}", file=sys.stderr, flush=True)
+
+
+@app.command("cost")
+def cost(
+    from_: From,
+    to: To,
+    prices: Prices,
+    out: Out,
+    by: By = "owner",
+    url: Url = None,
+    usage: UsageFiles = None,
+    bill: Bills = None,
+    metrics: MetricFiles = None,
+    leader_region: Leaders = None,
+    owners: OwnersFile = None,
+    tz: Zone = None,
+    force: Force = False,
+) -> None:
+    """What the work cost, and who caused it: every cent of a bill, or of prices times quantities.
+
+    Writes index.html, cost.xlsx, costs.csv, costs.parquet, unallocated.parquet and focus.csv.
+    """
+    options = asked(
+        from_, to, prices, out, url, usage, bill, metrics, leader_region, owners, tz, force
+    )
+    from late_spark import commands, money
+    from late_spark.tables import header
+
+    found = commands.cost(options, by)
+    rows = [
+        (*row.by, money.shown(row.cents, found.digits), f"{row.tasks:,}") for row in found.rows[:20]
+    ]
+    empty = [""] * (len(found.by) - 1)
+    left, total = (
+        money.shown(cents, found.digits) for cents in (found.unallocated_cents, found.total_cents)
+    )
+    rows += [("(unallocated)", *empty, left, ""), ("(total)", *empty, total, "")]
+    output.table("Cost", (*header(found.by), f"{found.currency}>", "tasks>"), rows)
+    typer.echo(f"written: {out}")
