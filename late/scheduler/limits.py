@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from late.knobs import LOCAL, REMOTE, Knobs, effective
+from late.knobs import LOCAL, REMOTE, Knobs, binds, effective
 from late.scheduler.entry import Entry
 from late.scheduler.part import Part
 from late.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
@@ -67,6 +67,8 @@ class Limits:
 
     def set(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs], now_us: int) -> None:
         """The knobs as the database has them now."""
+        # A queue with nothing but an owner is not limited, so its tasks take the short way.
+        queues = {name: each for name, each in queues.items() if binds(each)}
         self._any = bool(queues or targets)
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
         wanted = {n: effective(targets.get(n, Knobs()), _default(n)) for n in self._remote}

@@ -31,11 +31,12 @@ GOES_ON = ("retried", "snoozed", "interrupted")
 """Outcomes of attempts after which the task will be tried again."""
 
 _INT, _LONG, _TEXT, _TIME = IntegerType(), LongType(), StringType(), TimestampType()
-_HISTOGRAM = MapType(IntegerType(), LongType(), valueContainsNull=False)
+_HISTOGRAM = MapType(IntegerType(), LongType())
 
 
-def _frame(*columns: tuple[str, DataType], nullable: frozenset[str] = frozenset()) -> StructType:
-    return StructType([StructField(name, kind, name in nullable) for name, kind in columns])
+def _frame(*columns: tuple[str, DataType]) -> StructType:
+    # All nullable, as Spark reads every Parquet file, so that lake and store are of one type.
+    return StructType([StructField(name, kind) for name, kind in columns])
 
 
 USAGE = _frame(
@@ -73,7 +74,6 @@ USAGE = _frame(
     # Who pays for the queue; NULL where nobody was named.
     ("owner", _TEXT),
     ("delayed", _LONG),
-    nullable=frozenset({"tenant", "owner"}),
 )
 
 
@@ -88,14 +88,12 @@ _CALL: tuple[tuple[str, DataType], ...] = (
 )
 _PLACED: tuple[tuple[str, DataType], ...] = (("position", _LONG), ("sequence", _LONG), *_CALL)
 _TRIED: tuple[tuple[str, DataType], ...] = (("attempts", _INT), ("deaths", _INT), ("errors", _TEXT))
-_OPTIONAL = frozenset({"headers", "options", "errors", "held_key", "usage", "suspects", "due_at"})
 
 TASKS = _frame(
     ("shard_id", _INT),
     ("position", _LONG),
     ("task_id", _TEXT),
     *_CALL,
-    nullable=_OPTIONAL,
 )
 """The task log: what retention has left of it."""
 
@@ -108,7 +106,6 @@ DEAD = _frame(
     ("reason", _TEXT),
     *_PLACED,
     *_TRIED,
-    nullable=_OPTIONAL,
 )
 
 TIMERS = _frame(
@@ -122,7 +119,6 @@ TIMERS = _frame(
     ("held_key", _TEXT),
     *_PLACED,
     *_TRIED,
-    nullable=_OPTIONAL,
 )
 
 JOURNAL = _frame(
@@ -138,7 +134,6 @@ JOURNAL = _frame(
     ("settled_at", _TIME),
     ("settled_at_us", _LONG),
     ("suspects", _TEXT),
-    nullable=_OPTIONAL,
 )
 
 TABLES = {"usage": USAGE, "tasks": TASKS, "dead": DEAD, "timers": TIMERS, "journal": JOURNAL}
