@@ -11,11 +11,10 @@ data on any machine, and Spark makes it as fast as it can write it. What is real
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from late_spark import schema
 from late_spark.calendar import DAY_US
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 PER_ROW = 8
 """Tasks that end, per row that counts ends, in the mean."""

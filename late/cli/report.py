@@ -142,3 +142,102 @@ def cost(
     rows += [("(unallocated)", *empty, left, ""), ("(total)", *empty, total, "")]
     output.table("Cost", (*header(found.by), f"{found.currency}>", "tasks>"), rows)
     typer.echo(f"written: {out}")
+
+
+@app.command("impact")
+def impact(
+    from_: From,
+    to: To,
+    prices: Prices,
+    out: Out,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="DAY", help="The day of the change; without it, "
+                                 "the first day with work of --queue.", show_default=False),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="Only what this queue costs; without --at, its "
+                                 "launch, and what it did to everything.", show_default=False),
+    ] = None,
+    confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="AMOUNT", help="For the month in which the "
+                                 "range ends; else the price book's.", show_default=False),
+    ] = None,
+    url: Url = None,
+    usage: UsageFiles = None,
+    bill: Bills = None,
+    metrics: MetricFiles = None,
+    owners: OwnersFile = None,
+    tz: Zone = None,
+    force: Force = False,
+) -> None:  # fmt: skip
+    """What a change did to cost and speed, which days were unusual, and where the month will end.
+
+    Writes index.html, changes.csv, anomalies.csv and days.csv.
+    """
+    options = asked(from_, to, prices, out, url, usage, bill, metrics, None, owners, tz, force)
+    from late_spark import command_impact
+
+    found = command_impact.run(options, at, queue=queue, confidence=confidence, budget=budget)
+    rows = [
+        (c.measure, f"{c.before:,.2f}", f"{c.after:,.2f}",
+         f"{command_impact.shown(c.difference.low)} to {command_impact.shown(c.difference.high)}",
+         c.verdict())
+        for c in found.changes
+    ]  # fmt: skip
+    output.table(found.title, ("measure", "before>", "after>", "difference>", "so it is"), rows)
+    for each in found.anomalies[:5]:
+        typer.echo(output.plain(each.said(found.currency)))
+    made = found.forecast
+    typer.echo(
+        f"{made.month}: {made.so_far:,.2f} {found.currency} so far, "
+        f"{made.end.estimate:,.2f} expected at its end; {made.verdict()}"
+    )
+    typer.echo(f"written: {out}")
+
+
+@app.command("capacity")
+def capacity(
+    from_: From,
+    to: To,
+    out: Out,
+    growth: Annotated[float, typer.Option("--growth", help="The recorded load, times this.")] = 1.0,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="QUEUE.KNOB=NUMBER", help="Try "
+                                       "concurrency or rate of a queue; may be repeated."),
+    ] = None,
+    shards: Annotated[int | None, typer.Option("--shards", help="Try so many shards.")] = None,
+    shard_rate: Annotated[
+        float, typer.Option("--shard-rate", help="Tasks per second that a shard may have.")
+    ] = 1_000.0,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", help="Try so many nodes (needs --metrics).")
+    ] = None,
+    metrics: MetricFiles = None,
+    url: Url = None,
+    usage: UsageFiles = None,
+    tz: Annotated[str, typer.Option("--tz", help="Days of this time zone.")] = "UTC",
+    force: Force = False,
+) -> None:  # fmt: skip
+    """What would be enough: shards, nodes and knobs against the recorded load, if it grows.
+
+    Writes index.html, queues.csv and verdicts.csv.
+    """
+    source = asked(from_, to, Path(), out, url, usage, None, None, None, None, None, force).source
+    from late_spark import capacity as pure
+    from late_spark import command_capacity
+
+    wanted = command_capacity.WhatIf(
+        source=source, from_=from_, to=to, out=out, growth=growth, knobs=set_ or (),
+        shards=shards, shard_rate=shard_rate, nodes=nodes, metrics=metrics or (), tz=tz,
+        force=force, say=say,
+    )  # fmt: skip
+    found = command_capacity.run(wanted)
+    columns, rows = command_capacity.table(found, pure.settings(wanted.knobs))
+    output.table("Queues", columns, rows[:20])
+    output.table(
+        "Shards and nodes", ("what", "question", "answer", "enough"),
+        [(v.subject, v.question, v.answer, {None: "", True: "yes", False: "no"}[v.enough])
+         for v in found.verdicts],
+    )  # fmt: skip
+    typer.echo(f"written: {out}")

@@ -5,38 +5,25 @@ from __future__ import annotations
 import csv
 import json
 import zipfile
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
-from zoneinfo import ZoneInfo
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-
-from late.errors import ConfigError
-from late_spark import commands, cost, drivers, folder, money, owners, page, schema
+from late_spark import commands, cost, drivers, folder, money, owners, page
 from late_spark.allocation import Key
-from late_spark.calendar import Calendar, moment
+from late_spark.calendar import Calendar
 from late_spark.charges import Charge, Line
 from late_spark.commands import Asked, Source
 from late_spark.drivers import Used
+from pyspark.sql import DataFrame, SparkSession
 
-BERLIN = ZoneInfo("Europe/Berlin")
+from late.errors import ConfigError
+from tests.spark.usage_kit import BERLIN, nullable, row
+
 DAYS = Calendar.of("2026-03-28", "2026-03-31", BERLIN)  # the 29th has 23 hours
-
-
-def row(at: str, queue: str, name: str, outcome: str, count: int, **more: Any) -> tuple[Any, ...]:
-    given: dict[str, Any] = {
-        "settled_us": moment(at, "at", BERLIN), "consumer_group": "default", "shard_id": 0,
-        "seq": 1, "epoch": 1, "worker": "w", "queue": queue, "name": name, "target": "local",
-        "outcome": outcome, "count": count, "attempts": count, "retries": 0,
-        "busy_us": 100 * count, "waiting_us": 10 * count, "bytes": 50 * count, "lateness_us": 0,
-        "waiting_hist": {}, "busy_hist": {}, "delayed": 0, **more,
-    }  # fmt: skip
-    return tuple(given.get(name) for name in schema.USAGE.names)
 
 
 ROWS = [
@@ -54,14 +41,7 @@ ROWS = [
 
 @pytest.fixture(scope="session")
 def usage(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame(ROWS, _plain())
-
-
-def _plain() -> Any:
-    """The schema with every column nullable: times are given as numbers."""
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([StructField(f.name, f.dataType, True) for f in schema.USAGE])
+    return spark.createDataFrame(ROWS, nullable())
 
 
 @pytest.fixture(scope="session")
@@ -122,9 +102,7 @@ def charges() -> list[Charge]:
 
 
 def made(by: str = "owner") -> cost.CostReport:
-    return cost.report(
-        charges(), USED, DAYS, title="t", currency="USD", by=cost.dimensions(by)
-    )
+    return cost.report(charges(), USED, DAYS, title="t", currency="USD", by=cost.dimensions(by))
 
 
 def test_every_cent_is_somewhere() -> None:
@@ -136,9 +114,7 @@ def test_every_cent_is_somewhere() -> None:
     ]
     assert found.unallocated_cents == 24_00
     assert found.why_unallocated() == [("nodes", "no tasks on this day", 24 * money.ONE)]
-    assert found.totals == cost.Totals(
-        71 * money.ONE + 3, 47 * money.ONE, 24 * money.ONE, 3
-    )
+    assert found.totals == cost.Totals(71 * money.ONE + 3, 47 * money.ONE, 24 * money.ONE, 3)
     growth = found.rows[0]
     assert growth.per_million() == 2_400_000 * money.ONE
     assert growth.of_retries() == 24 * money.ONE * 2 // 13
@@ -165,10 +141,10 @@ prices:
 
 
 @pytest.fixture
-def asked(files: Path, tmp_path: Path, spark: SparkSession) -> Iterator[Asked]:
+def asked(files: Path, tmp_path: Path, spark: SparkSession) -> Asked:
     prices = tmp_path / "prices.yaml"
     prices.write_text(PRICES)
-    yield Asked(
+    return Asked(
         source=Source(usage=files), from_="2026-03-28", to="2026-03-31", prices=prices,
         out=tmp_path / "report",
     )  # fmt: skip
@@ -190,10 +166,10 @@ def test_the_files_of_a_report_reconcile(asked: Asked) -> None:
     left = sum(pq.read_table(out / "unallocated.parquet")["cost"].to_pylist())
     assert borne + left == exact
     assert money.decimal(found.totals.borne) == borne
-    bill = list(csv.DictReader((out / "focus.csv").open()))
+    bill = list(csv.DictReader((out / "focus.csv").read_text().splitlines()))
     assert sum(Decimal(each["BilledCost"]) for each in bill) == exact
     assert {each["BillingPeriodStart"] for each in bill} == {"2026-02-28T23:00:00Z"}
-    rows = list(csv.DictReader((out / "costs.csv").open()))
+    rows = list(csv.DictReader((out / "costs.csv").read_text().splitlines()))
     assert rows[-1]["tenant"] == "(total)"
     assert rows[-1]["cost_usd"] == "71.00"
     assert sum(Decimal(each["cost_usd"]) for each in rows[:-1]) == exact
@@ -233,11 +209,11 @@ def test_the_workbook_has_numbers_formats_and_totals(asked: Asked) -> None:
         styles = book.read("xl/styles.xml").decode()
     for name in ("Summary", "Costs", "Days", "Lines", "Unallocated", "Assumptions"):
         assert f'name="{name}"' in names
-    assert '#,##0.00 &quot;USD&quot;' in styles
+    assert "#,##0.00 &quot;USD&quot;" in styles
     summary, costs = sheet(path, 1), sheet(path, 2)
-    assert summary[-1][1] == ("f", "71")
+    assert summary[-1][1] == ("f", "71.0")
     assert costs[-1][0] == ("s", "Total")
-    assert costs[-1][1] == ("f", "71")
+    assert costs[-1][1] == ("f", "71.0")
     (acme,) = (cells for cells in costs if cells and cells[0] == ("s", "=acme"))
     assert acme[1][0] == "n"
     for number in (3, 4, 5):
@@ -282,9 +258,14 @@ def test_what_is_no_report_is_never_replaced(tmp_path: Path) -> None:
 
 def test_nothing_is_left_of_a_report_that_fails(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "report"
-    with pytest.raises(ZeroDivisionError), folder.writing(out, {}, force=False) as draft:
-        (draft / "half.csv").write_text("half")
-        raise ZeroDivisionError
+
+    def fails() -> None:
+        with folder.writing(out, {}, force=False) as draft:
+            (draft / "half.csv").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
     assert list((tmp_path / "deep").iterdir()) == []
 
 
