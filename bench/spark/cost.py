@@ -5,6 +5,7 @@
 Per size: usage rows are generated (`usage.py`), and then
 - `report`: the whole of `late report cost` on them in a running session: reading, adding up,
   dividing a bill over every key, and writing all files;
+  Beside the time, the processor's, which other work on the machine does not lengthen as much;
 - `daily`: of it, the pass over all usage, on Spark; `duckdb`: the same query there, whose result
   must be the same to the last number.
 
@@ -85,15 +86,18 @@ def measure(spark: Any, tasks: int, folder: Path, per_row: int) -> dict[str, Any
         source=Source(usage=path), from_="2026-03", to="2026-04", prices=prices,
         out=folder / f"report-{tasks}",
     )  # fmt: skip
+    before = cpu_s()
     whole, report = timed(lambda: commands.cost(asked, "owner"))
+    cpu = cpu_s() - before
     frame = spark.read.parquet(str(path))
-    passed, ours = timed(lambda: drivers.daily(frame, MARCH).toArrow())
+    passed, ours = timed(lambda: drivers.daily(frame, MARCH, {"tenant"}).toArrow())
     figures = {
         "tasks": sum(row.ended for row in report.used),
         "rows": frame.count(),
         "mib": round(size / 2**20),
         "generate_s": round(made, 1),
         "report_s": round(whole, 1),
+        "report_cpu_s": round(cpu, 1),
         "daily_s": round(passed, 1),
         "keys": len({row.key for row in report.used}),
         "costs": len(report.costs),
@@ -134,7 +138,7 @@ def duckdb(path: Path) -> tuple[float, Any] | None:
 
     query = f"""
         select cast(floor((settled_us + ({offset})) / {DAY_US}) as integer) as day,
-            consumer_group, queue, name, tenant, owner, count(*) as entries,
+            consumer_group, queue, name, owner, count(*) as entries,
             {counted(schema.ENDS)} as ended, {counted(("dead",))} as dead,
             {counted(schema.GOES_ON)} as again, {counted(("retried",))} as retried,
             {counted((schema.ENQUEUED,))} as enqueued,
@@ -155,10 +159,23 @@ def same(ours: Any, theirs: list[tuple[Any, ...]]) -> bool:
 
     def ordered(rows: Any) -> list[tuple[Any, ...]]:
         return sorted(
-            (tuple("" if v is None else v for v in row[:6]), *map(int, row[6:])) for row in rows
+            (tuple("" if v is None else v for v in row[:5]), *map(int, row[5:])) for row in rows
         )
 
     return ordered(zip(*columns, strict=True)) == ordered(theirs)
+
+
+def cpu_s() -> float:
+    """Processor seconds of this process and its children so far."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    total = time.process_time()
+    for pid in children(os.getpid()):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / ticks
+    return total
 
 
 def peak_mib() -> float:

@@ -5,7 +5,7 @@ Runs in the command line, and unchanged under `spark-submit`: the session is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,9 +64,7 @@ def frame(source: Source) -> DataFrame:
         ConfigError: neither a database nor files, or both; no Java.
     """
     if (source.url is None) == (source.usage is None):
-        raise ConfigError(
-            "where is the usage? Give either a database (--url) or files (--usage)"
-        )
+        raise ConfigError("where is the usage? Give either a database (--url) or files (--usage)")
     from late_spark import schema, session
 
     spark = session.start()
@@ -94,7 +92,7 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     folder.check(asked.out, force=asked.force)
     columns = dimensions(by)
     book, days, billed, measured = paid(asked)
-    used = work(asked, days)
+    used = work(asked, days, columns)
     found = report(
         billed, used, days, title=title or f"What the work cost: {book.name}",
         currency=book.currency, by=columns, assumptions=assumed(asked, book),
@@ -129,15 +127,23 @@ def paid(asked: Asked) -> tuple[PriceBook, Calendar, list[Charge], list[efficien
     return book, days, billed, efficiency.measured(metrics, book.feasible, days)
 
 
-def work(asked: Asked, days: Calendar) -> list[Used]:
-    """What was done, by day and key."""
+def work(asked: Asked, days: Calendar, by: Collection[str] = ("name",)) -> list[Used]:
+    """What was done, by day and key.
+
+    Tenants are told apart only where the report is by tenant; tasks then only where it is by task
+    as well, or an owners' file needs them: a tenant times a task is a number without a bound.
+    """
     from late_spark import owners
 
     owner_of = owners.load(asked.owners) if asked.owners else None
+    if "tenant" not in by:
+        without = {"tenant"}
+    else:
+        without = set() if "name" in by or asked.owners else {"name"}
     asked.say("starting Spark")
     usage = frame(asked.source)
     asked.say(f"adding up the usage of {asked.source.said()}")
-    used = drivers.collect(drivers.daily(usage, days), owner_of)
+    used = drivers.collect(drivers.daily(usage, days, without), owner_of)
     if not used:
         raise ConfigError(
             f"no usage between {calendar.iso(days.from_us)} and {calendar.iso(days.to_us)} in "

@@ -8,7 +8,7 @@ weights of them, in integers.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -71,15 +71,22 @@ def within(usage: DataFrame, calendar: Calendar) -> DataFrame:
     return usage.where((at >= calendar.from_us) & (at < calendar.to_us))
 
 
-def daily(usage: DataFrame, calendar: Calendar) -> DataFrame:
-    """Per local day, consumer group, queue, task, tenant and owner: the sums of `Used`."""
+def daily(
+    usage: DataFrame, calendar: Calendar, without: Collection[str] = frozenset()
+) -> DataFrame:
+    """Per local day, consumer group, queue, task, tenant and owner: the sums of `Used`.
+
+    Args:
+        without: `tenant` or `name` where nobody asks for them. Tenants are as many as customers:
+            what the division costs in Python would grow with them.
+    """
 
     def counted(*outcomes: str) -> Column:
         return F.sum(F.when(F.col("outcome").isin(*outcomes), F.col("count")).otherwise(0))
 
     return (
         within(usage, calendar)
-        .groupBy(day(calendar).alias("day"), *_GROUPS)
+        .groupBy(day(calendar).alias("day"), *(name for name in _GROUPS if name not in without))
         .agg(
             F.count(F.lit(1)).alias("entries"),
             counted(*schema.ENDS).alias("ended"),
@@ -99,11 +106,13 @@ def collect(frame: DataFrame, owner_of: Callable[[str, str, str], str] | None = 
         owner_of: (queue, task, recorded owner) -> owner; None keeps what is recorded.
     """
     columns = frame.toArrow().to_pydict()
+    missing = [""] * len(columns["day"])
     found: dict[tuple[date, Key], Used] = {}
     epoch = date(1970, 1, 1)
+    groups = [columns.get(each, missing) for each in _GROUPS]
     names = ("entries", "ended", "dead", "again", "retried", "enqueued", *_SUMS)
     for index, number in enumerate(columns["day"]):
-        group, queue, name, tenant, owner = (columns[each][index] or "" for each in _GROUPS)
+        group, queue, name, tenant, owner = (each[index] or "" for each in groups)
         if owner_of is not None:
             owner = owner_of(queue, name, owner)
         at = epoch + timedelta(days=number), Key(group, queue, name, tenant, owner)

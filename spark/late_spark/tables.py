@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 
-from late_spark import allocation, money
+from late_spark import money
 from late_spark.allocation import Key
 from late_spark.calendar import iso, month_bounds
 from late_spark.charges import Line
-from late_spark.cost import CostReport
+from late_spark.cost import OF_WORK, CostReport
 
 FOCUS = (
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency",
@@ -22,9 +22,9 @@ FOCUS = (
     "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "EffectiveCost", "InvoiceIssuerName",
     "ListCost", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "RegionId",
     "RegionName", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName",
-    "SkuId", "SkuPriceId", "SubAccountId", "SubAccountName", "Tags", "x_Driver", "x_Line",
+    "SkuId", "SkuPriceId", "SubAccountId", "SubAccountName", "Tags", "x_Line",
 )  # fmt: skip
-"""The columns of FOCUS 1.0, and two of our own, which the specification has begin with `x_`."""
+"""The columns of FOCUS 1.0, and one of our own, which the specification has begin with `x_`."""
 
 
 def write(report: CostReport, folder: Path) -> None:
@@ -94,67 +94,87 @@ def _table(rows: Sequence[tuple[object, ...]], schema: object) -> object:
 
 
 def _focus(report: CostReport, path: Path) -> None:
-    """A row per day, key, line and driver; what nobody bears is in it, so that it sums to the
-    bill's part in the range."""
-    tasks: dict[tuple[date, Key], int] = defaultdict(int)
+    """A row per day, line and what the report is by; what nobody bears is in it, so that it sums
+    to the bill's part in the range. (Every key on its own would be gigabytes; those are in
+    `costs.parquet`.)"""
+    by = [each for each in report.by if each in OF_WORK]
+    tasks: dict[tuple[date, tuple[str, ...]], int] = defaultdict(int)
     for used in report.used:
-        tasks[used.day, used.key] += used.ended
-    bounds = {day: (iso(start), iso(end)) for day, start, end in report.calendar.bounds}
-    months = {day: _month(report, day) for day in report.calendar.days}
+        tasks[used.day, _of(used.key, by)] += used.ended
+    amounts: dict[tuple[date, Line, tuple[str, ...]], int] = defaultdict(int)
+    for cost in report.costs:
+        amounts[cost.day, cost.line, _of(cost.key, by)] += cost.amount
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, FOCUS, restval="")
         writer.writeheader()
-
-        def row(day: date, line: Line, amount: int, more: dict[str, object]) -> None:
-            cost = money.exact(amount)
-            start, end = bounds[day]
+        bounds = {day: (iso(start), iso(end)) for day, start, end in report.calendar.bounds}
+        common = {day: _common(report, day, *bounds[day]) for day in report.calendar.days}
+        for (day, line, values), amount in sorted(amounts.items()):
+            borne = _borne(line, by, values, tasks[day, values])
+            writer.writerow({**common[day], **_charge(line, amount), **borne})
+        for left in report.unallocated:
             writer.writerow(
                 {
-                    **dict.fromkeys(("BilledCost", "EffectiveCost", "ListCost",
-                                     "ContractedCost"), cost),
-                    "BillingAccountId": "late", "BillingAccountName": safe(report.title),
-                    "BillingCurrency": report.currency,
-                    "BillingPeriodStart": months[day][0], "BillingPeriodEnd": months[day][1],
-                    "ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based",
-                    "ChargePeriodStart": start, "ChargePeriodEnd": end,
-                    "InvoiceIssuerName": "late", "ProviderName": "late", "PublisherName": "late",
-                    "RegionId": line.region, "RegionName": line.region,
-                    "ServiceCategory": "Integration",
-                    "ServiceName": safe(line.service or line.name), "x_Line": safe(line.name),
-                    **more,
+                    **common[left.day],
+                    **_charge(left.line, left.amount),
+                    "ChargeDescription": safe(f"unallocated: {left.reason}"),
+                    "SubAccountId": "unallocated",
+                    "SubAccountName": "unallocated",
                 }
-            )  # fmt: skip
-
-        for cost in report.costs:
-            row(cost.day, cost.line, cost.amount, _borne(cost, tasks[cost.day, cost.key]))
-        for left in report.unallocated:
-            more = {"ChargeDescription": safe(f"unallocated: {left.reason}"),
-                    "SubAccountId": "unallocated", "SubAccountName": "unallocated"}  # fmt: skip
-            row(left.day, left.line, left.amount, dict(more))
+            )
 
 
-def _borne(cost: allocation.Cost, tasks: int) -> dict[str, object]:
-    key = cost.key
-    tags = {name: value for name, value in zip(Key._fields, key, strict=True) if value}
+def _of(key: Key, by: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(getattr(key, each)) for each in by)
+
+
+def _common(report: CostReport, day: date, start: str, end: str) -> dict[str, object]:
+    month = month_bounds(day, report.calendar.tz)
     return {
-        "ChargeDescription": f"{cost.line.name} by {cost.driver}",
+        "BillingAccountId": "late",
+        "BillingAccountName": safe(report.title),
+        "BillingCurrency": report.currency,
+        "BillingPeriodStart": iso(month[0]),
+        "BillingPeriodEnd": iso(month[1]),
+        "ChargeCategory": "Usage",
+        "ChargeFrequency": "Usage-Based",
+        "ChargePeriodStart": start,
+        "ChargePeriodEnd": end,
+        "InvoiceIssuerName": "late",
+        "ProviderName": "late",
+        "PublisherName": "late",
+        "ServiceCategory": "Integration",
+    }
+
+
+def _charge(line: Line, amount: int) -> dict[str, object]:
+    costs = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
+    return {
+        **dict.fromkeys(costs, money.exact(amount)),
+        "RegionId": line.region,
+        "RegionName": line.region,
+        "ServiceName": safe(line.service or line.name),
+        "x_Line": safe(line.name),
+    }
+
+
+def _borne(line: Line, by: Sequence[str], values: Sequence[str], tasks: int) -> dict[str, object]:
+    """Who bears a charge: the report's dimensions as resource and tags, its owner as account."""
+    tags = dict(zip(header(by), values, strict=True))
+    owner = safe(tags.get("owner", ""))
+    return {
+        "ChargeDescription": f"{line.name}, the share of its tasks",
         "ConsumedQuantity": tasks,
         "ConsumedUnit": "Tasks",
         "PricingQuantity": tasks,
         "PricingUnit": "Tasks",
-        "ResourceId": safe(f"{key.group}/{key.queue}/{key.name}"),
-        "ResourceName": safe(key.name),
-        "ResourceType": "task",
-        "SubAccountId": safe(key.owner),
-        "SubAccountName": safe(key.owner),
-        "Tags": json.dumps(tags, sort_keys=True),
-        "x_Driver": cost.driver,
+        "ResourceId": safe("/".join(values)),
+        "ResourceName": safe(values[-1] if values else ""),
+        "ResourceType": "/".join(tags),
+        "SubAccountId": owner,
+        "SubAccountName": owner,
+        "Tags": json.dumps({name: value for name, value in tags.items() if value}),
     }
-
-
-def _month(report: CostReport, day: date) -> tuple[str, str]:
-    start, end = month_bounds(day, report.calendar.tz)
-    return iso(start), iso(end)
 
 
 def csv_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -67,6 +67,14 @@ def test_usage_is_added_up_by_local_day_and_key(usage: DataFrame) -> None:
     assert drivers.collect(drivers.daily(usage, DAYS)) == USED
 
 
+def test_what_nobody_asks_for_is_not_told_apart(usage: DataFrame) -> None:
+    found = drivers.collect(drivers.daily(usage, DAYS, {"tenant", "name"}))
+    assert {row.key for row in found} == {
+        Key("default", "mail", "", "", "growth"), Key("default", "pay", "", "", "money"),
+    }  # fmt: skip
+    assert sum(row.ended for row in found) == sum(row.ended for row in USED)
+
+
 def test_an_owners_file_overrides_the_label(usage: DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "owners.yaml"
     path.write_text("owners:\n- {owner: all, queue: 'ma*'}\n- {owner: x, task: charge}\n")
