@@ -18,6 +18,7 @@ from late import payload as payloads
 from late.errors import TaskEnded
 from late.policy import Kept, Signal
 from late.task import TaskId
+from late.threads import in_thread
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -94,7 +95,7 @@ class Handle:
         """
         with self._control() as control:
             for pause_s in self._pauses(timeout_s):
-                found = await asyncio.to_thread(control.result, self.task_id, group=self.group)
+                found = await in_thread(control.result, self.task_id, group=self.group)
                 if found is not None:
                     return self._value(found, type)
                 await asyncio.sleep(pause_s)

@@ -16,6 +16,7 @@ from late.errors import InvalidSchedule, LateError, UnknownTask
 from late.outbox import insert
 from late.schema.engine import make_engine, write
 from late.tasks import Call
+from late.threads import in_thread
 
 logger = logging.getLogger("late.api")
 
@@ -79,7 +80,7 @@ class Producer:
     async def look(self, control: Control) -> None:
         """Learn which queues are closed, or hold as much as they may: as `App.follow`."""
         try:
-            await asyncio.to_thread(following.look, self._nameless, control)
+            await in_thread(following.look, self._nameless, control)
         except LateError as error:
             logger.warning("the knobs of queues could not be read: %s", error)
 
