@@ -165,11 +165,15 @@ class _NoSessions:
 
 
 def test_a_transaction_that_got_no_session_leaves_its_thread_usable() -> None:
-    database = object.__new__(_Database)
-    database.late_tag = "late"
-    database._local = threading.local()
-    database._resource_info = None
-    database._sessions_manager = _NoSessions()
+    class Unreachable(_Database):
+        _resource_info = None
+        late_tag = "late"
+
+        def __init__(self) -> None:
+            self._local = threading.local()
+            self._sessions_manager = _NoSessions()
+
+    database = Unreachable()
     for _ in range(2):  # the second one was "nested"
         with pytest.raises(api.NotFound):
             database.run_in_transaction(lambda tx: None)
