@@ -28,7 +28,7 @@ COMMANDS = [
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
     ("cancel",), ("reschedule",), ("dead", "edit"),
     ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("roles", "sql"),
-    ("target", "list"),
+    ("target", "list"), ("lake", "export"), ("lake", "show"), ("report", "throughput"),
 ]  # fmt: skip
 
 
