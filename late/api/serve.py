@@ -143,6 +143,8 @@ class Server:
             )
             await access.load()
             self._begin("tokens", access.run())
+            await self._producer.look(control)
+            self._begin("knobs", self._producer.follow(control))
             source: Any = fleet or local
             service = Service(
                 self._producer,

@@ -17,6 +17,7 @@ from late.cli import (
     knobs,
     lake,
     look,
+    report,
     roles,
     run,
     schedule,
@@ -72,13 +73,8 @@ app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.add_typer(roles.app, name="roles")
 app.add_typer(lake.app, name="lake")
-report = typer.Typer(
-    help="Reports, on Spark (extra late[spark], and Java).",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-report.command("throughput")(throughput.throughput)
-app.add_typer(report, name="report")
+report.app.command("throughput")(throughput.throughput)
+app.add_typer(report.app, name="report")
 app.command("demo")(demo.demo)
 
 
