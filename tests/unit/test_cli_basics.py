@@ -29,6 +29,7 @@ COMMANDS = [
     ("cancel",), ("reschedule",), ("dead", "edit"),
     ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("roles", "sql"),
     ("target", "list"), ("lake", "export"), ("lake", "show"), ("report", "throughput"),
+    ("report", "cost"), ("report", "impact"), ("report", "capacity"),
 ]  # fmt: skip
 
 
@@ -36,7 +37,8 @@ COMMANDS = [
 def test_every_command_has_help(cli: Cli, command: tuple[str, ...]) -> None:
     text = cli.fine(*command, "--help").out
     assert "Usage:" in text
-    if command not in (("worker",), ("serve",), ("roles", "sql")):
+    folders = (("report", "cost"), ("report", "impact"), ("report", "capacity"))
+    if command not in (("worker",), ("serve",), ("roles", "sql"), *folders):
         assert "--json" in text
 
 
