@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import psycopg
 
+from late.schema.engine import parse
 from late.schema.migrate import upgrade
 from late.task import Usage
 
@@ -120,9 +121,7 @@ def main() -> None:
     with psycopg.connect(admin, autocommit=True) as connection:
         connection.execute(f"create database {name}")
         try:
-            parsed = psycopg.conninfo.conninfo_to_dict(admin)
-            url = (f"postgresql+psycopg://{parsed.get('user')}@{parsed.get('host')}"
-                   f":{parsed.get('port')}/{name}")  # fmt: skip
+            url = parse(options.postgres).set(database=name).render_as_string(hide_password=False)
             upgrade(url)
             fill(url, options.settlements)
             found = measure(url, options.settlements, options.jar, options.runs)
