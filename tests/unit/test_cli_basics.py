@@ -37,7 +37,8 @@ COMMANDS = [
 def test_every_command_has_help(cli: Cli, command: tuple[str, ...]) -> None:
     text = cli.fine(*command, "--help").out
     assert "Usage:" in text
-    if command not in (("worker",), ("serve",), ("roles", "sql")):
+    folders = (("report", "cost"), ("report", "impact"), ("report", "capacity"))
+    if command not in (("worker",), ("serve",), ("roles", "sql"), *folders):
         assert "--json" in text
 
 
