@@ -65,7 +65,7 @@ class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     spread_s: float | None = None
     """Tasks that are due at one moment start over so long."""
     owner: str | None = None
-    """Who answers for the queue and pays for it: a label for reports, which changes nothing else."""
+    """Who answers for the queue and pays for it: a label for reports, and nothing else."""
 
 
 _NUMBERS: dict[str, tuple[type, float, float]] = {

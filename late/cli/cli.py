@@ -15,6 +15,7 @@ from late.cli import (
     demo,
     group,
     knobs,
+    lake,
     look,
     report,
     roles,
@@ -22,6 +23,7 @@ from late.cli import (
     schedule,
     serve,
     targets,
+    throughput,
     token,
     verify,
 )
@@ -70,6 +72,8 @@ app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.add_typer(roles.app, name="roles")
+app.add_typer(lake.app, name="lake")
+report.app.command("throughput")(throughput.throughput)
 app.add_typer(report.app, name="report")
 app.command("demo")(demo.demo)
 

@@ -59,14 +59,15 @@ def of(table: str, filters: Iterable[Filter]) -> Bounds:
 
 
 def _narrowed(bounds: Bounds, table: str, one: Filter) -> Bounds:
-    path = getattr(one, "attribute", ())
+    path: tuple[str, ...] = getattr(one, "attribute", ())
     if len(path) != 1:
         return bounds
     name = path[0]
     if name in _EQUALS and isinstance(one, EqualTo | In):
         values = frozenset(one.value if isinstance(one, In) else [one.value])
         before = getattr(bounds, _EQUALS[name])
-        return replace(bounds, **{_EQUALS[name]: values if before is None else before & values})
+        narrowed: Any = values if before is None else before & values
+        return replace(bounds, **{_EQUALS[name]: narrowed})
     column = "settled_us" if table == "usage" else TIMES[table]
     at = TIMES[table].removesuffix("_us")
     if name not in (column, at):

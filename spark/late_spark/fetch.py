@@ -72,7 +72,8 @@ def _arrow(
 
     parsed = parse(url).set(drivername="postgresql")
     # Without a paramstyle of a driver, a `%` in a literal stays what it is.
-    dialect = postgresql.dialect(paramstyle="named")
+    make: Any = postgresql.dialect
+    dialect = make(paramstyle="named")
     sql = str(statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
     try:
         with (

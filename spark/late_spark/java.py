@@ -103,12 +103,13 @@ def home(java: Path) -> Path:
     return folder
 
 
-def options(memory: str, archive: Path, *, record: Path | None) -> str:
+def options(memory: str, archive: Path, *, record: Path | None, quick: bool = False) -> str:
     """The JVM's options.
 
     Args:
         memory: its heap, as `2g`.
         archive: the shared classes, used if it exists.
+        quick: compile with the first compiler alone.
         record: where this run writes the archive when it ends.
     """
     chosen = [
@@ -125,6 +126,8 @@ def options(memory: str, archive: Path, *, record: Path | None) -> str:
         *(f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in _OPENED),
         *(f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in _OPENED_INSIDE),
     ]
+    if quick:
+        chosen.append("-XX:TieredStopAtLevel=1")
     if archive.exists():
         chosen.append(f"-XX:SharedArchiveFile={archive}")
     elif record is not None:

@@ -73,12 +73,14 @@ def plan(
     snapshot: str | None = None,
     after: dict[tuple[str, int], int] | None = None,
     parts: int = 0,
+    gaps: list[Stretch] | None = None,
 ) -> Plan:
     """Divide a read into parts that are one snapshot.
 
     Args:
         after: (group, shard) -> the last settlement that the reader has from elsewhere.
         parts: how many there are to be at least, if there is so much to read.
+        gaps: takes what is missing behind `after`, instead of an error.
 
     Raises:
         JournalPruned: the range begins before what is kept of a journal, or a journal no longer
@@ -91,7 +93,7 @@ def plan(
             check(version_of(connection), where=str(engine.url.database))
             owners = _owners(connection)
             if table in ("usage", "journal"):
-                found = _stretches(connection, bounds, after or {})
+                found = _stretches(connection, bounds, after or {}, gaps)
                 return Plan(tuple(_divided(found, parts)), owners)
             shards = None
             if snapshot is not None and bounds.shards is None:
@@ -114,7 +116,10 @@ def _owners(connection: Connection) -> dict[str, str]:
 
 
 def _stretches(
-    connection: Connection, bounds: Bounds, after: dict[tuple[str, int], int]
+    connection: Connection,
+    bounds: Bounds,
+    after: dict[tuple[str, int], int],
+    gaps: list[Stretch] | None,
 ) -> list[Stretch]:
     of = (settlement.c.consumer_group, settlement.c.shard_id)
     ends = select(*of, func.min(settlement.c.seq), func.max(settlement.c.seq)).group_by(*of)
@@ -124,12 +129,7 @@ def _stretches(
             continue
         known = after.get((group, shard_id))
         if known is not None:
-            if first > known + 1:
-                raise JournalPruned(
-                    f"settlements {known + 1:,}..{first - 1:,} of {group}/{shard_id} are gone from"
-                    " the journal, and the lake has only those before"
-                )
-            first = known + 1
+            first = _behind(group, shard_id, known, first, last, gaps)
         whole = Stretch(group, shard_id, first, last)
         if bounds.from_us is not None:
             kept_all = first == 1 or known is not None
@@ -140,6 +140,26 @@ def _stretches(
         if whole.first <= whole.last:
             found.append(whole)
     return found
+
+
+def _behind(
+    group: str, shard_id: int, known: int, first: int, last: int, gaps: list[Stretch] | None
+) -> int:
+    """The first settlement that is not known, of a journal that has `first`..`last`."""
+    if last < known:
+        raise JournalPruned(
+            f"the journal of {group}/{shard_id} ends with settlement {last:,}, and {known:,} is"
+            " known: it was begun anew, because its group was made again or the database restored"
+        )
+    if first <= known + 1:
+        return known + 1
+    if gaps is None:
+        raise JournalPruned(
+            f"settlements {known + 1:,}..{first - 1:,} of {group}/{shard_id} are gone from the"
+            " journal: retention took them before they were exported"
+        )
+    gaps.append(Stretch(group, shard_id, known + 1, first - 1))
+    return first
 
 
 def _from(connection: Connection, whole: Stretch, from_us: int, *, kept_all: bool) -> Stretch:
@@ -282,7 +302,7 @@ def _columns(url: str, table: str) -> dict[str, Any]:
         return dict(chosen.c)
     engine = make_engine(url)
     log = log_of(_Named(engine.dialect))  # type: ignore[arg-type]
-    found = dict(log.c)
+    found: dict[str, Any] = dict(log.c)
     if "xid" in found:
         found["position"] = cast(cast(found["xid"], Text), BigInteger)
     elif "seq" in found:

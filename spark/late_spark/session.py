@@ -38,6 +38,7 @@ def start(
     memory: str = MEMORY,
     progress: bool = False,
     archive: bool = True,
+    quick: bool = False,
 ) -> SparkSession:
     """The session of this process: made if there is none.
 
@@ -46,15 +47,16 @@ def start(
         memory: of the JVM, as `2g`.
         progress: Spark's own bar on standard error while it works.
         archive: whether `stop` may take the time to write the classes' archive, if there is none.
+        quick: compile little: sooner ready, slower with much to read.
 
     Raises:
         ConfigError: no Java, or it does not start.
     """
     found = SparkSession.getActiveSession()
-    if found is None:
-        found = (
-            _cluster() if _submitted() else _local(cores, memory, progress=progress, keep=archive)
-        )
+    if found is None and _submitted():
+        found = _cluster()
+    elif found is None:
+        found = _local(cores, memory, progress=progress, keep=archive, quick=quick)
     from late_spark.source import LateSource
 
     found.dataSource.register(LateSource)
@@ -73,13 +75,15 @@ def _cluster() -> SparkSession:
     )
 
 
-def _local(cores: int | None, memory: str, *, progress: bool, keep: bool) -> SparkSession:
+def _local(
+    cores: int | None, memory: str, *, progress: bool, keep: bool, quick: bool
+) -> SparkSession:
     runtime = java.find()
     folder = java.home(runtime)
     # The heap's size and the collector decide about the layout of what is shared.
     archive = folder / f"classes-{memory}.jsa"
     draft = folder / f"classes-{memory}.{os.getpid()}.jsa"
-    jvm = java.options(memory, archive, record=draft if keep else None)
+    jvm = java.options(memory, archive, record=draft if keep else None, quick=quick)
     settings = {
         **SETTINGS,
         "spark.ui.showConsoleProgress": "true" if progress else "false",
@@ -99,11 +103,11 @@ def _local(cores: int | None, memory: str, *, progress: bool, keep: bool) -> Spa
         raise ConfigError(f"Spark did not start with {runtime}: {error}") from error
     finally:
         for name in ("SPARK_HOME", "LATE_JAVA", "LATE_JAVA_OPTIONS", "PYTHONPATH"):
-            value = before[name]
-            if value is None:
+            was = before[name]
+            if was is None:
                 os.environ.pop(name, None)
             else:
-                os.environ[name] = value
+                os.environ[name] = was
 
 
 def stop(session: SparkSession, *, timeout_s: float = 60.0) -> None:

@@ -15,7 +15,7 @@ wants `spark.sql.python.filterPushdown.enabled` to be true; `session.start()` sa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -110,7 +110,7 @@ class LateReader(DataSourceReader):
         )
 
 
-def after_text(after: dict[tuple[str, int], int]) -> str:
+def after_text(after: Mapping[tuple[str, int], int]) -> str:
     """The option `after`: (group, shard) -> the last settlement that is known."""
     return json.dumps([[group, shard_id, seq] for (group, shard_id), seq in sorted(after.items())])
 

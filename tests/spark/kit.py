@@ -71,10 +71,11 @@ def read(url: str, table: str = "usage", bounds: Bounds | None = None, **more: A
     """All parts of a plan, one after the other, without Spark."""
     bounds = bounds or Bounds()
     plan = live.plan(url, table, bounds, **more)
+    snapshot = more.get("snapshot")
     names = TABLES[table].names
     found = [
         batch
         for part in plan.parts
-        for batch in live.read(url, table, part, names, bounds, plan.owners)
+        for batch in live.read(url, table, part, names, bounds, plan.owners, snapshot=snapshot)
     ]
     return pa.Table.from_batches(found) if found else pa.table({name: [] for name in names})

@@ -9,9 +9,10 @@ import pytest
 from late_spark import live
 from late_spark.bounds import Bounds
 from late_spark.live import JournalPruned, Part, Stretch
+from late_spark.snapshot import exported
 
 from late.control import Control
-from late.errors import SchemaMismatch, StoreError
+from late.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from late.schema.engine import make_engine, writing
 from late.schema.tables import dead, timer
 from late.store.base import Store
@@ -175,3 +176,25 @@ def test_usage_that_cannot_be_read_is_named(file_url: str) -> None:
 def test_a_database_without_a_schema_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatch):
         live.plan(SQLITE.create_empty(tmp_path), "usage", Bounds())
+
+
+def test_an_exported_snapshot_is_seen_by_every_part(url: str, backend: Backend) -> None:
+    from tests.conformance.kit import task
+
+    # What can prepare a transaction in one session for another can hand on a snapshot as well.
+    if not backend.two_phases:
+        with pytest.raises(ConfigError, match="cannot hand a snapshot"), exported(url):
+            pass
+        return
+    raw = backend.raw(url)
+    raw.insert(task(0), task(1), task(1))
+    with exported(url) as name:
+        raw.insert(task(0), task(2))
+        write(url, [settled(1, [done(1)])])
+        plan = live.plan(url, "tasks", Bounds(), snapshot=name)
+        assert plan.parts == (Part(shards=(0,)), Part(shards=(1,)))
+        assert read(url, "tasks", snapshot=name).num_rows == 3
+        assert read(url, "usage", snapshot=name).num_rows == 0
+    raw.close()
+    with pytest.raises(StoreUnavailable, match=r"gone"):
+        live.plan(url, "tasks", Bounds(), snapshot=name)
