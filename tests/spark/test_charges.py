@@ -131,7 +131,7 @@ def with_hole(from_day: int, to_day: int) -> Metrics:
         (
             {"metric": {"name": "nodes"}},
             with_hole(10, 20),
-            "m.csv has no value from 2026-03-11T02:00:00Z to 2026-03-20T23:00:00Z",
+            "m.csv has no value from 2026-03-11T02:00:00Z to 2026-03-12T00:00:00Z",
         ),
         (
             {"metric": {"name": "nodes", "region": "us"}},
