@@ -7,6 +7,8 @@ that it can be acted on without the source. Foreign errors are mapped to these a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class LateError(Exception):
     """The root: `except LateError` catches everything this library raises on purpose."""
@@ -121,3 +123,17 @@ class LeaseLost(LeaseError):
 
 class DispatchError(LateError):
     """A task could not be handed to its target."""
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """`error` and what it was raised from, each of them once.
+
+    A chain may be a ring: a client that keeps an error and raises it again, from one that was
+    raised from it, makes one. Who follows `__cause__` by hand then never comes to an end.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = getattr(cause, "orig", None) or cause.__cause__  # SQLAlchemy calls it `orig`

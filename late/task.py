@@ -231,6 +231,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """How long it may take, where a knob says so and not its handler."""
     is_replay: bool = False
     """Its group was reset since the task was created: it may have run before."""
+    keeps_result: bool = False
+    """What it returns is kept: see `Policy.result_ttl_us`."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -287,6 +289,20 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     """Where the queue has a fair key; `TENANTS_OTHER` for those beyond the first of many."""
 
 
+class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """More of one step of a task's history."""
+
+    attempt: int | None = None
+    target: str = ""
+    started_at_us: int | None = None
+    busy_us: int | None = None
+    until_us: int | None = None
+    """When it may go on, where it was put off."""
+    reason: str | None = None
+    error: str | None = None
+    """Its beginning; all of it is with the dead letter or the parked task."""
+
+
 class Policy(msgspec.Struct, frozen=True):
     """How a task is run and repeated: the plain values of what `@app.task` was given."""
 
@@ -302,6 +318,8 @@ class Policy(msgspec.Struct, frozen=True):
     """The pool that executes it: the worker itself, or a service."""
     result_ttl_us: int = 0
     """How long its result is kept; 0: not at all."""
+    history: bool = False
+    """Whether each step of its tasks is written down."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

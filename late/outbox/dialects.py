@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from late.errors import causes
 from late.outbox import binding
 from late.outbox.base import Statement
 from late.outbox.binding import Value, Words
@@ -281,12 +282,10 @@ class GoogleSql:
 
     def is_schema_error(self, error: BaseException) -> bool:
         # SQLAlchemy's error, the driver's (which has no text), the client's.
-        found: BaseException | None = getattr(error, "orig", None) or error
-        while found is not None:
+        for found in causes(error):
             text = str(found)
             if "late_" in text and ("Table not found" in text or "is not present in" in text):
                 return True
-            found = found.__cause__
         return False
 
 

@@ -93,6 +93,18 @@ class CoreState:
         entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
         return entry is not None and entry.state == "ready"
 
+    def _settle_due(self) -> bool:
+        if not self._recovered:
+            return False
+        tick_us = None if self._stopped else self._recurring.next_due_us()
+        return (tick_us is not None and tick_us <= self._now_us) or self._written_due()
+
+    def _written_due(self) -> bool:
+        """Whether something is to be written besides ticks."""
+        return self.caution.asked > 0 or self._draft.due(
+            self._window.cursor, self._now_us, last=self._stopped
+        )
+
     def abandoned(self) -> None:
         """The core is thrown away: what runs is another's from now on."""
         for entries in (self._window.entries, self._timers.parked):

@@ -8,13 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from late.scheduler.caution import Caution
 from late.scheduler.entry import Entry
 from late.scheduler.ledger import Ledger
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.window import Window
-from late.store.base import Lease, Result, Revival, Settlement, Tick
-from late.task import DEFAULT_GROUP, Cursor, DeadLetter, Parked, Record, TaskId
+from late.store.base import Lease, Result, Revival, Settlement, Step, Tick
+from late.task import (
+    DEFAULT_GROUP,
+    Cursor,
+    DeadLetter,
+    Outcome,
+    Parked,
+    Record,
+    StepDetail,
+    TaskId,
+)
+
+ERROR_CHARS = 500
+"""Of an error in a history: a settlement may carry thousands of them."""
+_encode = msgspec.json.Encoder().encode
 
 
 class Draft:
@@ -37,6 +52,7 @@ class Draft:
         self._dead: list[DeadLetter] = []
         self._revived: dict[TaskId, Revival] = {}
         self._results: list[Result] = []
+        self._steps: list[Step] = []
         self._released_keys: list[tuple[str, TaskId]] = []
         self._ended_ticks: list[tuple[str, TaskId]] = []
         self._out_ended: dict[TaskId, Entry] = {}
@@ -81,6 +97,34 @@ class Draft:
                 self._released_keys.append((entry.options.unique_key, task_id))
             if entry.options.schedule is not None:
                 self._ended_ticks.append((entry.options.schedule, task_id))
+
+    def note(
+        self,
+        entry: Entry,
+        event: str,
+        now_us: int,
+        outcome: Outcome | None = None,
+        *,
+        until_us: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """A step of the task's history, if it is kept. It is written with the end or the parking
+        that it goes with."""
+        if not entry.policy.history:
+            return
+        detail = StepDetail(until_us=until_us or None, reason=reason or None)
+        if outcome is not None:
+            detail = StepDetail(
+                outcome.attempt.number,
+                outcome.target,
+                outcome.started_at_us,
+                outcome.busy_us,
+                until_us or None,
+                reason or outcome.reason,
+                outcome.error and outcome.error[:ERROR_CHARS],
+            )
+        text = None if detail == StepDetail() else _encode(detail).decode()
+        self._steps.append(Step(entry.record.task_id, now_us, event, text))
 
     def dead(self, letter: DeadLetter) -> None:
         """The ended task goes to the dead letters."""
@@ -127,6 +171,7 @@ class Draft:
             dead=tuple(self._dead),
             revived=tuple(self._revived.values()),
             results=tuple(self._results),
+            history=tuple(self._steps),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
@@ -135,7 +180,7 @@ class Draft:
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
         self._unparked = [timer for timer in self._unparked if timer[1] in later]
-        self._dead, self._revived, self._results = [], {}, []
+        self._dead, self._revived, self._results, self._steps = [], {}, [], []
         self._released_keys, self._ended_ticks = [], []
         return self.out
 

@@ -24,6 +24,7 @@ from late.errors import (
     StoreRefused,
     StoreUnavailable,
     TransactionAborted,
+    causes,
 )
 
 T = TypeVar("T")
@@ -298,11 +299,9 @@ def translate(error: Exception) -> StoreError:
 
 def _of_spanner(error: BaseException) -> BaseException | None:
     """The client's own error below the DB-API's, which has no text of its own."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in causes(error):
         if type(cause).__module__.startswith(("google.api_core", "google.auth")):
             return cause
-        cause = getattr(cause, "orig", None) or cause.__cause__
     return None
 
 

@@ -79,7 +79,10 @@ class Fleet:
         until(lambda: all(self.is_up(p) for p in living), self)
         for process in living:
             process.terminate()
-        return [process.wait(30) for process in living]
+        try:
+            return [process.wait(30) for process in living]
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.logs()) from None
 
     def close(self) -> None:
         """End whatever still runs."""

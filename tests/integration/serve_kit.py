@@ -47,6 +47,11 @@ class Serving:
 
         return await asyncio.to_thread(look)
 
+    async def is_settled(self, task_id: str) -> bool:
+        """Of a task that was seen in the log: house-keeping may already have removed it there,
+        which it does to nothing that is not settled."""
+        return await self.state(task_id) in ("settled", "unknown")
+
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """The database is the only one that can say so."""

@@ -41,11 +41,7 @@ async def test_the_programs_do_what_the_page_says(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             line = (await working.stdout.readline()).decode().strip()
         assert line == f"charge {{'trip': 7}} default:{task_id}"
-
-        async def settled() -> bool:
-            return await it.state(task_id) == "settled"
-
-        await until(settled)
+        await until(lambda: it.is_settled(task_id))
         working.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
             assert await working.wait() == 0

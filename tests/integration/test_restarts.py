@@ -83,12 +83,14 @@ def test_a_task_that_runs_on_holds_up_its_own_shard_alone(url: str, tmp_path: Pa
 def test_status_shows_who_is_leaving(url: str, tmp_path: Path) -> None:
     fleet = Fleet(url, tmp_path, {"LATE_LEASE_TTL_S": "60", "LATE_HEARTBEAT_S": "5"})
     try:
-        first, second = fleet.start(), fleet.start()
+        first = fleet.start()
         fleet.wait_ready(first)
-        fleet.wait_ready(second)
         with Control(url) as control:
-            # A worker that knows of no peer leaves at once: the first must have seen the second.
-            until(lambda: len({s.owner for s in control.status().shards}) == 2)
+            until(lambda: len(fleet.owned_by(first)) == len(control.status().shards))
+            second = fleet.start()
+            fleet.wait_ready(second)
+            # A worker that knows of no peer leaves at once: this one has given shards to its peer.
+            until(lambda: len(fleet.owned_by(second)) > 0)
             first.terminate()
             until(lambda: 0 in [w.capacity for w in control.status(limit=1).workers])
         assert first.poll() is None, "it works on for one heartbeat"

@@ -28,7 +28,8 @@ COMMANDS = [
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
     ("cancel",), ("reschedule",), ("dead", "edit"),
     ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("roles", "sql"),
-    ("target", "list"),
+    ("target", "list"), ("lake", "show"), ("lake", "export"), ("report", "throughput"),
+    ("report", "cost"), ("report", "impact"), ("report", "capacity"),
 ]  # fmt: skip
 
 

@@ -1,0 +1,297 @@
+"""The decision: from what is seen, what was seen and done before, to one size and the reason. Pure.
+
+    1. hold on metrics that are missing or stale
+    2. the rule: overload | linear | stepwise | direct, then what forecast and hints ask for more
+    3. scale-in only to what would have done throughout the stable window
+    4. cool-downs, then step limits
+    5. the floors and the ceiling, last: minimum, storage, databases, maximum
+
+A floor that rises above the present size (data has grown, the file was changed) is met at once: no
+cool-down protects a database that cannot hold its data.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from late.autoscaler.policy import DATABASES_PER_NODE, DAYS, Policy
+
+READINGS_MAX = 2_000
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What is known of the database now. Every figure but the size may be missing."""
+
+    size: int
+    at_us: int | None = None
+    """When `cpu` was measured; not when it was asked for."""
+    cpu: float | None = None
+    """High-priority CPU of all nodes, percent."""
+    measured_size: int | None = None
+    """The size that `cpu` was measured with; None: the present one. A reading is minutes old, and
+    taken with the size of now it would ask twice for what was just granted."""
+    cpu_24h: float | None = None
+    storage_bytes: int | None = None
+    databases: int | None = None
+    forecast: float | None = None
+    """Load to be ready for, in units of size at 100 % CPU: `predict.forecast`."""
+
+
+class Reading(msgspec.Struct, frozen=True, array_like=True):
+    """A past reading that the stable window and the averages need."""
+
+    at_us: int
+    load: float
+    """In units of size at 100 % CPU: what another size would make of it follows."""
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a decision remembers. Without it (a new controller) nothing shrinks before a whole
+    stable window was seen."""
+
+    readings: tuple[Reading, ...] = ()
+    up_us: int | None = None
+    """When it was last enlarged, and when made smaller."""
+    down_us: int | None = None
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """One look: what was wanted, by which rule, and what is done about it."""
+
+    at_us: int
+    rule: str
+    from_size: int
+    to_size: int
+    wanted: int
+    """What the rule asked for before limits and cool-downs."""
+    why: str
+    """For people: why `to_size` and not `wanted`, or why nothing."""
+    inputs: dict[str, Any]
+
+    @property
+    def changes(self) -> bool:
+        return self.to_size != self.from_size
+
+
+def decide(policy: Policy, seen: Seen, state: State, now_us: int) -> tuple[Decision, State]:
+    """One decision, and what to remember for the next. The caller says with `done` whether it
+    was carried out; until then nothing counts as a step."""
+    floor, floor_rule = floor_of(policy, seen, now_us)
+    stale = _unusable(policy, seen, now_us)
+    if stale is not None:
+        return _held(seen, now_us, stale), state
+    assert seen.at_us is not None
+    assert seen.cpu is not None
+    state = _remember(policy, seen, state)
+    load = _smoothed(policy, state)
+    wanted, rule = _wanted(policy, seen, load)
+    if wanted < floor:
+        wanted, rule = floor, floor_rule
+    wanted = min(max(wanted, floor), policy.max)
+    to, why = wanted, ""
+    if wanted > seen.size:
+        to, why = _up(policy, seen, state, now_us, wanted, rule)
+    elif wanted < seen.size:
+        to, why = _down(policy, seen, state, now_us, wanted, floor)
+    # Whatever a rule, a limit or a cool-down made of it: never below the minimum or the data.
+    hard, hard_rule = _needed(policy, seen)
+    if to < hard and hard > seen.size:
+        to, rule, why = min(hard, policy.max), hard_rule, "met at once"
+    inputs = {**_plain(seen), "load": round(load, 3), "target_cpu": policy.target}
+    return Decision(now_us, rule, seen.size, to, wanted, why, inputs), state
+
+
+def done(decision: Decision, state: State) -> State:
+    """The state after a decision was carried out."""
+    if decision.to_size > decision.from_size:
+        return msgspec.structs.replace(state, up_us=decision.at_us)
+    if decision.to_size < decision.from_size:
+        return msgspec.structs.replace(state, down_us=decision.at_us)
+    return state
+
+
+def floor_of(policy: Policy, seen: Seen, now_us: int) -> tuple[int, str]:
+    """The least size that may be decided now, and what asks for it."""
+    floor, rule = _needed(policy, seen)
+    for hint in policy.hints:
+        if hint.size > floor and _within(hint.days, hint.at, hint.minutes, hint.zone, now_us):
+            floor, rule = hint.size, "hint"
+    return min(policy.offered(floor), policy.max), rule
+
+
+def _needed(policy: Policy, seen: Seen) -> tuple[int, str]:
+    """Below this the database does not work, whatever its load."""
+    floor, rule = policy.min, "minimum"
+    if seen.storage_bytes is not None:
+        room = policy.storage_per_node_gib * 2**30 * policy.storage_fill / 100
+        size = policy.offered(seen.storage_bytes / room * policy.node)
+        if size > floor:
+            floor, rule = size, "storage"
+    if seen.databases is not None and policy.units == "processing_units":
+        size = policy.offered(math.ceil(seen.databases / DATABASES_PER_NODE * 10) * 100)
+        if size > floor:
+            floor, rule = size, "databases"
+    return floor, rule
+
+
+def _unusable(policy: Policy, seen: Seen, now_us: int) -> str | None:
+    if seen.cpu is None or seen.at_us is None:
+        return "no metrics: the size is held"
+    if not (math.isfinite(seen.cpu) and 0 <= seen.cpu <= 1000):
+        return f"CPU {seen.cpu} can mean nothing: the size is held"
+    age_s = (now_us - seen.at_us) / 1e6
+    if age_s > policy.stale_s:
+        return f"metrics are {age_s:.0f} s old, at most {policy.stale_s:.0f}: the size is held"
+    if age_s < -policy.stale_s:
+        return f"metrics are {-age_s:.0f} s ahead of the clock: the size is held"
+    return None
+
+
+def _held(seen: Seen, now_us: int, why: str) -> Decision:
+    return Decision(now_us, "hold", seen.size, seen.size, seen.size, why, _plain(seen))
+
+
+def _remember(policy: Policy, seen: Seen, state: State) -> State:
+    assert seen.at_us is not None
+    assert seen.cpu is not None
+    if state.readings and state.readings[-1].at_us >= seen.at_us:
+        return state  # the same reading again
+    # Long enough for the window to be seen whole, also when readings are `stale_s` apart.
+    since = seen.at_us - round((policy.stable_s + policy.stale_s) * 1e6)
+    kept = [each for each in state.readings if each.at_us >= since]
+    kept.append(Reading(seen.at_us, seen.cpu * (seen.measured_size or seen.size) / 100))
+    return msgspec.structs.replace(state, readings=tuple(kept[-READINGS_MAX:]))
+
+
+def _smoothed(policy: Policy, state: State) -> float:
+    last = state.readings[-policy.smooth :]
+    newest = last[-1].at_us
+    # A reading from before a gap says nothing about now.
+    near = [each.load for each in last if newest - each.at_us <= policy.stale_s * 1e6]
+    return sum(near) / len(near)
+
+
+def _wanted(policy: Policy, seen: Seen, load: float) -> tuple[int, str]:
+    """What the method asks for, and its name."""
+    assert seen.cpu is not None
+    size = seen.size
+    if policy.method == "direct":
+        return policy.max, "direct"
+    if seen.cpu >= policy.overload_cpu:
+        known = seen.measured_size or size
+        return max(size, policy.offered(known * policy.overload_factor)), "overload"
+    cpu = load / size * 100
+    wanted, rule = size, "within"
+    if cpu > policy.target + policy.margin or cpu < policy.target - policy.margin:
+        if policy.method == "linear":
+            wanted, rule = policy.offered(load / policy.target * 100), "linear"
+        elif cpu > policy.target:
+            wanted, rule = policy.offered(size + policy.step), "stepwise"
+        else:
+            wanted, rule = policy.offered_below(max(1, size - policy.step)), "stepwise"
+            # One step less must still hold the target and its margin.
+            if load / wanted * 100 > policy.target + policy.margin:
+                wanted = size
+    if seen.cpu_24h is not None and seen.cpu_24h > policy.target_cpu_24h:
+        day = policy.offered(size * seen.cpu_24h / policy.target_cpu_24h)
+        wanted, rule = (day, "cpu_24h") if day > wanted else (wanted, rule)
+    if seen.forecast is not None:
+        ahead = policy.offered(seen.forecast / (policy.target + policy.margin) * 100)
+        wanted, rule = (ahead, "forecast") if ahead > wanted else (wanted, rule)
+    return wanted, rule
+
+
+def _up(
+    policy: Policy, seen: Seen, state: State, now_us: int, wanted: int, rule: str
+) -> tuple[int, str]:
+    # An overload goes on without waiting for the step before it, but never turns right after a
+    # step down: that would be an oscillation.
+    moments = [state.down_us] if rule == "overload" else [state.down_us, state.up_us]
+    wait_s = _wait_s(moments, policy.up_cooldown_s, now_us)
+    if rule == "overload" and wait_s <= 0:
+        wait_s = _unseen_s(seen, state)
+    if wait_s > 0:
+        return seen.size, f"up to {wanted} waits for {wait_s:.0f} s more"
+    if policy.up_step_max is not None and wanted > seen.size + policy.up_step_max:
+        limited = max(seen.size, policy.offered_below(seen.size + policy.up_step_max))
+        return limited, f"at most {policy.up_step_max} more at once"
+    return wanted, ""
+
+
+def _unseen_s(seen: Seen, state: State) -> float:
+    """An overload that was measured before the last step up says nothing about that step."""
+    assert seen.at_us is not None
+    return 0.0 if state.up_us is None else (state.up_us - seen.at_us) / 1e6
+
+
+def _down(
+    policy: Policy, seen: Seen, state: State, now_us: int, wanted: int, floor: int
+) -> tuple[int, str]:
+    wait_s = _wait_s([state.down_us, state.up_us], policy.down_cooldown_s, now_us)
+    if wait_s > 0:
+        return seen.size, f"down to {wanted} waits for {wait_s:.0f} s more"
+    needed = _stable(policy, state)
+    if needed is None:
+        return seen.size, f"down to {wanted}: not yet seen for {policy.stable_s:.0f} s on end"
+    needed = min(needed, policy.max)
+    least, why = max(wanted, needed, floor), ""
+    if least > wanted:
+        why = f"{needed} was needed within the last {policy.stable_s:.0f} s"
+    limits = [each for each in (policy.down_step_max,) if each is not None]
+    if policy.down_percent_max is not None:
+        limits.append(max(1, math.floor(seen.size * policy.down_percent_max / 100)))
+    if limits and least < seen.size - min(limits):
+        # Above a node processing units come in thousands, so a smaller limit can never be met:
+        # then the size stays.
+        least, why = policy.offered(seen.size - min(limits)), f"at most {min(limits)} less at once"
+    return min(least, seen.size), why
+
+
+def _stable(policy: Policy, state: State) -> int | None:
+    """The size that every reading of the stable window would have been content with; None while
+    the window was not seen whole, or with a gap in it."""
+    readings = state.readings
+    since = readings[-1].at_us - round(policy.stable_s * 1e6)
+    if policy.stable_s and readings[0].at_us > since:
+        return None
+    loads, highest = [each.load for each in readings], 0.0
+    for i in range(len(readings) - 1, -1, -1):
+        if readings[i].at_us < since:
+            break
+        if i and readings[i].at_us - readings[i - 1].at_us > policy.stale_s * 1e6:
+            return None
+        part = loads[max(0, i + 1 - policy.smooth) : i + 1]
+        highest = max(highest, sum(part) / len(part))
+    return policy.offered(highest / policy.target * 100)
+
+
+def _wait_s(moments: list[int | None], cooldown_s: float, now_us: int) -> float:
+    last = max((each for each in moments if each is not None), default=None)
+    return 0.0 if last is None else cooldown_s - (now_us - last) / 1e6
+
+
+def _within(days: tuple[str, ...], at: str, minutes: int, zone: str, now_us: int) -> bool:
+    """Whether now is in one of the hint's times, by its zone's clock. In the hour that a zone
+    repeats it counts both times; in the one that it skips it begins after it."""
+    tz = ZoneInfo(zone)
+    now = datetime.fromtimestamp(now_us / 1e6, UTC)
+    hour, minute = int(at[:2]), int(at[3:])
+    local = now.astimezone(tz)
+    for back in range(minutes // 1440 + 2):
+        day = local.date() - timedelta(days=back)
+        if DAYS[day.weekday()] not in days:
+            continue
+        begin = datetime(day.year, day.month, day.day, hour, minute, tzinfo=tz).astimezone(UTC)
+        if begin <= now < begin + timedelta(minutes=minutes):
+            return True
+    return False
+
+
+def _plain(seen: Seen) -> dict[str, Any]:
+    found = msgspec.structs.asdict(seen)
+    return {name: value for name, value in found.items() if value is not None}

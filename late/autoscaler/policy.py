@@ -1,0 +1,201 @@
+"""What is wanted of a database's size: read from a file, refused with field and value named.
+
+Source: the figures of Google's guidance for Spanner (high-priority CPU 65 % in one region, 45 % in
+several; storage per node), and the settings of the autoscalers of Google's cloudspannerecosystem
+and of Mercari, which `docs/autoscaler.md` compares.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Meta
+
+from late.errors import ConfigError
+
+Method = Literal["linear", "stepwise", "direct"]
+Units = Literal["nodes", "processing_units"]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+TARGETS = {"regional": 65.0, "multi-regional": 45.0}
+DATABASES_PER_NODE = 100
+
+Percent = Annotated[float, Meta(gt=0, le=100)]
+Size = Annotated[int, Meta(ge=1, le=1_000_000)]
+Seconds = Annotated[float, Meta(ge=0, le=7 * 86_400)]
+
+
+class Hint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A time of the week that needs a size: "Friday 18:00 needs 12"."""
+
+    at: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+    """When it begins, by the clock of `zone`."""
+    minutes: Annotated[int, Meta(ge=1, le=7 * 1440)]
+    size: Size
+    """At least so much meanwhile; reached by the limits, so begin early enough."""
+    days: Annotated[tuple[Day, ...], Meta(min_length=1)] = DAYS
+    zone: str = "UTC"
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How one database is sized. Sizes are in `units`; times in seconds; CPU in percent."""
+
+    min: Size
+    max: Size
+    units: Units = "nodes"
+    topology: Literal["regional", "multi-regional"] = "regional"
+    method: Method = "linear"
+    target_cpu: Percent | None = None
+    """High-priority CPU to keep; by default what Google advises for the topology."""
+    margin: Annotated[float, Meta(ge=0, lt=50)] = 5.0
+    """Within so many points of the target nothing is changed."""
+    target_cpu_24h: Percent = 90.0
+    """For the 24 h average of all CPU, where it is measured: only ever asks for more."""
+    step: Size = 1
+    """What `stepwise` adds or takes away."""
+    overload_cpu: Percent = 90.0
+    """From here on the CPU no longer tells how much is missing."""
+    overload_factor: Annotated[float, Meta(gt=1, le=10)] = 2.0
+    """So the size is multiplied instead."""
+    up_step_max: Size | None = None
+    down_step_max: Size | None = None
+    down_percent_max: Percent | None = None
+    """Of the present size, at one step."""
+    up_cooldown_s: Seconds = 300.0
+    """Between any step and the next one up; an overload does not wait after a step up."""
+    down_cooldown_s: Seconds = 1800.0
+    """Between any step and the next one down."""
+    stable_s: Seconds = 900.0
+    """Scale in only to what would have done for all of this time."""
+    smooth: Annotated[int, Meta(ge=1, le=60)] = 3
+    """Readings that are averaged. An overload is judged by the last one alone."""
+    stale_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0
+    """Metrics older than this change nothing."""
+    storage_per_node_gib: Annotated[float, Meta(gt=0)] = 10_240.0
+    storage_fill: Percent = 75.0
+    """How full of it a node may be."""
+    hints: tuple[Hint, ...] = ()
+    predict_weeks: Annotated[int, Meta(ge=0, le=12)] = 0
+    """Look at the same hour of so many earlier weeks; 0: do not."""
+    predict_lead_s: Seconds = 1200.0
+    """How far ahead: what it takes to be ready."""
+    dry_run: bool = False
+    """Decide and record, change nothing."""
+
+    @property
+    def target(self) -> float:
+        """The CPU to keep, in percent."""
+        return TARGETS[self.topology] if self.target_cpu is None else self.target_cpu
+
+    @property
+    def node(self) -> int:
+        """One node, in `units`."""
+        return 1 if self.units == "nodes" else 1000
+
+    def offered(self, size: float) -> int:
+        """The smallest size that exists and is at least `size`: below a node in hundreds of
+        processing units, above in whole nodes."""
+        if self.units == "nodes":
+            return max(1, math.ceil(size - 1e-9))
+        step = 100 if size <= 1000 else 1000
+        return max(100, math.ceil(size / step - 1e-9) * step)
+
+    def offered_below(self, size: float) -> int:
+        """The largest size that exists and is at most `size`."""
+        if self.units == "nodes":
+            return max(1, math.floor(size + 1e-9))
+        step = 100 if size < 1000 else 1000
+        return max(100, math.floor(size / step + 1e-9) * step)
+
+
+def parse(text: str, where: str = "policy") -> Policy:
+    """A policy from TOML.
+
+    Raises:
+        ConfigError: not TOML, an unknown field, or a value that can mean nothing; field and value
+            are named.
+    """
+    try:
+        found: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not TOML: {error}") from None
+    return made(found, where)
+
+
+def read(path: Path) -> Policy:
+    """The policy of a file.
+
+    Raises:
+        ConfigError: it cannot be read, or as `parse`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"policy {path}: {error}") from None
+    return parse(text, str(path))
+
+
+def made(values: dict[str, Any], where: str = "policy") -> Policy:
+    """A policy from plain values, checked.
+
+    Raises:
+        ConfigError: as `parse`.
+    """
+    try:
+        policy = msgspec.convert(values, Policy)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {_named(values, str(error))}") from None
+    for problem in _problems(policy):
+        raise ConfigError(f"{where}: {problem}")
+    return policy
+
+
+def _named(values: dict[str, Any], message: str) -> str:
+    """`message` with the value beside the field: msgspec names only the field."""
+    text, _, place = message.partition(" - at `$")
+    if not place:
+        return text
+    found: Any = values
+    path = place.rstrip("`").lstrip(".")
+    for part in path.replace("[", ".[").split("."):
+        try:
+            found = found[int(part[1:-1])] if part.startswith("[") else found[part]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return f"{path}: {text}"
+    return f"{path} = {found!r}: {text}"
+
+
+def _problems(policy: Policy) -> list[str]:
+    """What single fields cannot show."""
+    found = []
+    if policy.min > policy.max:
+        found.append(f"min = {policy.min} is above max = {policy.max}")
+    for name in ("min", "max"):
+        size = getattr(policy, name)
+        if policy.offered(size) != size:
+            found.append(
+                f"{name} = {size}: processing units come in hundreds up to 1000, "
+                "and in thousands above"
+            )
+    if policy.target + policy.margin >= policy.overload_cpu:
+        found.append(
+            f"overload_cpu = {policy.overload_cpu:g} must be above the target and its margin, "
+            f"{policy.target:g} + {policy.margin:g}"
+        )
+    if policy.margin >= policy.target:
+        found.append(f"margin = {policy.margin:g} must be below the target {policy.target:g}")
+    for number, hint in enumerate(policy.hints):
+        if not policy.min <= hint.size <= policy.max:
+            found.append(
+                f"hints[{number}].size = {hint.size} is not within {policy.min}..{policy.max}"
+            )
+        try:
+            ZoneInfo(hint.zone)
+        except (KeyError, ValueError, OSError):
+            found.append(f"hints[{number}].zone = {hint.zone[:64]!r}: no such time zone")
+    return found

@@ -1,0 +1,39 @@
+"""What the same hour of earlier weeks says about the load to come. Pure.
+
+The median of the weeks is taken, so that one burst or one outage of the past is no forecast, and
+of the hours ahead the highest. Load is in units of size at 100 % CPU.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from statistics import median
+
+WEEK_US = 7 * 86_400 * 1_000_000
+SLOT_US = 300 * 1_000_000
+
+
+def forecast(
+    at_us: Sequence[int], load: Sequence[float], now_us: int, *, weeks: int, lead_us: int
+) -> float | None:
+    """The load to be ready for between now and `lead_us` from now.
+
+    Args:
+        at_us: when `load` was observed, ascending.
+
+    Returns:
+        None where fewer than two earlier weeks are known of that hour: a single one may have been
+        the exception.
+    """
+    highest: float | None = None
+    for slot in range(0, lead_us + 1, SLOT_US):
+        seen = []
+        for week in range(1, weeks + 1):
+            begin = now_us + slot - week * WEEK_US
+            first, last = bisect_left(at_us, begin), bisect_left(at_us, begin + SLOT_US)
+            if last > first:
+                seen.append(sum(load[first:last]) / (last - first))
+        if len(seen) >= min(2, weeks):
+            highest = max(highest or 0.0, median(seen))
+    return highest
