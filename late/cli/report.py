@@ -45,6 +45,10 @@ UsageFiles = Annotated[
     str | None, typer.Option("--usage", metavar="PATH", help="Parquet files of usage instead.",
                              show_default=False),
 ]  # fmt: skip
+Lake = Annotated[
+    Path | None, typer.Option("--lake", metavar="DIR", help="Read this lake; with --url also what "
+                              "the journal has behind it.", show_default=False),
+]  # fmt: skip
 Bills = Annotated[
     list[Path] | None, typer.Option("--bill", metavar="FILE", help="A bill in FOCUS 1.x columns "
                                     "(CSV) instead of prices; may be repeated."),
@@ -75,7 +79,7 @@ By = Annotated[
 def asked(
     from_: str, to: str, prices: Path, out: Path, url: str | None, usage: str | None,
     bills: list[Path] | None, metrics: list[Path] | None, leaders: list[str] | None,
-    owners: Path | None, tz: str | None, force: bool,
+    owners: Path | None, tz: str | None, force: bool, lake: Path | None,
 ) -> Asked:  # fmt: skip
     """The options that all reports share; loads what they need.
 
@@ -91,9 +95,13 @@ def asked(
             f"reports need what the extra brings ({error.name} is missing): "
             'pip install "late[spark]"'
         ) from None
-    if usage and url:
-        raise ConfigError("give --url or --usage, not both")
-    source = Source(usage=usage) if usage else Source(url=url_of(url))
+    if usage and (url or lake):
+        raise ConfigError("give --usage, or --url and --lake, not both")
+    if usage:
+        source = Source(usage=usage)
+    else:
+        # A lake is enough by itself; a database in the environment is not added unasked.
+        source = Source(url=url if lake and not url else url_of(url), lake=lake)
     return Asked(
         source=source, from_=from_, to=to, prices=prices, out=out, tz=tz, bills=bills or (),
         metrics=metrics or (), leader_regions=leaders or (), owners=owners, force=force, say=say,
@@ -114,6 +122,7 @@ def cost(
     by: By = "owner",
     url: Url = None,
     usage: UsageFiles = None,
+    lake: Lake = None,
     bill: Bills = None,
     metrics: MetricFiles = None,
     leader_region: Leaders = None,
@@ -126,7 +135,7 @@ def cost(
     Writes index.html, cost.xlsx, costs.csv, costs.parquet, unallocated.parquet and focus.csv.
     """
     options = asked(
-        from_, to, prices, out, url, usage, bill, metrics, leader_region, owners, tz, force
+        from_, to, prices, out, url, usage, bill, metrics, leader_region, owners, tz, force, lake
     )
     from late_spark import commands, money
     from late_spark.tables import header
@@ -165,6 +174,7 @@ def impact(
     ] = None,
     url: Url = None,
     usage: UsageFiles = None,
+    lake: Lake = None,
     bill: Bills = None,
     metrics: MetricFiles = None,
     owners: OwnersFile = None,
@@ -175,7 +185,9 @@ def impact(
 
     Writes index.html, changes.csv, anomalies.csv and days.csv.
     """
-    options = asked(from_, to, prices, out, url, usage, bill, metrics, None, owners, tz, force)
+    options = asked(
+        from_, to, prices, out, url, usage, bill, metrics, None, owners, tz, force, lake
+    )
     from late_spark import command_impact
 
     found = command_impact.run(options, at, queue=queue, confidence=confidence, budget=budget)
@@ -216,6 +228,7 @@ def capacity(
     metrics: MetricFiles = None,
     url: Url = None,
     usage: UsageFiles = None,
+    lake: Lake = None,
     tz: Annotated[str, typer.Option("--tz", help="Days of this time zone.")] = "UTC",
     force: Force = False,
 ) -> None:  # fmt: skip
@@ -223,7 +236,9 @@ def capacity(
 
     Writes index.html, queues.csv and verdicts.csv.
     """
-    source = asked(from_, to, Path(), out, url, usage, None, None, None, None, None, force).source
+    source = asked(
+        from_, to, Path(), out, url, usage, None, None, None, None, None, force, lake
+    ).source
     from late_spark import capacity as pure
     from late_spark import command_capacity
 

@@ -55,7 +55,7 @@ def run(asked: WhatIf) -> CapacityReport:
     metrics = importers.load(asked.metrics)
     databases = capacity.nodes(metrics, days, asked.growth, asked.nodes)
     asked.say("starting Spark")
-    usage = commands.frame(asked.source)
+    usage = commands.frame(asked.source, days)
     asked.say("adding up the load")
     steps = capacity.collect(capacity.load(usage, days))
     if not steps:

@@ -5,10 +5,11 @@ Runs in the command line, and unchanged under `spark-submit`: the session is the
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from late.errors import ConfigError
 from late_spark import calendar, charges, drivers, efficiency, focus, folder, importers, pricebook
@@ -30,13 +31,45 @@ def quiet(_: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the usage is: a store, or Parquet files of usage rows (a lake)."""
+    """Where the usage is: a store, a lake (with the store's tail where there is a `url`), or plain
+    Parquet files of usage rows."""
 
     url: str | None = None
+    lake: Path | None = None
     usage: Path | str | None = None
 
     def said(self) -> str:
-        return f"the files {self.usage}" if self.usage else "the database"
+        if self.usage is not None:
+            return f"the files {self.usage}"
+        return "the database" if self.lake is None else f"the lake {self.lake}"
+
+    def check(self, days: Calendar) -> None:
+        """Is all of the range to be had? Before Spark is started, which takes longer.
+
+        Raises:
+            ConfigError: no source, or two of them, or it is not there.
+            JournalPruned: the journal or the lake misses something of the range.
+        """
+        if (self.url is None and self.lake is None) == (self.usage is None):
+            raise ConfigError(
+                "where is the usage? Give a database (--url, --lake) or --usage FILES"
+            )
+        from late_spark import lake, live
+        from late_spark.bounds import Bounds
+
+        if self.usage is not None:
+            if "://" not in str(self.usage) and not Path(self.usage).exists():
+                raise ConfigError(f"--usage {self.usage}: no such file or folder")
+        elif self.lake is None:
+            assert self.url is not None
+            live.plan(self.url, "usage", Bounds(from_us=days.from_us))
+        else:
+            manifest = lake.load(self.lake)
+            if manifest is None:
+                raise ConfigError(f"--lake {self.lake} is no lake: late lake export {self.lake}")
+            manifest.covers(days.from_us, days.to_us)
+            if self.url is not None:
+                live.plan(self.url, "usage", Bounds(), after=manifest.after())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,28 +90,42 @@ class Asked:
     say: Say = field(default=quiet)
 
 
-def frame(source: Source) -> DataFrame:
-    """The usage as a frame of the shape `schema.USAGE`.
+def frame(source: Source, days: Calendar) -> DataFrame:
+    """The usage as a frame of the shape `schema.USAGE`, checked first.
 
     Raises:
-        ConfigError: neither a database nor files, or both; no Java.
+        ConfigError, JournalPruned: see `Source.check`; or no Java.
     """
-    if (source.url is None) == (source.usage is None):
-        raise ConfigError("where is the usage? Give either a database (--url) or files (--usage)")
-    from late_spark import schema, session
+    source.check(days)
+    from pyspark.sql import SparkSession
 
+    from late_spark import lake, schema, session
+
+    if SparkSession.getActiveSession() is None:
+        # At the end and not after each report: whoever makes several pays for one start.
+        atexit.register(_stop)
     spark = session.start()
+    if source.lake is not None:
+        return lake.frame(
+            spark, source.lake, url=source.url, from_us=days.from_us, to_us=days.to_us
+        )
     if source.url is not None:
-        reader: Any = spark.read.format("late").option("url", source.url)
-        return reader.option("table", "usage").load()  # type: ignore[no-any-return]
-    path = str(source.usage)
-    if "://" not in path and not Path(path).exists():
-        raise ConfigError(f"--usage {path}: no such file or folder")
-    found = spark.read.parquet(path)
+        return lake.tail(spark, source.url)
+    found = spark.read.parquet(str(source.usage))
     missing = [name for name in schema.USAGE.names if name not in found.columns]
     if missing:
-        raise ConfigError(f"--usage {path} has no column {missing[0]!r}: is it usage of late?")
+        raise ConfigError(f"--usage {source.usage} has no column {missing[0]!r}: is it of late?")
     return found
+
+
+def _stop() -> None:
+    from pyspark.sql import SparkSession
+
+    from late_spark import session
+
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        session.stop(spark)
 
 
 def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
@@ -141,7 +188,7 @@ def work(asked: Asked, days: Calendar, by: Collection[str] = ("name",)) -> list[
     else:
         without = set() if "name" in by or asked.owners else {"name"}
     asked.say("starting Spark")
-    usage = frame(asked.source)
+    usage = frame(asked.source, days)
     asked.say(f"adding up the usage of {asked.source.said()}")
     used = drivers.collect(drivers.daily(usage, days, without), owner_of)
     if not used:

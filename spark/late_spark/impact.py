@@ -174,12 +174,15 @@ def anomalies(costs: Iterable[Cost], used: Iterable[Used], days: Sequence[date])
         )
     found = []
     for (queue, name), by_date in amounts.items():
-        series = [by_date.get(day, 0.0) for day in days]
-        usual = sorted(series)[len(series) // 2]
+        # A day without work says nothing about what a day with work usually costs: the time
+        # before a launch would make every day after it unusual, or none.
+        with_work = [day for day in days if by_date.get(day)]
+        series = [by_date[day] for day in with_work]
+        usual = sorted(series)[len(series) // 2] if series else 0.0
         worked = sums[queue, name]
         for at in statistics.outliers(series):
-            kind = _kind(worked, days[at])
-            found.append(Anomaly(days[at], queue, name, series[at], usual, kind))
+            kind = _kind(worked, with_work[at])
+            found.append(Anomaly(with_work[at], queue, name, series[at], usual, kind))
     return sorted(found, key=lambda each: (-each.excess, each.day, each.queue, each.name))
 
 

@@ -105,14 +105,15 @@ def _shown(report: CostReport, cents: int) -> str:
 
 def _figures(report: CostReport) -> str:
     tasks = sum(row.ended for row in report.used)
-    total = report.totals.in_range
+    # Of what somebody bears: a bill also has what is not this deployment's.
+    total = report.totals.borne
     per_million = report.cents(total * 1_000_000 // tasks) if tasks else None
     return tiles(
         [
             (f"{report.currency} in the range", _shown(report, report.total_cents)),
             ("of it unallocated", _shown(report, report.unallocated_cents)),
             ("tasks ended", f"{tasks:,}"),
-            (f"{report.currency} per million tasks",
+            (f"{report.currency} per million tasks, of what is borne",
              "-" if per_million is None else _shown(report, per_million)),
         ]
     )  # fmt: skip

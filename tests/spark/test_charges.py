@@ -109,6 +109,14 @@ def test_flows_and_storage() -> None:
     assert {c.amount for c in found if c.line.name == "disk"} == {30 * ONE // 100}
 
 
+def with_hole(from_day: int, to_day: int) -> Metrics:
+    """One node, whose samples are missing between two days."""
+    metrics = hourly("nodes", MARCH.from_us, [1] * 24 * from_day)
+    later = MARCH.from_us + to_day * 24 * HOUR
+    metrics.add(hourly("nodes", later, [1] * 24 * (31 - to_day)))
+    return metrics
+
+
 @pytest.mark.parametrize(
     ("price", "metrics", "said"),
     [
@@ -119,6 +127,11 @@ def test_flows_and_storage() -> None:
             {"metric": {"name": "nodes"}},
             hourly("nodes", MARCH.from_us, [1] * 24 * 10),
             "m.csv has no value from 2026-03-11T00:00:00Z to 2026-03-12",
+        ),
+        (
+            {"metric": {"name": "nodes"}},
+            with_hole(10, 20),
+            "m.csv has no value from 2026-03-11T02:00:00Z to 2026-03-12T00:00:00Z",
         ),
         (
             {"metric": {"name": "nodes", "region": "us"}},

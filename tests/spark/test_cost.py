@@ -234,6 +234,8 @@ def test_the_page_needs_nothing_else_and_escapes(asked: Asked) -> None:
     commands.cost(asked, "owner")
     text = (asked.out / "index.html").read_text()
     assert "71.00" in text
+    # 21 tasks bear 44.60 USD: nine tenths of 24 and all of 23
+    assert "2,123,809.52" in text
     assert "<svg" in text
     assert "@media print" in text
     for outside in ("http://", "https://", "<script", "<link", "src="):

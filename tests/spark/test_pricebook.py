@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from late_spark import pricebook
+from late_spark import drivers, owners, pricebook
 
 from late.errors import ConfigError
 
@@ -83,3 +84,15 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, said: str) -> No
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yaml: No such file"):
         pricebook.load(tmp_path / "none.yaml")
+
+
+def test_the_books_in_the_documents_are_right(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
+    prices, owned = (re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)[at] for at in (1, 0))
+    found = book(tmp_path, prices)
+    assert {price.line for price in found.prices} >= {"database nodes", "storage", "interconnect"}
+    (tmp_path / "owners.yaml").write_text(owned)
+    owner_of = owners.load(tmp_path / "owners.yaml")
+    assert owner_of("mail", "newsletter.send", "x") == "growth"
+    assert owner_of("mail", "other", "x") == "x"
+    assert all(f"| `{driver}` |" in text for driver in drivers.MEANING)
