@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import msgspec
+
 from late.store.base import SettleResult, Store, Tick
 from late.task import AttemptError, Cursor, OpenTask, ShardId, Usage
 from tests.conformance.backends import Raw
@@ -219,12 +221,8 @@ async def test_usage_is_written_exactly_once(store: Store, raw: Raw) -> None:
 
     rows = raw.execute("select usage from late_settlement where usage is not null")
 
-    assert [json.loads(text) for (text,) in rows] == [
-        [
-            ["q", "n", "local", "done", 3, 4, 50, 60, 70],
-            ["q", "n", "local", "retried", 1, 1, 5, 6, 7],
-        ]
-    ]
+    (text,) = (row[0] for row in rows)
+    assert msgspec.json.decode(text, type=tuple[Usage, ...]) == usage
 
 
 async def test_unique_keys_are_freed_for_their_own_task_only(store: Store, raw: Raw) -> None:
