@@ -1,7 +1,7 @@
 """One page that shows a simulation: self-contained HTML with inline SVG, for screen and print.
 
-Pure. Every picture has at most `POINTS` points a line, each the mean of its stretch (for the CPU the
-highest of it as well, so that a peak of one minute is not averaged away).
+Pure. Every picture has at most `POINTS` points a line, each the mean of its stretch (for
+the CPU the highest of it as well, so that a peak of one minute is not averaged away).
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ def _people(minute: int, peak: float) -> float:
     hour = minute % DAY / 60
     day = (1 - math.cos((hour - 4) / 24 * 2 * math.pi)) / 2
     weekend = 0.8 if minute // DAY % 7 >= 5 else 1.0
-    return peak * weekend * (0.25 + 0.75 * day**1.3)
+    share: float = day**1.3
+    return peak * weekend * (0.25 + 0.75 * share)
 
 
 def _wobble(rng: random.Random, minutes: int, share: float) -> list[float]:

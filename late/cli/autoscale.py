@@ -1,15 +1,20 @@
-"""Commands about the autoscaler: simulate."""
+"""Commands about the autoscaler: run, status, history, simulate."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from late.cli import output
-from late.cli.options import JsonOption
+from late.cli.options import JsonOption, UrlOption, control_of
 from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.autoscaler.autoscaler import Autoscaler
+    from late.autoscaler.policy import Units
+    from late.autoscaler.sizing import Sizer
 
 app = typer.Typer(help="Let the database's size follow its load.", no_args_is_help=True)
 
@@ -65,3 +70,178 @@ def simulate(
     output.table(f"Trace {load.name}", columns, [charts.cells(run) for run in runs])
     if chart is not None:
         output.note(f"chart: {chart}")
+
+
+@app.command()
+def run(
+    policy: Annotated[
+        Path, typer.Option("--policy", "-p", metavar="FILE", help="TOML; see docs/autoscaler.md.")
+    ],
+    metrics: Annotated[
+        str, typer.Option(metavar="FILE", help="CSV that is appended to, or `monitoring`.")
+    ],
+    spanner: Annotated[
+        str | None,
+        typer.Option(metavar="INSTANCE", help="projects/P/instances/I, by InstanceAdmin."),
+    ] = None,
+    size_command: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="Prints the present size.")
+    ] = None,
+    resize_command: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="Resizes to {size}. No shell reads it.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the controller; default: what it sizes.")
+    ] = None,
+    every: Annotated[float, typer.Option(metavar="S", min=1, help="Seconds between looks.")] = 30,
+    once: Annotated[bool, typer.Option("--once", help="One look, and what it decided.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, change nothing.")] = False,
+    url: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Size a database until SIGTERM or SIGINT. Several may run: one acts, the others wait.
+
+    Decisions and the right to act are in the database of --url. What cannot work is refused at the
+    start; what stops working later is survived.
+    """
+    import msgspec
+
+    from late.autoscaler import policy as policies
+    from late.autoscaler.autoscaler import Autoscaler
+    from late.autoscaler.sizing import ResizeError
+    from late.autoscaler.sources import source_of
+
+    wanted = policies.read(policy)
+    if dry_run:
+        wanted = msgspec.structs.replace(wanted, dry_run=True)
+    sizer = _sizer(name, spanner, size_command, resize_command, wanted.units)
+    source = source_of(metrics, spanner, wanted.units)
+    try:
+        sizer.size()
+    except ResizeError as error:
+        # Later the same is survived; at the start it is a setting that is wrong.
+        where = f"--spanner {spanner}" if spanner else f"--size-command {size_command}"
+        raise ConfigError(f"{where}: {error}") from error
+    with control_of(url) as control:
+        scaler = Autoscaler(
+            wanted,
+            source,
+            sizer,
+            control.autoscale_journal(),
+            owner=_owner(),
+            controller=name,
+            every_s=every,
+            ttl_s=max(3 * every, 15.0),
+        )
+        if once:
+            _once(scaler, json)
+            return
+        _until_told(scaler)
+
+
+def _sizer(
+    name: str | None, spanner: str | None, size: str | None, resize: str | None, units: Units
+) -> Sizer:
+    import shlex
+
+    if (spanner is None) == (size is None and resize is None):
+        raise ConfigError("give --spanner, or --size-command and --resize-command")
+    if spanner is not None:
+        from late.autoscaler.spanner import SpannerSizer
+
+        return SpannerSizer(spanner, units)
+    if size is None or resize is None:
+        raise ConfigError("--size-command and --resize-command go together")
+    from late.autoscaler.sizing import CommandSizer
+
+    try:
+        commands = shlex.split(size), shlex.split(resize)
+    except ValueError as error:
+        raise ConfigError(f"a command cannot be read: {error}") from None
+    return CommandSizer(name or "database", size=commands[0], resize=commands[1])
+
+
+def _owner() -> str:
+    import os
+    import secrets
+    import socket
+
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def _once(scaler: Autoscaler, json: bool) -> None:
+    import threading
+
+    decision = scaler.look()
+    stopped = threading.Event()
+    stopped.set()
+    scaler.run(stopped)  # gives the term back, so that the next need not wait
+    if json:
+        output.as_json({"decision": decision})
+    elif decision is None:
+        typer.echo("nothing decided: see `late autoscale status`")
+    else:
+        change = f"{decision.from_size} to {decision.to_size}" if decision.changes else "no change"
+        typer.echo(f"{decision.rule}: {change}. {decision.why}".strip())
+
+
+def _until_told(scaler: Autoscaler) -> None:
+    import signal
+    import threading
+
+    from late import events
+    from late.log import configure, log_events
+
+    configure()
+    unsubscribe = log_events(events.default)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        scaler.run(stop)
+    finally:
+        unsubscribe()
+
+
+@app.command()
+def status(url: UrlOption = None, json: JsonOption = False) -> None:
+    """Show who controls what, and what the last look found."""
+    with control_of(url) as control:
+        found = control.controllers()
+    if json:
+        output.as_json({"controllers": found})
+        return
+    output.table(
+        "Autoscalers",
+        ("name", "acts", "epoch>", "decisions>", "last look", "and found"),
+        [
+            (each.name, each.owner or "nobody", each.epoch, each.decisions,
+             output.moment(each.looked_at_us), each.last)
+            for each in found
+        ],
+    )  # fmt: skip
+
+
+@app.command()
+def history(
+    name: Annotated[str | None, typer.Option(help="Of one controller only.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
+    changes: Annotated[bool, typer.Option("--changes", help="Without those that hold.")] = False,
+    url: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what was decided and why, the latest first."""
+    with control_of(url) as control:
+        found = control.decisions(name=name, limit=limit, changes=changes)
+    if json:
+        output.as_json({"decisions": found})
+        return
+    output.table(
+        "Decisions",
+        ("when", "controller", "#>", "rule", "from>", "to>", "wanted>", "result", "why"),
+        [
+            (output.moment(each.at_us), each.controller, each.seq, each.rule, each.from_size,
+             each.to_size, each.wanted, each.result, each.why)
+            for each in found
+        ],
+    )  # fmt: skip
