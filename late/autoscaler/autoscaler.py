@@ -135,8 +135,14 @@ class Autoscaler:
         self._notice(term)
         if term is None:
             return None
-        if self._resize is not None and not self._over(term, self._resize):
-            return None
+        if self._resize is not None:
+            if not self._over(term, self._resize):
+                return None
+            # How it ended may have changed when the last step was.
+            term = self._journal.hold(self._name, self._owner, self._ttl_s)
+            self._notice(term)
+            if term is None:
+                return None
         try:
             size = self._sizer.size()
         except ResizeError as error:
@@ -157,6 +163,23 @@ class Autoscaler:
         else:
             self._note(term, decision, HELD)
         return decision
+
+    def await_resize(self, timeout_s: float, pause_s: float = 1.0) -> bool:
+        """For who looks once: wait for the resize under way. False if it takes longer.
+
+        Raises:
+            StoreError, Lost: as `look`.
+        """
+        until = self._monotonic() + timeout_s
+        while self._resize is not None:
+            term = self._journal.hold(self._name, self._owner, self._ttl_s)
+            self._notice(term)
+            if term is None or self._resize is None or self._over(term, self._resize):
+                break
+            if self._monotonic() >= until:
+                return False
+            time.sleep(pause_s)
+        return True
 
     # --- looking
 

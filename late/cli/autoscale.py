@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from late.autoscaler.policy import Units
     from late.autoscaler.sizing import Sizer
 
+ONCE_S = 600.0
+"""How long `run --once` waits for its resize."""
+
 app = typer.Typer(help="Let the database's size follow its load.", no_args_is_help=True)
 
 PolicyOption = Annotated[
@@ -173,6 +176,8 @@ def _once(scaler: Autoscaler, json: bool) -> None:
     import threading
 
     decision = scaler.look()
+    if not scaler.await_resize(ONCE_S):
+        output.note(f"the resize takes longer than {ONCE_S:g} s: it goes on without this command")
     stopped = threading.Event()
     stopped.set()
     scaler.run(stopped)  # gives the term back, so that the next need not wait
