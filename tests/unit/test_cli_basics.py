@@ -28,7 +28,8 @@ COMMANDS = [
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
     ("cancel",), ("reschedule",), ("dead", "edit"),
     ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("roles", "sql"),
-    ("target", "list"),
+    ("target", "list"), ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
+    ("autoscale", "simulate"),
 ]  # fmt: skip
 
 
