@@ -1,4 +1,4 @@
-"""Commands about the autoscaler: run, status, history, simulate."""
+"""Commands about the autoscaler: run, status, history, simulate, workers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from late.autoscaler.autoscaler import Autoscaler
     from late.autoscaler.policy import Units
     from late.autoscaler.sizing import Sizer
+    from late.control import Control
 
 ONCE_S = 600.0
 """How long `run --once` waits for its resize."""
@@ -250,3 +251,86 @@ def history(
             for each in found
         ],
     )  # fmt: skip
+
+
+@app.command()
+def workers(
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for any.", min=0, max=65_535)] = 7290,
+    tls_cert: Annotated[str | None, typer.Option(metavar="FILE", help="Certificate, PEM.")] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key, PEM.")] = None,
+    tls_ca: Annotated[
+        str | None, typer.Option(metavar="FILE", help="KEDA's certificate must be signed by it.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the signals of --group once instead.")
+    ] = False,
+    group: Annotated[str, typer.Option(help="With --show: of which consumer group.")] = "default",
+    slots: Annotated[int, typer.Option(min=1, help="With --show: tasks of a worker at once.")] = 16,
+    drain: Annotated[
+        float, typer.Option(metavar="S", min=1, help="With --show: when a backlog is to be gone.")
+    ] = 60.0,
+    url: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Tell KEDA how many workers are wanted (its external scaler, gRPC), until SIGTERM or SIGINT.
+
+    Another machine is served only with TLS and --tls-ca, by which clients are known.
+    """
+    from late.autoscaler.workers import wanted
+
+    with control_of(url) as control:
+        if show:
+            (seen,) = control.signals([(group, None)])
+            drains_s = seen.drain_s if seen.drain_s != float("inf") else None
+            found = {
+                "group": group, "backlog": seen.backlog, "age_s": seen.age_s, "rate": seen.rate,
+                "busy_s": seen.busy_s, "drain_s": drains_s, "workers": seen.workers,
+                "saturation": seen.saturation(slots),
+                "wanted": wanted(seen, slots=slots, drain_s=drain),
+            }  # fmt: skip
+            output.as_json(found) if json else output.fields(found.items())
+            return
+        control.check()
+        _serve(control, host, port, tls_cert, tls_key, tls_ca)
+
+
+def _serve(
+    control: Control, host: str, port: int, cert: str | None, key: str | None, ca: str | None
+) -> None:
+    import signal
+    import threading
+
+    try:
+        import grpc
+
+        from late.autoscaler.keda import Cache, KedaServer
+    except ModuleNotFoundError as error:
+        raise ConfigError('gRPC is not installed: pip install "late[grpc]"') from error
+    from late.api.limits import loopback
+
+    given = [each for each in (cert, key, ca) if each is not None]
+    if len(given) not in (0, 3):
+        raise ConfigError("--tls-cert, --tls-key and --tls-ca go together")
+    if not given and not loopback(host):
+        raise ConfigError(
+            f"{host[:64]!r} can be reached from other machines: that takes --tls-cert, --tls-key "
+            "and --tls-ca"
+        )
+    credentials = None
+    if cert is not None and key is not None and ca is not None:
+        try:
+            texts = [Path(each).read_bytes() for each in (key, cert, ca)]
+        except OSError as error:
+            raise ConfigError(f"TLS: {error}") from None
+        credentials = grpc.ssl_server_credentials(
+            [(texts[0], texts[1])], root_certificates=texts[2], require_client_auth=True
+        )
+    cache = Cache(lambda group, queue: control.signals([(group, queue)])[0])
+    server = KedaServer(cache, host, port, credentials=credentials)
+    typer.echo(f"external scaler on {host}:{server.port}")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+    server.stop()

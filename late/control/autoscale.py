@@ -6,6 +6,7 @@ last steps, so that cool-downs go on when the controller changes. Times are the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +14,9 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from late.autoscaler.autoscaler import STARTED, Lost, Term
 from late.autoscaler.decide import Decision
+from late.autoscaler.workers import Signals
 from late.control.rows import SPANNER, now_us, object_of
+from late.control.signals import signals
 from late.errors import ConfigError
 from late.schema.engine import reading, write
 from late.schema.tables import controller, decision
@@ -223,6 +226,11 @@ class AutoscaleCommands:
         """For a controller: its term and its decisions."""
         self.check()
         return AutoscaleJournal(self._engine)
+
+    def signals(self, pairs: Sequence[tuple[str, str | None]]) -> list[Signals]:
+        """Backlog, age and pace of each (group, queue); None is every queue of the group."""
+        self.check()
+        return signals(self._engine, pairs)
 
     def controllers(self) -> list[ControllerView]:
         """Every autoscaler that ever acted, and who acts now."""

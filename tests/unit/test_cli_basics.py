@@ -29,7 +29,7 @@ COMMANDS = [
     ("cancel",), ("reschedule",), ("dead", "edit"),
     ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("roles", "sql"),
     ("target", "list"), ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
-    ("autoscale", "simulate"),
+    ("autoscale", "simulate"), ("autoscale", "workers"),
 ]  # fmt: skip
 
 
