@@ -43,5 +43,8 @@ def test_a_term_is_held_taken_over_and_fenced(url: str) -> None:
         third = journal.hold("shop", "a", 60.0)
         assert third is not None
         assert third.epoch == 3
+        # A term of the same owner from before counts no more either
+        with pytest.raises(Lost):
+            journal.looked(first, "text")
         assert [row.seq for row in control.decisions(name="shop")] == [2, 1]
         assert [row.seq for row in control.decisions(changes=True)] == [1]
