@@ -24,7 +24,7 @@ from late.control import Control
 from late.ids import shard_of
 from late.schema.engine import make_engine, reading, write
 from late.schema.tables import lease, settlement, worker
-from late.task import TaskId, Usage
+from late.task import ENQUEUED, TaskId, Usage
 from late.tasks import Call
 
 PATIENCE_S = 120.0
@@ -213,13 +213,14 @@ def wait_settled(url: str) -> None:
 
 
 def outcomes(url: str) -> Counter[str]:
-    """Outcome -> how many, by the journal."""
+    """Outcome -> how many, by the journal, without the arrivals."""
     found: Counter[str] = Counter()
     engine = make_engine(url)
     with reading(engine) as connection:
         for (text,) in connection.execute(select(settlement.c.usage)):
             for usage in msgspec.json.decode(text, type=list[Usage]) if text else ():
-                found[usage.outcome] += usage.count
+                if usage.outcome != ENQUEUED:
+                    found[usage.outcome] += usage.count
     engine.dispose()
     return found
 

@@ -59,6 +59,7 @@ class App(Registry, Commanding):
             every queue or a mapping by queue; None for no bound. See `observe_backlog`.
         targets: services that execute tasks: `late.GrpcTarget`, `late.HttpTarget`. Only workers
             need them, and a file named by `LATE_TARGETS` may add to them or change them.
+        history: write down each step of every task, as `task(history=True)` does for one.
 
     Raises:
         ConfigError: a setting is wrong. The message never repeats the URL's password.
@@ -74,8 +75,11 @@ class App(Registry, Commanding):
         strict: bool = True,
         max_backlog: int | Mapping[str, int] | None = None,
         targets: Iterable[Target] = (),
+        history: bool = False,
     ) -> None:
-        super().__init__(url, shards=shards, group=group, codec=codec, targets=targets)
+        super().__init__(
+            url, shards=shards, group=group, codec=codec, targets=targets, history=history
+        )
         self.strict = strict
         self.max_backlog = max_backlog
         self._depths: dict[str, tuple[int, float, int | None]] = {}

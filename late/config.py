@@ -146,7 +146,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How old the oldest task may be that a consumer group has not read, before an alarm; 0: none
     is raised."""
     journal_keep_s: Annotated[float, Meta(ge=0, le=3_660 * 86_400)] = 7 * 86_400.0
-    """How long settlements are kept as history; the last of each shard always is."""
+    """How long settlements are kept as history, the last of each shard for ever; and the histories
+    of tasks."""
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():

@@ -81,6 +81,11 @@ class _Attempt:
         return self._attempt.is_replay
 
     @property
+    def keeps_result(self) -> bool:
+        """Whether what the handler returns is kept for whoever waits for it."""
+        return self._attempt.keeps_result
+
+    @property
     def attempt(self) -> int:
         """1 for the first attempt. Interrupted ones do not count."""
         return self._attempt.number

@@ -64,6 +64,8 @@ class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     """Once the oldest has waited so long, the newest go first."""
     spread_s: float | None = None
     """Tasks that are due at one moment start over so long."""
+    owner: str | None = None
+    """Who answers for the queue and pays for it: a label for reports, and nothing else."""
 
 
 _NUMBERS: dict[str, tuple[type, float, float]] = {
@@ -87,7 +89,7 @@ _FLAGS = ("paused", "closed", "smart_retry")
 CONCURRENCY_MAX = 100_000
 NAMES = Knobs.__struct_fields__
 QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "foreground",
-                        "expires_s", "fresh_first_s", "spread_s"})  # fmt: skip
+                        "expires_s", "fresh_first_s", "spread_s", "owner"})  # fmt: skip
 """What belongs to the tasks and not to who executes them."""
 
 LOCAL = Knobs(smart_retry=False, fair_share=0.25, foreground=8)
@@ -170,7 +172,7 @@ def _typed(name: str, text: str) -> Any:
         if text.lower() not in words:
             raise InvalidPolicy(f"{name} is on or off, got {shown(text)}")
         return words[text.lower()]
-    if name == "fair_key" or (name == "concurrency" and text == "auto"):
+    if name in ("fair_key", "owner") or (name == "concurrency" and text == "auto"):
         return text
     whole = name == "concurrency" or _NUMBERS[name][0] is int
     try:
@@ -197,6 +199,13 @@ def check(knobs: Knobs) -> None:
         raise InvalidPolicy(f"concurrency must be auto or a number, got {shown(limit)}")
     if knobs.fair_key is not None and not is_name(knobs.fair_key):
         raise InvalidPolicy(f"fair_key must be the name of a header, got {shown(knobs.fair_key)}")
+    if knobs.owner is not None and not is_name(knobs.owner):
+        raise InvalidPolicy(f"owner must be a name, got {shown(knobs.owner)}")
+
+
+def binds(knobs: Knobs) -> bool:
+    """Whether any of them has to do with how tasks run."""
+    return msgspec.structs.replace(knobs, owner=None) != Knobs()
 
 
 def effective(knobs: Knobs, defaults: Knobs) -> Knobs:

@@ -25,6 +25,7 @@ from late.errors import DecodeError, InvalidPayload, PayloadTooLarge
 
 PAYLOAD_BYTES_MAX = 1024 * 1024
 PAYLOAD_BYTES_WARN = 256 * 1024
+RESULT_BYTES_MAX = 256 * 1024
 DEPTH_MAX = 64
 KEYS_MAX = 10_000
 
@@ -82,6 +83,44 @@ def unpack(payload: bytes, decode: Callable[[bytes], T], form: Format = "json") 
         return decode(payload)
     except Exception as cause:  # stored bytes are hostile until they have been decoded
         raise DecodeError(f"payload does not fit the task: {_why(cause)}") from cause
+
+
+def result(value: object) -> bytes:
+    """What a handler returned, as the JSON that is kept of it.
+
+    Raises:
+        DecodeError: `invalid_result`: no JSON, or above 256 KiB. A dead letter, because another
+            attempt would return the same.
+    """
+    try:
+        text = _json(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise DecodeError(f"the result is not JSON: {error}", reason="invalid_result") from None
+    return _sized(text)
+
+
+def given_result(text: bytes) -> bytes:
+    """JSON that a service gave as its task's result, as it came: decoding would lose digits.
+
+    Raises:
+        DecodeError: as `result`.
+    """
+    _sized(text)
+    try:
+        msgspec.json.decode(text)
+    except (UnicodeError, RecursionError, msgspec.MsgspecError) as error:
+        why = error if isinstance(error, msgspec.MsgspecError) else type(error).__name__
+        raise DecodeError(f"the result is not JSON: {why}", reason="invalid_result") from None
+    return text
+
+
+def _sized(text: bytes) -> bytes:
+    if len(text) > RESULT_BYTES_MAX:
+        size, limit = len(text), RESULT_BYTES_MAX
+        raise DecodeError(
+            f"a result of {size} bytes, the limit is {limit}", reason="invalid_result"
+        )
+    return text
 
 
 def digest(name: str, values: object, key: bytes = b"") -> str:

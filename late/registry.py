@@ -48,6 +48,7 @@ class Registry:
         group: str,
         codec: codecs.Codec | Format,
         targets: Iterable[Target] = (),
+        history: bool = False,
     ) -> None:
         scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
         if scheme not in SCHEMES:
@@ -61,6 +62,7 @@ class Registry:
         self.shards = shards
         self.group = _configured(group, "group")
         self.codec = codecs.resolve(codec)
+        self.history = history
         self.schedules: list[Schedule] = []
         self.targets: Mapping[str, Target] = MappingProxyType(by_name(targets))
         self._tasks: dict[str, Task[Any, Any]] = {}
@@ -100,6 +102,7 @@ class Registry:
         priority: int = ...,
         codec: codecs.Codec | Format | None = ...,
         result_ttl: validate.Duration | None = ...,
+        history: bool = ...,
     ) -> TaskDecorator: ...
     @overload
     def task(
@@ -114,6 +117,7 @@ class Registry:
         timeout_s: float | None = ...,
         priority: int = ...,
         codec: codecs.Codec | Format | None = ...,
+        history: bool = ...,
     ) -> BatchDecorator: ...
     def task(
         self,
@@ -128,6 +132,7 @@ class Registry:
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
         result_ttl: validate.Duration | None = None,
+        history: bool = False,
         batch: int | None = None,
     ) -> Any:
         """Register a function, `def` or `async def`, as a task: `@app.task` or `@app.task(...)`.
@@ -138,22 +143,20 @@ class Registry:
 
         Args:
             queue: what knobs and reports group tasks by.
-            name: what rows say, unique in the app; the function's name by default. Rows outlive
-                deploys: a renamed function keeps its task's name by this.
+            name: what rows say, unique in the app; the function's name by default.
             retry: how failures are repeated; None for the default policy.
-            timeout_s: how long an attempt may run, or stay silent if it sends heartbeats;
-                5 minutes by default.
+            timeout_s: how long an attempt may run, or stay silent between heartbeats; else 300.
             process: run in a child process (`def` at module level only).
             priority: -100..100, for calls that give none.
             codec: instead of the app's.
-            result_ttl: keep what the function returns (JSON, at most 256 KiB) for so long, seconds
-                or `timedelta`, for `app.handle(task_id).result()`; None keeps nothing.
+            result_ttl: keep what the function returns (JSON, at most 256 KiB) for so long, for
+                `app.handle(task_id).result()`; None keeps nothing.
+            history: keep each step of its tasks for `late show`: one more row per attempt.
             batch: call the function with up to so many tasks at once, as its only parameter of
                 type `late.Batch[T]`; each has one argument, of type `T`.
 
         Raises:
-            ConfigError: a wrong setting, a name that is taken, a signature that cannot be a
-                payload (positional-only, `*args`, types that cannot be decoded).
+            ConfigError: a wrong setting, a name that is taken, a signature that is no payload.
         """
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
@@ -180,6 +183,7 @@ class Registry:
                 result_ttl_s=_result_ttl_s(result_ttl, label),
                 target=target,
                 batch=batch,
+                history=history or self.history,
             )
             self._tasks[label] = task
             return task
@@ -198,6 +202,8 @@ class Registry:
         timeout_s: float | None = ...,
         priority: int = ...,
         codec: codecs.Codec | Format | None = ...,
+        result_ttl: validate.Duration | None = ...,
+        history: bool = ...,
     ) -> Task[..., Any]: ...
     @overload
     def remote(
@@ -211,6 +217,8 @@ class Registry:
         timeout_s: float | None = ...,
         priority: int = ...,
         codec: codecs.Codec | Format | None = ...,
+        result_ttl: validate.Duration | None = ...,
+        history: bool = ...,
     ) -> Task[P, Any]: ...
     def remote(
         self,
@@ -223,6 +231,8 @@ class Registry:
         timeout_s: float | None = None,
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
+        result_ttl: validate.Duration | None = None,
+        history: bool = False,
     ) -> Task[..., Any]:
         """Register a task that another service executes: it is enqueued like any other, and a
         worker calls `target` for it.
@@ -235,6 +245,8 @@ class Registry:
             timeout_s: how long one call may take; 5 minutes by default.
             queue, retry, priority, codec: as `task`. The target gets the arguments without the
                 codec's seal.
+            result_ttl: as `task`, of the result that the target's answer carries.
+            history: as `task`.
 
         Raises:
             ConfigError: as `task`.
@@ -257,6 +269,8 @@ class Registry:
             priority=_checked(lambda: validate.priority(priority), label),
             codec=self.codec if codec is None else codecs.resolve(codec),
             target=_configured(target, f"{label}: target"),
+            result_ttl_s=_result_ttl_s(result_ttl, label),
+            history=history or self.history,
         )
         self._tasks[label] = task
         return task
@@ -273,13 +287,23 @@ class Registry:
             )
         return label
 
-    def route(self, queue: str, *, target: str, retry: Retry | None = None) -> None:
+    def route(
+        self,
+        queue: str,
+        *,
+        target: str,
+        retry: Retry | None = None,
+        result_ttl: validate.Duration | None = None,
+        history: bool = False,
+    ) -> None:
         """Send the tasks of `queue` that have no handler here to `target`, whatever their name.
 
         Args:
             target: a pool of the worker: a service by its name, or `pull` for consumers that
                 fetch their tasks.
             retry: how failures are repeated; None for the default policy.
+            result_ttl: keep the results that answers carry for so long; None keeps nothing.
+            history: write down each step of the queue's tasks.
 
         Raises:
             ConfigError: a wrong name, or a queue that has a route already.
@@ -287,9 +311,12 @@ class Registry:
         label = _configured(queue, "queue")
         if label in self._routes:
             raise ConfigError(f"queue {label!r} has a route already")
-        policy = (retry or Retry()).policy(label)
+        ttl_s = _result_ttl_s(result_ttl, label)
         self._routes[label] = msgspec.structs.replace(
-            policy, target=_configured(target, f"{label}: target")
+            (retry or Retry()).policy(label),
+            target=_configured(target, f"{label}: target"),
+            result_ttl_us=0 if ttl_s is None else round(ttl_s * 1_000_000),
+            history=history or self.history,
         )
 
     def schedule(

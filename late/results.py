@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from late.errors import DecodeError, TaskEnded
+from late import payload as payloads
+from late.errors import TaskEnded
 from late.policy import Kept, Signal
 from late.task import TaskId
+from late.threads import in_thread
 
 if TYPE_CHECKING:
     from late.control import Control
 
-RESULT_BYTES_MAX = 256 * 1024
 TIMEOUT_S = 60.0
 _POLL_S, _POLL_MAX_S = 0.02, 1.0
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -56,19 +55,8 @@ def kept(fn: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
 
 
 def _outcome(value: object) -> Signal:
-    """Raises `DecodeError`, which makes a dead letter: another attempt would return the same."""
-    if isinstance(value, Signal):
-        return value
-    try:
-        text = _encode(value)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise DecodeError(f"the result is not JSON: {error}", reason="invalid_result") from None
-    if len(text) > RESULT_BYTES_MAX:
-        size, limit = len(text), RESULT_BYTES_MAX
-        raise DecodeError(
-            f"a result of {size} bytes, the limit is {limit}", reason="invalid_result"
-        )
-    return Kept(text)
+    """Raises `DecodeError`: it is not JSON, or too large."""
+    return value if isinstance(value, Signal) else Kept(payloads.result(value))
 
 
 class Handle:
@@ -107,7 +95,7 @@ class Handle:
         """
         with self._control() as control:
             for pause_s in self._pauses(timeout_s):
-                found = await asyncio.to_thread(control.result, self.task_id, group=self.group)
+                found = await in_thread(control.result, self.task_id, group=self.group)
                 if found is not None:
                     return self._value(found, type)
                 await asyncio.sleep(pause_s)

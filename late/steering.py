@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from late.errors import LateError
+from late.threads import in_thread
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -59,12 +59,12 @@ class Steering:
             ConfigError: one of the groups is not registered.
             LateError: the database cannot be read, or has knobs that this version does not know.
         """
-        self._control = control = await _in_thread(lambda: _control(self._url))
+        self._control = control = await in_thread(lambda: _control(self._url))
         try:
-            await _in_thread(lambda: control.known_groups(groups))
+            await in_thread(lambda: control.known_groups(groups))
             if declared and self._on_schedules is not None:
-                await _in_thread(lambda: control.sync_schedules(declared))
-            self._on_knobs(await _in_thread(control.live_knobs))
+                await in_thread(lambda: control.sync_schedules(declared))
+            self._on_knobs(await in_thread(control.live_knobs))
         except BaseException:
             control.close()
             raise
@@ -85,23 +85,11 @@ class Steering:
 
 async def _told(read: Callable[[], T], tell: Callable[[T], None], what: str) -> None:
     try:
-        found = await _in_thread(read)
+        found = await in_thread(read)
     except LateError as error:
         logger.warning("%s could not be read: %s", what, error)
         return
     tell(found)
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    """`call` in a thread; cancelled, it waits for it: a call that outlives its caller would leave
-    its connection open."""
-    running: Awaitable[T] = asyncio.ensure_future(asyncio.to_thread(call))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        with suppress(Exception):
-            await running
-        raise
 
 
 def _control(url: str) -> Control:

@@ -41,6 +41,12 @@ Kind = Literal[
 ]
 """How one attempt ended. `failed` asks the retry policy; `interrupted` and `not_capable` cost no
 attempt; `died` (the process went away under the task) is counted on its own."""
+ENQUEUED = "enqueued"
+"""In the usage ledger: tasks that the checkpoint has come to cover, each once. They are neither
+attempts nor ends. Their ages say when they arrived, however long they stood in the log."""
+TENANTS_OTHER = "*"
+Histogram = tuple[tuple[int, int], ...]
+"""(bucket, count), ascending by bucket: see `late/histogram.py`."""
 Final = Literal["done", "dead", "expired", "discarded", "cancelled"]
 """How a task ends, once per consumer group."""
 
@@ -225,6 +231,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """How long it may take, where a knob says so and not its handler."""
     is_replay: bool = False
     """Its group was reset since the task was created: it may have run before."""
+    keeps_result: bool = False
+    """What it returns is kept: see `Policy.result_ttl_us`."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -251,18 +259,48 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
-    """Counts of one settlement for one (queue, name, target, outcome); additive."""
+    """Counts of one settlement for one (queue, name, target, outcome, tenant); additive.
+
+    Fields are only ever added at the end: rows of older versions lack them and read as none.
+    """
 
     queue: str
     name: str
     target: str
     outcome: str
-    """A `Final`, or `retried` / `snoozed` / `interrupted` for attempts that did not end a task."""
+    """A `Final`, or `retried` / `snoozed` / `interrupted` for attempts that did not end a task, or
+    `ENQUEUED`."""
     count: int = 0
     attempts: int = 0
     busy_us: int = 0
     waiting_us: int = 0
     payload_bytes: int = 0
+    retries: int = 0
+    """Those of the attempts that were not a task's first."""
+    lateness_us: int = 0
+    """The part of `waiting_us` that is of the `delayed` attempts."""
+    delayed: int = 0
+    """Attempts whose due time was set (a delay, a time, a retry) and not their arrival."""
+    waiting: Histogram = ()
+    """Attempts by waiting time; of `ENQUEUED`, tasks by their age."""
+    busy: Histogram = ()
+    """Attempts by running time."""
+    tenant: str | None = None
+    """Where the queue has a fair key; `TENANTS_OTHER` for those beyond the first of many."""
+
+
+class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """More of one step of a task's history."""
+
+    attempt: int | None = None
+    target: str = ""
+    started_at_us: int | None = None
+    busy_us: int | None = None
+    until_us: int | None = None
+    """When it may go on, where it was put off."""
+    reason: str | None = None
+    error: str | None = None
+    """Its beginning; all of it is with the dead letter or the parked task."""
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -280,6 +318,8 @@ class Policy(msgspec.Struct, frozen=True):
     """The pool that executes it: the worker itself, or a service."""
     result_ttl_us: int = 0
     """How long its result is kept; 0: not at all."""
+    history: bool = False
+    """Whether each step of its tasks is written down."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

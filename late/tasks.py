@@ -78,6 +78,7 @@ class Task(Generic[P, R]):
         codec: codecs.Codec,
         target: str = "local",
         result_ttl_s: float | None = None,
+        history: bool = False,
         batch: int | None = None,
     ) -> None:
         self.app = app
@@ -92,7 +93,9 @@ class Task(Generic[P, R]):
         self.batch = batch
         """How many tasks one call of the function takes at most; None for a plain task."""
         self.codec = codec
-        self.policy: Policy = msgspec.structs.replace(retry.policy(queue), target=target)
+        self.policy: Policy = msgspec.structs.replace(
+            retry.policy(queue), target=target, history=history
+        )
         if result_ttl_s is not None:
             ttl_us = max(1, round(result_ttl_s * 1_000_000))
             self.policy = msgspec.structs.replace(self.policy, result_ttl_us=ttl_us)

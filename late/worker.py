@@ -453,7 +453,7 @@ class Worker:
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
-            sweep=lambda: asyncio.to_thread(_sweep, self.app.url),
+            sweep=lambda: asyncio.to_thread(_sweep, self.app.url, settings.journal_keep_s),
         )
 
     def _refused(self) -> Counts:
@@ -480,8 +480,8 @@ def _alone(error: Exception) -> Exception:
     return error
 
 
-def _sweep(url: str) -> None:
+def _sweep(url: str, history_keep_s: float) -> None:
     from late.control import Control
 
     with Control(url) as control:
-        control.sweep()
+        control.sweep(history_keep_s=history_keep_s)

@@ -21,10 +21,10 @@ SKIPS: dict[str, str] = {
     "no PostgreSQL": "a laptop without a server, binaries or the wheel; CI must have one",
     "no Spanner emulator": "a laptop without the Google Cloud SDK's; CI must have one",
     "no CockroachDB": "experimental: nobody had a node yet, not even CI; docs/stores.md says so",
-    "Node.js is not installed": "a laptop without it: what the examples for it do is then not run",
+    "Node.js is not installed": "a laptop without it or its wheel; CI must have one",
     "this database has no savepoints": "Spanner: its transactions have none",
 }
-MISSING_SERVER = ("no PostgreSQL", "no Spanner emulator")
+MISSING_SERVER = ("no PostgreSQL", "no Spanner emulator", "Node.js is not installed")
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 

@@ -10,7 +10,7 @@ import late
 from bench.overload.service import Service
 from bench.overload.stage import Samples, Stage
 from late.store.base import Settlement, SettleResult
-from late.task import Usage
+from late.task import ENQUEUED, Usage
 
 STEADY = 100
 """Tasks a second of the outage; the service bears twice as many."""
@@ -76,7 +76,7 @@ class _Usage:
         settle = store.settle
 
         async def counted(settlements: list[Settlement]) -> list[SettleResult]:
-            self._usage += [usage for each in settlements for usage in each.usage]
+            self._usage += [u for each in settlements for u in each.usage if u.outcome != ENQUEUED]
             return await settle(settlements)
 
         store.settle = counted  # type: ignore[method-assign, assignment]

@@ -4,8 +4,9 @@
 //
 // late sends every attempt as a POST, signed as the Standard Webhooks specification says
 // (https://www.standardwebhooks.com). Its answer says how the attempt ended:
-//   200          done; a JSON body {"outcome": "retry" | "snooze" | "discard" | "fail" |
-//                "not_capable", "after_s": 30, "reason": "..."} says otherwise
+//   200          done; a JSON body {"result": ...} gives its result, {"outcome": "retry" |
+//                "snooze" | "discard" | "fail" | "not_capable", "after_s": 30, "reason": "..."}
+//                says otherwise
 //   400, 422     failed for good: a dead letter
 //   429, 503     too much to do: again later, not before `retry-after`
 //   500          failed: again later

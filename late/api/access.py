@@ -11,6 +11,7 @@ from late import tokens
 from late.api.failures import Forbidden, TooMany, Unauthenticated
 from late.api.limits import Pace
 from late.errors import StoreError
+from late.threads import in_thread
 from late.tokens import ANYBODY, CERTIFICATE, Caller, Scope, Token
 
 logger = logging.getLogger("late.api")
@@ -52,7 +53,7 @@ class Access:
             StoreError: not read; those that were known still count.
         """
         if self._read is not None:
-            self._tokens = {token.name: token for token in await asyncio.to_thread(self._read)}
+            self._tokens = {token.name: token for token in await in_thread(self._read)}
 
     async def run(self) -> None:
         """Keep up with the database, until cancelled."""

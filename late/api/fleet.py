@@ -22,6 +22,7 @@ from late.api.source import Delivery, Local
 from late.control.endpoints import Endpoint
 from late.dispatcher.classify import Verdict
 from late.errors import StoreError
+from late.threads import in_thread
 
 logger = logging.getLogger("late.api")
 
@@ -76,7 +77,7 @@ class Fleet:
 
     async def look(self) -> None:
         """Find the other processes. Raises `StoreError`."""
-        found = {e.worker_id: e for e in await asyncio.to_thread(self._look)}
+        found = {e.worker_id: e for e in await in_thread(self._look)}
         found.pop(self._me, None)
         for worker_id in self._peers.keys() - found.keys():
             self._gone.append(self._peers.pop(worker_id))

@@ -21,6 +21,7 @@ from late.api.failures import BadRequest, Forbidden, TooLarge, Unsupported
 from late.api.openapi import document
 from late.api.service import Service
 from late.api.source import Delivery
+from late.dispatcher import answers
 from late.tokens import Caller
 
 logger = logging.getLogger("late.api")
@@ -76,7 +77,8 @@ class _Api:
     async def put_many(self, request: Request, caller: Caller) -> Response:
         many = wire.parse(await _body(request, limits.BATCH_BYTES), wire.PutMany)
         accepted = await self._service.put(caller, many.tasks)
-        return _json({"tasks": accepted}, 201 if any(a.created for a in accepted) else 200)
+        answer = {"tasks": accepted, "token": wire.token_of(accepted)}
+        return _json(answer, 201 if any(a.created for a in accepted) else 200)
 
     # -- pull ------------------------------------------------------------------------------------
 
@@ -97,7 +99,8 @@ class _Api:
 
     async def ack(self, request: Request, caller: Caller) -> Response:
         asked = wire.parse(await _body(request, limits.BODY_BYTES), wire.Ack)
-        await self._service.answer(caller, asked.receipt, wire.verdict("done", None, None))
+        result = b"" if isinstance(asked.result, msgspec.UnsetType) else bytes(asked.result)
+        await self._service.answer(caller, asked.receipt, answers.done(result))
         return Response(status_code=204, headers=_HEADERS)
 
     async def nack(self, request: Request, caller: Caller) -> Response:
@@ -229,6 +232,8 @@ def _pulled(delivery: Delivery) -> wire.Pulled:
         due_at=wire.moment(attempt.due_at_us),
         expires_at=None if ends is None else wire.moment(ends),
         headers=delivery.headers,
+        is_replay=attempt.is_replay,
+        keeps_result=attempt.keeps_result,
     )
 
 

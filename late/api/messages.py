@@ -8,6 +8,7 @@ from typing import Any
 from late.api import limits, wire
 from late.api.failures import BadRequest
 from late.api.source import Delivery
+from late.dispatcher import answers
 from late.dispatcher.classify import Verdict
 from late.errors import PayloadTooLarge
 from late.payload import PAYLOAD_BYTES_MAX
@@ -59,7 +60,7 @@ def verdict_of(answer: Any) -> Verdict:
     """How an attempt ended, by one `Answer`."""
     word = answer.WhichOneof("outcome")
     if word is None or word == "done":
-        return wire.verdict("done", None, None)
+        return answers.done(answer.done.result)
     found = getattr(answer, word)
     after_s = seconds(found, "after") if word in ("retry", "snooze") else None
     if after_s is not None and not 0 <= after_s <= limits.AFTER_S_MAX:
@@ -79,6 +80,8 @@ def delivery_of(delivery: Delivery) -> Any:
         headers=delivery.headers,
         attempt=attempt.number,
         deaths=attempt.deaths,
+        is_replay=attempt.is_replay,
+        keeps_result=attempt.keeps_result,
     )
     task.enqueued_at.FromMicroseconds(record.created_at_us)
     task.due_at.FromMicroseconds(attempt.due_at_us)

@@ -53,7 +53,9 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"roles are {', '.join(ROLES)}; got {', '.join(self.roles)[:80]!r}")
         if "dispatch" in self.roles and "tail" not in self.roles:
             raise ConfigError(
-                "dispatch takes tail as well: to execute tasks without shards, use late.Consumer"
+                "dispatch takes tail as well: a task is started by the process that owns its shard,"
+                " so that nobody has to be asked. To execute tasks without shards: late.Consumer,"
+                " or a target"
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS takes both a certificate and its key")

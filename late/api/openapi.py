@@ -43,6 +43,7 @@ def document() -> dict[str, Any]:
         "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
     }
     schemas["Pulled"]["properties"]["payload"] = {"type": "object"}
+    schemas["Ack"]["properties"]["result"] = {"description": "Any JSON, at most 256 KiB."}
     return {
         "openapi": "3.1.0",
         "info": {"title": "late", "version": "1", "license": {"name": "Apache-2.0"}},
@@ -59,7 +60,9 @@ def _paths() -> dict[str, Any]:
     queue = "/v1/queues/{queue}"
     stats = _object("queues", {"type": "array", "items": _ref("QueueStats")})
     pulled = _object("tasks", {"type": "array", "items": _ref("Pulled")})
-    accepted = _object("tasks", {"type": "array", "items": _ref("Accepted")})
+    accepted = _object(
+        "tasks", {"type": "array", "items": _ref("Accepted")}, token={"type": "string"}
+    )
     extended = _object(
         "receipt", {"type": "string"}, visible_until={"type": "string", "format": "date-time"}
     )

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from late import validate
+from late import following, validate
 from late.api.wire import Accepted, Put
 from late.app import App
-from late.errors import InvalidSchedule, UnknownTask
+from late.control import Control
+from late.errors import InvalidSchedule, LateError, UnknownTask
 from late.outbox import insert
 from late.schema.engine import make_engine, write
 from late.tasks import Call
+from late.threads import in_thread
+
+logger = logging.getLogger("late.api")
 
 THREADS = 2
 """As many as the engine keeps connections."""
+FOLLOW_EVERY_S = following.EVERY_S
 
 
 class Producer:
@@ -70,6 +76,19 @@ class Producer:
     def observe(self, queue: str, depth: int) -> None:
         """As `App.observe_backlog`."""
         self._nameless.observe_backlog(queue, depth)
+
+    async def look(self, control: Control) -> None:
+        """Learn which queues are closed, or hold as much as they may: as `App.follow`."""
+        try:
+            await in_thread(following.look, self._nameless, control)
+        except LateError as error:
+            logger.warning("the knobs of queues could not be read: %s", error)
+
+    async def follow(self, control: Control) -> None:
+        """Keep looking, until cancelled."""
+        while True:
+            await asyncio.sleep(FOLLOW_EVERY_S)
+            await self.look(control)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from late.api import failures, limits, messages
+from late.api import failures, limits, messages, wire
 from late.api.failures import BadRequest
 from late.api.listen import Tls
 from late.api.service import Service
@@ -117,7 +117,9 @@ class _Queue(queue_pb2_grpc.QueueServicer):
             if len(request.tasks) > limits.ANSWERS_MAX:
                 raise failures.TooLarge(f"at most {limits.ANSWERS_MAX} tasks in one request")
             accepted = await self._service.put(caller, [messages.put_of(t) for t in request.tasks])
-            return queue_pb2.EnqueueResponse(task_ids=[one.task_id for one in accepted])
+            return queue_pb2.EnqueueResponse(
+                task_ids=[one.task_id for one in accepted], token=wire.token_of(accepted)
+            )
 
         return await self._call(context, work)
 

@@ -26,6 +26,7 @@ from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError, StoreError
 from late.task import PULL
+from late.threads import in_thread
 from late.worker import Worker
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Server:
 
     async def _open(self) -> None:
         listen, control = self._listen, self._control
-        key = await asyncio.to_thread(control.receipt_key)
+        key = await in_thread(control.receipt_key)
         local = self._local(key)
         fleet = self._peers = self._fleet(local, key)
         if fleet is None and local is None:
@@ -143,6 +144,8 @@ class Server:
             )
             await access.load()
             self._begin("tokens", access.run())
+            await self._producer.look(control)
+            self._begin("knobs", self._producer.follow(control))
             source: Any = fleet or local
             service = Service(
                 self._producer,
@@ -225,11 +228,11 @@ class Server:
         lost meanwhile."""
         while True:
             with contextlib.suppress(StoreError):
-                await asyncio.to_thread(self._control.announce, worker_id, address)
+                await in_thread(self._control.announce, worker_id, address)
             await asyncio.sleep(ANNOUNCE_EVERY_S)
 
     async def _look_at_clock(self) -> None:
-        self._clock.sample(await asyncio.to_thread(self._control.now), time.monotonic())
+        self._clock.sample(await in_thread(self._control.now), time.monotonic())
 
     def _begin(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
         self._loops.append(asyncio.create_task(loop, name=f"late-{name}"))

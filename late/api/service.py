@@ -18,6 +18,7 @@ from late.api.wire import Accepted, Put, QueueStats
 from late.control.views import Count, Status
 from late.dispatcher.classify import Verdict
 from late.errors import StoreError
+from late.threads import in_thread
 from late.tokens import Caller
 
 STATUS_KEPT_S = 1.0
@@ -175,7 +176,7 @@ class Service:
     async def _status(self) -> Status:
         async with self._looking:
             if self._looked is None or time.monotonic() - self._looked[0] > STATUS_KEPT_S:
-                status = await asyncio.to_thread(self._look)
+                status = await in_thread(self._look)
                 self._looked = (time.monotonic(), status)
                 for each in status.queues:
                     if each.group == self._group:

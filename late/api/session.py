@@ -13,7 +13,9 @@ from typing import Any
 import grpc
 import msgspec
 
+from late import payload as payloads
 from late.dispatcher.classify import DONE, Verdict, raised, returned
+from late.policy import Signal
 from late.v1 import queue_pb2, task_pb2
 
 logger = logging.getLogger("late.consumer")
@@ -34,6 +36,8 @@ class PulledTask(msgspec.Struct, frozen=True):
     due_at: datetime
     receipt: str
     is_replay: bool = False
+    keeps_result: bool = False
+    """What `work` returns is kept, as JSON; at most 256 KiB."""
 
     @property
     def idempotency_key(self) -> str:
@@ -120,7 +124,7 @@ class Session:
             else:
                 loop = asyncio.get_running_loop()
                 value = await loop.run_in_executor(self._threads, self._work, task)
-            verdict = DONE if value is None else returned(value)
+            verdict = _judged(value, task.keeps_result)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -177,6 +181,15 @@ async def _raise_status(call: Any) -> None:
         )  # fmt: skip
 
 
+def _judged(value: object, keep: bool) -> Verdict:
+    """Raises `DecodeError`: what was returned is to be kept, and is not JSON or too large."""
+    if isinstance(value, Signal):
+        return returned(value)
+    if not keep or value is None:
+        return DONE
+    return Verdict("done", result=payloads.result(value))
+
+
 def _task(delivery: Any) -> PulledTask:
     task = delivery.task
     return PulledTask(
@@ -191,6 +204,7 @@ def _task(delivery: Any) -> PulledTask:
         due_at=task.due_at.ToDatetime(tzinfo=UTC),
         receipt=delivery.receipt,
         is_replay=task.is_replay,
+        keeps_result=task.keeps_result,
     )
 
 
@@ -199,6 +213,7 @@ def _answer(receipt: str, verdict: Verdict) -> Any:
     reason = verdict.error or verdict.reason or ""
     match verdict.kind:
         case "done":
+            answer.done.result = verdict.result or b""
             answer.done.SetInParent()
         case "snooze":
             answer.snooze.reason = reason
@@ -207,6 +222,8 @@ def _answer(receipt: str, verdict: Verdict) -> Any:
             answer.discard.reason = reason
         case "not_capable":
             answer.not_capable.reason = reason
+        case "dead":  # what it returned cannot be kept
+            answer.fail.reason = reason
         case _ if not verdict.retryable:
             answer.fail.reason = reason
         case _:

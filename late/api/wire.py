@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -11,6 +12,7 @@ from msgspec import Meta
 from late.api import limits
 from late.api.failures import BadRequest
 from late.dispatcher.classify import Verdict, clean
+from late.ids import made_at_us
 
 T = TypeVar("T")
 
@@ -61,6 +63,7 @@ class Ack(msgspec.Struct, forbid_unknown_fields=True):
     """The task is done."""
 
     receipt: ReceiptText
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Extend(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,6 +90,19 @@ class Accepted(msgspec.Struct):
     """False: `unique_key` is taken by this task, which has the same body."""
 
 
+def token_of(accepted: Sequence[Accepted]) -> str:
+    """What `late wait --until` takes: the id of the task that was created last.
+
+    Rows of one request are created in its order, so a request that is repeated gets the same one.
+    Of tasks that other requests created, it is the latest by the time in the ids.
+    """
+    made = [one.task_id for one in accepted if one.created]
+    if made or not accepted:
+        return made[-1] if made else ""
+    ids = [one.task_id for one in accepted]
+    return max(enumerate(ids), key=lambda each: (made_at_us(each[1]), each[0]))[1]
+
+
 class Pulled(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One task, as a consumer gets it."""
 
@@ -102,6 +118,8 @@ class Pulled(msgspec.Struct, kw_only=True, omit_defaults=True):
     due_at: datetime
     expires_at: datetime | None = None
     headers: dict[str, str] = {}
+    is_replay: bool = False
+    keeps_result: bool = False
 
 
 class QueueStats(msgspec.Struct, kw_only=True):

@@ -16,12 +16,15 @@ from late.cli import (
     demo,
     group,
     knobs,
+    lake,
     look,
+    report,
     roles,
     run,
     schedule,
     serve,
     targets,
+    throughput,
     token,
     verify,
 )
@@ -71,6 +74,9 @@ app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.add_typer(autoscale.app, name="autoscale")
 app.add_typer(roles.app, name="roles")
+app.add_typer(lake.app, name="lake")
+report.app.command("throughput")(throughput.throughput)
+app.add_typer(report.app, name="report")
 app.command("demo")(demo.demo)
 
 

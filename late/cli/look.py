@@ -11,7 +11,14 @@ from late.cli.options import JsonOption, PayloadOption, UrlArgument, UrlOption, 
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
-    from late.control.views import Owners, OwnerView, ShardStatus, Status, TaskInGroup
+    from late.control.views import (
+        Owners,
+        OwnerView,
+        ShardStatus,
+        Status,
+        StepView,
+        TaskInGroup,
+    )
     from late.task import AttemptError
 
 
@@ -158,7 +165,8 @@ def show(
     """Show all that is known of one task. Exit code 1 if nothing is.
 
     States: logged (not started), open (started, or due within moments), parked, dead, settled (it
-    ended, its row is still there), unknown (settled long ago, rolled back, or never made).
+    ended, its row is still there), unknown (settled long ago, rolled back, or never made). Where
+    the history of the task is kept, every step of it.
     """
     with control_of(url_option) as control:
         found = control.show(task_id, payload=payload)
@@ -205,7 +213,25 @@ def _group(group: TaskInGroup) -> None:
             ("owner", group.owner),
         ]
     )
-    errors(group.errors)
+    if group.history:
+        steps(group.history)
+    else:
+        errors(group.errors)
+
+
+def steps(found: tuple[StepView, ...]) -> None:
+    """What happened to a task, one line each."""
+    for step in found:
+        detail = step.detail
+        words = [f"  {output.moment(step.at_us)}  {step.event}"]
+        if detail.attempt is not None:
+            words.append(f"attempt {detail.attempt}")
+        if detail.busy_us is not None:
+            words.append(f"{detail.busy_us / 1_000:.1f} ms at {output.plain(detail.target)}")
+        if detail.until_us is not None:
+            words.append(f"until {output.moment(detail.until_us)}")
+        words += [output.plain(text) for text in (detail.reason, detail.error) if text]
+        typer.echo("  ".join([*words, output.plain(step.worker)]))
 
 
 def errors(found: tuple[AttemptError, ...]) -> None:

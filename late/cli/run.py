@@ -171,6 +171,8 @@ def _enqueue(
     arguments: dict[str, Any],
     options: dict[str, Any],
 ) -> str:
+    from late.control import Control
+    from late.following import look
     from late.schema.engine import make_engine, write
 
     app = nameless(url_of(url)) if target is None else load_app(target)
@@ -178,6 +180,8 @@ def _enqueue(
         known = ", ".join(sorted(app.tasks)[:20]) or "none"
         raise UnknownTask(f"{target} has no task {name[:128]!r}; known: {known}")
     call = app.call(name, arguments, queue=queue, **options)
+    with Control(url or app.url) as control:
+        look(app, control)  # a queue that is closed, or full, is so for operators too
     engine = make_engine(url or app.url)
     try:
         return write(engine, lambda tx: app.enqueue(tx, call))

@@ -95,11 +95,13 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
             check(version_of(connection), where=self.url)
         self._checked = True
 
-    def sweep(self, *, keep_s: float = sweep.KEEP_S) -> sweep.Swept:
-        """Remove rows of the inbox that no delivery can ask for, and unique keys whose period is
-        over. Workers do it every ten minutes."""
+    def sweep(
+        self, *, keep_s: float = sweep.KEEP_S, history_keep_s: float = sweep.HISTORY_KEEP_S
+    ) -> sweep.Swept:
+        """Remove rows of the inbox that no delivery can ask for, unique keys whose period is over,
+        and old results and histories. Workers do it every ten minutes."""
         self.check()
-        return sweep.sweep(self._engine, keep_s=keep_s)
+        return sweep.sweep(self._engine, keep_s=keep_s, history_keep_s=history_keep_s)
 
     def now(self) -> int:
         """The database's clock, microseconds since the Unix epoch."""

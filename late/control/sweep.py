@@ -1,5 +1,5 @@
-"""What is removed because nothing can ask for it any more: the inbox, and keys and results
-whose time is over.
+"""What is removed because nothing can ask for it any more: the inbox, and keys, results and steps
+of histories whose time is over.
 
 A row of the inbox is needed for as long as its task can be delivered once more: while its record is
 in the log (for this group or for a replay), in the timer table, or among the dead letters. It is
@@ -11,13 +11,15 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
-from sqlalchemy import Connection, Engine, Table, delete, exists, select
+from sqlalchemy import Connection, Delete, Engine, Table, delete, exists, select
 
 from late.control.rows import log_table_of, now_us
+from late.control.status import groups_of
 from late.schema.engine import reading, write
-from late.schema.tables import dead, inbox, result, timer, unique
+from late.schema.tables import dead, history, inbox, result, timer, unique
 
 KEEP_S = 3_600.0
+HISTORY_KEEP_S = 7 * 86_400.0
 BATCH = 5_000
 """Rows that are looked for at once."""
 CHUNK = 500
@@ -32,9 +34,12 @@ class Swept(msgspec.Struct, frozen=True):
     inbox: int = 0
     keys: int = 0
     results: int = 0
+    steps: int = 0
 
 
-def sweep(engine: Engine, *, keep_s: float = KEEP_S) -> Swept:
+def sweep(
+    engine: Engine, *, keep_s: float = KEEP_S, history_keep_s: float = HISTORY_KEEP_S
+) -> Swept:
     """One sweep. Any number may run at once, anywhere.
 
     Raises:
@@ -51,7 +56,37 @@ def sweep(engine: Engine, *, keep_s: float = KEEP_S) -> Swept:
             total += write(engine, partial(_forget, chunk, inbox))
         if len(found) < BATCH:
             break
-    return Swept(total, keys, _sweep_results(engine))
+    return Swept(total, keys, _sweep_results(engine), _sweep_history(engine, history_keep_s))
+
+
+def _sweep_history(engine: Engine, keep_s: float) -> int:
+    """Steps that are older. Ids begin with the time at which they were made, so that of the table
+    only what may be old is read."""
+    total = 0
+    with reading(engine) as connection:
+        before_us = now_us(connection) - round(keep_s * 1_000_000)
+        names = groups_of(connection)
+    if before_us <= 0:
+        return 0
+    made = f"{before_us // 1_000:012x}"
+    first = f"{made[:8]}-{made[8:]}-0000-0000-000000000000"
+    for name in names:
+        old = (history.c.consumer_group == name, history.c.task_id < first,
+               history.c.at_us < before_us)  # fmt: skip
+        for _ in range(ROUNDS_MAX):
+            with reading(engine) as connection:
+                query = select(history.c.task_id).where(*old).distinct().limit(CHUNK)
+                ids = [str(task_id) for task_id in connection.execute(query).scalars()]
+            if ids:
+                gone = delete(history).where(*old, history.c.task_id.in_(ids))
+                total += write(engine, partial(_rows, gone))
+            if len(ids) < CHUNK:
+                break
+    return total
+
+
+def _rows(statement: Delete, connection: Connection) -> int:
+    return int(connection.execute(statement).rowcount)
 
 
 def _sweep_results(engine: Engine) -> int:

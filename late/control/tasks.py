@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from sqlalchemy import Connection, Engine, select
 
-from late.control import backlog
+from late.control import backlog, finding
 from late.control.positions import registered, taken
 from late.control.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
 from late.control.status import Journal, groups_of, journals
-from late.control.views import TaskInGroup, TaskView
+from late.control.views import StepView, TaskInGroup, TaskView
 from late.ids import made_at_us, shard_of
 from late.schema.engine import reading
-from late.schema.tables import dead, lease, timer
+from late.schema.tables import dead, history, lease, timer
 from late.schema.tables import result as kept
-from late.task import HELD_US
+from late.task import HELD_US, Final, StepDetail
+
+_detail = msgspec.json.Decoder(StepDetail).decode
 
 
 def show(engine: Engine, task_id: str, *, payload: bool = False) -> TaskView:
@@ -30,19 +32,35 @@ def show(engine: Engine, task_id: str, *, payload: bool = False) -> TaskView:
     """
     shard_id = shard_of(task_id)
     with reading(engine) as connection:
-        log = log_of(connection)
-        logged = connection.execute(
-            select(log).where(log.c.shard_id == shard_id, log.c.task_id == task_id)
-        ).first()
-        row = None if logged is None else dict(logged._mapping)
+        row = logged = finding.logged(connection, task_id)
         groups = []
         last = journals(connection, shard_id)
         for name in groups_of(connection):
             journal = last.get((name, shard_id), Journal())
-            view, found = _in_group(connection, name, shard_id, task_id, journal, row is not None)
-            groups.append(view)
+            view, found = _in_group(connection, name, shard_id, task_id, journal, logged)
+            groups.append(_with_history(view, _steps(connection, name, task_id)))
             row = row or found
     return _view(task_id, shard_id, tuple(groups), row, payload)
+
+
+def _steps(connection: Connection, name: str, task_id: str) -> tuple[StepView, ...]:
+    rows = connection.execute(
+        select(history)
+        .where(history.c.consumer_group == name, history.c.task_id == task_id)
+        .order_by(history.c.number)
+    )
+    return tuple(
+        StepView(row.number, row.at_us, row.event, row.worker,
+                 _detail(row.detail) if row.detail else StepDetail())
+        for row in rows
+    )  # fmt: skip
+
+
+def _with_history(view: TaskInGroup, steps: tuple[StepView, ...]) -> TaskInGroup:
+    """Whose row is gone from the log may still be known by its history."""
+    ended = view.state == "unknown" and steps and steps[-1].event in get_args(Final)
+    state = "settled" if ended else view.state
+    return msgspec.structs.replace(view, state=state, history=steps)
 
 
 def result(engine: Engine, task_id: str, group: str) -> bytes | None:
@@ -61,7 +79,12 @@ def result(engine: Engine, task_id: str, group: str) -> bytes | None:
 
 
 def _in_group(
-    connection: Connection, name: str, shard_id: int, task_id: str, journal: Journal, logged: bool
+    connection: Connection,
+    name: str,
+    shard_id: int,
+    task_id: str,
+    journal: Journal,
+    logged: finding.Row | None,
 ) -> tuple[TaskInGroup, dict[str, Any] | None]:
     owner = connection.execute(
         select(lease.c.owner).where(lease.c.consumer_group == name, lease.c.shard_id == shard_id)
@@ -94,18 +117,14 @@ def _in_group(
             )
     if any(key.task_id == task_id for key in open_of(journal.open)):
         return TaskInGroup(name, "open", owner=owner), None
-    if not logged:
+    if logged is None:
         return TaskInGroup(name, "unknown", owner=owner), None
-    log = log_of(connection)
-    if (reads := registered(connection).get(name)) is not None:
-        this = select(log.c.task_id).where(log.c.shard_id == shard_id, log.c.task_id == task_id)
-        if connection.execute(this.where(*taken(connection, reads))).first() is None:
-            return TaskInGroup(name, "passed", owner=owner), None
-    waits = connection.execute(
-        select(log.c.task_id).where(
-            backlog.beyond(connection, shard_id, journal.cursor), log.c.task_id == task_id
-        )
-    ).first()
+    this = select(log_of(connection).c.task_id).where(finding.key_of(connection, logged))
+    reads = registered(connection).get(name)
+    if reads is not None and not connection.execute(this.where(*taken(connection, reads))).first():
+        return TaskInGroup(name, "passed", owner=owner), None
+    beyond = backlog.beyond(connection, shard_id, journal.cursor)
+    waits = connection.execute(this.where(beyond)).first()
     return TaskInGroup(name, "settled" if waits is None else "logged", owner=owner), None
 
 

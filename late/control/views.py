@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from late.task import AttemptError
+from late.task import AttemptError, StepDetail
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -147,6 +147,19 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     deaths: int | None = None
     errors: tuple[AttemptError, ...] = ()
     owner: str | None = None
+    history: tuple[StepView, ...] = ()
+    """What happened to it, the first step first, where that is kept."""
+
+
+class StepView(msgspec.Struct, frozen=True):
+    """One step of a task's history."""
+
+    number: int
+    at_us: int
+    event: str
+    """A `Final`, `retried`, `snoozed`, `died`, `not_capable`, `stalled` or `rescheduled`."""
+    worker: str
+    detail: StepDetail = StepDetail()
 
 
 class TaskView(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import time
 
 from sqlalchemy import Connection, Engine, func, select
 
-from late.control import backlog, positions
+from late.control import backlog, finding, positions
 from late.control.groups import known
 from late.control.rows import log_of, open_of
 from late.control.status import Journal, journals, logged_shards
@@ -70,8 +70,10 @@ def _reads(connection: Connection, name: str) -> Reads:
 
 def _created_us(connection: Connection, shard_id: int, token: str) -> int | None:
     """When the token's task was created; None where it is nowhere."""
-    log = log_of(connection)
-    for table in (log, timer, dead):
+    row = finding.logged(connection, token)
+    if row is not None:
+        return int(row["created_at_us"])
+    for table in (timer, dead):
         found: int | None = connection.execute(
             select(table.c.created_at_us)
             .where(table.c.shard_id == shard_id, table.c.task_id == token)

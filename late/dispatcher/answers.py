@@ -2,7 +2,7 @@
 
 | the target says | gRPC | HTTP | the attempt |
 |---|---|---|---|
-| it is done | OK, ALREADY_EXISTS | 2xx | done |
+| it is done | OK, ALREADY_EXISTS | 2xx | done, with its `result` where the task keeps one |
 | how it ended | `outcome` in the answer | `outcome` in a 2xx JSON body | as it says |
 | too much for me now | RESOURCE_EXHAUSTED | 429, 503 | failed, `overloaded` |
 | I am not there | UNAVAILABLE, no endpoint | no connection, it broke, 502 | failed, `unavailable` |
@@ -25,7 +25,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from late.dispatcher.classify import DONE, Scrub, Verdict, clean
+from late import payload as payloads
+from late.dispatcher.classify import DONE, Scrub, Verdict, clean, raised
+from late.errors import DecodeError
 
 OVERLOADED = "overloaded"
 UNAVAILABLE = "unavailable"
@@ -67,9 +69,18 @@ class Outcome(msgspec.Struct):
     outcome: Word = "done"
     after_s: float | None = None
     reason: str | None = None
+    result: msgspec.Raw = msgspec.Raw(b"")
+    """JSON, of "done"; empty for none."""
+
+
+class Plain(msgspec.Struct):
+    """A body with no word of an outcome: the handler's own, of which only this is looked at."""
+
+    result: msgspec.Raw = msgspec.Raw(b"")
 
 
 _decode = msgspec.json.Decoder(Outcome).decode
+_decode_plain = msgspec.json.Decoder(Plain).decode
 
 
 def said(answer: Outcome, where: str, scrub: Scrub | None = None) -> Verdict:
@@ -78,7 +89,7 @@ def said(answer: Outcome, where: str, scrub: Scrub | None = None) -> Verdict:
     after_us = wait_us(answer.after_s)
     match answer.outcome:
         case "done":
-            return DONE
+            return done(bytes(answer.result))
         case "retry":
             return Verdict("failed", f"{where}: {reason or 'asked for a retry'}", after_us=after_us)
         case "snooze":
@@ -91,6 +102,25 @@ def said(answer: Outcome, where: str, scrub: Scrub | None = None) -> Verdict:
         case "fail":
             text = f"{where}: {reason or 'failed for good'}"
             return Verdict("failed", text, reason=REFUSED, retryable=False)
+
+
+def done(result: bytes) -> Verdict:
+    """It is done; `result` is JSON as it came, empty for none."""
+    return Verdict("done", result=result) if result else DONE
+
+
+def kept(verdict: Verdict, wanted: bool) -> Verdict:
+    """`verdict` as it is recorded: with its result only where the task keeps one, and as a dead
+    letter where that cannot be kept."""
+    if verdict.result is None:
+        return verdict
+    if not wanted:
+        return DONE
+    try:
+        payloads.given_result(verdict.result)
+    except DecodeError as error:
+        return raised(error, None)
+    return verdict
 
 
 def grpc_status(
@@ -170,8 +200,10 @@ def _outcome(body: bytes) -> Outcome | None:
     """What a 2xx says of itself; None if it tries to and is not understood. A body of the
     handler's own, with no word of an outcome, means "done"."""
     tree = _json(body)
-    if not isinstance(tree, dict) or "outcome" not in tree:
+    if not isinstance(tree, dict):
         return Outcome()
+    if "outcome" not in tree:
+        return Outcome(result=_decode_plain(body).result)
     try:
         return _decode(body)
     except msgspec.DecodeError:

@@ -203,4 +203,4 @@ def _frames(traceback: TracebackType | None) -> str:
     return ", ".join(reversed(names[-_FRAMES_MAX:]))
 
 
-_OWN = __file__.rpartition("/")[0]
+_OWN = (__file__.rpartition("/")[0], __file__.rpartition("/dispatcher/")[0] + "/results.py")

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from late.dispatcher import answers
-from late.dispatcher.classify import DONE, Scrub, Verdict
+from late.dispatcher.classify import Scrub, Verdict
 from late.dispatcher.remote import Job
 from late.dispatcher.targets import GrpcTarget, resolve
 from late.errors import ConfigError
@@ -117,6 +117,7 @@ def request_of(job: Job) -> Any:
         max_attempts=job.max_attempts or 0,
         deaths=job.deaths,
         is_replay=job.is_replay,
+        keeps_result=job.keeps_result,
     )
     _set(task.enqueued_at, job.enqueued_at)
     _set(task.due_at, job.due_at)
@@ -132,9 +133,7 @@ def _set(field: Any, moment: datetime) -> None:
 def _judge(response: Any, where: str, scrub: Scrub | None) -> Verdict:
     word = response.WhichOneof("outcome")
     if word is None or word == "done":
-        if len(response.done.result) > answers.ANSWER_BYTES_MAX:
-            return Verdict("failed", f"{where}: its result is too long", reason=answers.BAD_ANSWER)
-        return DONE
+        return answers.done(response.done.result)
     found = getattr(response, word)
     after_s = None
     if word in ("retry", "snooze") and found.HasField("after"):
@@ -143,8 +142,15 @@ def _judge(response: Any, where: str, scrub: Scrub | None) -> Verdict:
 
 
 def _after_s(metadata: list[tuple[str, Any]]) -> float | None:
-    """The wait that the target asks for: `retry-after` as in HTTP, or gRPC's own pushback."""
+    """The wait that the target asks for: `retry-after` as in HTTP, gRPC's own pushback, or
+    `google.rpc.RetryInfo` among the details."""
+    from late.dispatcher import retry_info
+
     for name, value in metadata:
+        if name == retry_info.HEADER and isinstance(value, bytes):
+            asked_s = retry_info.after_s(value)
+            if asked_s is not None:
+                return asked_s
         text = value if isinstance(value, str) else ""
         if name == "retry-after":
             return answers.retry_after_s(text, time.time())

@@ -132,6 +132,7 @@ def body_of(job: Job) -> bytes:
         "max_attempts": job.max_attempts,
         "deaths": job.deaths,
         "is_replay": job.is_replay,
+        "keeps_result": job.keeps_result,
         "due_at": job.due_at,
         "expires_at": job.expires_at,
         "timeout_s": job.timeout_s,

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 
+from late.dispatcher import answers
 from late.dispatcher.classify import EXPIRED, INTERRUPTED, Verdict, clean
 from late.dispatcher.finished import Finished
 from late.dispatcher.hold import Hold, identity, pool_name
@@ -132,6 +133,7 @@ class PullPool:
         """How an attempt ended; False if it was not out any more."""
         if self._out.pop(hold.serial, None) is None:
             return False
+        verdict = answers.kept(verdict, hold.attempt.keeps_result)
         self._finished.add(hold.attempt, verdict, hold.started_us, hold.begun)
         self._note_quiet()
         return True

@@ -18,6 +18,7 @@ from late import codec as codecs
 from late import payload as payloads
 from late import validate
 from late.context import AsyncContext
+from late.dispatcher import answers
 from late.dispatcher.classify import RetryRule, Scrub, Verdict
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.handler import Handler
@@ -47,6 +48,7 @@ class Job(msgspec.Struct, frozen=True):
     max_attempts: int | None
     deaths: int
     is_replay: bool
+    keeps_result: bool
     enqueued_at: datetime
     due_at: datetime
     expires_at: datetime | None
@@ -119,7 +121,8 @@ class RemoteHandler:
 
     async def fn(self, context: AsyncContext, *, payload: bytes, codec: str) -> Verdict:
         """The call."""
-        return await self._caller.call(job_of(context, payload, codec))
+        verdict = await self._caller.call(job_of(context, payload, codec))
+        return answers.kept(verdict, context.keeps_result)
 
 
 class RemoteHandlers(Mapping[str, Handler]):
@@ -233,6 +236,7 @@ def job_of(context: AsyncContext, payload: bytes, codec: str) -> Job:
         max_attempts=context.max_attempts,
         deaths=context.deaths,
         is_replay=context.is_replay,
+        keeps_result=context.keeps_result,
         enqueued_at=context.enqueued_at,
         due_at=context.due_at,
         expires_at=context.expires_at,

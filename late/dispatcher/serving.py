@@ -29,12 +29,14 @@ import msgspec
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
+from late import payload as payloads
 from late.context import AsyncContext, Context
-from late.dispatcher.classify import Verdict, raised, returned
+from late.dispatcher.classify import DONE, Verdict, raised, returned
 from late.dispatcher.handler import Bound, Handler
 from late.dispatcher.targets import address, is_loopback, resolve
 from late.dispatcher.threads import Threads
 from late.errors import ConfigError, DecodeError
+from late.policy import Signal
 from late.task import Attempt, Record, TaskId
 from late.v1 import handler_pb2, handler_pb2_grpc, task_pb2
 
@@ -216,10 +218,11 @@ class _Servicer(handler_pb2_grpc.HandlerServicer):
                 )
                 call = partial(bound.fn, about, **arguments)
             if bound.is_async:
-                return returned(await call())
+                return _judged(await call(), task.keeps_result)
             # A thread that outlives its call still takes the room that it has.
             inside, leave = leave, _nothing
-            return returned(await self._threads.run(partial(_and_then, call, inside)))
+            value = await self._threads.run(partial(_and_then, call, inside))
+            return _judged(value, task.keeps_result)
         except DecodeError as error:
             return Verdict("failed", str(error), retryable=False)
         except asyncio.CancelledError:
@@ -298,7 +301,16 @@ def _attempt(task: Any) -> Attempt:
         due_at_us=_us(task.due_at),
         deadline_us=_us(task.expires_at) if task.HasField("expires_at") else None,
         is_replay=task.is_replay,
+        keeps_result=task.keeps_result,
     )
+
+
+def _judged(value: object, keep: bool) -> Verdict:
+    """Raises `DecodeError`: what was returned is to be kept, and is not JSON or too large."""
+    verdict = returned(value)
+    if keep and verdict is DONE and not isinstance(value, Signal):
+        return Verdict("done", result=payloads.result(value))
+    return verdict
 
 
 def _us(moment: Timestamp) -> int:
@@ -324,7 +336,7 @@ def _response(verdict: Verdict) -> Any:
             return handler_pb2.ExecuteResponse(retry=message)
         case "failed":
             return handler_pb2.ExecuteResponse(fail=task_pb2.Fail(reason=reason))
-    return handler_pb2.ExecuteResponse(done=task_pb2.Done())
+    return handler_pb2.ExecuteResponse(done=task_pb2.Done(result=verdict.result or b""))
 
 
 def _credentials(tls: ServerTls) -> grpc.ServerCredentials:

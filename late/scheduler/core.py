@@ -356,6 +356,8 @@ class ShardCore(CoreState):
                 self.caution.ended(task_id, again=outcome.kind == "interrupted")
             if outcome.kind == "done":
                 self._draft.ledger.add(outcome, "done", ended=True)
+                if entry.policy.history:
+                    self._draft.note(entry, "done", self._now_us, outcome)
                 self._end(entry, "done", outcome.result)
                 self._release_key(entry)
             else:
@@ -368,6 +370,9 @@ class ShardCore(CoreState):
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
         entry.errors = verdict.errors
         self._draft.ledger.add(outcome, verdict.word, ended=verdict.final is not None)
+        if not verdict.again:
+            self._draft.note(entry, verdict.word, self._now_us, outcome,
+                             until_us=verdict.due_at_us, reason=verdict.reason)  # fmt: skip
         if verdict.again:  # interrupted: first in line, nothing durable has changed
             entry.move("ready")
             self._ready.push_front(entry)
@@ -382,7 +387,10 @@ class ShardCore(CoreState):
 
     def bury(self, entry: Entry, reason: str) -> None:
         """To the dead letters."""
-        (self._end if entry.state == "running" else self._end_unrun)(entry, "dead")
+        if entry.state == "running":
+            self._end(entry, "dead")
+        else:
+            self._end_unrun(entry, "dead", reason)
         self._draft.dead(
             DeadLetter(entry.record, reason, entry.attempts, entry.deaths, entry.errors)
         )
@@ -396,11 +404,12 @@ class ShardCore(CoreState):
     def put_off(self, entry: Entry, due_at_us: int) -> None:
         """For commands: see `Hands`. What holds its ordering key goes on holding it."""
         holds = self._keys.is_holder(entry.options.ordering_key, entry)
+        self._draft.note(entry, "rescheduled", self._now_us, until_us=due_at_us)
         self._park(entry, due_at_us, "delay", holds=holds)
 
-    def _end_unrun(self, entry: Entry, state: str) -> None:
-        record = entry.record
-        self._draft.ledger.add_final(record.queue, record.name, state, len(record.payload))
+    def _end_unrun(self, entry: Entry, state: str, reason: str | None = None) -> None:
+        self._draft.note(entry, state, self._now_us, reason=reason)
+        self._draft.ledger.add_final(entry.record, state)
         self._end(entry, state)
 
     def _end(self, entry: Entry, state: str, result: bytes | None = None) -> None:
@@ -440,19 +449,7 @@ class ShardCore(CoreState):
         ticks = () if self._stopped else self._recurring.take_due(self._now_us)
         if not ticks and not self._written_due():
             return None
-        return self._draft.build(self._window, ticks, self.caution)
-
-    def _settle_due(self) -> bool:
-        if not self._recovered:
-            return False
-        tick_us = None if self._stopped else self._recurring.next_due_us()
-        return (tick_us is not None and tick_us <= self._now_us) or self._written_due()
-
-    def _written_due(self) -> bool:
-        """Whether something is to be written besides ticks."""
-        return self.caution.asked > 0 or self._draft.due(
-            self._window.cursor, self._now_us, last=self._stopped
-        )
+        return self._draft.build(self._window, ticks, self.caution, self._now_us)
 
     def _settled(self, effects: list[m.Effect]) -> None:
         settlement, ended, parked = self._draft.settled(self._now_us)

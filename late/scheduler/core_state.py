@@ -44,7 +44,7 @@ class CoreState:
         self._recurring = Recurring()
         self.caution = Caution(lease)
         self._wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
-        self._draft = Draft(lease, self._settings)
+        self._draft = Draft(lease, self._settings, self._limits.tenant)
         self._now_us = 0
         self._looked_at_us = 0
         self._stopped = False
@@ -92,6 +92,18 @@ class CoreState:
     def _is_ready(self, task_id: str) -> bool:
         entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
         return entry is not None and entry.state == "ready"
+
+    def _settle_due(self) -> bool:
+        if not self._recovered:
+            return False
+        tick_us = None if self._stopped else self._recurring.next_due_us()
+        return (tick_us is not None and tick_us <= self._now_us) or self._written_due()
+
+    def _written_due(self) -> bool:
+        """Whether something is to be written besides ticks."""
+        return self.caution.asked > 0 or self._draft.due(
+            self._window.cursor, self._now_us, last=self._stopped
+        )
 
     def abandoned(self) -> None:
         """The core is thrown away: what runs is another's from now on."""

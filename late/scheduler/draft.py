@@ -6,26 +6,45 @@ unknown; what happens meanwhile is collected for the next one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from late.scheduler.caution import Caution
 from late.scheduler.entry import Entry
 from late.scheduler.ledger import Ledger
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.window import Window
-from late.store.base import Lease, Result, Revival, Settlement, Tick
-from late.task import DEFAULT_GROUP, Cursor, DeadLetter, Parked, TaskId
+from late.store.base import Lease, Result, Revival, Settlement, Step, Tick
+from late.task import (
+    DEFAULT_GROUP,
+    Cursor,
+    DeadLetter,
+    Outcome,
+    Parked,
+    Record,
+    StepDetail,
+    TaskId,
+)
+
+ERROR_CHARS = 500
+"""Of an error in a history: a settlement may carry thousands of them."""
+_encode = msgspec.json.Encoder().encode
 
 
 class Draft:
     """Collects the ends and parkings of one shard into one settlement after the other."""
 
-    def __init__(self, lease: Lease, settings: CoreSettings) -> None:
+    def __init__(
+        self, lease: Lease, settings: CoreSettings, tenant_of: Callable[[Record], str | None]
+    ) -> None:
         self._lease = lease
         self._settings = settings
         self.seq = lease.seq
         self.cursor = lease.cursor
         """Of the last settlement that is in the journal."""
         self._settled_at_us = 0
-        self.ledger = Ledger()
+        self.ledger = Ledger(tenant_of)
         self.out: Settlement | None = None
         self._ended: dict[TaskId, Entry] = {}
         self._parking: dict[TaskId, tuple[Entry, Parked]] = {}
@@ -33,6 +52,7 @@ class Draft:
         self._dead: list[DeadLetter] = []
         self._revived: dict[TaskId, Revival] = {}
         self._results: list[Result] = []
+        self._steps: list[Step] = []
         self._released_keys: list[tuple[str, TaskId]] = []
         self._ended_ticks: list[tuple[str, TaskId]] = []
         self._out_ended: dict[TaskId, Entry] = {}
@@ -78,6 +98,34 @@ class Draft:
             if entry.options.schedule is not None:
                 self._ended_ticks.append((entry.options.schedule, task_id))
 
+    def note(
+        self,
+        entry: Entry,
+        event: str,
+        now_us: int,
+        outcome: Outcome | None = None,
+        *,
+        until_us: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """A step of the task's history, if it is kept. It is written with the end or the parking
+        that it goes with."""
+        if not entry.policy.history:
+            return
+        detail = StepDetail(until_us=until_us or None, reason=reason or None)
+        if outcome is not None:
+            detail = StepDetail(
+                outcome.attempt.number,
+                outcome.target,
+                outcome.started_at_us,
+                outcome.busy_us,
+                until_us or None,
+                reason or outcome.reason,
+                outcome.error and outcome.error[:ERROR_CHARS],
+            )
+        text = None if detail == StepDetail() else _encode(detail).decode()
+        self._steps.append(Step(entry.record.task_id, now_us, event, text))
+
     def dead(self, letter: DeadLetter) -> None:
         """The ended task goes to the dead letters."""
         self._dead.append(letter)
@@ -95,9 +143,12 @@ class Draft:
         if entry.timer_key is not None:
             self._unparked.append((entry.timer_key[0], entry.record.task_id))
 
-    def build(self, window: Window, ticks: tuple[Tick, ...], caution: Caution) -> Settlement:
+    def build(
+        self, window: Window, ticks: tuple[Tick, ...], caution: Caution, now_us: int
+    ) -> Settlement:
         """The settlement of all that was collected; nothing may be out."""
         assert self.out is None
+        self.ledger.add_arrived(window.arrived(), now_us)
         later = self._beyond()
         for task_id in later:
             del self._parking[task_id]
@@ -120,6 +171,7 @@ class Draft:
             dead=tuple(self._dead),
             revived=tuple(self._revived.values()),
             results=tuple(self._results),
+            history=tuple(self._steps),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
@@ -128,7 +180,7 @@ class Draft:
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
         self._unparked = [timer for timer in self._unparked if timer[1] in later]
-        self._dead, self._revived, self._results = [], {}, []
+        self._dead, self._revived, self._results, self._steps = [], {}, [], []
         self._released_keys, self._ended_ticks = [], []
         return self.out
 

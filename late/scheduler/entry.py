@@ -96,6 +96,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             None if options is None else expires_at_us(record, options),
             self.policy.target,
             is_replay=record.created_at_us < lease.reads.replay_us,
+            keeps_result=self.policy.result_ttl_us > 0,
         )
 
     def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:

@@ -2,37 +2,142 @@
 
 from __future__ import annotations
 
-from late.task import Outcome, Usage
+from collections.abc import Callable, Iterable
+
+from late.histogram import histogram
+from late.scheduler.entry import Entry
+from late.task import ENQUEUED, TENANTS_OTHER, Outcome, Record, Usage
+
+TENANTS_MAX = 100
+"""Tenants that one settlement tells apart: whoever chooses them must not choose its size."""
+TENANT_LENGTH_MAX = 128
+_UNRUN = ("expired", "dead")
+"""What never ran (expired, undecodable) was no attempt."""
+
+_Key = tuple[str, str, str, str, str | None]
+
+
+class _Row:
+    """Sums of one key. A plain object: the path of every task comes through here."""
+
+    __slots__ = (
+        "attempts",
+        "busy",
+        "bytes",
+        "count",
+        "delayed",
+        "lateness_us",
+        "retries",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        self.count = self.attempts = self.bytes = 0
+        self.retries = self.lateness_us = self.delayed = 0
+        # Added up and put into buckets by the settlement, many at once: half as dear as one by one.
+        self.waiting: list[int] = []
+        self.busy: list[int] = []
+
+    def usage(self, key: _Key) -> Usage:
+        queue, name, target, outcome, tenant = key
+        return Usage(
+            queue,
+            name,
+            target,
+            outcome,
+            self.count,
+            self.attempts,
+            sum(self.busy),
+            sum(self.waiting),
+            self.bytes,
+            self.retries,
+            self.lateness_us,
+            self.delayed,
+            histogram(self.waiting),
+            histogram(self.busy),
+            tenant,
+        )
 
 
 class Ledger:
-    """Adds up attempts per (queue, name, target, outcome)."""
+    """Adds up attempts, ends and arrivals per (queue, name, target, outcome, tenant).
 
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, str, str, str], list[int]] = {}
+    Args:
+        tenant_of: whom a task is for; None where its queue has no fair key.
+    """
+
+    def __init__(self, tenant_of: Callable[[Record], str | None]) -> None:
+        self._tenant_of = tenant_of
+        self._rows: dict[_Key, _Row] = {}
+        self._tenants: set[str] = set()
 
     def add(self, outcome: Outcome, word: str, *, ended: bool) -> None:
         """Count one attempt under `word`; payload bytes count once, when the task has ended."""
-        record = outcome.attempt.record
-        key = (record.queue, record.name, outcome.target, word)
+        attempt = outcome.attempt
+        record = attempt.record
+        row = self._row(record, outcome.target, word)
+        row.count += 1
+        if ended:
+            row.bytes += len(record.payload)
+        if outcome.kind in _UNRUN:
+            return
+        row.attempts += 1
+        if attempt.number > 1:
+            row.retries += 1
+        due_us, busy_us = attempt.due_at_us, outcome.busy_us
+        waiting_us = outcome.started_at_us - due_us
+        # The clocks of two moments may differ: no time is negative.
+        if waiting_us < 0:
+            waiting_us = 0
+        if busy_us < 0:
+            busy_us = 0
+        if due_us > record.created_at_us:
+            row.delayed += 1
+            row.lateness_us += waiting_us
+        row.waiting.append(waiting_us)
+        row.busy.append(busy_us)
+
+    def add_final(self, record: Record, word: str) -> None:
+        """Count a task that ended without an attempt (expired, unknown, undecodable)."""
+        row = self._row(record, "", word)
+        row.count += 1
+        row.bytes += len(record.payload)
+
+    def add_arrived(self, entries: Iterable[Entry], now_us: int) -> None:
+        """Count records that the checkpoint has come to cover, with their ages."""
+        # The records of one page are mostly of one task: the row of the last one is at hand.
+        queue = name = None
+        row, tenant_of = _Row(), self._tenant_of
+        for entry in entries:
+            record = entry.record
+            if record.queue != queue or record.name != name or tenant_of(record) is not None:
+                queue, name = record.queue, record.name
+                row = self._row(record, "", ENQUEUED)
+            age_us = now_us - record.created_at_us
+            row.waiting.append(age_us if age_us > 0 else 0)
+            row.count += 1
+
+    def _row(self, record: Record, target: str, word: str) -> _Row:
+        tenant = self._tenant_of(record)
+        if tenant is not None:
+            tenant = self._told(tenant[:TENANT_LENGTH_MAX])
+        key = (record.queue, record.name, target, word, tenant)
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = [0, 0, 0, 0, 0]
-        row[0] += 1
-        # What never ran (expired, undecodable) was no attempt.
-        row[1] += outcome.kind not in ("expired", "dead")
-        row[2] += outcome.busy_us
-        row[3] += max(0, outcome.started_at_us - outcome.attempt.due_at_us)
-        row[4] += len(record.payload) if ended else 0
+            row = self._rows[key] = _Row()
+        return row
 
-    def add_final(self, queue: str, name: str, word: str, payload_bytes: int) -> None:
-        """Count a task that ended without an attempt (expired, unknown, undecodable)."""
-        row = self._rows.setdefault((queue, name, "", word), [0, 0, 0, 0, 0])
-        row[0] += 1
-        row[4] += payload_bytes
+    def _told(self, tenant: str) -> str:
+        if tenant not in self._tenants:
+            if len(self._tenants) >= TENANTS_MAX:
+                return TENANTS_OTHER
+            self._tenants.add(tenant)
+        return tenant
 
     def take(self) -> tuple[Usage, ...]:
         """All rows, ascending by key; the ledger is empty afterwards."""
-        rows = tuple(Usage(*key, *row) for key, row in sorted(self._rows.items()))
-        self._rows = {}
+        # No tenant and the tenant "" do not compare.
+        keys = sorted(self._rows, key=lambda key: (*key[:4], key[4] or ""))
+        rows = tuple(self._rows[key].usage(key) for key in keys)
+        self._rows, self._tenants = {}, set()
         return rows

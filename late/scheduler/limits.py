@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from late.knobs import LOCAL, REMOTE, Knobs, effective
+from late.knobs import LOCAL, REMOTE, Knobs, binds, effective
 from late.scheduler.entry import Entry
 from late.scheduler.part import Part
 from late.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
@@ -67,6 +67,8 @@ class Limits:
 
     def set(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs], now_us: int) -> None:
         """The knobs as the database has them now."""
+        # A queue with nothing but an owner is not limited, so its tasks take the short way.
+        queues = {name: each for name, each in queues.items() if binds(each)}
         self._any = bool(queues or targets)
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
         wanted = {n: effective(targets.get(n, Knobs()), _default(n)) for n in self._remote}
@@ -139,10 +141,14 @@ class Limits:
         part = self._queues.get(queue)
         if part is None and target not in self._targets:
             return None
-        tenant = ""
-        if part is not None and part.knobs.fair_key is not None:
-            tenant = _tenant(entry.record, part.knobs.fair_key)
-        return Flow(queue, target, tenant)
+        return Flow(queue, target, self.tenant(entry.record) or "")
+
+    def tenant(self, record: Record) -> str | None:
+        """Whom a task is for, by the fair key of its queue; None where it has none."""
+        part = self._queues.get(record.queue)
+        if part is None or part.knobs.fair_key is None:
+            return None
+        return _tenant(record, part.knobs.fair_key)
 
     def admits(self, flow: Flow, *, retry: bool, now_us: int) -> bool:
         """Whether a task of `flow` may start now."""

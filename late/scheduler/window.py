@@ -29,6 +29,7 @@ class Window:
         """Payload of the entries."""
         self._covered = 0
         self._read = 0
+        self._counted = 0  # index up to which `arrived` has been told
         self._base = cursor  # the checkpoint's cursor when nothing of the present pages is covered
         self._edge: Entry | None = None  # the last covered entry after `_base`
 
@@ -79,6 +80,22 @@ class Window:
             if self._edge is None
             else cursor_within(self._edge.window, self._edge.record)
         )
+
+    def arrived(self) -> list[Entry]:
+        """Entries that the cursor has come to cover since the last call. Each record is told once
+        by all owners of the shard together, if what is made of it is settled with the cursor."""
+        if self._counted == self._covered:
+            return []
+        counted, self._counted = self._counted, self._covered
+        # None of them can have been forgotten: for that its end would have been settled, and it
+        # was covered when that settlement was built.
+        found = []
+        for entry in self.entries.values():
+            if entry.index is not None and entry.index > counted:
+                if entry.index > self._covered:
+                    break
+                found.append(entry)
+        return found
 
     def open(self, *, without: AbstractSet[str]) -> tuple[OpenTask, ...]:
         """What the cursor covers and the settlement in hand (`without`) does not settle."""

@@ -158,6 +158,17 @@ class Result(msgspec.Struct, frozen=True):
     ttl_us: int
 
 
+class Step(msgspec.Struct, frozen=True):
+    """What happened to one task, for its history."""
+
+    task_id: TaskId
+    at_us: int
+    event: str
+    """A word of the usage ledger, or `rescheduled`."""
+    detail: str | None = None
+    """JSON of `late.task.StepDetail`."""
+
+
 class Settlement(msgspec.Struct, frozen=True):
     """One row of the journal and all that must commit with it, in this order."""
 
@@ -182,6 +193,8 @@ class Settlement(msgspec.Struct, frozen=True):
     zero."""
     results: tuple[Result, ...] = ()
     """Kept for their time from now; a later one of the same task takes the place of the first."""
+    history: tuple[Step, ...] = ()
+    """In their order; each is numbered after the last one of its task."""
     ticks: tuple[Tick, ...] = ()
     ended_ticks: tuple[tuple[str, TaskId], ...] = ()
     """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it is that."""

@@ -122,6 +122,13 @@ def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     results = [(g, r.task_id, r.value, r.ttl_us) for g, _, s in keyed for r in s.results]
     if results:
         yield sql.RESULT, _columns(results, 4)
+    steps = [
+        (g, t.task_id, place, t.at_us, t.event, s.owner, t.detail)
+        for g, _, s in keyed
+        for place, t in enumerate(s.history)
+    ]
+    if steps:
+        yield sql.HISTORY, _columns(steps, 7)
 
 
 def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:

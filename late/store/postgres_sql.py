@@ -186,6 +186,17 @@ select u.g, u.id, u.v, {NOW} + u.ttl
 on conflict (consumer_group, task_id) do update
    set value = excluded.value, expires_at_us = excluded.expires_at_us
 """
+# Numbered after the last step of the same task, which is one down its key.
+HISTORY = """
+insert into late_history (consumer_group, task_id, number, at_us, event, worker, detail)
+select u.g, u.id,
+       (coalesce((select max(h.number) from late_history h
+                   where h.consumer_group = u.g and h.task_id = u.id), 0)
+        + row_number() over (partition by u.g, u.id order by u.place))::int,
+       u.at, u.event, u.worker, u.detail
+  from unnest(%s::text[], %s::uuid[], %s::int[], %s::bigint[], %s::text[], %s::text[],
+              %s::text[]) u (g, id, place, at, event, worker, detail)
+"""
 # A tick takes effect only if the schedule still expects it; a task whose unique key is taken is
 # in the log already. Without tasks the update alone happens.
 TICK = f"""

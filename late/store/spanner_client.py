@@ -52,7 +52,13 @@ class _Database(Database):
     def run_in_transaction(self, func: Callable[..., Any], *args: Any, **kw: Any) -> Any:
         kw.setdefault("transaction_tag", self.late_tag)
         run: Callable[..., Any] = super().run_in_transaction
-        return run(func, *args, **kw)
+        # The client notes that the thread is in a transaction before it has a session. When there
+        # is none to have, the note stays, and all further transactions of the thread are refused.
+        running = getattr(self._local, "transaction_running", False)
+        try:
+            return run(func, *args, **kw)
+        finally:
+            self._local.transaction_running = running
 
 
 def open_database(

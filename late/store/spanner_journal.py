@@ -5,8 +5,9 @@ the row that must not), and one commit of mutations. Nothing here is a single-us
 those have no protection against a commit that is sent twice.
 
 Mutations of one commit, as Spanner counts them: 14 for the journal row with its index, 17 for a
-parked task and 6 more for its index if it waits for a key, 16 for a dead letter, 2 for a timer
-that goes. A full window of 2,000 parked tasks stays below 50,000; Spanner allows 80,000.
+parked task and 6 more for its index if it waits for a key, 16 for a dead letter, 7 for a step of a
+history, 2 for a timer that goes. A full window of 2,000 parked tasks with histories stays below
+64,000; Spanner allows 80,000.
 """
 
 from __future__ import annotations
@@ -130,7 +131,28 @@ def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> N
                 for r in settlement.results
             ],
         )
+    _history(transaction, settlement)
     _revive(transaction, settlement, now_us)
+
+
+def _history(transaction: Any, settlement: Settlement) -> None:
+    """Each step is numbered after the last one of its task."""
+    if not settlement.history:
+        return
+    group = settlement.group
+    ids = sorted({step.task_id for step in settlement.history})
+    ranges = [KeyRange(start_closed=[group, i], end_closed=[group, i]) for i in ids]
+    last: dict[str, int] = {}
+    known = transaction.read("late_history", ("task_id", "number"), KeySet(ranges=ranges))
+    for task_id, number in known:
+        last[task_id] = max(number, last.get(task_id, 0))
+    rows = []
+    for step in settlement.history:
+        last[step.task_id] = number = last.get(step.task_id, 0) + 1
+        rows.append((group, step.task_id, number, step.at_us, step.event, settlement.owner,
+                     step.detail))  # fmt: skip
+    columns = ("consumer_group", "task_id", "number", "at_us", "event", "worker", "detail")
+    transaction.insert("late_history", columns, rows)
 
 
 def _revive(transaction: Any, settlement: Settlement, now_us: int) -> None:

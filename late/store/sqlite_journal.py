@@ -91,6 +91,10 @@ def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement], no
     _many(connection, sql.UNBURY, [(g, i, r.task_id) for g, i, r in revived])
     results = [(g, r.task_id, r.value, now_us + r.ttl_us) for g, _, s in keyed for r in s.results]
     _many(connection, sql.RESULT, results)
+    steps = [
+        (g, t.task_id, t.at_us, t.event, s.owner, t.detail) for g, _, s in keyed for t in s.history
+    ]
+    _many(connection, sql.HISTORY, steps)
     for settlement in settlements:
         for tick in settlement.ticks:
             _tick(connection, tick, now_us)

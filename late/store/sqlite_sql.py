@@ -102,6 +102,13 @@ RESULT = (
     " values (?, ?, ?, ?)"
 )
 
+# The next number of a task is one down its key.
+HISTORY = (
+    "insert into late_history (consumer_group, task_id, number, at_us, event, worker, detail)"
+    " select ?1, ?2, 1 + coalesce(max(number), 0), ?3, ?4, ?5, ?6 from late_history"
+    " where consumer_group = ?1 and task_id = ?2"
+)
+
 # --- recurring tasks -----------------------------------------------------------------------------
 
 TICK = (

@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Task(_message.Message):
-    __slots__ = ("task_id", "group", "queue", "name", "payload", "codec", "headers", "attempt", "max_attempts", "deaths", "is_replay", "enqueued_at", "due_at", "expires_at")
+    __slots__ = ("task_id", "group", "queue", "name", "payload", "codec", "headers", "attempt", "max_attempts", "deaths", "is_replay", "enqueued_at", "due_at", "expires_at", "keeps_result")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class Task(_message.Message):
     ENQUEUED_AT_FIELD_NUMBER: _ClassVar[int]
     DUE_AT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_RESULT_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     group: str
     queue: str
@@ -47,7 +48,8 @@ class Task(_message.Message):
     enqueued_at: _timestamp_pb2.Timestamp
     due_at: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
-    def __init__(self, task_id: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ..., codec: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., deaths: _Optional[int] = ..., is_replay: bool = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    keeps_result: bool
+    def __init__(self, task_id: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ..., codec: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., deaths: _Optional[int] = ..., is_replay: bool = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., keeps_result: bool = ...) -> None: ...
 
 class Done(_message.Message):
     __slots__ = ("result",)

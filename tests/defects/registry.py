@@ -8,11 +8,14 @@ design invites. `python -m tests.defects` shows that each is found.
 from __future__ import annotations
 
 from tests.defects import components as c
+from tests.defects import delivery as d
 from tests.defects import statements as s
 from tests.defects.defect import Defect
 
 JOURNAL = "tests/conformance/test_journal.py::"
 CAUTION = "tests/unit/test_caution.py::"
+COMMANDS = "tests/unit/test_core_commands.py::"
+API = "tests/unit/test_api_bad_input.py::"
 PRUNE = "tests/conformance/test_prune.py::"
 TAIL = "tests/conformance/test_tail.py::"
 FENCE = (
@@ -219,6 +222,63 @@ _ALL = (
         s.due_by_whole_milliseconds,
         "tests/conformance/test_timers.py::test_due_times_keep_every_microsecond[sqlite]",
         r"too many values to unpack",
+    ),
+    Defect(
+        "command-first", "a command that is read before its task is done at once",
+        d.command_before_its_task, COMMANDS + "test_a_command_before_its_task_waits_for_it",
+        r"a cancel is settled and its task is not",
+    ),
+    Defect(
+        "cancelled-again", "a task that is cancelled while it runs is repeated",
+        d.cancelled_and_repeated,
+        COMMANDS + "test_a_running_task_that_was_cancelled_is_not_repeated", r"assert",
+    ),
+    Defect(
+        "receipt-reused", "a receipt is good for a later hand-out of its attempt",
+        d.receipt_of_any_hand_out,
+        "tests/unit/test_pull.py::test_a_receipt_is_of_one_hand_out_only", r"assert",
+    ),
+    Defect(
+        "receipt-unsealed", "what a receipt says is believed without its seal",
+        d.receipt_without_its_seal, API + "test_receipts_that_are_not_good", r"assert 204 == 404",
+    ),
+    Defect(
+        "receipt-foreign", "whoever may consume may answer for any queue",
+        d.receipt_of_a_foreign_queue,
+        API + "test_a_receipt_of_a_foreign_queue_looks_like_a_forged_one", r"assert 204 == 404",
+    ),
+    Defect(
+        "effects-unfenced", "a run whose shard was taken over still commits its effects",
+        d.claim_without_a_fence,
+        "tests/integration/test_effects.py::"
+        "test_a_run_whose_shard_has_a_new_owner_has_no_effects[sqlite]",
+        r"assert|DID NOT RAISE",
+    ),
+    Defect(
+        "effects-forgotten", "the inbox is swept by age, whatever can still be delivered",
+        d.effects_forgotten,
+        "tests/integration/test_sweep.py::"
+        "test_an_effect_is_remembered_while_its_task_can_come_again[sqlite]",
+        r"assert",
+    ),
+    Defect(
+        "retention-ignored", "house-keeping does not ask how long the log is to be kept",
+        d.retention_ignored,
+        "tests/integration/test_groups.py::test_the_log_is_kept_for_replays[sqlite]",
+        r"assert",
+    ),
+    Defect(
+        "result-unasked", "a target's result is kept although its task keeps none",
+        d.unasked_results,
+        "tests/integration/test_http_push.py::test_a_2xx_may_carry_a_result",
+        r"assert",
+    ),
+    Defect(
+        "steps-anew", "the steps of a history are numbered from one in each settlement",
+        d.steps_begin_anew,
+        "tests/integration/test_history.py::"
+        "test_steps_are_numbered_and_come_with_their_settlement[sqlite]",
+        r"assert",
     ),
 )  # fmt: skip
 

@@ -18,6 +18,7 @@ from late.errors import ConfigError
 from late.v1 import handler_pb2, handler_pb2_grpc
 from tests.integration.push_kit import pool_of
 from tests.unit.dispatcher_kit import NOW_US, attempt
+from tests.unit.test_retry_info import details
 
 
 def service() -> tuple[late.App, list[Any]]:
@@ -280,11 +281,13 @@ async def test_every_status_code_has_its_outcome(
         ("retry-after", "nan", None),
         ("retry-after", "-5", 0),
         ("grpc-retry-pushback-ms", "1500", 1_500_000),
+        ("grpc-status-details-bin", details(), 2_500_000),
+        ("grpc-status-details-bin", b"nonsense", None),
     ],
 )
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "RESOURCE_EXHAUSTED"])
 async def test_the_wait_that_a_target_asks_for_is_kept(
-    code: str, name: str, text: str, after_us: int | None
+    code: str, name: str, text: str | bytes, after_us: int | None
 ) -> None:
     async def refuse(request: Any, context: Any) -> Any:
         context.set_trailing_metadata(((name, text),))

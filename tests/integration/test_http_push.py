@@ -194,6 +194,30 @@ async def test_a_2xx_may_say_how_it_ended(body: Any, kind: str, after_us: int | 
         assert (outcome.retryable, outcome.reason) == (False, "refused")
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "result"),
+    [
+        ({"result": {"total": 3}}, "done", b'{"total": 3}'),
+        (b'{"outcome":"done","result":1.50}', "done", b"1.50"),
+        ({"outcome": "done", "result": None}, "done", b"null"),
+        ({"total": 3}, "done", None),
+        (None, "done", None),
+        ({"outcome": "discard", "result": 1}, "discard", None),
+        ({"result": "x" * 300_000}, "dead", None),
+    ],
+)
+async def test_a_2xx_may_carry_a_result(body: Any, kind: str, result: bytes | None) -> None:
+    wanted = msgspec.structs.replace(attempt(), keeps_result=True)
+    async with service() as (target, made), pool_of(made) as pool:
+        target.reply = answer(200, body)
+        outcome = await pool.one(wanted)
+        assert (outcome.kind, outcome.result) == (kind, result)
+        assert outcome.reason == ("invalid_result" if kind == "dead" else None)
+        assert json.loads(target.requests[0].body)["task"]["keeps_result"] is True
+        unasked = await pool.one(attempt())
+        assert (unasked.kind, unasked.result) == (kind if kind == "discard" else "done", None)
+
+
 async def test_a_redirect_is_not_followed_wherever_it_leads() -> None:
     async with service() as (other, elsewhere), service() as (made, target), pool_of(target) as p:
         made.reply = answer(302, location=elsewhere.url)

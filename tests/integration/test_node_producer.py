@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from pathlib import Path
-
-import pytest
 
 from late.schema import migrate
 from tests.integration.serve_kit import serving
+from tests.node import NODE, needs_node
 from tests.unit.api_kit import served
 
 PRODUCER = Path(__file__).parents[2] / "examples" / "node" / "producer.mjs"
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node here")
+pytestmark = needs_node
 
 
 async def node(url: str, *arguments: str, **environment: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        "node",
+        str(NODE),
         str(PRODUCER),
         *arguments,
         env={"PATH": os.environ["PATH"], "LATE_URL": url, **environment},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -34,9 +33,10 @@ from late.schema.tables import settlement
 from late.task import Usage
 from late.testing import drain
 from late.worker import Worker
+from tests.node import NODE, needs_node
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-NODE = Path(__file__).resolve().parents[2] / "examples" / "node" / "handler.mjs"
+HANDLER = Path(__file__).resolve().parents[2] / "examples" / "node" / "handler.mjs"
 
 
 @contextmanager
@@ -124,6 +124,43 @@ def test_a_queue_as_a_whole_is_given_to_a_target(url: str) -> None:
     assert sorted(seen) == list(range(20))
 
 
+def test_a_result_that_a_target_gives_is_kept_where_it_is_wanted(url: str) -> None:
+    """By task and by queue; a dead letter where it cannot be kept."""
+    service = late.App("sqlite:///billing.db")
+
+    @service.task
+    async def price(km: int) -> dict[str, Decimal]:
+        return {"total": Decimal(km) * 2}
+
+    @service.task
+    def scribble(size: int) -> str:
+        return "x" * size
+
+    with billing(service) as port:
+        app = late.App(
+            url, strict=False, targets=[late.GrpcTarget("billing", [f"127.0.0.1:{port}"])]
+        )
+        asked = app.remote("price", target="billing", result_ttl=60)
+        app.route("drafts", target="billing", result_ttl=60)
+        app.route("notes", target="billing")
+        with connect(url) as tx:
+            total = asked.enqueue(tx, km=7)
+            text, large, unkept = (
+                app.send(tx, "scribble", {"size": size}, queue=queue)
+                for size, queue in ((3, "drafts"), (300_000, "drafts"), (300_000, "notes"))
+            )
+        assert drain(app) == {"done": 3, "dead": 1}
+    assert app.handle(total).wait(timeout_s=0) == {"total": "14"}
+    assert app.handle(text).wait(timeout_s=0) == "xxx"
+    with pytest.raises(late.TaskEnded, match="dead"):
+        app.handle(large).wait(timeout_s=0)
+    with Control(url) as control:
+        assert control.result(unkept, group="default") is None
+        [letter] = control.dead_letters(Filter())
+        assert letter.task_id == large
+        assert "the limit is 262144" in letter.errors[-1].error
+
+
 def test_an_outage_of_the_target_costs_nothing(url: str) -> None:
     """It is away, and comes: no dead letter, no restart."""
     service = late.App("sqlite:///billing.db")
@@ -181,7 +218,7 @@ def test_what_a_target_was_at_is_in_the_ledger(url: str) -> None:
         with connect(url) as tx:
             remote.enqueue(tx)
         assert drain(app) == {"done": 1}
-    [usage] = _usages(url)
+    [usage] = [each for each in _usages(url) if each.attempts]
     assert (usage.name, usage.target, usage.outcome) == ("charge", "billing", "done")
 
 
@@ -200,14 +237,14 @@ async def test_a_secret_that_is_not_there_stops_the_start(url: str) -> None:
         await Worker(app, settings=WorkerConfig()).start()
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+@needs_node
 def test_a_handler_in_node_executes_tasks(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Configured by the file of targets, as an operator would."""
     environment = os.environ | {"LATE_SECRET": SECRET, "PORT": "0"}
     with subprocess.Popen(
-        ["node", str(NODE)], env=environment, stdout=subprocess.PIPE, text=True
+        [str(NODE), str(HANDLER)], env=environment, stdout=subprocess.PIPE, text=True
     ) as node:
         assert node.stdout is not None
         try:
@@ -239,13 +276,13 @@ def test_a_handler_in_node_executes_tasks(
         assert "HTTP 500: this one always fails" in letter.errors[-1].error
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+@needs_node
 def test_the_handler_in_node_refuses_what_is_not_signed() -> None:
     import httpx
 
     environment = os.environ | {"LATE_SECRET": SECRET, "PORT": "0"}
     with subprocess.Popen(
-        ["node", str(NODE)], env=environment, stdout=subprocess.PIPE, text=True
+        [str(NODE), str(HANDLER)], env=environment, stdout=subprocess.PIPE, text=True
     ) as node:
         assert node.stdout is not None
         try:

@@ -82,6 +82,10 @@ def test_every_end_is_told_to_who_waits(app: late.App) -> None:
         reasons = {letter.task_id: (letter.reason, letter.attempts) for letter in
                    control.dead_letters()}  # fmt: skip
         assert reasons[large] == reasons[odd] == ("invalid_result", 0)
+        texts = {letter.task_id: letter.errors[-1].error for letter in control.dead_letters()}
+        # The way to the handler's mistake, without the machinery that keeps results.
+        assert texts[failed].startswith("ValueError: nothing to add up [test_results.py:")
+        assert "results.py:" not in texts[failed].replace("test_results.py:", "")
     # A dead letter that is sent back and succeeds has its result after all.
     with connect(app.url) as tx:
         app.redrive(tx, failed, call=app.tasks["total"].call([Decimal(4)]))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import late
 from late import config
 from late.api.receipts import unseal
 from late.control import Control
-from tests.integration.serve_kit import fleet, serving, until
+from late.schema import migrate
+from late.v1 import queue_pb2, queue_pb2_grpc
+from tests.integration.serve_kit import PAYMENTS, fleet, serving, until
 
 LAYOUTS = pytest.mark.parametrize("layout", [serving, fleet], ids=["one", "fleet"])
 
@@ -159,3 +163,42 @@ async def receipt_key(url: str) -> bytes:
             return control.receipt_key()
 
     return await asyncio.to_thread(read)
+
+
+async def test_closed_and_full_queues_take_nothing_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first request on, on both interfaces, and no longer than the knob says."""
+    monkeypatch.setattr("late.api.produce.FOLLOW_EVERY_S", 0.05)
+    url = f"sqlite:///{tmp_path}/queue.db"
+    migrate.upgrade(url)
+    with Control(url) as control:
+        control.turn_knobs("queue", "payments", {"closed": True})
+        async with serving(url) as it, grpc.aio.insecure_channel(it.at) as channel:
+
+            async def put() -> tuple[int, str]:
+                answer = await it.call("POST", f"{PAYMENTS}/tasks", {"name": "charge"})
+                if answer.status == 429:
+                    assert int(answer.headers["retry-after"]) >= 1
+                task = queue_pb2.NewTask(queue="payments", name="charge")
+                asked = queue_pb2.EnqueueRequest(tasks=[task])
+                try:
+                    await queue_pb2_grpc.QueueStub(channel).Enqueue(asked)
+                    code = "OK"
+                except grpc.aio.AioRpcError as error:
+                    code = error.code().name
+                return answer.status, code
+
+            async def turn(wanted: tuple[int, str], **changes: Any) -> None:
+                await asyncio.to_thread(control.turn_knobs, "queue", "payments", changes)
+
+                async def as_wanted() -> bool:
+                    return await put() == wanted
+
+                await until(as_wanted)
+
+            assert await put() == (429, "RESOURCE_EXHAUSTED")
+            assert (await it.call("GET", PAYMENTS)).json["ready"] == 0
+            await turn((201, "OK"), closed=None)
+            await turn((429, "RESOURCE_EXHAUSTED"), max_backlog=2)
+            await turn((201, "OK"), max_backlog=None)

@@ -183,3 +183,9 @@ def test_a_unique_key(sql: psycopg.Connection[Any]) -> None:
 def test_bad_input_is_refused(sql: psycopg.Connection[Any], asked: str, says: str) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=says):
         sql.execute(f"select late_enqueue({asked})")
+
+
+@pytest.mark.parametrize("args", ['{"a": NaN}', r'{"a": "\u0000"}', r'{"a": "\ud800"}', "{", "x"])
+def test_what_is_no_json_is_no_jsonb(sql: psycopg.Connection[Any], args: str) -> None:
+    with pytest.raises(psycopg.DataError):
+        sql.execute("select late_enqueue('n', %s::jsonb)", (args,))

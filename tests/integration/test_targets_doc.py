@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from late.schema import migrate
+from tests.node import NODE, needs_node
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "targets.md").read_text()
@@ -66,7 +66,7 @@ def run(folder: Path) -> Iterator[Any]:
         yield start
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+@needs_node
 def test_the_document_works_as_it_stands(folder: Path, run: Any) -> None:
     late = (sys.executable, "-m", "late.cli")
     assert "late target list shop:app --check" in TEXT
@@ -86,7 +86,7 @@ def test_the_document_works_as_it_stands(folder: Path, run: Any) -> None:
     billing = run(sys.executable, "billing.py")
     port = (folder / "node.port").read_text()
     handler = str(ROOT / "examples" / "node" / "handler.mjs")
-    node = run("node", handler, LATE_SECRET=SECRET, PORT=port)
+    node = run(str(NODE), handler, LATE_SECRET=SECRET, PORT=port)
     assert json.loads(node.stdout.readline()) == {"port": int(port)}
     for _ in range(20):
         check = run(*listed, **configured)

@@ -35,6 +35,7 @@ from late.scheduler.settings import CoreSettings
 from late.store.base import HeldKey, Lease, Page, Settlement
 from late.store.suspects import inherited
 from late.task import (
+    ENQUEUED,
     HELD_US,
     Attempt,
     Cursor,
@@ -94,6 +95,8 @@ class World:
         """Died under its mark, and no attempt of it has ended since."""
         self.running: list[Attempt] = []
         self.answers: list[tuple[Event, int]] = []  # (event, epoch) on their way to the core
+        self.arrived = 0
+        """What the journal has counted as enqueued."""
         self.last = Settlement("", "g", ShardId(0), 0, Epoch(0), "", Cursor(""), ())
         self.out: Settlement | None = None
         self.applied_out = False
@@ -354,6 +357,8 @@ class World:
             self.final[task_id] = "dead" if task_id in self.dead else "ended"
             self.ends.append(task_id)
             self.unrecorded.discard(task_id)
+        self.arrived += sum(u.count for u in s.usage if u.outcome == ENQUEUED)
+        assert self.arrived == position_of(s.cursor), "arrivals are not counted once each"
         ended = sum(
             u.count
             for u in s.usage

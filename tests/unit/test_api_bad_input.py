@@ -58,6 +58,7 @@ def put(**more: Any) -> bytes:
         (put(queue="another"), 400, "bad_request"),
         (json.dumps({"name": "no good"}).encode(), 400, "invalid_task"),
         (json.dumps({"name": "x" * 129}).encode(), 400, "invalid_task"),
+        (json.dumps({"name": "late.cancel"}).encode(), 400, "invalid_task"),
     ],
 )
 async def test_a_bad_put(tmp_path: Path, raw: bytes, status: int, word: str | None) -> None:
@@ -85,7 +86,7 @@ async def test_bad_batches(tmp_path: Path) -> None:
         large = {**one, "payload": {"x": "a" * 1_000_000}}
         heavy = await it.call("POST", "/v1/tasks", {"tasks": [large] * 9})
         assert (heavy.status, heavy.json["error"]) == (413, "too_large")
-        assert (await it.call("POST", "/v1/tasks", {"tasks": []})).json == {"tasks": []}
+        assert (await it.call("POST", "/v1/tasks", {"tasks": []})).status == 200
 
 
 async def flood(writer: asyncio.StreamWriter) -> None:
@@ -207,7 +208,8 @@ async def test_receipts_that_are_not_good(tmp_path: Path) -> None:
         for text in forged:
             for path in ("ack", "nack", "extend"):
                 answer = await it.call("POST", f"/v1/{path}", {"receipt": text})
-                assert (answer.status, answer.json["error"]) == (404, "unknown_receipt"), text
+                assert answer.status == 404, text
+                assert answer.json["error"] == "unknown_receipt"
                 assert answer.json["message"] == "unknown receipt"
         assert (await it.call("POST", "/v1/ack", {"receipt": ""})).status == 400
         assert it.rig.outcomes == []
@@ -240,7 +242,8 @@ async def test_a_receipt_of_a_foreign_queue_looks_like_a_forged_one(tmp_path: Pa
         receipt = await out(it)
         it.call.token = stranger
         answer = await it.call("POST", "/v1/ack", {"receipt": receipt})
-        assert (answer.status, answer.json["message"]) == (404, "unknown receipt")
+        assert answer.status == 404
+        assert answer.json["message"] == "unknown receipt"
 
 
 async def test_a_full_queue_refuses(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ COMMANDS = [
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
     ("cancel",), ("reschedule",), ("dead", "edit"),
     ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("roles", "sql"),
-    ("target", "list"), ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
+    ("target", "list"), ("lake", "show"), ("lake", "export"), ("report", "throughput"),
+    ("report", "cost"), ("report", "impact"), ("report", "capacity"),
+    ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
     ("autoscale", "simulate"), ("autoscale", "workers"),
 ]  # fmt: skip
 
@@ -37,7 +39,8 @@ COMMANDS = [
 def test_every_command_has_help(cli: Cli, command: tuple[str, ...]) -> None:
     text = cli.fine(*command, "--help").out
     assert "Usage:" in text
-    if command not in (("worker",), ("serve",), ("roles", "sql")):
+    folders = (("report", "cost"), ("report", "impact"), ("report", "capacity"))
+    if command not in (("worker",), ("serve",), ("roles", "sql"), *folders):
         assert "--json" in text
 
 

@@ -223,7 +223,7 @@ def test_an_expired_task_never_runs_and_is_counted() -> None:
     world.grant(1)
     settlement = world.core.settlement(world.now_us)
     assert settlement is not None
-    assert [(u.outcome, u.count) for u in settlement.usage] == [("expired", 1)]
+    assert [(u.outcome, u.count) for u in settlement.usage] == [("enqueued", 1), ("expired", 1)]
     assert world.starts == []
 
 

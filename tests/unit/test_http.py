@@ -7,6 +7,9 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
+import pytest
+
 import late
 from late.ids import shard_of
 from tests.unit.api_kit import Served, served
@@ -75,6 +78,35 @@ async def test_a_task_is_received_and_acknowledged(tmp_path: Path) -> None:
         assert outcome.kind == "done"
         again = await it.call("POST", "/v1/ack", receipt)
         assert (again.status, again.json["error"]) == (409, "stale_receipt")
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "kind", "result"),
+    [
+        (b'{"total":1.50}', 204, "done", b'{"total":1.50}'),
+        (b"null", 204, "done", b"null"),
+        (b'"%b"' % (b"x" * 300_000), 204, "dead", None),
+        (b"[" * 100_000, 400, None, None),
+    ],
+)
+async def test_a_result_comes_with_the_acknowledgement(
+    tmp_path: Path, raw: bytes, status: int, kind: str | None, result: bytes | None
+) -> None:
+    async with served(tmp_path) as it:
+        for keeps in (True, False):
+            receiving = asyncio.create_task(it.call("POST", f"{QUEUE}/receive", {"wait_s": 20}))
+            await it.rig.room()
+            sent = msgspec.structs.replace(attempt(), keeps_result=keeps, is_replay=keeps)
+            it.rig.pool.submit([sent])
+            (task,) = (await receiving).json["tasks"]
+            assert (task.get("keeps_result", False), task.get("is_replay", False)) == (keeps, keeps)
+            body = b'{"receipt":"%b","result":%b}' % (task["receipt"].encode(), raw)
+            assert (await it.call("POST", "/v1/ack", raw=body)).status == status
+            if kind is None:
+                return
+        kept, unkept = await it.rig.ended(2)
+        assert (kept.kind, kept.result) == (kind, result)
+        assert (unkept.kind, unkept.result) == ("done", None)
 
 
 async def test_what_a_consumer_can_say_instead(tmp_path: Path) -> None:

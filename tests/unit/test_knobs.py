@@ -85,9 +85,20 @@ def test_what_is_set_wins_over_the_default() -> None:
 
 
 def test_every_knob_has_a_bound_or_is_checked_by_hand() -> None:
-    by_hand = {"paused", "closed", "smart_retry", "concurrency", "fair_key"}
+    by_hand = {"paused", "closed", "smart_retry", "concurrency", "fair_key", "owner"}
     assert set(knobs._NUMBERS) | by_hand == set(NAMES)
     for name, (_, least, most) in knobs._NUMBERS.items():
         for value in (least, most):
             kind = int if knobs._NUMBERS[name][0] is int else float
             assert getattr(changed(Knobs(), {name: kind(value)}, "queue"), name) == value
+
+
+def test_an_owner_is_a_label_and_binds_nothing() -> None:
+    labelled = knobs.changed(Knobs(), knobs.parse(["owner=team-payments"]), "queue")
+    assert labelled.owner == "team-payments"
+    assert not knobs.binds(labelled)
+    assert knobs.binds(Knobs(owner="team-payments", rate=1.0))
+    with pytest.raises(InvalidPolicy, match="owner is a knob of queues"):
+        knobs.changed(Knobs(), {"owner": "a"}, "target")
+    with pytest.raises(InvalidPolicy, match="owner must be a name"):
+        knobs.changed(Knobs(), {"owner": "a b\n"}, "queue")

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import late
+from late.control import Control
+from late.testing import drain
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.unit.api_kit import Served, served
 from tests.unit.dispatcher_kit import attempt
@@ -42,6 +45,38 @@ async def test_tasks_are_enqueued_and_counted(tmp_path: Path) -> None:
         ]
 
 
+async def test_an_enqueue_gives_a_token_to_wait_for(tmp_path: Path) -> None:
+    app = late.App(f"sqlite:///{tmp_path}/served.db")
+    app.task(lambda: None, name="charge", queue="payments")
+    first, second = new(unique_key="a"), new(unique_key="b")
+    async with served(tmp_path, app=app) as it, stub(it) as queue:
+
+        async def token(*tasks: Any) -> tuple[str, list[str]]:
+            found = await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=tasks))
+            return found.token, list(found.task_ids)
+
+        async def left(until: str) -> tuple[str, int]:
+            with Control(it.url) as control:
+                found = await asyncio.to_thread(control.wait, "default", until, timeout_s=0)
+            return found.state, found.left.n
+
+        assert await token() == ("", [])
+        both, ids = await token(first, second)
+        assert both == ids[1]
+        assert await token(first, second) == (both, ids)  # both were there
+        newer, more = await token(new(), first)
+        assert newer == more[0]
+        puts = [{"name": "charge", "queue": "payments"}] * 2
+        answer = (await it.call("POST", "/v1/tasks", {"tasks": puts})).json
+        assert answer["token"] == answer["tasks"][1]["task_id"]
+        tokens = both, newer, answer["token"]
+        assert [await left(each) for each in tokens] == [
+            ("waiting", 2), ("waiting", 3), ("waiting", 5),
+        ]  # fmt: skip
+        assert await asyncio.to_thread(drain, app) == {"done": 5}
+        assert {(await left(each))[1] for each in tokens} == {0}
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -53,6 +88,7 @@ async def test_tasks_are_enqueued_and_counted(tmp_path: Path) -> None:
         ({"payload": b'{"a":"\\u0000"}'}, "INVALID_ARGUMENT"),
         ({"payload": b"\xff"}, "INVALID_ARGUMENT"),
         ({"name": ""}, "INVALID_ARGUMENT"),
+        ({"name": "late.cancel"}, "INVALID_ARGUMENT"),
         ({"queue": "no good"}, "INVALID_ARGUMENT"),
         ({"queue": "mail"}, "NOT_FOUND"),
         ({"priority": 101}, "INVALID_ARGUMENT"),
@@ -259,6 +295,36 @@ async def test_the_client_runs_functions_and_coroutines(tmp_path: Path) -> None:
         }
         assert threading.get_ident() not in {thread for _, _, thread in seen}
         await it.rig.room()  # the credits are back
+        consumer.stop()
+        async with asyncio.timeout(20):
+            await serving
+
+
+async def test_the_client_gives_the_results_that_are_wanted(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "value": {"total": 3}, "none": None, "large": "x" * 300_000, "odd": object(),
+        "signal": late.Discard("over"),
+    }  # fmt: skip
+    async with served(tmp_path) as it:
+        consumer = late.Consumer(f"127.0.0.1:{it.rpc.port}", queues=["payments"], concurrency=5)
+        serving = asyncio.create_task(consumer.serve(lambda task: values[task.payload["do"]]))
+        for count, keeps in ((5, True), (10, False)):
+            await it.rig.room()
+            sent = [attempt(do=word) for word in values]
+            it.rig.pool.submit([msgspec.structs.replace(each, keeps_result=keeps) for each in sent])
+            await it.rig.ended(count)
+        found = [(seen_of(o), o.kind, o.retryable, o.result) for o in it.rig.outcomes]
+        assert sorted(found[:5]) == [
+            ("large", "failed", False, None),
+            ("none", "done", True, None),
+            ("odd", "failed", False, None),
+            ("signal", "discard", True, None),
+            ("value", "done", True, b'{"total":3}'),
+        ]
+        assert {word: kind for word, kind, _, _ in found[5:]} == {
+            "large": "done", "none": "done", "odd": "done", "signal": "discard", "value": "done",
+        }  # fmt: skip
+        assert {result for *_, result in found[5:]} == {None}
         consumer.stop()
         async with asyncio.timeout(20):
             await serving

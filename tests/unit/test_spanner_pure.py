@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
 pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
@@ -21,6 +24,7 @@ from late.errors import (
 )
 from late.schema.spanner_errors import CLASSES, translate
 from late.store import open_store, spanner_fleet, spanner_prune
+from late.store.spanner_client import _Database
 from late.store.spanner_rows import beyond, moment_of, nanoseconds, place_of, timestamp
 
 ID = "01a1fc28-e4c7-7000-8000-032c1f517f29"
@@ -151,3 +155,25 @@ def test_gaps_are_all_shards_that_are_not_known() -> None:
 def test_a_wrong_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         open_store(url)
+
+
+class _NoSessions:
+    """A database that cannot be reached when a transaction wants a session."""
+
+    def get_session(self, *_: Any) -> Any:
+        raise api.NotFound("no such database")
+
+
+def test_a_transaction_that_got_no_session_leaves_its_thread_usable() -> None:
+    class Unreachable(_Database):
+        _resource_info = None
+        late_tag = "late"
+
+        def __init__(self) -> None:
+            self._local = threading.local()
+            self._sessions_manager = _NoSessions()
+
+    database = Unreachable()
+    for _ in range(2):  # the second one was "nested"
+        with pytest.raises(api.NotFound):
+            database.run_in_transaction(lambda tx: None)

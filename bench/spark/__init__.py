@@ -1,0 +1,1 @@
+"""Measurements of the reports: `python -m bench.spark.cost`."""

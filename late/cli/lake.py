@@ -1,0 +1,91 @@
+"""`late lake`: usage as Parquet files, for reports over more time than the journal is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from late.cli import output
+from late.cli.options import JsonOption, UrlOption, url_of
+from late.errors import ConfigError
+
+app = typer.Typer(
+    help="Usage as Parquet files (extra late[spark]): export, show.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The lake.", show_default=False)]
+
+
+def missing(error: ModuleNotFoundError) -> ConfigError:
+    """What to say where the extra is not installed."""
+    return ConfigError(f'{error.name} is not installed: pip install "late[spark]"')
+
+
+@app.command("export")
+def export(
+    folder: Folder,
+    accept_gaps: Annotated[
+        bool,
+        typer.Option("--accept-gaps", help="Go on where settlements were pruned before they were "
+                     "exported; reports of that time will refuse."),
+    ] = False,
+    url_option: UrlOption = None,
+    json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Bring the lake up to what the journal has now, each settlement once.
+
+    Run it more often than the journal is pruned: what it has exported may go. An export that dies
+    is done again by the next one. Needs no Java.
+    """
+    url = url_of(url_option)
+    try:
+        from late_spark.export import export as work
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    done = work(url, folder, accept_gaps=accept_gaps, say=output.note)
+    if json:
+        output.as_json({"settlements": done.settlements, "rows": done.rows, "files": done.files,
+                        "compacted": done.compacted, "version": done.version})  # fmt: skip
+        return
+    typer.echo(
+        f"{done.settlements:,} settlements, {done.rows:,} rows of usage in {done.files:,} new files"
+        + (f"; {done.compacted:,} small files put together" if done.compacted else "")
+    )
+
+
+@app.command("show")
+def show(folder: Folder, json: JsonOption = False) -> None:
+    """What is in the lake: dates, journals, and gaps."""
+    try:
+        from late_spark import lake
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    found = lake.load(folder)
+    if found is None:
+        raise ConfigError(f"{folder} is no lake: late lake export {folder}")
+    if json:
+        output.as_json(found)
+        return
+    dates: dict[str, tuple[int, int, int]] = {}
+    for each in found.files:
+        files, rows, size = dates.get(each.date, (0, 0, 0))
+        dates[each.date] = (files + 1, rows + each.rows, size + each.size_bytes)
+    output.note(f"deployment {found.deployment}, version {found.version}")
+    output.table(
+        "Dates", ("date", "files>", "rows>", "bytes>"),
+        [(day, *of) for day, of in sorted(dates.items())],
+    )  # fmt: skip
+    output.table(
+        "Journals", ("group", "shard>", "first>", "from", "last>", "to"),
+        [(j.group, j.shard_id, j.first, output.moment(j.first_us), j.last, output.moment(j.last_us))
+         for j in found.journals],
+    )  # fmt: skip
+    if found.gaps:
+        output.table(
+            "Gaps", ("group", "shard>", "first>", "last>", "from", "to"),
+            [(gap.group, gap.shard_id, gap.first, gap.last,
+              output.moment(gap.from_us), output.moment(gap.to_us)) for gap in found.gaps],
+        )  # fmt: skip

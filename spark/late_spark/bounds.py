@@ -1,0 +1,104 @@
+"""What of a table a read is about, from the filters that Spark pushes down: pure.
+
+Spark evaluates every filter again, so these bounds need not be exact: they only must not leave out
+a row that the filters take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from late_spark.times import micros
+
+TIMES: Mapping[str, str] = {
+    "usage": "settled_at_us",
+    "journal": "settled_at_us",
+    "tasks": "created_at_us",
+    "dead": "dead_at_us",
+    "timers": "due_at_us",
+}
+"""The time of each table that bounds a read."""
+_EQUALS = {"shard_id": "shards", "queue": "queues", "consumer_group": "groups"}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """None: no bound. Times are microseconds, `from_us` inclusive, `to_us` exclusive."""
+
+    from_us: int | None = None
+    to_us: int | None = None
+    shards: frozenset[int] | None = None
+    queues: frozenset[str] | None = None
+    groups: frozenset[str] | None = None
+
+    def takes(self, group: str | None, shard_id: int) -> bool:
+        return (self.shards is None or shard_id in self.shards) and (
+            group is None or self.groups is None or group in self.groups
+        )
+
+
+def of(table: str, filters: Iterable[Filter]) -> Bounds:
+    """The bounds that all `filters` together imply for a read of `table`."""
+    found = Bounds()
+    for each in filters:
+        found = _narrowed(found, table, each)
+    return found
+
+
+def _narrowed(bounds: Bounds, table: str, one: Filter) -> Bounds:
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    if len(path) != 1:
+        return bounds
+    name = path[0]
+    if name in _EQUALS and isinstance(one, EqualTo | In):
+        values = frozenset(one.value if isinstance(one, In) else [one.value])
+        before = getattr(bounds, _EQUALS[name])
+        narrowed: Any = values if before is None else before & values
+        return replace(bounds, **{_EQUALS[name]: narrowed})
+    column = "settled_us" if table == "usage" else TIMES[table]
+    at = TIMES[table].removesuffix("_us")
+    if name not in (column, at):
+        return bounds
+    if isinstance(one, EqualTo):
+        us = _us(one.value)
+        return bounds if us is None else _later(_earlier(bounds, us + 1), us)
+    if isinstance(one, GreaterThan | GreaterThanOrEqual):
+        us = _us(one.value)
+        return bounds if us is None else _later(bounds, us + isinstance(one, GreaterThan))
+    if isinstance(one, LessThan | LessThanOrEqual):
+        us = _us(one.value)
+        return bounds if us is None else _earlier(bounds, us + isinstance(one, LessThanOrEqual))
+    return bounds
+
+
+def _later(bounds: Bounds, us: int) -> Bounds:
+    return replace(bounds, from_us=us if bounds.from_us is None else max(bounds.from_us, us))
+
+
+def _earlier(bounds: Bounds, us: int) -> Bounds:
+    return replace(bounds, to_us=us if bounds.to_us is None else min(bounds.to_us, us))
+
+
+def _us(value: Any) -> int | None:
+    """Microseconds of what a filter compares with; None for what cannot be compared here."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    # A time without a zone would have to be read in the session's, which is not known here.
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return micros(value)
+    return None

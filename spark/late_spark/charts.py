@@ -1,0 +1,132 @@
+"""Charts as SVG text: drawn once, here, so that a page needs no script and prints as it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import ceil, floor, log10
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 760, 260, 64, 28, 8
+COLOURS = ("#1f5fa8", "#e07b39", "#3a8f5c", "#b5476b", "#7a63b8", "#b59a2c", "#3f9bb0", "#8a8a8a")
+"""The last one is for the others."""
+
+
+def ticks(top: float, wanted: int = 4) -> list[float]:
+    """Round values from 0 to at least `top`."""
+    if top <= 0:
+        return [0.0, 1.0]
+    step = 10 ** floor(log10(top / wanted))
+    step *= next(each for each in (1, 2, 2.5, 5, 10) if each * step * wanted >= top * 0.999)
+    return [step * n for n in range(ceil(top / step - 1e-9) + 1)]
+
+
+def stacked(
+    days: Sequence[str], series: Mapping[str, Sequence[float]], unit: str, title: str
+) -> str:
+    """Bars, one per day, made up of the series in order; negative values (credits) are left out
+    of the picture, as the table below has them.
+
+    Args:
+        days: labels of the bars.
+        series: one value per day each; at most as many as there are colours.
+    """
+    heights = [sum(max(0.0, values[at]) for values in series.values()) for at in range(len(days))]
+    scale = ticks(max(heights, default=0))
+    inner = HEIGHT - BOTTOM - TOP
+    step = (WIDTH - LEFT - 8) / max(1, len(days))
+    parts = [_axes(scale, inner, unit)]
+    for at, day in enumerate(days):
+        base = float(HEIGHT - BOTTOM)
+        for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
+            size = max(0.0, values[at]) / scale[-1] * inner
+            if size <= 0:
+                continue
+            base -= size
+            tip = escape(f"{day}, {name}: {values[at]:,.2f} {unit}")
+            parts.append(
+                f'<rect x="{LEFT + at * step + step * 0.1:.1f}" y="{base:.1f}" '
+                f'width="{step * 0.8:.1f}" height="{size:.1f}" fill="{colour}">'
+                f"<title>{tip}</title></rect>"
+            )
+    parts.append(_labels(days, step))
+    return _svg(parts, title)
+
+
+def lines(
+    days: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    unit: str,
+    title: str,
+    mark: int | None = None,
+) -> str:
+    """Lines over days; None is a gap. `mark` draws a vertical line before that day."""
+    present = [value for values in series.values() for value in values if value is not None]
+    scale = ticks(max(present, default=0))
+    inner = HEIGHT - BOTTOM - TOP
+    step = (WIDTH - LEFT - 8) / max(1, len(days))
+    parts = [_axes(scale, inner, unit)]
+    for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
+        path, pen = [], "M"
+        for at, value in enumerate(values):
+            if value is None:
+                pen = "M"
+                continue
+            x = LEFT + (at + 0.5) * step
+            y = HEIGHT - BOTTOM - max(0.0, value) / scale[-1] * inner
+            path.append(f"{pen}{x:.1f} {y:.1f}")
+            pen = "L"
+        parts.append(
+            f'<path d="{" ".join(path)}" fill="none" stroke="{colour}" stroke-width="2">'
+            f"<title>{escape(name)}</title></path>"
+        )
+    if mark is not None:
+        x = LEFT + mark * step
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
+            'stroke="#444" stroke-dasharray="4 3"/>'
+        )
+    parts.append(_labels(days, step))
+    return _svg(parts, title)
+
+
+def legend(names: Sequence[str]) -> str:
+    """Which colour is what."""
+    items = (
+        f'<span><i style="background:{colour}"></i>{escape(name)}</span>'
+        for colour, name in zip(COLOURS, names, strict=False)
+    )
+    return f'<p class="legend">{"".join(items)}</p>'
+
+
+def _svg(parts: Sequence[str], title: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _axes(scale: Sequence[float], inner: float, unit: str) -> str:
+    parts = []
+    for value in scale:
+        y = HEIGHT - BOTTOM - value / scale[-1] * inner
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}" class="g"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="r">{short(value)}</text>')
+    parts.append(f'<text x="4" y="{TOP + 6}" class="u">{escape(unit)}</text>')
+    return "".join(parts)
+
+
+def _labels(days: Sequence[str], step: float) -> str:
+    every = max(1, ceil(len(days) / 10))
+    return "".join(
+        f'<text x="{LEFT + (at + 0.5) * step:.1f}" y="{HEIGHT - 8}" class="m">{escape(day)}</text>'
+        for at, day in enumerate(days)
+        if at % every == 0
+    )
+
+
+def short(value: float) -> str:
+    """`1.2k`, `3.4M`."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:.4g}"

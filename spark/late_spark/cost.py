@@ -1,0 +1,210 @@
+"""The cost report: charges, divided among who caused them, in the form in which people read it.
+
+    bill = borne + unallocated + outside of the range
+
+All three in units, exactly. What people see is rounded once, to the currency's smallest unit, so
+that each table adds up to its total (`money.in_minor`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Literal, get_args
+
+from late.errors import ConfigError
+from late_spark import allocation, charges, drivers, money
+from late_spark.allocation import Cost, Unallocated
+from late_spark.calendar import Calendar
+from late_spark.charges import Charge, Outside
+from late_spark.drivers import Used
+from late_spark.efficiency import Efficiency
+
+Dimension = Literal["owner", "queue", "name", "group", "tenant", "line", "driver", "region"]
+DIMENSIONS: tuple[str, ...] = get_args(Dimension)
+OF_WORK = ("owner", "queue", "name", "group", "tenant")
+NOBODY = "(none)"
+"""What an empty owner or tenant is shown as."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one value of the report's dimensions bears."""
+
+    by: tuple[str, ...]
+    amount: int
+    """In units, exactly."""
+    cents: int
+    """In the currency's smallest unit; the rows add up to the total."""
+    tasks: int = 0
+    attempts: int = 0
+    retries: int = 0
+
+    def per_million(self) -> int | None:
+        """Units per million tasks that ended."""
+        return self.amount * 1_000_000 // self.tasks if self.tasks else None
+
+    def per_retry(self) -> int | None:
+        """Units per retry: a retry costs what an attempt costs."""
+        return self.amount // self.attempts if self.retries and self.attempts else None
+
+    def of_retries(self) -> int:
+        """Units that its retries took: their share of its attempts."""
+        return self.amount * self.retries // self.attempts if self.attempts else 0
+
+
+@dataclass(frozen=True)
+class Totals:
+    """In units; and in cents, where `borne + unallocated = in_range` again."""
+
+    bill: int
+    borne: int
+    unallocated: int
+    outside: int
+
+    @property
+    def in_range(self) -> int:
+        return self.borne + self.unallocated
+
+
+@dataclass(frozen=True)
+class CostReport:
+    """Everything that the outputs show."""
+
+    title: str
+    currency: str
+    calendar: Calendar
+    by: tuple[str, ...]
+    totals: Totals
+    rows: tuple[Row, ...]
+    costs: tuple[Cost, ...]
+    unallocated: tuple[Unallocated, ...]
+    outside: tuple[Outside, ...]
+    used: tuple[Used, ...]
+    assumptions: tuple[tuple[str, str], ...]
+    efficiency: tuple[Efficiency, ...] = ()
+    digits: int = field(default=2)
+
+    def cents(self, amount: int) -> int:
+        return money.minor(amount, self.digits)
+
+    @property
+    def total_cents(self) -> int:
+        """What is in the range, as people see it."""
+        return self.cents(self.totals.in_range)
+
+    @property
+    def unallocated_cents(self) -> int:
+        return self.total_cents - sum(row.cents for row in self.rows)
+
+    def by_day(self) -> dict[date, dict[str, int]]:
+        """Units by day and by the first dimension, for a chart."""
+        found: dict[date, dict[str, int]] = {day: defaultdict(int) for day in self.calendar.days}
+        for cost in self.costs:
+            found[cost.day][allocation.value(cost, self.by[0]) or NOBODY] += cost.amount
+        return found
+
+    def by_line(self) -> list[tuple[str, str, int]]:
+        """(line, driver or why not, units), the largest first."""
+        found: dict[tuple[str, str], int] = defaultdict(int)
+        for cost in self.costs:
+            found[cost.line.name, cost.driver] += cost.amount
+        return sorted(((*key, amount) for key, amount in found.items()), key=lambda r: -r[2])
+
+    def why_unallocated(self) -> list[tuple[str, str, int]]:
+        """(line, reason, units), the largest first."""
+        found: dict[tuple[str, str], int] = defaultdict(int)
+        for row in self.unallocated:
+            found[row.line.name, row.reason] += row.amount
+        return sorted(((*key, amount) for key, amount in found.items()), key=lambda r: -r[2])
+
+
+def dimensions(text: str) -> tuple[str, ...]:
+    """`owner,queue` as dimensions.
+
+    Raises:
+        ConfigError: one that does not exist, or twice.
+    """
+    found = tuple("name" if each.strip() == "task" else each.strip() for each in text.split(","))
+    for each in found:
+        if each not in DIMENSIONS:
+            raise ConfigError(f"--by {each!r}: expected some of {', '.join(DIMENSIONS)}")
+    if len(set(found)) < len(found):
+        raise ConfigError(f"--by {text} names one twice")
+    return found
+
+
+def report(
+    billed: Sequence[Charge],
+    used: Sequence[Used],
+    calendar: Calendar,
+    *,
+    title: str,
+    currency: str,
+    by: Sequence[str],
+    assumptions: Iterable[tuple[str, str]] = (),
+    efficiency: Iterable[Efficiency] = (),
+) -> CostReport:
+    """Divide the charges and put the report together. Pure."""
+    days, outside = charges.by_day(billed, calendar)
+    costs, left = allocation.allocate(days, drivers.work(used))
+    allocation.check(days, costs, left)
+    totals = Totals(
+        bill=charges.total(billed),
+        borne=sum(cost.amount for cost in costs),
+        unallocated=sum(row.amount for row in left),
+        outside=sum(each.amount for each in outside),
+    )
+    assert totals.bill == totals.in_range + totals.outside
+    digits = money.minor_digits(currency)
+    return CostReport(
+        title=title,
+        currency=currency,
+        calendar=calendar,
+        by=tuple(by),
+        totals=totals,
+        rows=tuple(_rows(costs, used, totals.unallocated, by, digits)),
+        costs=tuple(costs),
+        unallocated=tuple(left),
+        outside=tuple(outside),
+        used=tuple(used),
+        assumptions=(*_method(currency, calendar), *assumptions),
+        efficiency=tuple(efficiency),
+        digits=digits,
+    )
+
+
+def _rows(
+    costs: Sequence[Cost], used: Sequence[Used], left: int, by: Sequence[str], digits: int
+) -> list[Row]:
+    summed = allocation.summed(costs, by)
+    # The unallocated rest is rounded together with the rows: all of them make up the total.
+    cents = money.in_minor([*(row.amount for row in summed), left], digits)
+    counts: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+    if all(each in OF_WORK for each in by):
+        for row in used:
+            count = counts[tuple(str(getattr(row.key, each)) for each in by)]
+            count[0] += row.ended
+            count[1] += row.attempts
+            count[2] += row.retries
+    return [
+        Row(tuple(each or NOBODY for each in row.by), row.amount, seen, *counts.get(row.by, ()))
+        for row, seen in zip(summed, cents, strict=False)
+    ]
+
+
+def _method(currency: str, calendar: Calendar) -> list[tuple[str, str]]:
+    smallest = money.shown(1, money.minor_digits(currency))
+    found = [
+        ("Range", f"{calendar.days[0]} to {calendar.days[-1]}, both included, days of "
+                  f"{calendar.tz.key}"),
+        ("Rounding", f"Exact to 10^-{money.DIGITS} {currency}; shown in {smallest} {currency}, "
+                     "rounded so that every table adds up to its total (largest remainder)."),
+        ("Charges over several days", "divided over the local days that they span, by seconds."),
+        ("What a task is", "a task that ended, once per consumer group."),
+        ("A retry", "costs what an attempt of the same row costs on average."),
+    ]  # fmt: skip
+    found.extend((f"Driver: {name}", meaning) for name, meaning in drivers.MEANING.items())
+    return found

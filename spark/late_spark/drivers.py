@@ -1,0 +1,153 @@
+"""What causes cost, measured from the usage: one row per local day and key.
+
+`daily` is the only part of the cost report that sees all of the usage, and the only one that runs
+on Spark: it turns a hundred million rows into as many as there are keys and days. `work` makes
+weights of them, in integers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from late_spark import schema
+from late_spark.allocation import Key, Work, equal_shares
+from late_spark.calendar import DAY_US, Calendar
+from late_spark.pricebook import Driver
+
+MEANING: dict[Driver, str] = {
+    "tasks": "tasks that ended, each once per consumer group",
+    "writes": "rows written: 1 per ended task (its record), 1 per entry in the journal, 2 per "
+    "attempt after which the task goes on (parked and taken out again), 1 per dead letter",
+    "reads": "rows read: 1 per ended task, 1 per attempt after which the task goes on",
+    "bytes": "payload bytes of ended tasks",
+    "busy": "time for which handlers ran",
+    "retries": "attempts after a task's first",
+    "idle": "polling that finds nothing: each queue of each consumer group that had work on the "
+    "day bears the same, and within it each task by its number",
+}
+_GROUPS = ("consumer_group", "queue", "name", "tenant", "owner")
+_SUMS = ("attempts", "retries", "busy_us", "waiting_us", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What one key did on one local day. All are sums, so days and keys may be added up."""
+
+    day: date
+    key: Key
+    entries: int = 0
+    """Rows of usage: entries in the settlement journal."""
+    ended: int = 0
+    dead: int = 0
+    again: int = 0
+    """Attempts after which the task went on: retried, snoozed, interrupted."""
+    retried: int = 0
+    enqueued: int = 0
+    attempts: int = 0
+    retries: int = 0
+    busy_us: int = 0
+    waiting_us: int = 0
+    bytes: int = 0
+
+
+def day(calendar: Calendar) -> Column:
+    """The local day of a usage row, in days since the epoch: integer arithmetic, for converting
+    time zones row by row would be most of the report's time."""
+    offset = F.lit(calendar.spans[0][1])
+    for start, shift in calendar.spans[1:]:
+        offset = F.when(F.col("settled_us") >= start, shift).otherwise(offset)
+    return F.floor((F.col("settled_us") + offset) / DAY_US).cast("int")
+
+
+def within(usage: DataFrame, calendar: Calendar) -> DataFrame:
+    """The rows that were settled in the range."""
+    at = F.col("settled_us")
+    return usage.where((at >= calendar.from_us) & (at < calendar.to_us))
+
+
+def daily(
+    usage: DataFrame, calendar: Calendar, without: Collection[str] = frozenset()
+) -> DataFrame:
+    """Per local day, consumer group, queue, task, tenant and owner: the sums of `Used`.
+
+    Args:
+        without: `tenant` or `name` where nobody asks for them. Tenants are as many as customers:
+            what the division costs in Python would grow with them.
+    """
+
+    def counted(*outcomes: str) -> Column:
+        return F.sum(F.when(F.col("outcome").isin(*outcomes), F.col("count")).otherwise(0))
+
+    return (
+        within(usage, calendar)
+        .groupBy(day(calendar).alias("day"), *(name for name in _GROUPS if name not in without))
+        .agg(
+            F.count(F.lit(1)).alias("entries"),
+            counted(*schema.ENDS).alias("ended"),
+            counted("dead").alias("dead"),
+            counted(*schema.GOES_ON).alias("again"),
+            counted("retried").alias("retried"),
+            counted(schema.ENQUEUED).alias("enqueued"),
+            *(F.sum(name).alias(name) for name in _SUMS),
+        )
+    )
+
+
+def collect(frame: DataFrame, owner_of: Callable[[str, str, str], str] | None = None) -> list[Used]:
+    """The rows of `daily`, ascending by day and key.
+
+    Args:
+        owner_of: (queue, task, recorded owner) -> owner; None keeps what is recorded.
+    """
+    columns = frame.toArrow().to_pydict()
+    missing = [""] * len(columns["day"])
+    found: dict[tuple[date, Key], Used] = {}
+    epoch = date(1970, 1, 1)
+    groups = [columns.get(each, missing) for each in _GROUPS]
+    names = ("entries", "ended", "dead", "again", "retried", "enqueued", *_SUMS)
+    for index, number in enumerate(columns["day"]):
+        group, queue, name, tenant, owner = (each[index] or "" for each in groups)
+        if owner_of is not None:
+            owner = owner_of(queue, name, owner)
+        at = epoch + timedelta(days=number), Key(group, queue, name, tenant, owner)
+        row = Used(*at, *(columns[each][index] or 0 for each in names))
+        # Two recorded owners may have become one.
+        found[at] = added(found[at], row) if at in found else row
+    return [found[at] for at in sorted(found)]
+
+
+def added(first: Used, second: Used) -> Used:
+    """The sums of both, under the first one's day and key."""
+    numbers = Used.__slots__[2:]
+    sums = (getattr(first, name) + getattr(second, name) for name in numbers)
+    return Used(first.day, first.key, *sums)
+
+
+def work(rows: Iterable[Used]) -> dict[date, Work]:
+    """The weights of every day."""
+    days: dict[date, list[Used]] = defaultdict(list)
+    for row in rows:
+        days[row.day].append(row)
+    return {day: _work(sorted(found, key=lambda row: row.key)) for day, found in days.items()}
+
+
+def _work(rows: Sequence[Used]) -> Work:
+    weights: dict[Driver, list[int]] = {
+        "tasks": [row.ended for row in rows],
+        "writes": [row.ended + row.entries + 2 * row.again + row.dead for row in rows],
+        "reads": [row.ended + row.again for row in rows],
+        "bytes": [row.bytes for row in rows],
+        "busy": [row.busy_us for row in rows],
+        "retries": [row.retries for row in rows],
+        "idle": equal_shares([row.key[:2] for row in rows], [row.ended for row in rows]),
+    }
+    blank: dict[Driver, str] = {}
+    if any(row.retried for row in rows) and not any(weights["retries"]):
+        blank["retries"] = "the version of late that wrote this day's usage did not record retries"
+    return Work([row.key for row in rows], weights, blank)

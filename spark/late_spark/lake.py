@@ -1,0 +1,213 @@
+"""A lake: the usage of a deployment as Parquet files, and the manifest that says which.
+
+    DIR/_late/manifest-000007.json      what is in the lake; the highest number counts
+    DIR/usage/date=2026-11-21/*.parquet rows of `schema.USAGE`, by the UTC date of their settlement
+
+A file is in the lake if the manifest lists it. A new manifest is one step, for it is made whole
+and then given its name, which must not exist: so an export that dies has changed nothing, two
+exports cannot both count, and a settlement is in the lake exactly if its `seq` is not above what
+the manifest has of its journal. Files that no manifest lists are removed by the next export.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from late.errors import ConfigError
+from late_spark.live import JournalPruned
+from late_spark.schema import USAGE
+from late_spark.source import after_text
+from late_spark.times import shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = 1
+FOLDER = "_late"
+"""Spark passes over folders whose name begins with an underscore."""
+_NAME = re.compile(r"manifest-(\d+)\.json\Z")
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """What the lake has of one journal: settlements `first`..`last`."""
+
+    group: str
+    shard_id: int
+    first: int
+    first_us: int
+    last: int
+    last_us: int
+    last_id: str
+    """`settlement_id` of `last`: whether a journal that goes on is the same one."""
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Settlements that were pruned before they were exported, and which somebody said may lack."""
+
+    group: str
+    shard_id: int
+    first: int
+    last: int
+    from_us: int
+    to_us: int
+
+
+class File(msgspec.Struct, frozen=True):
+    """`path` is relative to the lake; times are those of its rows, both included."""
+
+    path: str
+    date: str
+    rows: int
+    size_bytes: int
+    from_us: int
+    to_us: int
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that is in the lake."""
+
+    deployment: str
+    version: int = 0
+    format: int = FORMAT
+    journals: tuple[Journal, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    files: tuple[File, ...] = ()
+
+    def after(self) -> dict[tuple[str, int], int]:
+        """(group, shard) -> the last settlement that is in the lake."""
+        return {(each.group, each.shard_id): each.last for each in self.journals}
+
+    def covers(self, from_us: int, to_us: int | None) -> None:
+        """Refuse a range of which the lake misses something.
+
+        Raises:
+            JournalPruned: with the journal and the times.
+        """
+        for each in self.journals:
+            if each.first > 1 and each.first_us > from_us:
+                raise JournalPruned(
+                    f"the lake has {each.group}/{each.shard_id} from {shown(each.first_us)} on:"
+                    f" what was before was pruned; the range begins at {shown(from_us)}"
+                )
+        for gap in self.gaps:
+            if gap.to_us >= from_us and (to_us is None or gap.from_us < to_us):
+                raise JournalPruned(
+                    f"settlements {gap.first:,}..{gap.last:,} of {gap.group}/{gap.shard_id},"
+                    f" between {shown(gap.from_us)} and {shown(gap.to_us)}, were pruned before an"
+                    " export"
+                )
+
+
+def is_lake(folder: Path | str) -> bool:
+    """Whether there is a lake in `folder`."""
+    return Path(folder, FOLDER).is_dir()
+
+
+def load(folder: Path) -> Manifest | None:
+    """The manifest that counts; None where there is no lake yet.
+
+    Raises:
+        ConfigError: it cannot be read; the message names the file.
+    """
+    found = _versions(folder)
+    if not found:
+        return None
+    path = folder / FOLDER / _file(max(found))
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if manifest.format != FORMAT:
+        raise ConfigError(f"{path} has format {manifest.format}; this version knows {FORMAT}")
+    return manifest
+
+
+def commit(folder: Path, manifest: Manifest) -> Manifest:
+    """Make `manifest` the one that counts, as the next version of the one that it was made of.
+
+    Raises:
+        ConfigError: somebody else has committed meanwhile; nothing has changed.
+    """
+    new = msgspec.structs.replace(manifest, version=manifest.version + 1)
+    final = folder / FOLDER / _file(new.version)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    draft = final.with_name(f".{final.name}.{os.getpid()}")
+    with draft.open("wb") as out:
+        out.write(msgspec.json.format(msgspec.json.encode(new)))
+        out.flush()
+        os.fsync(out.fileno())
+    try:
+        # Unlike a rename, a link does not replace what is there.
+        os.link(draft, final)
+    except FileExistsError:
+        raise ConfigError(f"another export has written to {folder} meanwhile") from None
+    finally:
+        draft.unlink()
+    for version in _versions(folder):
+        if version < new.version - 1:
+            (folder / FOLDER / _file(version)).unlink(missing_ok=True)
+    return new
+
+
+def _versions(folder: Path) -> list[int]:
+    names = (each.name for each in (folder / FOLDER).glob("manifest-*.json"))
+    return [int(match[1]) for name in names if (match := _NAME.match(name))]
+
+
+def _file(version: int) -> str:
+    return f"manifest-{version:06d}.json"
+
+
+def frame(
+    spark: SparkSession,
+    folder: Path | str,
+    *,
+    url: str | None = None,
+    from_us: int | None = None,
+    to_us: int | None = None,
+) -> DataFrame:
+    """Usage of the lake, and with a `url` of the store's journal behind it: no row twice, for the
+    store is read from where the manifest ends.
+
+    Args:
+        from_us, to_us: files without a row of this range are passed over; rows are not filtered.
+
+    Raises:
+        ConfigError: no lake there.
+        JournalPruned: the lake misses something of the range. Of the live part, Spark says it.
+    """
+    folder = Path(folder)
+    manifest = load(folder)
+    if manifest is None:
+        raise ConfigError(f"{folder} is no lake: late lake export URL {folder}")
+    if from_us is not None:
+        manifest.covers(from_us, to_us)
+    paths = [
+        str(folder / each.path)
+        for each in manifest.files
+        if (from_us is None or each.to_us >= from_us) and (to_us is None or each.from_us < to_us)
+    ]
+    found = spark.createDataFrame([], USAGE)
+    if paths:
+        found = spark.read.schema(USAGE).parquet(*paths).select(*USAGE.names)
+    if url is None:
+        return found
+    return found.unionByName(tail(spark, url, manifest.after()))
+
+
+def tail(
+    spark: SparkSession, url: str, after: Mapping[tuple[str, int], int] | None = None
+) -> DataFrame:
+    """Usage of the store's journal behind `after`: read once and kept, for a report goes over it
+    several times, and each of them must see the same moment."""
+    from pyspark import StorageLevel
+
+    reader = spark.read.format("late").option("url", url).option("table", "usage")
+    found = reader.option("after", after_text(after or {})).load()
+    return found.persist(StorageLevel.MEMORY_AND_DISK)

@@ -1,0 +1,204 @@
+"""Reports as one HTML page that needs nothing else: no network, no script, good on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from late_spark import charts, money
+from late_spark.cost import NOBODY, CostReport
+from late_spark.tables import header
+
+STYLE = """
+:root{color-scheme:light}
+body{font:15px/1.45 system-ui,"Segoe UI",Helvetica,Arial,sans-serif;color:#1a1a1a;background:#fff;
+max-width:820px;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.6rem;margin:0}h2{font-size:1.15rem;margin:2rem 0 .5rem}
+p.sub{color:#555;margin:.2rem 0 1.2rem}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+th{text-align:left;border-bottom:2px solid #999;font-weight:600}
+td,th{padding:.25rem .6rem .25rem 0;vertical-align:top}
+td{border-bottom:1px solid #e4e4e4;overflow-wrap:anywhere}
+.n{text-align:right;white-space:nowrap;overflow-wrap:normal}
+tr.t td{font-weight:600;border-top:2px solid #999}
+.tiles{display:flex;gap:1rem;flex-wrap:wrap}.tiles div{flex:1 1 9rem;border:1px solid #ddd;
+border-radius:6px;padding:.6rem .8rem}.tiles b{display:block;font-size:1.25rem}
+.tiles span{color:#555;font-size:.85rem}
+svg{width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:#555}
+svg .r{text-anchor:end}svg .m{text-anchor:middle}svg .g{stroke:#e4e4e4}
+.legend span{margin-right:1rem;white-space:nowrap}.legend i{display:inline-block;width:.8rem;
+height:.8rem;margin-right:.35rem;border-radius:2px;-webkit-print-color-adjust:exact;
+print-color-adjust:exact}
+@media print{body{max-width:none;margin:0;font-size:10.5pt}h2{break-after:avoid}
+tr,svg,.tiles{break-inside:avoid}thead{display:table-header-group}
+svg rect{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
+@page{margin:16mm}
+"""
+_ROWS_MAX = 40
+
+
+def page(title: str, subtitle: str, body: Iterable[str]) -> str:
+    """A whole page; title and subtitle are texts, the body is markup."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
+        f'<h1>{escape(title)}</h1><p class="sub">{escape(subtitle)}</p>'
+        f"{''.join(body)}</body></html>\n"
+    )
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], total: Sequence[object] | None = None
+) -> str:
+    """A table; titles that end in `>` are of numbers and aligned to the right."""
+    right = [each.endswith(">") for each in columns]
+
+    def line(cells: Sequence[object], mark: str = "") -> str:
+        made = (
+            f"<td{' class=n' if end else ''}>{escape(str(cell))}</td>"
+            for cell, end in zip(cells, right, strict=True)
+        )
+        return f"<tr{mark}>{''.join(made)}</tr>"
+
+    head = "".join(
+        f"<th{' class=n' if end else ''}>{escape(name.rstrip('>'))}</th>"
+        for name, end in zip(columns, right, strict=True)
+    )
+    body = "".join(line(row) for row in rows)
+    foot = line(total, " class=t") if total is not None else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}{foot}</tbody></table>"
+
+
+def tiles(pairs: Iterable[tuple[str, str]]) -> str:
+    """Few large figures: (what, value)."""
+    boxes = (f"<div><b>{escape(value)}</b><span>{escape(what)}</span></div>"
+             for what, value in pairs)  # fmt: skip
+    return f'<div class="tiles">{"".join(boxes)}</div>'
+
+
+def heading(text: str) -> str:
+    return f"<h2>{escape(text)}</h2>"
+
+
+def paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>"
+
+
+def cost(report: CostReport) -> str:
+    """The cost report's page."""
+    days = report.calendar.days
+    subtitle = f"{days[0]} to {days[-1]}, days of {report.calendar.tz.key}, in {report.currency}"
+    by = " and ".join(header(report.by))
+    body = [
+        _figures(report), heading(f"Cost per day by {header(report.by)[0]}"), _chart(report),
+        heading(f"Cost by {by}"), _rows(report), heading("What it was paid for"), _lines(report),
+        heading("What nobody bears, and why"), _why(report), *_efficiency(report),
+        heading("Assumptions"), table(("what", "how"), report.assumptions),
+    ]  # fmt: skip
+    return page(report.title, subtitle, body)
+
+
+def _shown(report: CostReport, cents: int) -> str:
+    return money.shown(cents, report.digits)
+
+
+def _figures(report: CostReport) -> str:
+    tasks = sum(row.ended for row in report.used)
+    # Of what somebody bears: a bill also has what is not this deployment's.
+    total = report.totals.borne
+    per_million = report.cents(total * 1_000_000 // tasks) if tasks else None
+    return tiles(
+        [
+            (f"{report.currency} in the range", _shown(report, report.total_cents)),
+            ("of it unallocated", _shown(report, report.unallocated_cents)),
+            ("tasks ended", f"{tasks:,}"),
+            (f"{report.currency} per million tasks, of what is borne",
+             "-" if per_million is None else _shown(report, per_million)),
+        ]
+    )  # fmt: skip
+
+
+def _chart(report: CostReport) -> str:
+    by_day = report.by_day()
+    sums: dict[str, int] = {}
+    for amounts in by_day.values():
+        for name, amount in amounts.items():
+            sums[name] = sums.get(name, 0) + amount
+    names = sorted(sums, key=lambda name: (-sums[name], name))
+    top = names[: len(charts.COLOURS) - 1]
+    rest = names[len(top) :]
+    series = {
+        name: [by_day[day].get(name, 0) / money.ONE for day in report.calendar.days] for name in top
+    }
+    if rest:
+        series[f"{len(rest)} others"] = [
+            sum(by_day[day].get(name, 0) for name in rest) / money.ONE
+            for day in report.calendar.days
+        ]
+    days = [day.isoformat()[5:] for day in report.calendar.days]
+    picture = charts.stacked(days, series, report.currency, "Cost per day")
+    return picture + charts.legend(list(series))
+
+
+def _rows(report: CostReport) -> str:
+    columns = (*header(report.by), f"{report.currency}>", "share>", "tasks>", "per million>",
+               "retries>", "cost of retries>")  # fmt: skip
+    total = report.total_cents
+    empty = [""] * (len(report.by) - 1)
+
+    def share(cents: int) -> str:
+        return f"{cents / total:.1%}" if total else ""
+
+    found: list[Sequence[object]] = []
+    for row in report.rows[:_ROWS_MAX]:
+        each = row.per_million()
+        found.append((
+            *row.by, _shown(report, row.cents), share(row.cents), f"{row.tasks:,}",
+            "" if each is None else _shown(report, report.cents(each)), f"{row.retries:,}",
+            _shown(report, report.cents(row.of_retries())),
+        ))  # fmt: skip
+    more = report.rows[_ROWS_MAX:]
+    if more:
+        cents = sum(row.cents for row in more)
+        name = f"{len(more)} more (all are in costs.csv)"
+        found.append((name, *empty, _shown(report, cents), share(cents), "", "", "", ""))
+    left = report.unallocated_cents
+    found.append(("(unallocated)", *empty, _shown(report, left), share(left), "", "", "", ""))
+    return table(columns, found, ("Total", *empty, _shown(report, total), "", "", "", "", ""))
+
+
+def _lines(report: CostReport) -> str:
+    rows = report.by_line()
+    cents = money.in_minor([amount for _, _, amount in rows], report.digits)
+    shown = ((line, how, _shown(report, c)) for (line, how, _), c in zip(rows, cents, strict=True))
+    total = ("Total borne", "", _shown(report, sum(cents)))
+    return table(("line", "divided by", f"{report.currency}>"), shown, total)
+
+
+def _why(report: CostReport) -> str:
+    rows = report.why_unallocated()
+    if not rows and not report.outside:
+        return paragraph("Nothing: every cent in the range is borne by somebody.")
+    cents = money.in_minor([amount for _, _, amount in rows], report.digits)
+    shown = [(line, why, _shown(report, c)) for (line, why, _), c in zip(rows, cents, strict=True)]
+    outside = report.cents(report.totals.outside)
+    note = ""
+    if report.outside:
+        note = paragraph(
+            f"{_shown(report, outside)} {report.currency} of the bill of "
+            f"{_shown(report, report.cents(report.totals.bill))} lie outside of the range."
+        )
+    return table(("line", "why", f"{report.currency}>"), shown) + note
+
+
+def _efficiency(report: CostReport) -> list[str]:
+    if not report.efficiency:
+        return []
+    rows = [
+        (each.name, each.region or NOBODY, f"{each.value:,.2f}", f"{each.best:,.2f}",
+         "" if each.of_best is None else f"{each.of_best:.0%}", each.basis)
+        for each in report.efficiency
+    ]  # fmt: skip
+    columns = ("ratio", "region", "measured>", "best feasible>", "of the best>", "best is")
+    return [heading("How well the database is used"), table(columns, rows)]

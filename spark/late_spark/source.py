@@ -1,0 +1,120 @@
+"""`spark.read.format("late")`: any store as a frame.
+
+    spark.dataSource.register(late_spark.source.LateSource)
+    spark.read.format("late").option("url", URL).option("table", "usage").load()
+
+Options: `url`; `table` (`usage`, `tasks`, `dead`, `timers`, `journal`); `parts`, how many tasks of
+Spark are to read at least; `snapshot`, the name of an exported PostgreSQL snapshot, by which
+several reads see one moment (`late_spark.snapshot.exported`); `after`, for a tail behind a lake.
+
+Columns: those of a schema that is given (`.schema("queue string, count long")`), else all; what is
+not asked for is not read. Filters on time, shard, queue and group are pushed down, for which Spark
+wants `spark.sql.python.filterPushdown.enabled` to be true; `session.start()` says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from late.errors import ConfigError
+from late_spark.schema import TABLES
+
+OPTIONS = ("url", "table", "parts", "snapshot", "after")
+
+
+class LateSource(DataSource):
+    """See the module. Spark makes and pickles it: it holds options and nothing else."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "late"
+
+    def schema(self) -> StructType:
+        return TABLES[self._table()]
+
+    def reader(self, schema: StructType) -> LateReader:
+        table = self._table()
+        for field in schema:
+            if field.name not in TABLES[table].names:
+                raise ConfigError(f"{table} has no column {field.name!r}")
+            known = TABLES[table][field.name].dataType
+            if field.dataType != known:
+                raise ConfigError(f"{table}.{field.name} is {known.simpleString()}")
+        return LateReader(dict(self.options), table, schema.names)
+
+    def _table(self) -> str:
+        unknown = sorted(name for name in self.options if name.lower() not in OPTIONS)
+        if unknown:
+            raise ConfigError(f"no option {unknown[0]!r}: there are {', '.join(OPTIONS)}")
+        if not self.options.get("url"):
+            raise ConfigError('which database? .option("url", "postgresql://…")')
+        table = self.options.get("table", "usage")
+        if table not in TABLES:
+            raise ConfigError(f"no table {table[:64]!r}: there are {', '.join(TABLES)}")
+        return table
+
+
+class LatePartition(InputPartition):
+    """One part of the plan, and what is needed to read it."""
+
+    def __init__(self, part: Any, owners: dict[str, str]) -> None:
+        super().__init__(None)
+        self.part = part
+        self.owners = owners
+
+
+class LateReader(DataSourceReader):
+    """Plans in a process of the driver, reads in the executors; pickled in between."""
+
+    def __init__(self, options: dict[str, str], table: str, columns: Sequence[str]) -> None:
+        self._options = {name.lower(): value for name, value in options.items()}
+        self._table = table
+        self._columns = list(columns)
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._filters = filters
+        # Spark looks at every row again: our bounds are as wide as they need to be.
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from late_spark import bounds, live
+
+        found = live.plan(
+            self._options["url"],
+            self._table,
+            bounds.of(self._table, self._filters),
+            snapshot=self._options.get("snapshot"),
+            after=after_of(self._options.get("after")),
+            parts=int(self._options.get("parts", "0")),
+        )
+        # Spark takes a plan without partitions for one partition of None.
+        return [LatePartition(part, found.owners) for part in found.parts or (live.Part(),)]
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        from late_spark import bounds, live
+
+        return live.read(
+            self._options["url"],
+            self._table,
+            partition.part,
+            self._columns,
+            bounds.of(self._table, self._filters),
+            partition.owners,
+            snapshot=self._options.get("snapshot"),
+        )
+
+
+def after_text(after: Mapping[tuple[str, int], int]) -> str:
+    """The option `after`: (group, shard) -> the last settlement that is known."""
+    return json.dumps([[group, shard_id, seq] for (group, shard_id), seq in sorted(after.items())])
+
+
+def after_of(text: str | None) -> dict[tuple[str, int], int]:
+    """The reverse of `after_text`."""
+    return {(group, int(shard)): int(seq) for group, shard, seq in json.loads(text or "[]")}

@@ -1,0 +1,104 @@
+"""Defects of delivery: commands, receipts, effects, retention, results, histories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import select
+
+from late.api import receipts
+from late.api.service import Service
+from late.control import sweep
+from late.control.rows import now_us
+from late.dispatcher import answers
+from late.dispatcher.hold import identity
+from late.dispatcher.pull import PullPool
+from late.outbox import inbox
+from late.scheduler.commands import Commands
+from late.schema.tables import inbox as inbox_table
+from late.store import sqlite_prune, sqlite_sql
+from tests.defects.components import replace
+
+
+def command_before_its_task() -> None:
+    """A command that comes before its task finds nothing and is done."""
+
+    def change(self: Any, waiting: Any, target: Any) -> None:
+        if target is None and not waiting.applied:
+            self._done(waiting, "discarded")
+        else:
+            old(self, waiting, target)
+
+    old = replace(Commands, "_change", change)
+
+
+def cancelled_and_repeated() -> None:
+    """A task that is cancelled while it runs has its retries all the same."""
+    replace(Commands, "overruled", lambda self, entry, verdict: verdict)
+
+
+def receipt_of_any_hand_out() -> None:
+    """A receipt is good for whatever hand-out of its attempt is out."""
+
+    def find(self: Any, serial: int, attempt_of: Any, *, until_us: int) -> Any:
+        return next((h for h in self._out.values() if identity(h.attempt) == attempt_of), None)
+
+    replace(PullPool, "find", find)
+
+
+def receipt_without_its_seal() -> None:
+    """What a receipt says is believed."""
+
+    def unseal(key: bytes, text: str) -> receipts.Receipt:
+        raw = receipts.base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return msgspec.msgpack.decode(raw[receipts._MAC_BYTES :], type=receipts.Receipt)
+
+    replace(receipts, "unseal", unseal)
+    from late.api import service
+
+    replace(service, "unseal", unseal)
+
+
+def receipt_of_a_foreign_queue() -> None:
+    """Whoever may consume may answer for any queue."""
+
+    def mine(self: Any, caller: Any, text: str) -> receipts.Receipt:
+        return receipts.unseal(self._key, text)
+
+    replace(Service, "_mine", mine)
+
+
+def claim_without_a_fence() -> None:
+    """A run whose shard has another owner by now still commits its effects."""
+    text = inbox._CLAIM
+    replace(inbox, "_CLAIM", text.replace("epoch > {epoch}", "epoch > {epoch} and 1 = 0"))
+
+
+def effects_forgotten() -> None:
+    """The inbox is swept by age alone."""
+
+    def forgettable(connection: Any, keep_us: int) -> list[tuple[str, str]]:
+        old = inbox_table.c.done_at_us < now_us(connection) - keep_us
+        query = select(inbox_table.c.consumer_group, inbox_table.c.task_id).where(old)
+        return [(group, str(task_id)) for group, task_id in connection.execute(query)]
+
+    replace(sweep, "_forgettable", forgettable)
+
+
+def retention_ignored() -> None:
+    """House-keeping does not ask how long the log is to be kept."""
+    replace(sqlite_prune, "RETENTION", "select null where 1 = 0")
+
+
+def unasked_results() -> None:
+    """What a target answers is kept, whether the task asks for it or not."""
+    replace(answers, "kept", lambda verdict, wanted: verdict)
+
+
+def steps_begin_anew() -> None:
+    """The steps of a history are numbered from one in each settlement."""
+    text = sqlite_sql.HISTORY
+    replace(sqlite_sql, "HISTORY", text.replace("insert into", "insert or replace into").replace(
+        "1 + coalesce(max(number), 0)", "1 + 0 * coalesce(max(number), 0)"
+    ))  # fmt: skip

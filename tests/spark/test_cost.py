@@ -1,0 +1,298 @@
+"""The cost report on small frames: exact values, and files that add up."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zipfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pyarrow.parquet as pq
+import pytest
+from late_spark import commands, cost, drivers, folder, money, owners, page
+from late_spark.allocation import Key
+from late_spark.calendar import Calendar
+from late_spark.charges import Charge, Line
+from late_spark.commands import Asked, Source
+from late_spark.drivers import Used
+from pyspark.sql import DataFrame, SparkSession
+
+from late.errors import ConfigError
+from tests.spark.usage_kit import BERLIN, nullable, row
+
+DAYS = Calendar.of("2026-03-28", "2026-03-31", BERLIN)  # the 29th has 23 hours
+
+
+ROWS = [
+    row("2026-03-27T22:59:59Z", "mail", "send", "done", 1_000),  # before midnight in Berlin
+    row("2026-03-27T23:00:00Z", "mail", "send", "done", 4, owner="growth"),
+    row("2026-03-28T22:59:59Z", "mail", "send", "done", 6, owner="growth"),
+    row("2026-03-28T23:00:00Z", "mail", "send", "retried", 3, retries=2, bytes=0, owner="growth"),
+    row("2026-03-29T21:59:59Z", "pay", "charge", "done", 10, tenant="=acme", owner="money"),
+    row("2026-03-29T21:59:59Z", "pay", "charge", "dead", 1, tenant="=acme", owner="money"),
+    row("2026-03-29T22:00:00Z", "pay", "charge", "enqueued", 7, attempts=0, busy_us=0, bytes=0,
+        tenant="=acme", owner="money"),
+    row("2026-03-30T22:00:00Z", "mail", "send", "done", 1_000),  # the next midnight
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def usage(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(ROWS, nullable())
+
+
+@pytest.fixture(scope="session")
+def files(usage: DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("usage") / "rows"
+    usage.write.parquet(str(path))
+    return path
+
+
+SEND, CHARGE = Key("default", "mail", "send", "", "growth"), Key("default", "pay", "charge",
+                                                                "=acme", "money")  # fmt: skip
+FIRST, SECOND, THIRD = DAYS.days
+USED = [
+    Used(FIRST, SEND, 2, ended=10, attempts=10, busy_us=1_000, waiting_us=100, bytes=500),
+    Used(SECOND, SEND, 1, again=3, retried=3, attempts=3, retries=2, busy_us=300, waiting_us=30),
+    Used(SECOND, CHARGE, 2, ended=11, dead=1, attempts=11, busy_us=1_100, waiting_us=110,
+         bytes=550),
+    Used(THIRD, CHARGE, 1, enqueued=7, waiting_us=70),
+]  # fmt: skip
+
+
+def test_usage_is_added_up_by_local_day_and_key(usage: DataFrame) -> None:
+    assert drivers.collect(drivers.daily(usage, DAYS)) == USED
+
+
+def test_what_nobody_asks_for_is_not_told_apart(usage: DataFrame) -> None:
+    found = drivers.collect(drivers.daily(usage, DAYS, {"tenant", "name"}))
+    assert {row.key for row in found} == {
+        Key("default", "mail", "", "", "growth"), Key("default", "pay", "", "", "money"),
+    }  # fmt: skip
+    assert sum(row.ended for row in found) == sum(row.ended for row in USED)
+
+
+def test_an_owners_file_overrides_the_label(usage: DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "owners.yaml"
+    path.write_text("owners:\n- {owner: all, queue: 'ma*'}\n- {owner: x, task: charge}\n")
+    found = drivers.collect(drivers.daily(usage, DAYS), owners.load(path))
+    assert {(row.key.queue, row.key.owner) for row in found} == {("mail", "all"), ("pay", "x")}
+    path.write_text("owners:\n- {team: all}\n")
+    with pytest.raises(ConfigError, match=r"owners.yaml: .*unknown field `team`"):
+        owners.load(path)
+
+
+def test_weights_are_those_that_the_page_states() -> None:
+    day = drivers.work(USED)[SECOND]
+    assert day.keys == [SEND, CHARGE]
+    assert {name: list(weights) for name, weights in day.weights.items()} == {
+        "tasks": [0, 11],
+        "writes": [0 + 1 + 6 + 0, 11 + 2 + 0 + 1],
+        "reads": [3, 11],
+        "bytes": [0, 550],
+        "busy": [300, 1_100],
+        "retries": [2, 0],
+        "idle": [10**18, 10**18],
+    }
+    unrecorded = [Used(FIRST, SEND, retried=3, attempts=3)]
+    assert "did not record retries" in drivers.work(unrecorded)[FIRST].blank["retries"]
+
+
+def charges() -> list[Charge]:
+    line = Line("nodes", "Cloud Spanner", "eu")
+    return [
+        Charge(line, DAYS.from_us, DAYS.to_us, 71 * money.ONE, {"tasks": 100}),
+        Charge(Line("tax"), DAYS.from_us - 5, DAYS.from_us, 3, {}, "nobody's"),
+    ]
+
+
+def made(by: str = "owner") -> cost.CostReport:
+    return cost.report(charges(), USED, DAYS, title="t", currency="USD", by=cost.dimensions(by))
+
+
+def test_every_cent_is_somewhere() -> None:
+    found = made()
+    # 71 USD over 71 hours: 24, 23 and 24. The last day has arrivals only, so nobody's tasks ended.
+    assert [(r.by, r.cents, r.tasks, r.retries) for r in found.rows] == [
+        (("growth",), 24_00, 10, 2),
+        (("money",), 23_00, 11, 0),
+    ]
+    assert found.unallocated_cents == 24_00
+    assert found.why_unallocated() == [("nodes", "no tasks on this day", 24 * money.ONE)]
+    assert found.totals == cost.Totals(71 * money.ONE + 3, 47 * money.ONE, 24 * money.ONE, 3)
+    growth = found.rows[0]
+    assert growth.per_million() == 2_400_000 * money.ONE
+    assert growth.of_retries() == 24 * money.ONE * 2 // 13
+    assert growth.per_retry() == 24 * money.ONE // 13
+
+
+def test_by_several_dimensions() -> None:
+    found = made("queue, task,tenant")
+    assert [r.by for r in found.rows] == [("mail", "send", "(none)"), ("pay", "charge", "=acme")]
+    with pytest.raises(ConfigError, match="--by 'planet': expected some of owner, queue"):
+        cost.dimensions("owner,planet")
+    with pytest.raises(ConfigError, match="twice"):
+        cost.dimensions("task,name")
+
+
+PRICES = """
+version: 1
+name: production
+currency: USD
+time_zone: Europe/Berlin
+prices:
+- {line: nodes, unit: node_hour, price: 1, quantity: 1, drivers: {tasks: 90, retries: 10}}
+"""
+
+
+@pytest.fixture
+def asked(files: Path, tmp_path: Path, spark: SparkSession) -> Asked:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text(PRICES)
+    return Asked(
+        source=Source(usage=files), from_="2026-03-28", to="2026-03-31", prices=prices,
+        out=tmp_path / "report",
+    )  # fmt: skip
+
+
+def test_the_files_of_a_report_reconcile(asked: Asked) -> None:
+    # When
+    found = commands.cost(asked, "tenant,owner")
+    # Then the folder is whole
+    out = asked.out
+    assert {path.name for path in out.iterdir()} == {
+        "index.html", "cost.xlsx", "costs.csv", "costs.parquet", "unallocated.parquet",
+        "focus.csv", "report.json",
+    }  # fmt: skip
+    assert json.loads((out / "report.json").read_text())["time_zone"] == "Europe/Berlin"
+    # and all of its files say the same
+    exact = Decimal(71)
+    borne = sum(pq.read_table(out / "costs.parquet")["cost"].to_pylist())
+    left = sum(pq.read_table(out / "unallocated.parquet")["cost"].to_pylist())
+    assert borne + left == exact
+    assert money.decimal(found.totals.borne) == borne
+    bill = list(csv.DictReader((out / "focus.csv").read_text().splitlines()))
+    assert sum(Decimal(each["BilledCost"]) for each in bill) == exact
+    assert {each["BillingPeriodStart"] for each in bill} == {"2026-02-28T23:00:00Z"}
+    rows = list(csv.DictReader((out / "costs.csv").read_text().splitlines()))
+    assert rows[-1]["tenant"] == "(total)"
+    assert rows[-1]["cost_usd"] == "71.00"
+    assert sum(Decimal(each["cost_usd"]) for each in rows[:-1]) == exact
+    # and a stranger's name is no formula
+    assert {"'=acme"} == {each["tenant"] for each in rows if "acme" in each["tenant"]}
+
+
+def sheet(path: Path, number: int) -> list[list[tuple[str, str]]]:
+    """(kind, value) of the cells: `n` numbers, `s` texts, `f` formulas with their value."""
+    space = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+    with zipfile.ZipFile(path) as book:
+        texts = [
+            "".join(node.itertext())
+            for node in ElementTree.fromstring(book.read("xl/sharedStrings.xml"))
+        ]
+        root = ElementTree.fromstring(book.read(f"xl/worksheets/sheet{number}.xml"))
+    found = []
+    for line in root.iter(f"{space}row"):
+        cells = []
+        for cell in line:
+            value = cell.findtext(f"{space}v") or ""
+            if cell.find(f"{space}f") is not None:
+                cells.append(("f", value))
+            elif cell.get("t") == "s":
+                cells.append(("s", texts[int(value)]))
+            else:
+                cells.append(("n", value))
+        found.append(cells)
+    return found
+
+
+def test_the_workbook_has_numbers_formats_and_totals(asked: Asked) -> None:
+    commands.cost(asked, "tenant")
+    path = asked.out / "cost.xlsx"
+    with zipfile.ZipFile(path) as book:
+        names = book.read("xl/workbook.xml").decode()
+        styles = book.read("xl/styles.xml").decode()
+    for name in ("Summary", "Costs", "Days", "Lines", "Unallocated", "Assumptions"):
+        assert f'name="{name}"' in names
+    assert "#,##0.00 &quot;USD&quot;" in styles
+    summary, costs = sheet(path, 1), sheet(path, 2)
+    assert summary[-1][1] == ("f", "71.0")
+    assert costs[-1][0] == ("s", "Total")
+    assert costs[-1][1] == ("f", "71.0")
+    (acme,) = (cells for cells in costs if cells and cells[0] == ("s", "=acme"))
+    assert acme[1][0] == "n"
+    for number in (3, 4, 5):
+        total = sheet(path, number)[-1]
+        assert total[0] == ("s", "Total")
+        assert total[-1][0] == "f"
+
+
+def test_the_page_needs_nothing_else_and_escapes(asked: Asked) -> None:
+    commands.cost(asked, "owner")
+    text = (asked.out / "index.html").read_text()
+    assert "71.00" in text
+    # 21 tasks bear 44.60 USD: nine tenths of 24 and all of 23
+    assert "2,123,809.52" in text
+    assert "<svg" in text
+    assert "@media print" in text
+    for outside in ("http://", "https://", "<script", "<link", "src="):
+        assert outside not in text
+    assert page.table(("a",), [("<b>",)]).count("&lt;b&gt;") == 1
+
+
+def test_a_report_is_not_overwritten_unless_told(asked: Asked) -> None:
+    commands.cost(asked, "owner")
+    before = (asked.out / "index.html").stat().st_ino
+    with pytest.raises(ConfigError, match="has a report: --force replaces it"):
+        commands.cost(asked, "queue")
+    assert (asked.out / "index.html").stat().st_ino == before
+    from dataclasses import replace
+
+    commands.cost(replace(asked, force=True), "queue")
+    assert (asked.out / "index.html").stat().st_ino != before
+    assert json.loads((asked.out / "report.json").read_text())["by"] == ["queue"]
+    assert [path.name for path in asked.out.parent.glob(".report*")] == []
+
+
+def test_what_is_no_report_is_never_replaced(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "letters.txt").write_text("dear")
+    for force in (False, True):
+        with pytest.raises(ConfigError, match="is not a report"):
+            folder.check(home, force=force)
+
+
+def test_nothing_is_left_of_a_report_that_fails(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "report"
+
+    def fails() -> None:
+        with folder.writing(out, {}, force=False) as draft:
+            (draft / "half.csv").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"from_": "2020-01", "to": "2020-02"}, "no usage between 2019-12-31T23:00:00Z and 2020"),
+        ({"source": Source()}, "where is the usage"),
+        ({"source": Source(usage="nowhere")}, "--usage nowhere: no such file"),
+        ({"tz": "Mars/Base"}, "--tz: there is no time zone"),
+        ({"metrics": [Path("none.csv")]}, "metrics none.csv: No such file"),
+        ({"bills": [Path("none.csv")]}, "bill none.csv: No such file"),
+    ],
+)
+def test_bad_input_leaves_no_folder(asked: Asked, change: dict[str, Any], said: str) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(ConfigError, match=said):
+        commands.cost(replace(asked, **change), "owner")
+    assert not asked.out.exists()

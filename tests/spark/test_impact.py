@@ -1,0 +1,146 @@
+"""What a change did: known quantiles, known differences, and days that are unusual."""
+
+from __future__ import annotations
+
+import random
+from datetime import date, timedelta
+from math import inf
+from statistics import fmean
+
+import pytest
+from late_spark import impact, money, statistics
+from late_spark.allocation import Cost, Key
+from late_spark.charges import Line
+from late_spark.drivers import Used
+from late_spark.impact import Day
+
+START = date(2026, 3, 2)  # a Monday
+KEY = Key("default", "pay", "charge")
+
+
+@pytest.mark.parametrize(
+    ("confidence", "freedom", "quantile"),
+    # From the usual table of Student's t.
+    [(0.95, 1, 12.706), (0.95, 10, 2.228), (0.99, 5, 4.032), (0.90, 30, 1.697), (0.95, 1e6, 1.96)],
+)
+def test_student(confidence: float, freedom: float, quantile: float) -> None:
+    assert statistics.student(confidence, freedom) == pytest.approx(quantile, abs=6e-4)
+
+
+def test_welch_by_hand() -> None:
+    # Means 3 and 8, variances 2.5 and 10, n = 5: error sqrt(2.5), freedom 2.5^2 / (0.0625 + 1).
+    found = statistics.difference([1, 5, 2, 4, 3], [4, 12, 6, 10, 8])
+    reach = statistics.student(0.95, 6.25 / 1.0625) * 2.5**0.5
+    assert found.estimate == 5
+    assert found.high - found.estimate == pytest.approx(reach)
+    assert found.clear
+
+
+def test_the_interval_holds_as_often_as_it_says() -> None:
+    # Given many pairs of windows that differ by exactly 3
+    rng = random.Random(7)
+    held = 0
+    for _ in range(200):
+        before = [rng.gauss(10, 2) for _ in range(14)]
+        after = [rng.gauss(13, 4) for _ in range(14)]
+        found = statistics.difference(before, after)
+        held += found.low <= 3 <= found.high
+    # Then some 95 % of the intervals have it
+    assert 0.92 <= held / 200 <= 0.99
+
+
+def test_too_few_days_say_nothing() -> None:
+    found = statistics.difference([1.0], [5.0, 6.0])
+    assert (found.low, found.high, found.clear) == (-inf, inf, False)
+
+
+def test_days_that_follow_each_other_are_worth_less() -> None:
+    assert statistics.effective([1, 2, 3, 4, 5, 6, 7, 8]) < 5
+    assert statistics.effective([1, 8, 2, 7, 3, 6, 4, 5]) == 8
+
+
+def days(costs: list[float], tasks: int = 1_000) -> dict[date, Day]:
+    return {
+        START + timedelta(days=n): Day(cost, tasks, tasks, 10, 5_000 * tasks, 2_000 * tasks)
+        for n, cost in enumerate(costs)
+    }
+
+
+def test_a_release_that_costs_more_is_seen_and_one_that_does_not_is_not() -> None:
+    noise = [0.5, -0.4, 0.2, -0.3, 0.1, 0.4, -0.5] * 4
+    found = days([10 + n for n in noise[:14]] + [15 + n for n in noise[14:]])
+    by = {c.measure: c for c in impact.changes(found, START + timedelta(days=14))}
+    cost = by["cost per day"]
+    assert (cost.verdict(), cost.days_before, cost.days_after) == ("higher", 14, 14)
+    assert cost.difference.estimate == pytest.approx(5)
+    assert cost.difference.low > 4
+    assert by["cost per million tasks"].relative == pytest.approx(0.5)
+    assert by["mean waiting time"].verdict() == "no clear change"
+    assert by["mean running time"].before == 5.0
+
+
+def test_both_sides_have_as_many_sundays() -> None:
+    listed = [START + timedelta(days=n) for n in range(30)]
+    before, after = impact.windows(listed, START + timedelta(days=16))
+    assert (len(before), len(after)) == (14, 14)
+    assert before[-1] + timedelta(days=1) == after[0]
+    before, after = impact.windows(listed, START + timedelta(days=3))
+    assert (len(before), len(after)) == (3, 21)
+
+
+def worked(
+    cents: list[int], retries: list[int], ended: list[int]
+) -> tuple[list[Cost], list[Used], list[date]]:
+    listed = [START + timedelta(days=n) for n in range(len(cents))]
+    costs = [
+        Cost(day, KEY, Line("n"), "writes", c * money.ONE // 100)
+        for day, c in zip(listed, cents, strict=True)
+    ]
+    used = [
+        Used(day, KEY, ended=e, attempts=100, retries=r)
+        for day, r, e in zip(listed, retries, ended, strict=True)
+    ]
+    return costs, used, listed
+
+
+def test_a_retry_storm_has_its_price() -> None:
+    cents = [1_000, 1_010, 990, 1_000, 1_005, 42_200, 1_000, 2_500]
+    found = impact.anomalies(*worked(cents, [2, 2, 2, 2, 2, 60, 2, 2], [10] * 7 + [50]))
+    assert [(a.kind, a.day.isoformat()) for a in found] == [
+        ("retry storm", "2026-03-07"),
+        ("burst", "2026-03-09"),
+    ]
+    assert found[0].said("USD") == (
+        "retry storm on Saturday 2026-03-07: pay/charge cost 411.95 USD more than its median day "
+        "(10.05)"
+    )
+
+
+def test_usual_ups_and_downs_are_no_anomaly() -> None:
+    cents = [900, 1_100, 950, 1_200, 1_000, 1_300, 980, 1_050]
+    assert impact.anomalies(*worked(cents, [2] * 8, [10] * 8)) == []
+
+
+def test_the_month_is_forecast_by_weekday() -> None:
+    # Given three weeks of 10 a day and 2 at weekends, from 2 March on
+    found = days([10, 10, 10, 10, 10, 2, 2] * 3)
+    # When nine days are left, 23 to 31 March: seven working days and a weekend
+    made = impact.forecast(found, budget=300)
+    assert (made.so_far, made.days_seen, made.days_left) == (162, 21, 9)
+    assert made.end.estimate == 162 + 74
+    assert made.verdict() == "within budget, clearly"
+    assert impact.forecast(found, 200).verdict() == "over budget, clearly"
+    assert impact.forecast(found, None).verdict() == "no budget is given"
+
+
+def test_the_forecast_holds_as_often_as_it_says() -> None:
+    rng = random.Random(3)
+    held = 0
+    for _ in range(200):
+        past = [rng.gauss(100, 10) for _ in range(28)]
+        coming = sum(rng.gauss(100, 10) for _ in range(7))
+        week = [n % 7 for n in range(28)]
+        found = statistics.forecast(past, week, list(range(7)))
+        assert found.estimate == pytest.approx(7 * fmean(past), rel=0.05)
+        held += found.low <= coming <= found.high
+    assert 0.88 <= held / 200 <= 0.99

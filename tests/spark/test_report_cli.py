@@ -1,0 +1,158 @@
+"""`late report` as it is typed: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from late_spark.export import export
+from pyspark.sql import SparkSession
+
+from tests.spark import kit
+from tests.spark.usage_kit import nullable, row
+from tests.unit.cli_kit import Cli, cli
+
+__all__ = ["cli"]
+
+PRICES = """
+version: 1
+name: production
+currency: USD
+prices:
+- {line: nodes, unit: node_hour, price: 1, quantity: 1, drivers: {tasks: 100}}
+"""
+# Four weeks of a queue with 100 tasks a day; `new` is launched in the third, with a storm on the
+# last Tuesday.
+ROWS = [
+    row(f"2026-03-{day:02}T12:00:00Z", "old", "work", "done", 100, owner="a")
+    for day in range(2, 30)
+] + [
+    row(f"2026-03-{day:02}T12:00:00Z", "new", "ride", outcome, count, owner="b", retries=retries)
+    for day in range(16, 30)
+    for outcome, count, retries in (
+        ("done", 900 if day == 24 else 100, 0),
+        ("retried", 900 if day == 24 else 1, 800 if day == 24 else 1),
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def usage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("weeks") / "usage")
+    spark.createDataFrame(ROWS, nullable()).coalesce(1).write.parquet(path)
+    return path
+
+
+RANGE = ("--from", "2026-03-02", "--to", "2026-03-30")
+
+
+def test_cost(cli: Cli, usage: str) -> None:
+    Path("prices.yaml").write_text(PRICES)
+    options = ("--prices", "prices.yaml", "--usage", usage, "--out", "out")
+    ended = cli("report", "cost", *RANGE, *options)
+    assert ended.code == 0, ended.err
+    # 28 days of 24 USD. Half of it is `b`'s on 13 of its 14 days, nine tenths on the stormy one.
+    lines = [" ".join(line.split()) for line in ended.out.splitlines()]
+    assert "a 494.40 2,800" in lines
+    assert "b 177.60 2,200" in lines
+    assert "(total) 672.00" in lines
+    assert json.loads(Path("out/report.json").read_text())["report"] == "cost"
+    again = cli("report", "cost", *RANGE, *options)
+    assert again.code == 2
+    assert again.err.endswith("late: --out out has a report: --force replaces it\n")
+
+
+def test_impact_of_a_launch(cli: Cli, usage: str) -> None:
+    Path("prices.yaml").write_text(PRICES)
+    ended = cli("report", "impact", *RANGE, "--prices", "prices.yaml", "--usage", usage,
+                "--out", "out", "--queue", "new", "--budget", "700")  # fmt: skip
+    assert ended.code == 0, ended.err
+    changes = {each["measure"]: each for each in csv.DictReader(_lines("out/changes.csv"))}
+    assert changes["cost per day"]["verdict"] == "no clear change"
+    assert float(changes["cost per day"]["before"]) == pytest.approx(24)
+    assert changes["retries per 1,000 attempts"]["before"] == "0.0"
+    assert changes["tasks per day"]["days_after"] == "14"
+    assert "retry storm on Tuesday 2026-03-24: new/ride cost 9.60 USD more than its median day" in (
+        ended.out
+    )
+    assert "within budget" not in ended.out  # 672 + 2 days of 24
+    assert "over budget" in ended.out
+
+
+def test_capacity(cli: Cli, usage: str) -> None:
+    ended = cli("report", "capacity", *RANGE, "--usage", usage, "--out", "out", "--growth", "3",
+                "--set", "new.rate=1", "--set", "old.concurrency=5", "--shards", "4")  # fmt: skip
+    assert ended.code == 0, ended.err
+    queues = {each["queue"]: each for each in csv.DictReader(_lines("out/queues.csv"))}
+    # 2,700 tasks in 300 s, at one start a second, of which a task needs 3,113 / 2,200.
+    assert queues["new"]["tried"] == "rate 1"
+    assert queues["new"]["backlog at most"] == "2488"
+    assert queues["new"]["enough"] == "with waiting"
+    assert queues["old"]["enough"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("cost", "--by", "planet"), "--by 'planet': expected some of owner"),
+        (("cost", "--url", "sqlite:///x.db"), "give --usage, or --url and --lake, not both"),
+        (("cost", "--tz", "Mars"), "--tz: there is no time zone"),
+        (("impact",), "when was the change?"),
+        (("impact", "--at", "2026-03-02"), "leaves no day before it"),
+        (("impact", "--queue", "none"), "--queue none had no work in the range"),
+        (("impact", "--at", "2026-03-09", "--confidence", "2"), "--confidence 2.0"),
+        (("capacity", "--set", "x"), "--set 'x'"),
+        (("capacity", "--growth", "0"), "--growth 0.0"),
+        (("capacity", "--nodes", "3"), "--nodes: no file of --metrics"),
+    ],
+)
+def test_what_is_refused(cli: Cli, usage: str, words: tuple[str, ...], said: str) -> None:
+    Path("prices.yaml").write_text(PRICES)
+    prices = () if words[0] == "capacity" else ("--prices", "prices.yaml")
+    ended = cli("report", *words, *RANGE, *prices, "--usage", usage, "--out", "out")
+    assert ended.code == 2
+    assert said in ended.err
+    assert not Path("out").exists()
+
+
+def test_without_the_extra_it_says_how_to_get_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "late_spark.commands", None)
+    said = cli.refused("report", "cost", *RANGE, "--prices", "p", "--out", "o", "--usage", "u")
+    assert 'pip install "late[spark]"' in said
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
+
+
+def test_a_store_and_its_lake_cost_the_same(cli: Cli, tmp_path: Path, spark: SparkSession) -> None:
+    # Given a journal of which the first part is in a lake
+    Path("prices.yaml").write_text(PRICES)
+    kit.write(cli.url, [kit.settled(1, [kit.done(10)]), kit.settled(2, [kit.done(5, queue="r")])])
+    export(cli.url, tmp_path / "lake")
+    kit.write(cli.url, [kit.settled(3, [kit.done(25, queue="r")])])
+    asked = ("report", "cost", "--from", "2026-09-21", "--to", "2026-09-22", "--by", "queue",
+             "--prices", "prices.yaml")  # fmt: skip
+    # When the report is made of the store, and of the lake with the tail of the store
+    live = cli(*asked, "--url", cli.url, "--out", "live")
+    both = cli(*asked, "--url", cli.url, "--lake", str(tmp_path / "lake"), "--out", "both")
+    alone = cli(*asked, "--lake", str(tmp_path / "lake"), "--out", "alone")
+    # Then they are the same, and the lake alone has what was exported
+    assert (live.code, both.code, alone.code) == (0, 0, 0), (live.err, both.err, alone.err)
+    rows = [line.split(",")[:3] for line in _lines("live/costs.csv")[1:3]]
+    assert rows == [["r", "18.00", "30"], ["q", "6.00", "10"]]
+    assert _lines("both/costs.csv") == _lines("live/costs.csv")
+    assert [line.split(",")[2] for line in _lines("alone/costs.csv")[1:3]] == ["10", "5"]
+
+
+def test_a_journal_that_was_pruned_within_the_range_is_refused(cli: Cli) -> None:
+    Path("prices.yaml").write_text(PRICES)
+    kit.write(cli.url, [kit.settled(n, [kit.done(10)]) for n in (1, 2, 3)])
+    kit.prune(cli.url, 1)
+    ended = cli("report", "cost", "--from", "2026-09-21", "--to", "2026-09-22",
+                "--prices", "prices.yaml", "--url", cli.url, "--out", "out")  # fmt: skip
+    assert ended.code == 1
+    assert "default/0" in ended.err
+    assert not Path("out").exists()

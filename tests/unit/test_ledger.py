@@ -1,0 +1,91 @@
+"""What one settlement counts: attempts, ends, arrivals, times, tenants."""
+
+from __future__ import annotations
+
+import msgspec
+
+from late.histogram import bucket
+from late.scheduler.entry import Entry
+from late.scheduler.ledger import TENANTS_MAX, Ledger
+from late.task import ENQUEUED, Attempt, Kind, Outcome, Policy, Record, TaskId, Usage
+
+
+def record(number: int = 1, *, created_us: int = 1_000, headers: str | None = None) -> Record:
+    return Record(0, number, TaskId(f"t{number}"), "q", "n", b"12345", headers, None, created_us, 1)
+
+
+def outcome(
+    of: Record, *, number: int = 1, due_us: int = 1_000, started_us: int = 1_500, busy_us: int = 70,
+    kind: Kind = "done",
+) -> Outcome:  # fmt: skip
+    return Outcome(Attempt("g", of, number, 0, 1, due_us), kind, started_us, busy_us)
+
+
+def ledger() -> Ledger:
+    return Ledger(lambda record: record.headers)
+
+
+def test_an_attempt_is_counted_with_its_times() -> None:
+    book = ledger()
+    book.add(outcome(record()), "done", ended=True)
+    book.add(outcome(record(), started_us=1_500, busy_us=31), "done", ended=True)
+    assert book.take() == (
+        Usage("q", "n", "local", "done", 2, 2, 101, 1_000, 10, 0, 0, 0,
+              ((bucket(500), 2),), ((31, 1), (bucket(70), 1))),
+    )  # fmt: skip
+    assert book.take() == ()
+
+
+def test_a_retry_that_was_due_later_than_it_arrived_is_late_by_its_wait() -> None:
+    book = ledger()
+    late = outcome(record(), number=2, due_us=9_000, started_us=9_400, kind="failed")
+    book.add(late, "retried", ended=False)
+    [row] = book.take()
+    assert (row.count, row.retries, row.delayed, row.lateness_us) == (1, 1, 1, 400)
+    assert (row.payload_bytes, row.waiting_us) == (0, 400)
+
+
+def test_a_clock_that_went_back_makes_no_time_negative() -> None:
+    book = ledger()
+    book.add(outcome(record(), started_us=1, busy_us=-5), "done", ended=True)
+    [row] = book.take()
+    assert (row.waiting_us, row.busy_us, row.waiting, row.busy) == (0, 0, ((0, 1),), ((0, 1),))
+
+
+def test_what_never_ran_has_no_attempt_and_no_time() -> None:
+    book = ledger()
+    book.add(outcome(record(), kind="expired"), "expired", ended=True)
+    book.add_final(record(), "dead")
+    dead, expired = book.take()
+    assert (expired.count, expired.attempts, expired.waiting, expired.payload_bytes) == (
+        1,
+        0,
+        (),
+        5,
+    )
+    assert (dead.count, dead.attempts, dead.target, dead.payload_bytes) == (1, 0, "", 5)
+
+
+def test_arrivals_are_counted_with_their_age() -> None:
+    book = ledger()
+    entries = [Entry(record(each, created_us=1_000), Policy()) for each in (1, 2)]
+    book.add_arrived(entries, 4_000)
+    [row] = book.take()
+    assert (row.outcome, row.count, row.attempts, row.waiting_us) == (ENQUEUED, 2, 0, 6_000)
+    assert (row.waiting, row.payload_bytes) == (((bucket(3_000), 2),), 0)
+
+
+def test_each_tenant_has_a_row_until_there_are_too_many() -> None:
+    book = ledger()
+    for number in range(TENANTS_MAX + 7):
+        book.add(outcome(record(headers=f"t{number}")), "done", ended=True)
+    book.add(outcome(record(headers="t3")), "done", ended=True)
+    found = {row.tenant: row.count for row in book.take()}
+    assert (len(found), found["*"], found["t3"]) == (TENANTS_MAX + 1, 7, 2)
+
+
+def test_a_row_of_an_older_version_reads_as_nothing_recorded() -> None:
+    old = msgspec.json.decode('["q","n","local","done",3,4,50,60,70]', type=Usage)
+    assert (old.count, old.payload_bytes) == (3, 70)
+    assert (old.retries, old.delayed, old.waiting, old.busy, old.tenant) == (0, 0, (), (), None)
+    assert msgspec.json.decode(msgspec.json.encode(old), type=Usage) == old
