@@ -200,6 +200,29 @@ TARGET_DOWN = _event(
     details="endpoint error",
 )
 TICK = _event("tick", "debug", "schedule fired", measures="tasks lateness_s", tags="schedule")
+AUTOSCALED = _event(
+    "autoscaled",
+    "info",
+    "database resized, or not",
+    measures="from_size to_size wanted",
+    tags="controller rule result",
+    details="why",
+)
+AUTOSCALER_BLIND = _event(
+    "autoscaler_blind",
+    "warning",
+    "the autoscaler cannot look or act, will try again",
+    measures="retry_in_s",
+    tags="controller",
+    details="error",
+)
+CONTROLLER = _event(
+    "controller",
+    "info",
+    "who controls the database's size has changed",
+    tags="controller",
+    details="epoch acts",
+)
 GROUP_LAGGING = _event(
     "group_lagging",
     "warning",

@@ -87,13 +87,17 @@ def decide(policy: Policy, seen: Seen, state: State, now_us: int) -> tuple[Decis
         return _held(seen, now_us, stale), state
     assert seen.at_us is not None
     assert seen.cpu is not None
-    state = _remember(policy, seen, state)
-    load = _smoothed(policy, state)
-    wanted, rule = _wanted(policy, seen, load)
+    load = None
+    if _settling(seen, state):
+        wanted, rule = seen.size, "settling"
+    else:
+        state = _remember(policy, seen, state)
+        load = _smoothed(policy, state)
+        wanted, rule = _wanted(policy, seen, load)
     if wanted < floor:
         wanted, rule = floor, floor_rule
     wanted = min(max(wanted, floor), policy.max)
-    to, why = wanted, ""
+    to, why = wanted, "measured before the last step" if rule == "settling" else ""
     if wanted > seen.size:
         to, why = _up(policy, seen, state, now_us, wanted, rule)
     elif wanted < seen.size:
@@ -102,7 +106,9 @@ def decide(policy: Policy, seen: Seen, state: State, now_us: int) -> tuple[Decis
     hard, hard_rule = _needed(policy, seen)
     if to < hard and hard > seen.size:
         to, rule, why = min(hard, policy.max), hard_rule, "met at once"
-    inputs = {**_plain(seen), "load": round(load, 3), "target_cpu": policy.target}
+    inputs = {**_plain(seen), "target_cpu": policy.target}
+    if load is not None:
+        inputs["load"] = round(load, 3)
     return Decision(now_us, rule, seen.size, to, wanted, why, inputs), state
 
 
@@ -150,6 +156,12 @@ def _unusable(policy: Policy, seen: Seen, now_us: int) -> str | None:
     if age_s < -policy.stale_s:
         return f"metrics are {-age_s:.0f} s ahead of the clock: the size is held"
     return None
+
+
+def _settling(seen: Seen, state: State) -> bool:
+    """Whether nobody knows the size that the CPU was measured with."""
+    last = max((each for each in (state.up_us, state.down_us) if each is not None), default=None)
+    return seen.measured_size is None and last is not None and (seen.at_us or 0) <= last
 
 
 def _held(seen: Seen, now_us: int, why: str) -> Decision:
@@ -213,20 +225,15 @@ def _up(
     # step down: that would be an oscillation.
     moments = [state.down_us] if rule == "overload" else [state.down_us, state.up_us]
     wait_s = _wait_s(moments, policy.up_cooldown_s, now_us)
-    if rule == "overload" and wait_s <= 0:
-        wait_s = _unseen_s(seen, state)
+    if rule == "overload" and wait_s <= 0 and (seen.at_us or 0) <= (state.up_us or 0):
+        # It says nothing about what that step will do.
+        return seen.size, "measured before the last step up"
     if wait_s > 0:
         return seen.size, f"up to {wanted} waits for {wait_s:.0f} s more"
     if policy.up_step_max is not None and wanted > seen.size + policy.up_step_max:
         limited = max(seen.size, policy.offered_below(seen.size + policy.up_step_max))
         return limited, f"at most {policy.up_step_max} more at once"
     return wanted, ""
-
-
-def _unseen_s(seen: Seen, state: State) -> float:
-    """An overload that was measured before the last step up says nothing about that step."""
-    assert seen.at_us is not None
-    return 0.0 if state.up_us is None else (state.up_us - seen.at_us) / 1e6
 
 
 def _down(
@@ -256,6 +263,8 @@ def _stable(policy: Policy, state: State) -> int | None:
     """The size that every reading of the stable window would have been content with; None while
     the window was not seen whole, or with a gap in it."""
     readings = state.readings
+    if not readings:
+        return None
     since = readings[-1].at_us - round(policy.stable_s * 1e6)
     if policy.stable_s and readings[0].at_us > since:
         return None

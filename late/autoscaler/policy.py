@@ -68,11 +68,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the present size, at one step."""
     up_cooldown_s: Seconds = 300.0
     """Between any step and the next one up; an overload does not wait after a step up."""
-    down_cooldown_s: Seconds = 1800.0
+    down_cooldown_s: Seconds = 900.0
     """Between any step and the next one down."""
-    stable_s: Seconds = 900.0
+    stable_s: Seconds = 300.0
     """Scale in only to what would have done for all of this time."""
-    smooth: Annotated[int, Meta(ge=1, le=60)] = 3
+    smooth: Annotated[int, Meta(ge=1, le=60)] = 5
     """Readings that are averaged. An overload is judged by the last one alone."""
     stale_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0
     """Metrics older than this change nothing."""

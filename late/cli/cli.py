@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from late.cli import (
+    autoscale,
     command,
     database,
     dead,
@@ -71,6 +72,7 @@ app.command("retention")(group.retention)
 app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
+app.add_typer(autoscale.app, name="autoscale")
 app.add_typer(roles.app, name="roles")
 app.add_typer(lake.app, name="lake")
 report.app.command("throughput")(throughput.throughput)

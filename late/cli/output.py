@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import typer
+
+from late.errors import ConfigError
 
 
 def as_json(value: Any) -> None:
@@ -86,3 +90,18 @@ def age(seconds: float | None) -> str | None:
 def note(text: str) -> None:
     """A line for people, beside the result: to stderr, so that a pipe gets the result alone."""
     typer.echo(text, err=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all: beside its place, then renamed.
+
+    Raises:
+        ConfigError: the folder is missing or may not be written to.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -23,6 +23,7 @@ from late.control import (
     tasks,
     verify,
 )
+from late.control.autoscale import AutoscaleCommands
 from late.control.dead import Filter
 from late.control.endpoints import EndpointCommands
 from late.control.group_control import GroupControl
@@ -47,7 +48,7 @@ from late.schema.version import check
 from late.task import Schedule, TaskId
 
 
-class Control(EndpointCommands, GroupControl, TokenCommands):
+class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
     """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
 
     Safe to use from several threads. Nothing is connected before the first call, and every call

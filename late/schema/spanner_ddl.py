@@ -185,5 +185,33 @@ ON late_timer (consumer_group, shard_id, task_id)""",
 ON late_dead (consumer_group, shard_id, task_id)""",
 )
 
-STATEMENTS = {"0001": FIRST, "0002": SUSPECTS, "0003": DELIVERY}
+AUTOSCALER = (
+    """CREATE TABLE IF NOT EXISTS late_controller (
+  name STRING(128) NOT NULL,
+  owner STRING(MAX),
+  epoch INT64 NOT NULL,
+  expires_at_us INT64 NOT NULL,
+  seq INT64 NOT NULL,
+  up_us INT64,
+  down_us INT64,
+  looked_at_us INT64 NOT NULL,
+  last STRING(MAX)
+) PRIMARY KEY (name)""",
+    """CREATE TABLE IF NOT EXISTS late_decision (
+  controller STRING(128) NOT NULL,
+  seq INT64 NOT NULL,
+  epoch INT64 NOT NULL,
+  owner STRING(MAX) NOT NULL,
+  at_us INT64 NOT NULL,
+  rule STRING(MAX) NOT NULL,
+  from_size INT64 NOT NULL,
+  to_size INT64 NOT NULL,
+  wanted INT64 NOT NULL,
+  inputs STRING(MAX) NOT NULL,
+  why STRING(MAX) NOT NULL,
+  result STRING(MAX) NOT NULL
+) PRIMARY KEY (controller, seq DESC)""",
+)
+
+STATEMENTS = {"0001": FIRST, "0002": SUSPECTS, "0003": DELIVERY, "0004": AUTOSCALER}
 """What each version adds, in order. Immutable: a change of the schema is a new version."""

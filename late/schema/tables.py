@@ -376,6 +376,37 @@ token = Table(
     Column("revoked_at_us", BigInteger),
 )
 
+controller = Table(
+    "late_controller",
+    metadata,
+    Column("name", Text, primary_key=True),  # one autoscaler: of one database
+    Column("owner", Text),  # who acts now; NULL after it gave it back
+    Column("epoch", BigInteger, nullable=False),  # higher with every owner
+    Column("expires_at_us", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),  # of its last decision
+    Column("up_us", BigInteger),  # when it was last enlarged, and made smaller: cool-downs
+    Column("down_us", BigInteger),  # go on under the next owner
+    Column("looked_at_us", BigInteger, nullable=False),
+    Column("last", Text),  # JSON of the last look, also of one that changed nothing
+)
+
+decision = Table(
+    "late_decision",
+    metadata,
+    Column("controller", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("from_size", BigInteger, nullable=False),
+    Column("to_size", BigInteger, nullable=False),
+    Column("wanted", BigInteger, nullable=False),
+    Column("inputs", Text, nullable=False),  # JSON
+    Column("why", Text, nullable=False),
+    Column("result", Text, nullable=False),  # held, dry run, started, applied, or failed: CAUSE
+)
+
 meta = Table(
     "late_meta",
     metadata,

@@ -126,11 +126,30 @@ def test_an_overload_multiplies_and_does_not_wait_for_the_step_before() -> None:
     assert [run.look(98).to_size for _ in range(3)] == [20, 40, 80]
 
 
+def test_an_overload_right_after_a_step_down_waits_for_the_cooldown() -> None:
+    run = Run(Policy(min=1, max=100, smooth=1, stable_s=0, down_cooldown_s=0), 20)
+    assert run.look(30).to_size == 10
+    assert not any(run.look(99).changes for _ in range(4))
+    assert run.look(99).to_size == 20
+
+
 def test_an_overload_that_was_measured_before_the_last_step_does_not_count_again() -> None:
     run = Run(Policy(min=1, max=100), 10)
     assert run.look(98).to_size == 20
-    again = run.look(98, age_us=2 * MINUTE, measured_size=10)
+    again = run.look(98, age_us=2 * MINUTE, measured_size=12)
     assert again.to_size == 20
+    assert "before the last step" in again.why
+
+
+def test_a_reading_before_the_last_step_without_its_size_says_nothing() -> None:
+    run = Run(Policy(min=1, max=100, up_cooldown_s=0, down_cooldown_s=0, stable_s=0, smooth=1), 10)
+    assert run.look(84).to_size == 13
+    for cpu in (84, 99, 10):
+        decision = run.look(cpu, age_us=2 * MINUTE)
+        assert not decision.changes
+        assert "before the last step" in decision.why
+        run.now_us -= MINUTE
+    assert run.look(84, age_us=0).to_size == 17
 
 
 def test_a_reading_of_the_old_size_asks_for_nothing_twice() -> None:

@@ -30,6 +30,8 @@ COMMANDS = [
     ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("roles", "sql"),
     ("target", "list"), ("lake", "show"), ("lake", "export"), ("report", "throughput"),
     ("report", "cost"), ("report", "impact"), ("report", "capacity"),
+    ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
+    ("autoscale", "simulate"), ("autoscale", "workers"),
 ]  # fmt: skip
 
 

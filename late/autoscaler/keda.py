@@ -1,0 +1,181 @@
+"""KEDA's external scaler: how many workers a group needs, for a Kubernetes HPA.
+
+The metric is that number itself with a target of 1, so that the HPA's own rule (metric / target)
+ends at it, with the HPA's own limits and stabilization. Fields of a ScaledObject's `metadata`:
+
+    group: default     queue: payments (all)     slots: 16     drainSeconds: 60
+
+Source: kedacore/keda, pkg/scalers/externalscaler; the interface is theirs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import msgspec
+
+from late.autoscaler.workers import Signals, wanted
+from late.errors import ConfigError, LateError
+from late.v1 import externalscaler_pb2 as pb
+from late.v1 import externalscaler_pb2_grpc as rpc
+
+METRIC = "late-workers"
+KEEP_S = 2.0
+STREAM_S = 5.0
+STREAMS = 8
+THREADS = STREAMS + 4
+FIELDS = {"group", "queue", "slots", "drainSeconds", "scalerAddress"}
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What one ScaledObject asks about."""
+
+    group: str = "default"
+    queue: str | None = None
+    slots: int = 16
+    drain_s: float = 60.0
+
+
+def wish_of(metadata: Mapping[str, str]) -> Wish:
+    """A ScaledObject's metadata, checked.
+
+    Raises:
+        ConfigError: an unknown field or a value that can mean nothing, named.
+    """
+    for name in metadata:
+        if name not in FIELDS:
+            raise ConfigError(f"unknown field {name[:64]!r}; known: {', '.join(sorted(FIELDS))}")
+
+    def number(name: str, default: float, least: float) -> float:
+        text = metadata.get(name)
+        try:
+            value = default if text is None else float(text)
+        except ValueError:
+            raise ConfigError(f"{name} = {text!r:.40}: not a number") from None
+        if not least <= value <= 1e6:
+            raise ConfigError(f"{name} = {text!r:.40}: must be within {least:g}..1000000")
+        return value
+
+    return Wish(
+        group=metadata.get("group", "default"),
+        queue=metadata.get("queue") or None,
+        slots=int(number("slots", 16, 1)),
+        drain_s=number("drainSeconds", 60, 1),
+    )
+
+
+class Cache:
+    """Signals that are at most `KEEP_S` old: however often KEDA asks, the database is asked as
+    often as that, once at a time."""
+
+    def __init__(
+        self,
+        read: Callable[[str, str | None], Signals],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read, self._monotonic = read, monotonic
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, str | None], tuple[float, Signals]] = {}
+
+    def get(self, group: str, queue: str | None) -> Signals:
+        with self._lock:
+            now = self._monotonic()
+            self._kept = {k: v for k, v in self._kept.items() if v[0] > now - KEEP_S}
+            found = self._kept.get((group, queue))
+            if found is None:
+                found = self._kept[group, queue] = (now, self._read(group, queue))
+            return found[1]
+
+
+class Scaler(rpc.ExternalScalerServicer):
+    """KEDA's service. A question that cannot be answered is an error, and never a zero: KEDA keeps
+    the present number of workers then."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._streams = threading.BoundedSemaphore(STREAMS)
+        self.stopping = threading.Event()
+
+    def IsActive(self, request: Any, context: Any) -> Any:
+        return pb.IsActiveResponse(result=self._wanted(request, context) > 0)
+
+    def StreamIsActive(self, request: Any, context: Any) -> Iterator[Any]:
+        if not self._streams.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {STREAMS} streams")
+        try:
+            before: bool | None = None
+            while context.is_active() and not self.stopping.is_set():
+                now = self._wanted(request, context) > 0
+                if now != before:
+                    yield pb.IsActiveResponse(result=now)
+                before = now
+                self.stopping.wait(STREAM_S)
+        finally:
+            self._streams.release()
+
+    def GetMetricSpec(self, request: Any, context: Any) -> Any:
+        self._wish(request, context)
+        return pb.GetMetricSpecResponse(
+            metricSpecs=[pb.MetricSpec(metricName=METRIC, targetSize=1, targetSizeFloat=1.0)]
+        )
+
+    def GetMetrics(self, request: Any, context: Any) -> Any:
+        value = self._wanted(request.scaledObjectRef, context)
+        return pb.GetMetricsResponse(
+            metricValues=[
+                pb.MetricValue(metricName=METRIC, metricValue=value, metricValueFloat=float(value))
+            ]
+        )
+
+    def _wish(self, ref: Any, context: Any) -> Wish:
+        try:
+            return wish_of(ref.scalerMetadata)
+        except ConfigError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise AssertionError("unreachable") from error
+
+    def _wanted(self, ref: Any, context: Any) -> int:
+        wish = self._wish(ref, context)
+        try:
+            seen = self._cache.get(wish.group, wish.queue)
+        except LateError as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:300])
+            raise
+        return wanted(seen, slots=wish.slots, drain_s=wish.drain_s)
+
+
+class KedaServer:
+    """Listens from its making on; `port` is the real one.
+
+    Raises:
+        ConfigError: nobody can listen there.
+    """
+
+    def __init__(self, cache: Cache, host: str, port: int, *, credentials: Any = None) -> None:
+        self._scaler = Scaler(cache)
+        # A stream holds a thread: there are always some left for questions.
+        self._server = grpc.server(
+            ThreadPoolExecutor(THREADS),
+            options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 * 1024)],
+            maximum_concurrent_rpcs=4 * THREADS,
+        )
+        rpc.add_ExternalScalerServicer_to_server(self._scaler, self._server)
+        at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if credentials is None:
+                self.port = self._server.add_insecure_port(at)
+            else:
+                self.port = self._server.add_secure_port(at, credentials)
+        except RuntimeError as error:
+            raise ConfigError(f"nobody can listen on {at}: {str(error)[:200]}") from None
+        self._server.start()
+
+    def stop(self) -> None:
+        """End streams, then calls under way after a second."""
+        self._scaler.stopping.set()
+        self._server.stop(1.0).wait()

@@ -1,0 +1,126 @@
+"""What a controller asks of the thing that it sizes, and a command for what is not known here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Protocol
+
+from late.errors import ConfigError, LateError
+
+OUTPUT_MAX = 400
+
+
+class ResizeError(LateError):
+    """A resize, or the question for the size, that did not work."""
+
+    def __init__(self, cause: str, detail: str) -> None:
+        super().__init__(f"{cause}: {detail}" if detail else cause)
+        self.cause = cause
+        """A short word of few values: PERMISSION_DENIED, timed out, exit 3."""
+
+
+class Pending(Protocol):
+    """A resize under way."""
+
+    def done(self) -> bool:
+        """Whether it is over, without waiting.
+
+        Raises:
+            ResizeError: it is, and it failed.
+        """
+
+
+class Sizer(Protocol):
+    """One database that can be sized. Calls may block for as long as their time-out."""
+
+    @property
+    def name(self) -> str:
+        """For people, and the name of its controller unless another is given."""
+
+    def size(self) -> int:
+        """The present size.
+
+        Raises:
+            ResizeError: it could not be found out.
+        """
+
+    def resize(self, before: int, size: int) -> Pending:
+        """Begin a resize.
+
+        Raises:
+            ResizeError: it was refused, or nobody knows whether it began; the next look asks for
+                the size again.
+        """
+
+
+class Finished:
+    """A resize that was over when it returned."""
+
+    def done(self) -> bool:
+        return True
+
+
+class CommandSizer:
+    """Sizes with commands: CockroachDB, replicas of PostgreSQL, whatever has a tool.
+
+    No shell reads them. `{size}` and `{before}` in an argument become the numbers, which are also
+    in the environment as LATE_SIZE and LATE_SIZE_BEFORE. The size command prints the present size,
+    alone. A resize may be asked for twice and must not mind.
+    """
+
+    def __init__(
+        self, name: str, *, size: Sequence[str], resize: Sequence[str], timeout_s: float = 300.0
+    ) -> None:
+        if not size or not resize:
+            raise ConfigError("a command sizer needs a command for the size and one for a resize")
+        if timeout_s <= 0:
+            raise ConfigError(f"the time-out of a command must be above 0, not {timeout_s}")
+        self._name, self._timeout_s = name, timeout_s
+        self._size, self._resize = tuple(size), tuple(resize)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def size(self) -> int:
+        text = self._run(self._size, {}).strip()
+        try:
+            size = int(text)
+        except ValueError:
+            raise ResizeError("no size", f"the command printed {text[:80]!r}") from None
+        if size < 1:
+            raise ResizeError("no size", f"the command printed {size}")
+        return size
+
+    def resize(self, before: int, size: int) -> Pending:
+        values = {"{size}": str(size), "{before}": str(before)}
+        command = []
+        for word in self._resize:
+            for name, value in values.items():
+                word = word.replace(name, value)
+            command.append(word)
+        self._run(command, {"LATE_SIZE": str(size), "LATE_SIZE_BEFORE": str(before)})
+        return Finished()
+
+    def _run(self, command: Sequence[str], extra: dict[str, str]) -> str:
+        try:
+            done = subprocess.run(
+                command,
+                env={**os.environ, **extra},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=self._timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ResizeError("timed out", f"after {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise ResizeError("not run", f"{command[0]}: {error.strerror}") from error
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or [""])[-1]
+            raise ResizeError(f"exit {done.returncode}", last[:OUTPUT_MAX])
+        return done.stdout

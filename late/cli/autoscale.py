@@ -1,0 +1,336 @@
+"""Commands about the autoscaler: run, status, history, simulate, workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from late.cli import output
+from late.cli.options import JsonOption, UrlOption, control_of
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.autoscaler.autoscaler import Autoscaler
+    from late.autoscaler.policy import Units
+    from late.autoscaler.sizing import Sizer
+    from late.control import Control
+
+ONCE_S = 600.0
+"""How long `run --once` waits for its resize."""
+
+app = typer.Typer(help="Let the database's size follow its load.", no_args_is_help=True)
+
+PolicyOption = Annotated[
+    Path | None,
+    typer.Option("--policy", "-p", metavar="FILE", help="TOML; see docs/autoscaler.md."),
+]
+
+
+@app.command()
+def simulate(
+    trace: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="daily, friday, burst, rough, or CSV with a column `load`: nodes at 100 % CPU, "
+            "one line a minute.",
+        ),
+    ],
+    policy: PolicyOption = None,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with the charts.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+    seed: Annotated[int, typer.Option(help="Of noise, gaps and failures.")] = 7,
+    json: JsonOption = False,
+) -> None:
+    """Show what a policy would have done on a load, beside the rules of other autoscalers.
+
+    Needs no database. The clairvoyant that costs are compared with has the least size for the
+    target at every minute.
+    """
+    from late.autoscaler import chart as charts
+    from late.autoscaler import policy as policies
+    from late.autoscaler import simulator, traces
+
+    if chart is not None and chart.exists() and not force:
+        raise ConfigError(f"{chart} is there already: give --force to write over it")
+    chosen = simulator.SHIPPED_POLICY if policy is None else policies.read(policy)
+    make = traces.SHIPPED.get(trace)
+    if make is None and not Path(trace).exists():
+        known = ", ".join(traces.SHIPPED)
+        raise ConfigError(f"no trace {trace[:128]!r}: neither a file nor one of {known}")
+    load = traces.read(Path(trace)) if make is None else make()
+    runs = simulator.compare(load, chosen, seed=seed)
+    if chart is not None:
+        output.write_whole(chart, charts.page(load, chosen, runs))
+    if json:
+        figures = {run.name: run.figures for run in runs}
+        output.as_json({"trace": load.name, "minutes": len(load.load), "runs": figures})
+        return
+    columns = [charts.COLUMNS[0], *(f"{name}>" for name in charts.COLUMNS[1:])]
+    output.table(f"Trace {load.name}", columns, [charts.cells(run) for run in runs])
+    if chart is not None:
+        output.note(f"chart: {chart}")
+
+
+@app.command()
+def run(
+    policy: Annotated[
+        Path, typer.Option("--policy", "-p", metavar="FILE", help="TOML; see docs/autoscaler.md.")
+    ],
+    metrics: Annotated[
+        str, typer.Option(metavar="FILE", help="CSV that is appended to, or `monitoring`.")
+    ],
+    spanner: Annotated[
+        str | None,
+        typer.Option(metavar="INSTANCE", help="projects/P/instances/I, by InstanceAdmin."),
+    ] = None,
+    size_command: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="Prints the present size.")
+    ] = None,
+    resize_command: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="Resizes to {size}. No shell reads it.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the controller; default: what it sizes.")
+    ] = None,
+    every: Annotated[float, typer.Option(metavar="S", min=1, help="Seconds between looks.")] = 30,
+    once: Annotated[bool, typer.Option("--once", help="One look, and what it decided.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, change nothing.")] = False,
+    url: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Size a database until SIGTERM or SIGINT. Several may run: one acts, the others wait.
+
+    Decisions and the right to act are in the database of --url. What cannot work is refused at the
+    start; what stops working later is survived.
+    """
+    import msgspec
+
+    from late.autoscaler import policy as policies
+    from late.autoscaler.autoscaler import Autoscaler
+    from late.autoscaler.sizing import ResizeError
+    from late.autoscaler.sources import source_of
+
+    wanted = policies.read(policy)
+    if dry_run:
+        wanted = msgspec.structs.replace(wanted, dry_run=True)
+    sizer = _sizer(name, spanner, size_command, resize_command, wanted.units)
+    source = source_of(metrics, spanner, wanted.units)
+    try:
+        sizer.size()
+    except ResizeError as error:
+        # Later the same is survived; at the start it is a setting that is wrong.
+        where = f"--spanner {spanner}" if spanner else f"--size-command {size_command}"
+        raise ConfigError(f"{where}: {error}") from error
+    with control_of(url) as control:
+        scaler = Autoscaler(
+            wanted,
+            source,
+            sizer,
+            control.autoscale_journal(),
+            owner=_owner(),
+            controller=name,
+            every_s=every,
+            ttl_s=max(3 * every, 15.0),
+        )
+        if once:
+            _once(scaler, json)
+            return
+        _until_told(scaler)
+
+
+def _sizer(
+    name: str | None, spanner: str | None, size: str | None, resize: str | None, units: Units
+) -> Sizer:
+    import shlex
+
+    if (spanner is None) == (size is None and resize is None):
+        raise ConfigError("give --spanner, or --size-command and --resize-command")
+    if spanner is not None:
+        from late.autoscaler.spanner import SpannerSizer
+
+        return SpannerSizer(spanner, units)
+    if size is None or resize is None:
+        raise ConfigError("--size-command and --resize-command go together")
+    from late.autoscaler.sizing import CommandSizer
+
+    try:
+        commands = shlex.split(size), shlex.split(resize)
+    except ValueError as error:
+        raise ConfigError(f"a command cannot be read: {error}") from None
+    return CommandSizer(name or "database", size=commands[0], resize=commands[1])
+
+
+def _owner() -> str:
+    import os
+    import secrets
+    import socket
+
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def _once(scaler: Autoscaler, json: bool) -> None:
+    import threading
+
+    decision = scaler.look()
+    if not scaler.await_resize(ONCE_S):
+        output.note(f"the resize takes longer than {ONCE_S:g} s: it goes on without this command")
+    stopped = threading.Event()
+    stopped.set()
+    scaler.run(stopped)  # gives the term back, so that the next need not wait
+    if json:
+        output.as_json({"decision": decision})
+    elif decision is None:
+        typer.echo("nothing decided: see `late autoscale status`")
+    else:
+        change = f"{decision.from_size} to {decision.to_size}" if decision.changes else "no change"
+        typer.echo(f"{decision.rule}: {change}. {decision.why}".strip())
+
+
+def _until_told(scaler: Autoscaler) -> None:
+    import signal
+    import threading
+
+    from late import events
+    from late.log import configure, log_events
+
+    configure()
+    unsubscribe = log_events(events.default)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        scaler.run(stop)
+    finally:
+        unsubscribe()
+
+
+@app.command()
+def status(url: UrlOption = None, json: JsonOption = False) -> None:
+    """Show who controls what, and what the last look found."""
+    with control_of(url) as control:
+        found = control.controllers()
+    if json:
+        output.as_json({"controllers": found})
+        return
+    output.table(
+        "Autoscalers",
+        ("name", "acts", "epoch>", "decisions>", "last look", "and found"),
+        [
+            (each.name, each.owner or "nobody", each.epoch, each.decisions,
+             output.moment(each.looked_at_us), each.last)
+            for each in found
+        ],
+    )  # fmt: skip
+
+
+@app.command()
+def history(
+    name: Annotated[str | None, typer.Option(help="Of one controller only.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
+    changes: Annotated[bool, typer.Option("--changes", help="Without those that hold.")] = False,
+    url: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what was decided and why, the latest first."""
+    with control_of(url) as control:
+        found = control.decisions(name=name, limit=limit, changes=changes)
+    if json:
+        output.as_json({"decisions": found})
+        return
+    output.table(
+        "Decisions",
+        ("when", "controller", "#>", "rule", "from>", "to>", "wanted>", "result", "why"),
+        [
+            (output.moment(each.at_us), each.controller, each.seq, each.rule, each.from_size,
+             each.to_size, each.wanted, each.result, each.why)
+            for each in found
+        ],
+    )  # fmt: skip
+
+
+@app.command()
+def workers(
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for any.", min=0, max=65_535)] = 7290,
+    tls_cert: Annotated[str | None, typer.Option(metavar="FILE", help="Certificate, PEM.")] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key, PEM.")] = None,
+    tls_ca: Annotated[
+        str | None, typer.Option(metavar="FILE", help="KEDA's certificate must be signed by it.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the signals of --group once instead.")
+    ] = False,
+    group: Annotated[str, typer.Option(help="With --show: of which consumer group.")] = "default",
+    slots: Annotated[int, typer.Option(min=1, help="With --show: tasks of a worker at once.")] = 16,
+    drain: Annotated[
+        float, typer.Option(metavar="S", min=1, help="With --show: when a backlog is to be gone.")
+    ] = 60.0,
+    url: UrlOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Tell KEDA how many workers are wanted (its external scaler, gRPC), until SIGTERM or SIGINT.
+
+    Another machine is served only with TLS and --tls-ca, by which clients are known.
+    """
+    from late.autoscaler.workers import wanted
+
+    with control_of(url) as control:
+        if show:
+            (seen,) = control.signals([(group, None)])
+            drains_s = seen.drain_s if seen.drain_s != float("inf") else None
+            found = {
+                "group": group, "backlog": seen.backlog, "age_s": seen.age_s, "rate": seen.rate,
+                "busy_s": seen.busy_s, "drain_s": drains_s, "workers": seen.workers,
+                "saturation": seen.saturation(slots),
+                "wanted": wanted(seen, slots=slots, drain_s=drain),
+            }  # fmt: skip
+            output.as_json(found) if json else output.fields(found.items())
+            return
+        control.check()
+        _serve(control, host, port, tls_cert, tls_key, tls_ca)
+
+
+def _serve(
+    control: Control, host: str, port: int, cert: str | None, key: str | None, ca: str | None
+) -> None:
+    import signal
+    import threading
+
+    try:
+        import grpc
+
+        from late.autoscaler.keda import Cache, KedaServer
+    except ModuleNotFoundError as error:
+        raise ConfigError('gRPC is not installed: pip install "late[grpc]"') from error
+    from late.api.limits import loopback
+
+    given = [each for each in (cert, key, ca) if each is not None]
+    if len(given) not in (0, 3):
+        raise ConfigError("--tls-cert, --tls-key and --tls-ca go together")
+    if not given and not loopback(host):
+        raise ConfigError(
+            f"{host[:64]!r} can be reached from other machines: that takes --tls-cert, --tls-key "
+            "and --tls-ca"
+        )
+    credentials = None
+    if cert is not None and key is not None and ca is not None:
+        try:
+            texts = [Path(each).read_bytes() for each in (key, cert, ca)]
+        except OSError as error:
+            raise ConfigError(f"TLS: {error}") from None
+        credentials = grpc.ssl_server_credentials(
+            [(texts[0], texts[1])], root_certificates=texts[2], require_client_auth=True
+        )
+    cache = Cache(lambda group, queue: control.signals([(group, queue)])[0])
+    server = KedaServer(cache, host, port, credentials=credentials)
+    typer.echo(f"external scaler on {host}:{server.port}")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+    server.stop()

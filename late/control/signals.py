@@ -1,0 +1,78 @@
+"""What an orchestrator scales workers by: backlog, its age, and the pace of the last minute.
+
+The backlog is that of `late status`; the pace comes from the last settlements of each shard, which
+count attempts and the time that they took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection, Engine, select
+
+from late.autoscaler.workers import Signals
+from late.control.status import status
+from late.control.views import Status
+from late.schema.engine import reading
+from late.schema.tables import settlement
+from late.task import Usage
+
+PACE_US = 60_000_000
+"""How far back the pace is looked at."""
+ROWS = 50
+"""Settlements of a shard that are read; a busy shard writes as many in a second."""
+_usage = msgspec.json.Decoder(tuple[Usage, ...])
+
+
+def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Signals]:
+    """For each (group, queue): its signals; None as a queue is all of the group's."""
+    found = status(engine)
+    with reading(engine) as connection:
+        paces = {name: _pace(connection, found, name) for name in {name for name, _ in pairs}}
+    return [_of(found, paces[name], name, queue) for name, queue in pairs]
+
+
+def _of(
+    found: Status, pace: Sequence[tuple[Usage, float]], name: str, queue: str | None
+) -> Signals:
+    queues = [q for q in found.queues if q.group == name and queue in (None, q.queue)]
+    rate = busy_s = 0.0
+    for usage, span_s in pace:
+        if queue in (None, usage.queue):
+            rate += usage.attempts / span_s
+            busy_s += usage.busy_us / 1e6 / span_s
+    return Signals(
+        backlog=sum(q.depth.n + q.in_flight.n for q in queues),
+        age_s=max((q.oldest_age_s or 0.0 for q in queues), default=0.0),
+        rate=rate,
+        busy_s=busy_s / rate if rate else 0.0,
+        workers=sum(name in each.groups for each in found.workers),
+        shards=sum(each.group == name for each in found.shards),
+    )
+
+
+def _pace(connection: Connection, found: Status, name: str) -> list[tuple[Usage, float]]:
+    """Counts of the last settlements, each with the seconds that it is a share of."""
+    pace: list[tuple[Usage, float]] = []
+    for shard in found.shards:
+        if shard.group != name or not shard.seq:
+            continue
+        last = connection.execute(
+            select(settlement.c.usage, settlement.c.settled_at_us)
+            .where(settlement.c.consumer_group == name, settlement.c.shard_id == shard.shard_id)
+            .order_by(settlement.c.seq.desc())
+            .limit(ROWS)
+        ).all()
+        rows = [row for row in last if row.settled_at_us > found.now_us - PACE_US]
+        if not rows:
+            continue
+        whole = len(rows) < ROWS
+        span_us = PACE_US if whole else max(1_000_000, found.now_us - rows[-1].settled_at_us)
+        for row in rows:
+            try:
+                counts = _usage.decode(row.usage or "[]")
+            except msgspec.MsgspecError:
+                continue  # `late verify` says so; a pace that is a little low does no harm
+            pace.extend((usage, span_us / 1e6) for usage in counts)
+    return pace

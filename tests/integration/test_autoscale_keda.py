@@ -1,0 +1,147 @@
+"""KEDA's questions over gRPC, by its own interface, and the signals on every store."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import late
+from late.autoscaler.keda import KEEP_S, Cache, KedaServer
+from late.autoscaler.workers import Signals
+from late.control import Control
+from late.errors import StoreUnavailable
+from late.outbox import connect
+from late.testing import drain
+from late.v1 import externalscaler_pb2 as pb
+from late.v1 import externalscaler_pb2_grpc as rpc
+from tests.unit.cli_kit import Cli, cli
+
+__all__ = ["cli"]
+
+ROOT = Path(__file__).resolve().parents[2]
+BUSY = Signals(backlog=6000, age_s=60.0, rate=100.0, busy_s=0.32, workers=2, shards=8)
+
+
+class Fleet:
+    def __init__(self) -> None:
+        self.seen, self.asked, self.now = BUSY, list[tuple[str, str | None]](), 0.0
+        self.error: Exception | None = None
+
+    def read(self, group: str, queue: str | None) -> Signals:
+        self.asked.append((group, queue))
+        if self.error is not None:
+            raise self.error
+        return self.seen
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def keda(fleet: Fleet) -> Iterator[Any]:
+    server = KedaServer(Cache(fleet.read, lambda: fleet.now), "127.0.0.1", 0)
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        yield rpc.ExternalScalerStub(channel)
+    server.stop()
+
+
+def ref(**metadata: str) -> Any:
+    return pb.ScaledObjectRef(name="w", namespace="n", scalerMetadata=metadata)
+
+
+def test_what_keda_asks_and_is_told(keda: Any, fleet: Fleet) -> None:
+    asked = ref(group="mail", queue="out", slots="16", drainSeconds="60", scalerAddress="late:7290")
+    (spec,) = keda.GetMetricSpec(asked).metricSpecs
+    assert (spec.metricName, spec.targetSizeFloat) == ("late-workers", 1.0)
+    request = pb.GetMetricsRequest(scaledObjectRef=asked, metricName=spec.metricName)
+    (value,) = keda.GetMetrics(request).metricValues
+    assert (value.metricName, value.metricValueFloat) == ("late-workers", 4.0)
+    assert keda.IsActive(asked).result
+    assert fleet.asked == [("mail", "out")], "the database is asked once within two seconds"
+    fleet.now += KEEP_S
+    fleet.seen = Signals(0, 0.0, 0.0, 0.0, 2, 8)
+    assert not keda.IsActive(asked).result
+    assert len(fleet.asked) == 2
+
+
+def test_the_stream_begins_with_the_present_state(keda: Any) -> None:
+    stream = keda.StreamIsActive(ref())
+    assert next(stream).result
+    stream.cancel()
+
+
+def test_a_database_that_is_away_is_an_error_and_no_zero(keda: Any, fleet: Fleet) -> None:
+    fleet.error = StoreUnavailable("connection refused")
+    with pytest.raises(grpc.RpcError) as error:
+        keda.GetMetrics(pb.GetMetricsRequest(scaledObjectRef=ref(), metricName="late-workers"))
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({"slot": "3"}, "'slot'"),
+        ({"slots": "many"}, "slots = 'many'"),
+        ({"slots": "0"}, "slots = '0'"),
+        ({"drainSeconds": "nan"}, "drainSeconds = 'nan'"),
+    ],
+)
+def test_wrong_metadata_is_named(keda: Any, metadata: dict[str, str], words: str) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        keda.GetMetricSpec(ref(**metadata))
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert words in error.value.details()
+
+
+def test_signals_of_a_queue_before_and_after_its_work(url: str) -> None:
+    app = late.App(url, shards=2)
+
+    @app.task(queue="mail")
+    def send(number: int) -> None:
+        pass
+
+    with connect(url) as tx:
+        app.enqueue_many(tx, [send.call(n) for n in range(5)])
+    with Control(url) as control:
+        (all_, mail, other) = control.signals(
+            [("default", None), ("default", "mail"), ("default", "other")]
+        )
+        assert (all_.backlog, mail.backlog, other.backlog) == (5, 5, 0)
+        assert all_.age_s >= 0
+        assert all_.rate == 0
+        drain(app)
+        (all_, mail, other) = control.signals(
+            [("default", None), ("default", "mail"), ("default", "other")]
+        )
+    assert all_.backlog == 0
+    assert all_.rate == pytest.approx(mail.rate)
+    assert mail.rate == pytest.approx(5 / 60)
+    assert mail.busy_s > 0
+    assert other.rate == 0
+
+
+def test_the_command_serves_and_shows(cli: Cli) -> None:
+    shown = cli.fine("autoscale", "workers", "--show", "--json").json
+    assert (shown["backlog"], shown["wanted"]) == (0, 0)
+    assert "wanted" in cli.fine("autoscale", "workers", "--show").out
+    assert "--tls-cert" in cli.refused("autoscale", "workers", "--host", "0.0.0.0")
+    assert "together" in cli.refused("autoscale", "workers", "--tls-ca", "x")
+    command = [sys.executable, "-u", "-m", "late.cli", "autoscale", "workers", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().split()[-1]
+            with grpc.insecure_channel(address) as channel:
+                assert not rpc.ExternalScalerStub(channel).IsActive(ref()).result
+        finally:
+            server.send_signal(signal.SIGTERM)
+    assert server.returncode == 0
