@@ -22,6 +22,7 @@ logger = logging.getLogger("late.following")
 
 EVERY_S = 2.0
 COUNT_MAX = 100_000
+"""Tasks of a shard, of all queues, that a look counts at most: what lies behind is not seen."""
 
 
 class Following:
@@ -78,7 +79,7 @@ def look(app: App, control: Control) -> None:
         if knobs.closed:
             app.observe_backlog(name, 1, bound=0)
         elif knobs.max_backlog is not None:
-            # Counting stops at a number for each shard: enough to know that the bound is passed.
-            found = control.status(queue=name, limit=min(knobs.max_backlog, COUNT_MAX)).queues
+            # The bound itself would be too low a limit: other queues' tasks are counted with it.
+            found = control.status(queue=name, limit=COUNT_MAX).queues
             held = [q.depth.n + q.in_flight.n + q.parked.n for q in found if q.group == app.group]
             app.observe_backlog(name, sum(held), bound=knobs.max_backlog)

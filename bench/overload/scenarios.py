@@ -9,6 +9,7 @@ from typing import Any
 import late
 from bench.overload.service import Service
 from bench.overload.stage import Samples, Stage
+from late.knobs import REMOTE
 from late.store.base import Settlement, SettleResult
 from late.task import ENQUEUED, Usage
 
@@ -24,47 +25,81 @@ ON: dict[str, Any] = {"rate": 140.0, "burst": 20}
 
 
 async def outage(url: str, *, protected: bool) -> dict[str, Any]:
-    """A service browns out for 10 s, is dead for 10 s, and comes back."""
+    """A service browns out for 10 s, is dead for 10 s, and comes back; beside it another queue."""
     with Service() as service:
         target = late.HttpTarget(
             "billing", f"http://127.0.0.1:{service.port}/", concurrency=256, connect_s=1.0
         )
-        app = late.App(url, targets=[target])
+        app, samples = late.App(url, targets=[target]), Samples()
         charge = app.remote(
             "charge", target="billing", queue="billing", timeout_s=1.0,
             retry=late.Retry(max_attempts=12, base=0.2, cap=2.0),
         )  # fmt: skip
+
+        @app.task(queue="mail")
+        async def send(at: float) -> None:
+            samples.add("mail", at)
+
         stage = Stage(url, app, {"target:billing": ON if protected else OFF})
         async with stage.open(concurrency=16):
             usage = _Usage(stage)
-            stage.produce(lambda n: charge.call(n=n), STEADY)
+            began = time.monotonic()
+            charged = stage.produce(lambda n: charge.call(n=n), STEADY)
+            stage.produce(lambda n: send.call(at=time.monotonic()), 20)
             await asyncio.sleep(25.0)  # past the slow start
+            slow = time.monotonic()
             service.mood = "slow"
             await asyncio.sleep(10.0)
             service.mood = "dead"
             await asyncio.sleep(10.0)
             service.mood = "well"
             back_s, back = service.now_s, time.monotonic()
-            recovered_s = None
-            while time.monotonic() - back < 75.0:
+            backlog_gone_s = None
+            while time.monotonic() - back < 90.0:
                 await asyncio.sleep(0.5)
-                waiting = stage.committed - len(service.seen)
-                if waiting <= STEADY and recovered_s is None:
-                    recovered_s = time.monotonic() - back
-                elif waiting > 3 * STEADY:
-                    recovered_s = None  # it was not over
+                waiting = charged.number - len(service.seen)
+                if waiting > 3 * STEADY:
+                    backlog_gone_s = None  # it was not over
+                elif waiting <= STEADY and backlog_gone_s is None:
+                    backlog_gone_s = time.monotonic() - back
             steady = max(service.calls[second] for second in range(15, 24))
             peak = max(service.calls[second] for second in range(back_s + 1, service.now_s))
+            recovered_s = _recovered_s(service, back_s)
+            before = samples.p99_ms("mail", slow - 10.0, slow)
+            during = samples.p99_ms("mail", slow, time.monotonic())
+            lasted_s = time.monotonic() - began
             firsts, retries = usage.attempts()
             dead = stage.dead()
+    budget = (REMOTE.retry_budget or 0.0) * firsts + (REMOTE.retry_min or 0.0) * lasted_s
     return {
-        "recovery_s": None if recovered_s is None else round(recovered_s, 1),
+        "recovery_s": recovered_s,
+        "backlog_gone_s": None if backlog_gone_s is None else round(backlog_gone_s, 1),
         "peak_after": round(peak / STEADY, 2),
         "steady_calls_max": steady,
-        "retries_share": round(retries / max(1, firsts), 3),
+        "retries": retries,
+        "retry_budget": round(budget),
         "dead_letters": dead,
-        "ok": recovered_s is not None and recovered_s <= 60 and dead == 0,
+        "other_p99_before_ms": before,
+        "other_p99_during_ms": during,
+        "ok": recovered_s is not None
+        and recovered_s <= 60
+        and peak <= 1.5 * STEADY
+        and retries <= budget
+        and dead == 0
+        and during <= max(1.5 * before, 100.0),
     }
+
+
+def _recovered_s(service: Service, back_s: int) -> int | None:
+    """Seconds from its return until the service gives a steady second's answers again, nearly all
+    of them in time, and goes on doing so; None if it never does."""
+    good = [
+        service.good[second] >= 0.95 * STEADY
+        and service.good[second] >= 0.95 * service.calls[second]
+        for second in range(back_s, service.now_s)
+    ]
+    since = next((n for n in range(len(good)) if all(good[n : n + 5])), None)
+    return since if since is not None and since <= len(good) - 5 else None
 
 
 class _Usage:

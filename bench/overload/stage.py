@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import late
@@ -38,6 +39,13 @@ class Samples:
 
     def count(self, of: str) -> int:
         return sum(o == of for o, _, _ in self._found)
+
+
+@dataclass
+class Produced:
+    """What a producer has committed."""
+
+    number: int = 0
 
 
 class Stage:
@@ -81,17 +89,19 @@ class Stage:
                 self.app.enqueue_many(tx, calls[start : start + 1_000])
         self.committed += len(calls)
 
-    def produce(self, make: Callable[[int], Call], rate: int) -> None:
+    def produce(self, make: Callable[[int], Call], rate: int) -> Produced:
         """`rate` tasks a second from now on, in a thread's transactions."""
-        self._producers.append(asyncio.create_task(self._produce(make, rate)))
+        made = Produced()
+        self._producers.append(asyncio.create_task(self._produce(make, rate, made)))
+        return made
 
-    async def _produce(self, make: Callable[[int], Call], rate: int) -> None:
-        number, each = 0, max(1, round(rate * TURN_S))
+    async def _produce(self, make: Callable[[int], Call], rate: int, made: Produced) -> None:
+        each = max(1, round(rate * TURN_S))
         due_s = time.monotonic()
         while True:
-            calls = [make(n) for n in range(number, number + each)]
+            calls = [make(n) for n in range(made.number, made.number + each)]
             await asyncio.to_thread(self.enqueue, calls)
-            number += each
+            made.number += each
             due_s = max(due_s + each / rate, time.monotonic() - 1.0)
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 

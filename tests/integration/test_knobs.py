@@ -113,12 +113,17 @@ def test_a_producer_follows_what_is_closed_or_full(url: str) -> None:
     @app.task(queue="mail")
     def send(n: int) -> None: ...
 
+    @app.task(queue="bulk")
+    def sweep(n: int) -> None: ...
+
     def enqueue(count: int) -> None:
         with connect(url) as tx:
             app.enqueue_many(tx, [send.call(n) for n in range(count)])
 
     with Control(url) as control:
         look(app, control)
+        with connect(url) as tx:  # what lies before it in every shard is not to hide it
+            app.enqueue_many(tx, [sweep.call(n) for n in range(400)])
         enqueue(10)
         control.turn_knobs("queue", "mail", {"max_backlog": 10})
         look(app, control)
