@@ -12,8 +12,10 @@ from pathlib import Path
 
 from google.api_core.exceptions import Aborted
 
+from late.app import App
 from late.control import Control
 from late.outbox import connect
+from late.tasks import Call
 from tests.integration.kill_app import app, count
 
 TTL_S = 1.0
@@ -132,11 +134,16 @@ def settled(url: str) -> bool:
 
 
 def enqueue(url: str, numbers: range) -> None:
-    """In one transaction; an aborted one is run again, as every producer does."""
+    """In one transaction."""
+    commit(url, app, [count.call(n) for n in numbers])
+
+
+def commit(url: str, app: App, calls: Sequence[Call]) -> None:
+    """Enqueue `calls` in one transaction; an aborted one is run again, as every producer does."""
     while True:
         try:
             with connect(url) as tx:
-                app.enqueue_many(tx, [count.call(n) for n in numbers])
+                app.enqueue_many(tx, calls)
         except Aborted:
             continue
         return

@@ -9,7 +9,7 @@ import pytest
 
 from late.outbox import connect
 from tests.conformance.backends import Backend
-from tests.integration.kill_kit import settled, until
+from tests.integration.kill_kit import commit, settled, until
 from tests.integration.stall_app import app, block, count, linger, stuck
 from tests.integration.stall_kit import StallFleet, zombies
 
@@ -31,8 +31,7 @@ def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[StallFleet]:
 
 
 def enqueue(url: str, first: int) -> None:
-    with connect(url) as tx:
-        app.enqueue_many(tx, [count.call(n) for n in range(first, first + TASKS)])
+    commit(url, app, [count.call(n) for n in range(first, first + TASKS)])
 
 
 def test_a_blocked_loop_loses_its_shards_to_a_peer_that_finishes_the_backlog(
@@ -72,8 +71,7 @@ def test_a_worker_whose_slots_are_all_stuck_gives_its_shards_up(
     """Its loop answers and its heartbeat beats, but no slot will ever be free again."""
     fleet.start()
     until(lambda: len(fleet.owned_by(0)) == 8, fleet)
-    with connect(url) as tx:
-        app.enqueue_many(tx, [stuck.call(2_000 + n) for n in range(4)])
+    commit(url, app, [stuck.call(2_000 + n) for n in range(4)])
     until(lambda: fleet.log(0).count("event=stuck_handler") >= 4, fleet)
     enqueue(url, 0)
     fleet.start()
@@ -88,8 +86,7 @@ def test_a_worker_whose_slots_are_all_stuck_gives_its_shards_up(
 def test_a_long_task_within_its_time_out_is_no_stall(url: str, fleet: StallFleet) -> None:
     fleet.start()
     until(lambda: len(fleet.owned_by(0)) == 8, fleet)
-    with connect(url) as tx:
-        app.enqueue_many(tx, [linger.call(n, 14.0) for n in range(8)])  # four slots
+    commit(url, app, [linger.call(n, 14.0) for n in range(8)])  # four slots
     until(lambda: fleet.started() >= 8, fleet)
     assert "event=stalled" not in fleet.log(0)
     assert fleet.health(0)[0] == 200
