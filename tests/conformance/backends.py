@@ -78,6 +78,8 @@ class Backend:
     """What lies before it, for faults to happen in; nothing where it is a file."""
     two_phases: bool = False
     """Whether a transaction can be prepared by one session and ended by another."""
+    keeps_past: bool = False
+    """Whether it can be read as it was a while ago."""
 
 
 def _created_long_ago(raw: Raw) -> None:
@@ -279,5 +281,6 @@ BACKENDS: Sequence[Backend] = (
         savepoints=False,
         emulated=True,
         network="grpc",
+        keeps_past=True,
     ),
 )
