@@ -20,7 +20,7 @@ OFF: dict[str, Any] = {
     "smart_retry": False, "slow_start_s": 0.0,
 }  # fmt: skip
 """A target without protection: what a plain queue with retries does."""
-ON: dict[str, Any] = {"rate": 140.0, "burst": 20}
+ON: dict[str, Any] = {"rate": 140.0, "burst": 10}
 """The defaults of a target, and the rate that its owner allows: 1.4 times the usual."""
 
 
