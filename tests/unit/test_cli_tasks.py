@@ -101,6 +101,7 @@ def test_enqueue_with_every_option_and_only_a_url(cli: Cli) -> None:
         (("bad name",), "'bad name'"),
         (("x" * 129,), "task name"),
         (("late.cancel",), "reserved"),
+        (("charge", "--queue", "late.control"), "reserved"),
         (("charge", "--args", "[1]"), "JSON object, got list"),
         (("charge", "--args", "{"), "--args is not JSON"),
         (("charge", "--args", '{"a": NaN}'), "--args is not JSON"),

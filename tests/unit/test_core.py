@@ -7,11 +7,11 @@ import pytest
 
 from late.scheduler.entry import Entry
 from late.scheduler.fairness import ReadyQueue
-from late.scheduler.messages import PageRead, ParkedLoaded, Settled, Stop
+from late.scheduler.messages import PageRead, ParkedLoaded, Settled
 from late.scheduler.settings import CoreSettings
 from late.store.base import Page
 from late.task import HELD_US, TRANSITIONS, Cursor, Parked, Policy, ShardId
-from tests.unit.core_world import SECOND, SETTINGS, World
+from tests.unit.core_world import SECOND, World
 
 
 def settle(world: World) -> None:
@@ -173,55 +173,6 @@ def test_an_interrupted_task_costs_no_attempt_and_is_first_again() -> None:
     world.finish(world.running[0], kind="interrupted")
     world.grant(1)
     assert [(a.record.task_id, a.number) for a in world.running] == [(first, 1)]
-
-
-def test_an_interrupted_attempt_is_in_the_history_before_the_shard_goes() -> None:
-    world = World()
-    stays, goes = world.enqueue("kept"), world.enqueue("kept")
-    world.read_page()
-    world.grant(2)
-    settle(world)  # the cursor covers both: nothing but the steps is left to be written
-    for attempt in list(world.running):
-        world.finish(attempt, kind="interrupted")
-    assert world.core.idle
-    assert not world.core.clean, "the journal does not say what was interrupted"
-    world.step(Stop())
-    settle(world)
-    assert world.core.clean
-    assert world.steps == [(stays, "interrupted"), (goes, "interrupted")]
-
-
-def test_a_first_delay_is_in_the_history_once() -> None:
-    world = World()
-    task = world.enqueue("kept", delay_us=3_600 * SECOND)
-    near = world.enqueue("kept", delay_us=SECOND // 10)
-    world.read_page()
-    world.grant(1)
-    settle(world)
-    assert world.steps == [(task, "delayed")], "the near one waits in memory"
-    world.take_over()
-    for _ in range(3):
-        world.now_us += 1_900 * SECOND
-        answers(world)
-        world.read_page()
-        world.grant(2)
-        answers(world)
-        world.grant(2)
-        for attempt in list(world.running):
-            world.finish(attempt)
-        settle(world)
-    assert sorted(world.steps) == sorted([(task, "delayed"), (near, "done"), (task, "done")])
-
-
-def test_a_step_is_written_with_the_parking_that_it_tells_of() -> None:
-    """A settlement parks no more than a transaction takes: the rest, and its steps, come later."""
-    world = World(settings=msgspec.structs.replace(SETTINGS, settle_bytes=10))
-    tasks = [world.enqueue("kept", b"0123456789", delay_us=3_600 * SECOND) for _ in range(3)]
-    world.read_page()
-    for count in (1, 2, 3):
-        settle(world)
-        assert world.steps == [(task, "delayed") for task in tasks[:count]]
-        assert len(world.timers) == count
 
 
 def test_an_unknown_task_waits_for_its_handler_and_dies_after_a_day() -> None:
