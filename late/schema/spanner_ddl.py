@@ -213,5 +213,16 @@ AUTOSCALER = (
 ) PRIMARY KEY (controller, seq DESC)""",
 )
 
-STATEMENTS = {"0001": FIRST, "0002": SUSPECTS, "0003": DELIVERY, "0004": AUTOSCALER}
+HELD = (
+    "ALTER TABLE late_queue ADD COLUMN IF NOT EXISTS held INT64",
+    "ALTER TABLE late_queue ADD COLUMN IF NOT EXISTS held_at_us INT64",
+)
+
+STATEMENTS = {
+    "0001": FIRST,
+    "0002": SUSPECTS,
+    "0003": DELIVERY,
+    "0004": AUTOSCALER,
+    "0005": HELD,
+}
 """What each version adds, in order. Immutable: a change of the schema is a new version."""

@@ -135,6 +135,9 @@ def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     ]
     if steps:
         yield sql.HISTORY, _columns(steps, 7)
+    if revived:
+        back = [(g, i, r.task_id, r.due_at_us, s.owner) for g, i, s in keyed for r in s.revived]
+        yield sql.REVIVED, _columns(back, 5)
 
 
 def _parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
