@@ -70,11 +70,14 @@ class Following:
 
 
 def look(app: App, control: Control) -> None:
-    """Tell `app` once which of its queues are closed or have a bound, and how much they hold.
+    """Tell `app` once which of its queues are closed or have a bound, and how much they hold; and
+    how wide the lane is.
 
     Raises:
         LateError: the database cannot be read.
     """
+    if (lane := control.layout().lane("default")) is not None:
+        app.adopt(lane)
     for name, knobs in control.live_knobs().queues.items():
         if knobs.closed:
             app.observe_backlog(name, 1, bound=0)
