@@ -122,7 +122,10 @@ class CoreState:
 
     def wake_at_us(self) -> int | None:
         """When the next `Grant` has something to do by time alone, or None."""
-        times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
+        due_us = self._timers.next_due_us()
+        if due_us is not None and due_us <= self._now_us:
+            return self._now_us  # more is due than one grant takes
+        times = [t for t in (due_us, self._recurring.next_due_us()) if t]
         # A tick that is due has asked for its settlement: nothing is won by looking until then.
         return min((t for t in times if t > self._now_us), default=None)
 

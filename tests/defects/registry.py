@@ -65,7 +65,7 @@ _ALL = (
     ),
     Defect(
         "D8", "a task counts as settled when it is handed to a slot",
-        c.settled_before_run, "worlds", r"S2:|E1:", worlds=5, fast=True,
+        c.settled_before_run, "worlds", r"S2:|S6:|E1:", worlds=5, fast=True,
     ),
     Defect(
         "D9", "a repeated settlement is refused",

@@ -90,7 +90,7 @@ class Plan(msgspec.Struct, frozen=True):
         """The world of this seed."""
         rng = random.Random(seed)
         shards = rng.choice((1, 2, 4, 8))
-        live_s = rng.uniform(5.0, 25.0)
+        live_s = rng.uniform(4.0, 14.0)
         ttl_s = rng.choice((1.5, 3.0, 6.0))
         workers = rng.randint(1, 4)
         armed = [kind for kind in FAULTS if rng.random() < 0.3]
@@ -123,7 +123,7 @@ class _Draw:
 
     def bookings(self, live_s: float) -> list[Booking]:
         rng = self._rng
-        found = [self._booking(rng.uniform(0, live_s)) for _ in range(rng.randint(10, 60))]
+        found = [self._booking(rng.uniform(0, live_s)) for _ in range(rng.randint(8, 32))]
         return sorted(found, key=lambda booking: booking.at_s)
 
     def _booking(self, at_s: float) -> Booking:
