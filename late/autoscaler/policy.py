@@ -138,16 +138,34 @@ def parse(text: str, where: str = "policy") -> Policy:
 
 
 def read(path: Path) -> Policy:
-    """The policy of a file.
+    """The policy of a file: TOML, or YAML where its name ends so.
 
     Raises:
-        ConfigError: it cannot be read, or as `parse`.
+        ConfigError: it cannot be read, YAML without PyYAML, or as `parse`.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"policy {path}: {error}") from None
-    return parse(text, str(path))
+    if path.suffix not in (".yaml", ".yml"):
+        return parse(text, str(path))
+    return made(_yaml(text, str(path)), str(path))
+
+
+def _yaml(text: str, where: str) -> dict[str, Any]:
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{where}: YAML takes `pip install pyyaml`; TOML takes nothing"
+        ) from error
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where}: expected fields and values")
+    return found
 
 
 def made(values: dict[str, Any], where: str = "policy") -> Policy:
