@@ -75,11 +75,14 @@ class Following:
 
 
 def look(app: App, control: Control) -> None:
-    """Tell `app` once which of its queues are closed or have a bound, and how much they hold.
+    """Tell `app` once which of its queues are closed or have a bound, and how much they hold; and
+    how wide the lane is.
 
     Raises:
         LateError: the database cannot be read.
     """
+    if (lane := control.layout().lane("default")) is not None:
+        app.adopt(lane)
     live = control.live_knobs()
     held = held_by(control, _bounded(live), [app.group])
     for name, knobs in live.queues.items():

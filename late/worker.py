@@ -34,6 +34,7 @@ from late.dispatcher.remote import RemotePool
 from late.dispatcher.settle import Settler
 from late.errors import LateError, StoreError
 from late.following import Publishing
+from late.lanes import Layout
 from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
@@ -193,6 +194,7 @@ class Worker:
         self.steering = Steering(
             app.url,
             on_knobs=self._turn_knobs,
+            on_lanes=self._resized,
             on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
             rng=self._rng,
         )
@@ -407,6 +409,11 @@ class Worker:
             self.health.close()
         await self._store.close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
+
+    def _resized(self, layout: Layout) -> None:
+        self.scheduler.resized(layout)
+        if (lane := layout.lane("default")) is not None:
+            self.app.adopt(lane)
 
     async def _hand_over(self, shards: Sequence[Shard]) -> None:
         # First, and in the same pass: nobody answers for what no consumer has begun.

@@ -18,6 +18,7 @@ from late.control import (
     knobs,
     lanes,
     owners,
+    resizing,
     schedules,
     status,
     sweep,
@@ -43,6 +44,7 @@ from late.control.views import (
     TaskView,
 )
 from late.knobs import Kind
+from late.lanes import Lane, Layout
 from late.schema.engine import make_engine, reading, shown, write
 from late.schema.migrate import version_of
 from late.schema.version import check
@@ -286,6 +288,21 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         return lanes.lanes(self._engine)
 
     def set_shards(self, lane: str, shards: int) -> LaneView:
-        """Make a lane wider; it never shrinks."""
+        """Make a lane wider that was never resized; it never shrinks."""
         self.check()
         return lanes.set_shards(self._engine, lane, shards)
+
+    def resize(self, lane: str, shards: int) -> Lane:
+        """Give a lane another width while it works; order by key is kept."""
+        self.check()
+        return resizing.resize(self._engine, lane, shards)
+
+    def layout(self) -> Layout:
+        """The lanes as workers and producers follow them."""
+        self.check()
+        return resizing.layout(self._engine)
+
+    def keep_lanes(self) -> None:
+        """Go on with what resizes have begun. Workers do this every few seconds."""
+        self.check()
+        resizing.keep(self._engine)

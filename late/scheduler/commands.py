@@ -20,7 +20,7 @@ from typing import Protocol
 
 import msgspec
 
-from late.command import NAMES, Command, decode
+from late.command import CLOSED, NAMES, Command, closed_version, decode
 from late.errors import DecodeError
 from late.scheduler.entry import Entry
 from late.scheduler.keys import Keys
@@ -72,8 +72,10 @@ class Commands:
         keys: Keys,
         hands: Hands,
         revive: Callable[[Revival], None],
+        closed: Callable[[TaskId, int], None] = lambda closing, version: None,
     ) -> None:
         self._group = group
+        self._closed = closed
         self._window = window
         self._timers = timers
         self._keys = keys
@@ -91,6 +93,10 @@ class Commands:
     def arrived(self, entry: Entry) -> bool:
         """Take in `entry` if it is a command, which is due. False: it is a task."""
         try:
+            if entry.record.name == CLOSED:
+                self._closed(entry.record.task_id, closed_version(entry.record))
+                self._conclude(entry, "done")
+                return True
             command = decode(entry.record)
         except DecodeError as error:
             self._hands.bury(entry, error.reason)
@@ -178,8 +184,13 @@ class Commands:
 
     def _done(self, waiting: _Waiting, word: str) -> None:
         del self._waiting[waiting.entry.record.task_id]
-        waiting.entry.move("running")  # by the core itself, in no time
-        self._hands.conclude(waiting.entry, word)
+        self._conclude(waiting.entry, word)
+
+    def _conclude(self, entry: Entry, word: str) -> None:
+        if entry.state != "ready":
+            entry.move("ready")
+        entry.move("running")  # by the core itself, in no time
+        self._hands.conclude(entry, word)
 
     def overruled(self, entry: Entry, verdict: Verdict) -> Verdict:
         """What becomes of a task that was cancelled while it ran: no other attempt."""

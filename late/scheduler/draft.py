@@ -6,7 +6,7 @@ unknown; what happens meanwhile is collected for the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -149,9 +149,14 @@ class Draft:
             self._unparked.append((entry.timer_key[0], entry.record.task_id))
 
     def build(
-        self, window: Window, ticks: tuple[Tick, ...], caution: Caution, now_us: int
+        self,
+        window: Window,
+        ticks: tuple[Tick, ...],
+        caution: Caution,
+        now_us: int,
+        told: Sequence[Result] = (),
     ) -> Settlement:
-        """The settlement of all that was collected; nothing may be out."""
+        """The settlement of all that was collected; nothing may be out. `told`: more results."""
         assert self.out is None
         self.ledger.add_arrived(window.arrived(), now_us)
         later = self._beyond()
@@ -175,7 +180,7 @@ class Draft:
             parked=tuple(row for _, row in self._parking.values()),
             dead=tuple(self._dead),
             revived=tuple(self._revived.values()),
-            results=tuple(self._results),
+            results=(*self._results, *told),
             history=tuple(step for step in self._steps if step.task_id not in later),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),

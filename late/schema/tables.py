@@ -295,6 +295,18 @@ lane = Table(
     Column("name", Text, primary_key=True),
     Column("first_shard", SmallInteger, nullable=False),
     Column("shards", SmallInteger, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default=text("0")),
+)
+
+extent = Table(
+    "late_extent",
+    metadata,
+    Column("lane", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("shards", SmallInteger, nullable=False),
+    Column("closed_at_us", BigInteger, nullable=False),
+    Column("waits_for", Text),  # JSON list of transactions, on PostgreSQL
+    Column("closings", Text),  # JSON list of task ids by shard, NULL until they are written
 )
 
 group = Table(

@@ -13,6 +13,7 @@ import msgspec
 
 from late.command import PREFIX, QUEUE, Kind, decode
 from late.knobs import Knobs
+from late.lanes import Gate
 from late.scheduler.core import ShardCore
 from late.scheduler.limits import Limits
 from late.scheduler.messages import (
@@ -69,7 +70,10 @@ def position_of(cursor: str) -> int:
 class World:
     """One shard, one group, one owner at a time. `now_us` moves only when the test says so."""
 
-    def __init__(self, seed: int = 0, settings: CoreSettings = SETTINGS) -> None:
+    def __init__(self, seed: int = 0, settings: CoreSettings = SETTINGS, shard_id: int = 0) -> None:
+        self.shard_id = ShardId(shard_id)
+        self.gate = Gate()
+        self.results: dict[str, bytes] = {}
         self.knobs: dict[str, Knobs] = {}
         self.limits = Limits()
         self.rng = random.Random(seed)
@@ -120,7 +124,18 @@ class World:
         task_id = TaskId(f"a{number:05d}")
         text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
         self.log.append(
-            Record(0, number, task_id, queue, name, payload, None, text, self.now_us, number)
+            Record(
+                self.shard_id,
+                number,
+                task_id,
+                queue,
+                name,
+                payload,
+                None,
+                text,
+                self.now_us,
+                number,
+            )
         )
         return task_id
 
@@ -184,7 +199,7 @@ class World:
         )
         lease = Lease(
             "g",
-            ShardId(0),
+            self.shard_id,
             f"w{self.epoch}",
             Epoch(self.epoch),
             self.last.seq,
@@ -196,7 +211,7 @@ class World:
         )
         self.limits = Limits()
         self.limits.set(self.knobs, {}, self.now_us)
-        self.core = ShardCore(lease, POLICIES, self.settings, self.limits)
+        self.core = ShardCore(lease, POLICIES, self.settings, self.limits, self.gate)
         self.step(Grant(self.now_us, 0))
 
     def step(self, event: Event) -> None:
@@ -283,7 +298,7 @@ class World:
         self.step(
             PageRead(
                 Page(
-                    shard_id=ShardId(0),
+                    shard_id=self.shard_id,
                     records=records,
                     cursor=Cursor(str(end)),
                     window="w",
@@ -343,6 +358,7 @@ class World:
         assert position_of(s.cursor) >= position_of(self.last.cursor), "the cursor moved back"
         before = self.unsettled()
         self.last = s
+        self.results |= {r.task_id: r.value for r in s.results}
         for key in s.unparked:
             assert self.timers.pop(key, None) is not None, "unparked what was not there"
         for row in s.parked:
