@@ -184,6 +184,13 @@ LATE_RESULT = _event(
     measures="count",
     tags="group shard",
 )
+ALREADY_DONE = _event(
+    "already_done",
+    "info",
+    "the task's effects were there already: it had run before",
+    tags="group queue name",
+    details="task attempt",
+)
 STUCK_HANDLER = _event(
     "stuck_handler",
     "warning",

@@ -107,6 +107,9 @@ _count("late_schedules_disabled_total", "Schedules that cannot be read or never 
 
 _count("late_results_dropped_total", "Results of attempts whose shard had gone to another owner: "
        "these tasks run twice.", "group shard", events.LATE_RESULT, "count")  # fmt: skip
+_count("late_already_done_total", "Tasks whose effects (ctx.once) were there already: they ran "
+       "twice, and had their effects once. Not from child processes.", "group queue task",
+       events.ALREADY_DONE)  # fmt: skip
 _count("late_fenced_total", "Settlements that were refused: the shard has another owner.",
        "group shard", events.FENCED)  # fmt: skip
 for _event, _change in (

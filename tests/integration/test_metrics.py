@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import late
+from late.alerts import dashboard
 from late.api.offer import Listen
 from late.api.serve import Server
 from late.cli.metrics import Page
@@ -29,6 +30,7 @@ from late.worker import Worker
 from tests.integration.control_kit import rekey
 from tests.unit.api_kit import Client
 from tests.unit.cli_kit import Cli, cli
+from tests.unit.test_alerts import NAME
 
 __all__ = ["cli"]
 
@@ -49,6 +51,10 @@ class Metrics:
             if s.name == name and labels.items() <= s.labels.items()
         ]  # fmt: skip
         return sum(found) if found else None
+
+
+    def has(self, name: str) -> bool:
+        return any(sample.name == name for sample in self.samples)
 
 
 def get(port: int, path: str = "/metrics") -> tuple[int, str, str]:
@@ -129,6 +135,13 @@ async def test_what_a_worker_says_is_what_has_happened(url: str) -> None:
         assert found.sum("late_slots") == worker.settings.concurrency
         assert found.sum("late_worker_trusted") == 1
         assert found.sum("late_shard_unsettled") == 0
+        empty = [
+            panel.title
+            for row in dashboard.ROWS
+            for panel in row.panels
+            if not all(found.has(name) for expr, _ in panel.queries for name in NAME.findall(expr))
+        ]
+        assert empty == [], "no panel of the dashboard is empty"
         tail = [s.value for s in found.samples if s.name == "late_tail_lag_seconds"]
         assert len(tail) == len(worker.scheduler.cores)
     finally:
