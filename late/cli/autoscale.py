@@ -41,6 +41,7 @@ MetricsPortOption = Annotated[
     int | None, typer.Option(help="Serve /metrics here; 0: any.", min=0, max=65_535)
 ]
 MetricsHostOption = Annotated[str, typer.Option(help="Where to listen for it.")]
+NameOption = Annotated[str | None, typer.Option(help="Of the controller; default: what it sizes.")]
 DrainOption = Annotated[
     float, typer.Option(metavar="S", min=1, help="With --lane: when a backlog is to be gone.")
 ]
@@ -115,9 +116,7 @@ def run(
     lane: LaneOption = None,
     shard_rate: ShardRateOption = 1000,
     drain: DrainOption = 60,
-    name: Annotated[
-        str | None, typer.Option(help="Of the controller; default: what it sizes.")
-    ] = None,
+    name: NameOption = None,
     every: Annotated[float, typer.Option(metavar="S", min=1, help="Seconds between looks.")] = 30,
     once: Annotated[bool, typer.Option("--once", help="One look, and what it decided.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, change nothing.")] = False,
