@@ -218,7 +218,9 @@ def test_what_a_lane_had_and_is_empty_is_not_shown(
     if backend.emulated:  # slow there, and no other code
         return
     gone = insert(lease).values(consumer_group="default", shard_id=60, owner=None, epoch=3)
-    write(make_engine(url), lambda connection: connection.execute(gone))
+    engine = make_engine(url)
+    write(engine, lambda connection: connection.execute(gone))
+    engine.dispose()
     assert [shard.shard_id for shard in control.status().shards] == list(range(8))
     [found] = [check for check in control.doctor() if check.name == "leases"]
     assert "0 of 8" in found.detail
