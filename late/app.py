@@ -212,7 +212,7 @@ class App(Registry, Commanding):
             return Call(self, name, task.queue, task.codec, values, payload, checked, task)
         if self.strict:
             raise UnknownTask(f"no task {name!r} is registered; strict=False sends it anyway")
-        queue = validate.name("default" if queue is None else queue, "queue")
+        queue = validate.queue("default" if queue is None else queue)
         stored_as = None if self.codec.name == "json" else self.codec.name
         checked = settings(asked, Options(codec=stored_as))
         values = dict(args)

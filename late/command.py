@@ -14,11 +14,11 @@ from late import payload as payloads
 from late.errors import DecodeError, PayloadTooLarge
 from late.ids import new_id, shard_of
 from late.task import CONTROL_QUEUE, NewTask, Record, TaskId
+from late.validate import RESERVED
 
 Kind = Literal["cancel", "reschedule", "redrive"]
 
-PREFIX = "late."
-"""Task names that begin so are reserved."""
+PREFIX = RESERVED
 QUEUE = CONTROL_QUEUE
 NAMES: dict[str, Kind] = {
     "late.cancel": "cancel",

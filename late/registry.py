@@ -182,7 +182,7 @@ class Registry:
                 function,
                 found,
                 name=label,
-                queue=_configured(queue, f"{label}: queue"),
+                queue=_checked(lambda: validate.queue(queue), label),
                 retry=retry or Retry(),
                 timeout_s=_timeout_s(timeout_s, label),
                 process=process,
@@ -270,7 +270,7 @@ class Registry:
             elsewhere(label, target, like),
             found,
             name=label,
-            queue=_configured(queue, f"{label}: queue"),
+            queue=_checked(lambda: validate.queue(queue), label),
             retry=retry or Retry(),
             timeout_s=_timeout_s(timeout_s, label),
             process=False,
@@ -316,7 +316,7 @@ class Registry:
         Raises:
             ConfigError: a wrong name, or a queue that has a route already.
         """
-        label = _configured(queue, "queue")
+        label = _checked(lambda: validate.queue(queue), "route")
         if label in self._routes:
             raise ConfigError(f"queue {label!r} has a route already")
         ttl_s = _result_ttl_s(result_ttl, label)

@@ -104,7 +104,7 @@ class Producer:
     def _call(self, put: Put) -> Call:
         app = self._app
         known = put.name in app.tasks
-        queue = validate.name(self.queue_of(put), "queue")
+        queue = validate.queue(self.queue_of(put))
         validate.name(put.name, "task name")
         if not known and app.strict and queue not in self._routed:
             raise UnknownTask(f"no task {put.name[:128]!r} is known here")

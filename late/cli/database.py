@@ -105,6 +105,8 @@ def rebase(
             await store.close()
 
     asyncio.run(adopted())
+    with control_of(where) as control:
+        control.audited("rebase", "database")
     if json:
         output.as_json({"rebased": shown(where)})
     else:

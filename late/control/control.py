@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -44,7 +45,7 @@ from late.control.views import (
 )
 from late.knobs import Kind
 from late.lanes import Lane, Layout
-from late.schema.engine import make_engine, reading, shown
+from late.schema.engine import make_engine, reading, shown, write
 from late.schema.migrate import version_of
 from late.schema.version import check
 from late.task import Schedule, TaskId
@@ -259,6 +260,11 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         self.check()
         return knobs.turn(self._engine, kind, name, changes, dry_run=dry_run)
 
+    def publish_held(self, held: Mapping[str, int]) -> None:
+        """For workers: how many tasks the bounded queues hold, for producers in SQL."""
+        self.check()
+        knobs.publish(self._engine, held)
+
     def rollback_knobs(self, audit_id: str) -> Turned:
         """Undo one change of knobs, and leave those that it did not touch."""
         self.check()
@@ -268,6 +274,11 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         """What operators did, the latest first."""
         self.check()
         return knobs.history(self._engine, subject=subject, limit=limit)
+
+    def audited(self, action: str, subject: str) -> None:
+        """Write down what an operator did that no other method does."""
+        self.check()
+        write(self._engine, partial(audit.record, action=action, subject=subject))
 
     # --- lanes
 

@@ -156,6 +156,7 @@ class ShardCore(CoreState):
             entry.due_at_us - self._now_us > self._settings.near_us
             or len(self._window) > self._settings.window // 2
         ):
+            self._draft.note(entry, "delayed", self._now_us, until_us=entry.due_at_us)
             self._park(entry, entry.due_at_us, "delay")
         else:
             entry.move("waiting")
@@ -376,9 +377,8 @@ class ShardCore(CoreState):
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
         entry.errors = verdict.errors
         self._draft.ledger.add(outcome, verdict.word, ended=verdict.final is not None)
-        if not verdict.again:
-            self._draft.note(entry, verdict.word, self._now_us, outcome,
-                             until_us=verdict.due_at_us, reason=verdict.reason)  # fmt: skip
+        self._draft.note(entry, verdict.word, self._now_us, outcome,
+                         until_us=verdict.due_at_us, reason=verdict.reason)  # fmt: skip
         if verdict.again:  # interrupted: first in line, nothing durable has changed
             entry.move("ready")
             self._ready.push_front(entry)
@@ -462,6 +462,7 @@ class ShardCore(CoreState):
         settlement, ended, parked = self._draft.settled(self._now_us)
         self._dispatch(self._marked(), effects)
         self._timers.rows_changed(settlement.unparked, new=bool(settlement.revived))
+        self._commands.settled(settlement.revived)
         for task_id in ended:
             self._forget(task_id)
         for task_id, (entry, row) in parked.items():

@@ -73,7 +73,8 @@ class CoreState:
     @property
     def clean(self) -> bool:
         """Idle, and the journal says all that is known here, the cursor included."""
-        return self.idle and self._window.cursor == self._draft.cursor
+        told = self._window.cursor == self._draft.cursor and not self._draft.has_steps
+        return self.idle and told
 
     @property
     def ready(self) -> int:

@@ -213,6 +213,11 @@ AUTOSCALER = (
 ) PRIMARY KEY (controller, seq DESC)""",
 )
 
+HELD = (
+    "ALTER TABLE late_queue ADD COLUMN IF NOT EXISTS held INT64",
+    "ALTER TABLE late_queue ADD COLUMN IF NOT EXISTS held_at_us INT64",
+)
+
 LANES = (
     "ALTER TABLE late_lane ADD COLUMN IF NOT EXISTS version INT64 NOT NULL DEFAULT (0)",
     """CREATE TABLE IF NOT EXISTS late_extent (
@@ -230,6 +235,7 @@ STATEMENTS = {
     "0002": SUSPECTS,
     "0003": DELIVERY,
     "0004": AUTOSCALER,
+    "0005": HELD,
     "0006": LANES,
 }
 """What each version adds, in order. Immutable: a change of the schema is a new version."""

@@ -321,7 +321,7 @@ group = Table(
 )
 
 
-def _knobs_table(name: str) -> Table:
+def _knobs_table(name: str, *more: Column[Any]) -> Table:
     return Table(
         name,
         metadata,
@@ -329,10 +329,15 @@ def _knobs_table(name: str) -> Table:
         Column("knobs", Text, nullable=False),  # JSON object of those that are set
         Column("version", BigInteger, nullable=False),  # rises with each change
         Column("updated_at_us", BigInteger, nullable=False),
+        *more,
     )
 
 
-queue = _knobs_table("late_queue")
+queue = _knobs_table(
+    "late_queue",
+    Column("held", BigInteger),  # tasks that it held at that time, where it has a bound
+    Column("held_at_us", BigInteger),
+)
 target = _knobs_table("late_target")
 
 audit = Table(

@@ -93,6 +93,8 @@ def test_an_enqueuer_puts_tasks_in_and_gets_nothing_out(owner: str, as_: As) -> 
         "insert into late_inbox values ('default', gen_random_uuid(), 1)",
         "select * from late_token",
         "update late_queue set knobs = '{}'",
+        "select held from late_queue",
+        "select late_admit('default')",
         "create table mine (id int)",
     )
     assert drain(app) == {"done": 5}

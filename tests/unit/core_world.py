@@ -53,7 +53,10 @@ from late.task import (
 )
 
 SECOND = 1_000_000
-POLICIES = {"job": Policy(max_attempts=4, base_us=SECOND, cap_us=8 * SECOND)}
+POLICIES = {
+    "job": Policy(max_attempts=4, base_us=SECOND, cap_us=8 * SECOND),
+    "kept": Policy(history=True),
+}
 SETTINGS = CoreSettings(
     window=24, page_size=8, timers_max=16, horizon_us=2 * SECOND, settle_bytes=10
 )
@@ -82,6 +85,8 @@ class World:
         self.dead: list[str] = []
         self.letters: dict[str, DeadLetter] = {}
         self.revived: set[str] = set()
+        self.steps: list[tuple[str, str]] = []
+        """(task, event) of the histories, as they came into the journal."""
         self.rescheduled: set[str] = set()
         """Somebody has asked for another due time, perhaps an earlier one."""
         self.not_before_us: dict[str, int] = {}
@@ -373,6 +378,7 @@ class World:
             self.final[task_id] = "dead" if task_id in self.dead else "ended"
             self.ends.append(task_id)
             self.unrecorded.discard(task_id)
+        self.steps += [(step.task_id, step.event) for step in s.history]
         self.arrived += sum(u.count for u in s.usage if u.outcome == ENQUEUED)
         assert self.arrived == position_of(s.cursor), "arrivals are not counted once each"
         ended = sum(
