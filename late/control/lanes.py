@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Engine, select, update
 
-from late.control.rows import SPANNER
-from late.control.views import DrainView, LaneView
+from late.control.rows import SPANNER, now_us
+from late.control.views import Check, DrainView, LaneView
 from late.errors import ConfigError
 from late.lanes import Extent
 from late.schema.engine import reading, write
 from late.schema.tables import extent, lane
 from late.task import SHARDS_MAX
+
+DRAIN_US = 600_000_000
+"""How long an old width may drain before somebody should look."""
 
 
 def lanes(engine: Engine) -> list[LaneView]:
@@ -55,6 +59,31 @@ def _drain(old: Extent, transactions: int) -> DrainView:
         transactions,
         {name: old.shards - done for name, (done, _) in by_group.items()},
         sum(keys for _, keys in by_group.values()),
+    )
+
+
+def draining(connection: Connection) -> Iterator[Check]:
+    """For `late doctor`: old widths that keys wait for."""
+    since_us = now_us(connection) - DRAIN_US
+    old = connection.execute(select(extent).order_by(extent.c.lane, extent.c.version)).all()
+    late = [row for row in old if row.closed_at_us < since_us]
+    if not late:
+        yield Check("lanes", "ok", f"{len(old)} old widths are draining" if old else "none drains")
+        return
+    row = late[0]
+    minutes = DRAIN_US // 60_000_000
+    if row.closings is not None:
+        what = "has shards that are not drained"
+    elif row.waits_for is None:
+        what = "has no worker that looks after it"
+    else:
+        count = len(msgspec.json.decode(row.waits_for))
+        what = f"waits for {count} transactions that began before"
+    yield Check(
+        "lanes",
+        "warning",
+        f"version {row.version} of lane {row.lane}, closed more than {minutes} minutes ago, {what}:"
+        " keys that moved may stand still; see `late shards`",
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 import late
 from late.config import WorkerConfig
@@ -18,6 +19,8 @@ from late.errors import ConfigError
 from late.ids import shard_of
 from late.lanes import Gate
 from late.outbox import connect
+from late.schema.engine import make_engine, write
+from late.schema.tables import lease
 from late.task import Options
 from late.testing import drain
 from late.worker import Worker
@@ -133,6 +136,10 @@ async def test_keys_keep_their_order_4_64_8(url: str, backend: Backend, control:
     assert service.beside.count("none") == len(service.beside), "two of a key at once"
     assert sorted(service.ended["none"]) == sorted(wanted * 2), "tasks without a key are not lost"
     assert control.verify().problems == ()
+    # What the lane had and is empty is nobody's business any more.
+    shards = {shard.shard_id for shard in control.status().shards}
+    assert shards >= set(range(widths[2]))
+    assert {c.name: c.result for c in control.doctor()}["lanes"] == "ok"
 
 
 def test_a_producer_learns_of_the_resize_in_its_own_transaction(
@@ -161,7 +168,7 @@ def test_a_producer_learns_of_the_resize_in_its_own_transaction(
 
 
 def test_a_worker_that_knows_of_no_resize_runs_nothing_of_it(
-    url: str, backend: Backend, control: Control
+    url: str, backend: Backend, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not backend.resizes:
         return
@@ -174,6 +181,12 @@ def test_a_worker_that_knows_of_no_resize_runs_nothing_of_it(
         control.resize("default", 5)
     [lane] = control.lanes()
     assert (lane.shards, lane.version, lane.draining[0].state) == (3, 1, "closing")
+    assert {check.name: check.result for check in control.doctor()}["lanes"] == "ok"
+    monkeypatch.setattr("late.control.lanes.DRAIN_US", -1)
+    [found] = [check for check in control.doctor() if check.name == "lanes"]
+    assert found.result == "warning"
+    assert "version 0 of lane default" in found.detail
+    assert "no worker" in found.detail
 
 
 def test_a_group_that_begins_behind_the_mark_does_not_hold_it_up(
@@ -197,3 +210,17 @@ def test_a_width_that_cannot_be_is_refused(url: str, backend: Backend, control: 
     for shards in (0, 4097) if backend.resizes else ():
         with pytest.raises(ConfigError, match="room for 1 to 4096 shards"):
             control.resize("default", shards)
+
+
+def test_what_a_lane_had_and_is_empty_is_not_shown(
+    url: str, backend: Backend, control: Control
+) -> None:
+    if backend.emulated:  # slow there, and no other code
+        return
+    gone = insert(lease).values(consumer_group="default", shard_id=60, owner=None, epoch=3)
+    engine = make_engine(url)
+    write(engine, lambda connection: connection.execute(gone))
+    engine.dispose()
+    assert [shard.shard_id for shard in control.status().shards] == list(range(8))
+    [found] = [check for check in control.doctor() if check.name == "leases"]
+    assert "0 of 8" in found.detail
