@@ -101,7 +101,7 @@ protos: ## generate late/v1 from proto/ again, in an environment of its own
 
 overload: ## four troubles, with the knobs and without: does the fleet get over them? (ARGS="outage")
 	$(DEV)
-	@$(BIN)/python -m bench.overload $(ARGS)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.overload --postgres '{url}' $(ARGS)
 
 lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 	$(DEV)

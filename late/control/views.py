@@ -58,6 +58,8 @@ class ShardStatus(msgspec.Struct, frozen=True):
     """Age of the first of them."""
     in_flight: int
     settled_at_us: int | None
+    stale_s: float = 0.0
+    """Everything that was committed, or became due, this long ago is done or was put off."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -84,6 +86,10 @@ class Status(msgspec.Struct, frozen=True):
     shards: tuple[ShardStatus, ...]
     workers: tuple[WorkerStatus, ...]
     groups: tuple[GroupView, ...] = ()
+
+    def stale_s(self, group: str) -> float | None:
+        """Of a group's stalest shard; None where it has none."""
+        return max((s.stale_s for s in self.shards if s.group == group), default=None)
 
 
 class Tenure(msgspec.Struct, frozen=True):
@@ -211,12 +217,30 @@ class Moved(msgspec.Struct, frozen=True):
     """Of the first 100."""
 
 
+class DrainView(msgspec.Struct, frozen=True):
+    """A width that a lane had before it was resized, and that is not drained."""
+
+    version: int
+    shards: int
+    state: Literal["closing", "draining"]
+    """`closing`: transactions may still write by it."""
+    transactions: int = 0
+    """That it waits for; where the database tells them."""
+    left: dict[str, int] = {}
+    """Group -> shards that are not drained."""
+    keys: int = 0
+    """Ordering keys with tasks left, as far as they are named."""
+
+
 class LaneView(msgspec.Struct, frozen=True):
     """A named range of shards."""
 
     name: str
     first_shard: int
     shards: int
+    version: int = 0
+    """How often it was resized."""
+    draining: tuple[DrainView, ...] = ()
 
 
 GroupState = Literal["working", "paused", "idle", "unregistered"]
@@ -246,6 +270,9 @@ class GroupView(msgspec.Struct, frozen=True):
     """Age of the oldest of them."""
     lagging: bool = False
     """Older than the alarm allows."""
+    stale_s: float | None = None
+    """Everything that was committed, or became due, this long ago is done or was put off; None
+    where only the reading was looked at."""
 
 
 class ShardReset(msgspec.Struct, frozen=True):
