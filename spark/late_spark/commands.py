@@ -111,7 +111,7 @@ def frame(source: Source, days: Calendar) -> DataFrame:
             spark, source.lake, url=source.url, from_us=days.from_us, to_us=days.to_us
         )
     if source.url is not None:
-        return lake.tail(spark, source.url)
+        return lake.tail(spark, source.url, from_us=days.from_us, to_us=days.to_us)
     found = spark.read.parquet(str(source.usage))
     missing = [name for name in schema.USAGE.names if name not in found.columns]
     if missing:
