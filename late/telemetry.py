@@ -24,6 +24,7 @@ from late.scheduler.part import Part
 from late.store.counting import statements
 
 if TYPE_CHECKING:
+    from late.control import Control
     from late.control.views import Status
     from late.worker import Worker
 
@@ -60,6 +61,7 @@ class Telemetry:
         self._worker = worker
         self._emitter = emitter
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._control: Control | None = None
 
     async def run(self) -> None:
         """Count, and look at the database while that is this worker's to do, until cancelled."""
@@ -72,6 +74,8 @@ class Telemetry:
                     tasks.create_task(self._push_on(self._push))
         finally:
             unfollow()
+            if self._control is not None:
+                self._control.close()
 
     async def _push_on(self, push: exporting.Push) -> None:
         """Send what is known, every few seconds and once at the end."""
@@ -117,14 +121,15 @@ class Telemetry:
                 self.registry.replace(metrics.metrics_of("database"), ())
                 shown = False
             if mine and time.monotonic() >= due_s:
-                shown = await self._look_at_database() or shown
+                shown = await self.look_at_database() or shown
                 due_s = time.monotonic() + every_s
             await asyncio.sleep(min(TICK_S, every_s or TICK_S))
 
-    async def _look_at_database(self) -> bool:
+    async def look_at_database(self) -> bool:
+        """One look, whoever's it is; False if it failed, which is logged."""
         slots = self._worker.settings.concurrency
         try:
-            seen, signals = await asyncio.to_thread(_overview, self._worker.app.url)
+            seen, signals = await asyncio.to_thread(self._overview)
         except LateError as error:
             logger.warning("the database could not be looked at for metrics: %s", error)
             return False
@@ -133,11 +138,12 @@ class Telemetry:
         return True
 
 
-def _overview(url: str) -> tuple[Status, dict[str, Signals]]:
-    from late.control import Control  # SQLAlchemy takes as long to load as all the rest
+    def _overview(self) -> tuple[Status, dict[str, Signals]]:
+        from late.control import Control  # SQLAlchemy takes as long to load as all the rest
 
-    with Control(url) as control:
-        return control.overview(limit=LIMIT)
+        # Kept: to make an engine and connect costs as much as the look.
+        self._control = self._control or Control(self._worker.app.url)
+        return self._control.overview(limit=LIMIT)
 
 
 def of_worker(worker: Worker) -> Iterator[Value]:
