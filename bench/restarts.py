@@ -46,9 +46,10 @@ def roll(
     rate: int = 200,
     shards: int = 8,
     environment: dict[str, str] | None = None,
+    quiet_s: float = QUIET_S,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Rolling restarts under load, and what they cost.
+    """Rolling restarts under load, and what they cost; at the end `quiet_s` without any.
 
     Raises:
         GaveUp: a worker did not start or stop as it should, or the backlog stayed.
@@ -70,8 +71,8 @@ def roll(
                 rounds.append((from_s, stop_s, time.monotonic()))
                 if (number + 1) % 10 == 0:
                     say(f"{number + 1} restarts")
-            quiet_s = time.monotonic()
-            time.sleep(QUIET_S)
+            over_s = time.monotonic()
+            time.sleep(quiet_s)
         wait_settled(url)
         for process in list(fleet.living):
             fleet.stop(process)
@@ -80,8 +81,8 @@ def roll(
         fleet.close()
     found = gaps(load.committed, starts)
     samples, joins, leaves, quiet = [], [], [], []
-    for turn in range(int(QUIET_S / WINDOW_S)):
-        from_s = quiet_s + turn * WINDOW_S
+    for turn in range(int(quiet_s / WINDOW_S)):
+        from_s = over_s + turn * WINDOW_S
         quiet += longest(found, from_s, from_s + WINDOW_S).values()
     for from_s, stop_s, until_s in rounds:
         samples += longest(found, from_s, until_s).values()

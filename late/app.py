@@ -8,7 +8,10 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, overload
+
+import msgspec
 
 from late import codec as codecs
 from late import outbox, tracing, validate
@@ -26,6 +29,7 @@ from late.errors import (
     UnknownTask,
 )
 from late.ids import new_id, shard_of
+from late.lanes import Lane
 from late.options import TaskOptions, settings
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.registry import Registry
@@ -50,7 +54,9 @@ class App(Registry, Commanding):
     Args:
         url: the business database, as SQLAlchemy writes it: `sqlite:///file.db`,
             `postgresql://...` or `postgresql+psycopg://...`.
-        shards: active shards that new tasks are spread over, 1..4096: those of the lane.
+        shards: active shards that new tasks are spread over, 1..4096: those of the lane, until it
+            is first resized while it works (`late shards --resize`); from then on the database
+            says.
         group: the consumer group that this app's workers work for.
         codec: how arguments are encoded: `"json"`, `"msgpack"` or a codec such as
             `late.codec.Signed`; a task may have one of its own.
@@ -206,7 +212,7 @@ class App(Registry, Commanding):
             return Call(self, name, task.queue, task.codec, values, payload, checked, task)
         if self.strict:
             raise UnknownTask(f"no task {name!r} is registered; strict=False sends it anyway")
-        queue = validate.name("default" if queue is None else queue, "queue")
+        queue = validate.queue("default" if queue is None else queue)
         stored_as = None if self.codec.name == "json" else self.codec.name
         checked = settings(asked, Options(codec=stored_as))
         values = dict(args)
@@ -243,6 +249,11 @@ class App(Registry, Commanding):
         """
         self._depths[queue] = (depth, time.monotonic(), bound)
 
+    def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
+        """The rows of `calls` for the lane as the database has it now, which this app adopts."""
+        self.adopt(lane)
+        return [self.row(call) for call in calls]
+
     def row(self, call: Call) -> NewTask:
         """The row of one call, with an id of its own.
 
@@ -252,7 +263,15 @@ class App(Registry, Commanding):
         checked = call.settings
         options = checked.options
         key = options.ordering_key
-        shard_id = next(self._turns) % self.shards if key is None else self.shard_of(key)
+        # Asked once: another thread may adopt another lane meanwhile.
+        lane, options_json = self.lane, checked.options_json
+        if key is None:
+            shard_id = lane.first_shard + next(self._turns) % lane.shards
+        else:
+            shard_id = lane.shard_of(key)
+            if lane.version:
+                placed = msgspec.structs.replace(options, layout=lane.version)
+                options_json = msgspec.json.encode(placed).decode()
         task_id = new_id(shard_id)
         payload = call.payload
         if call.codec is not codecs.JSON:
@@ -268,11 +287,12 @@ class App(Registry, Commanding):
             call.name,
             payload,
             tracing.captured(checked.headers_json),
-            checked.options_json,
+            options_json,
             unique_key,
             None if unique_key is None else _digest(call),
             checked.unique_for_us,
             checked.on_conflict,
+            None if key is None else lane.version,
         )
 
     def _check_size(self, name: str, size: int) -> None:
@@ -311,7 +331,10 @@ class App(Registry, Commanding):
             asynchronous = tx is not None and outbox.is_async(tx)
             ids = self.capture(calls, rows)
             return _ready(ids) if asynchronous else ids
-        return outbox.insert_async(tx, rows) if outbox.is_async(tx) else outbox.insert(tx, rows)
+        again = partial(self.placed, calls)
+        if outbox.is_async(tx):
+            return outbox.insert_async(tx, rows, again)
+        return outbox.insert(tx, rows, again)
 
 
 def _digest(call: Call) -> str:

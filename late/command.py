@@ -14,11 +14,11 @@ from late import payload as payloads
 from late.errors import DecodeError, PayloadTooLarge
 from late.ids import new_id, shard_of
 from late.task import CONTROL_QUEUE, NewTask, Record, TaskId
+from late.validate import RESERVED
 
 Kind = Literal["cancel", "reschedule", "redrive"]
 
-PREFIX = "late."
-"""Task names that begin so are reserved."""
+PREFIX = RESERVED
 QUEUE = CONTROL_QUEUE
 NAMES: dict[str, Kind] = {
     "late.cancel": "cancel",
@@ -26,6 +26,9 @@ NAMES: dict[str, Kind] = {
     "late.redrive": "redrive",
 }
 
+
+CLOSED = "late.closed"
+"""Of the record behind the last one of a closed version of the lane (`docs/design/0019`)."""
 
 DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
 """What a reschedule accepts, and an hour for clocks that differ."""
@@ -72,6 +75,28 @@ class Command(msgspec.Struct, frozen=True):
             limit = payloads.PAYLOAD_BYTES_MAX
             raise PayloadTooLarge(f"a redrive of {len(body)} bytes, the limit is {limit}")
         return NewTask(shard_id, new_id(shard_id), QUEUE, f"{PREFIX}{self.kind}", body)
+
+
+class _Closed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+
+
+def closing(shard_id: int, version: int) -> NewTask:
+    """The row that says it."""
+    body = msgspec.json.encode(_Closed(version))
+    return NewTask(shard_id, new_id(shard_id), QUEUE, CLOSED, body)
+
+
+def closed_version(record: Record) -> int:
+    """Which version a record closes.
+
+    Raises:
+        DecodeError: `invalid_command`: it cannot be read.
+    """
+    try:
+        return msgspec.json.decode(record.payload, type=_Closed).version
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"{record.name}: {error}", reason="invalid_command") from None
 
 
 _decode = msgspec.json.Decoder(_Body).decode

@@ -1,4 +1,4 @@
-"""A producer follows the knobs that concern it: queues that are closed, or hold too much.
+"""Producers follow the knobs that concern them: queues that are closed, or hold too much.
 
 Enqueue refuses before any SQL, by what was seen within the last seconds: it costs the caller's
 transaction nothing, and is advisory by nature (many producers pass the bound together). Where
@@ -7,16 +7,21 @@ nobody follows, or the database does not answer, nothing is refused.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 import threading
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from late.errors import LateError
+from late.threads import in_thread
 
 if TYPE_CHECKING:
     from late.app import App
     from late.control import Control
+    from late.control.knobs import Live
 
 logger = logging.getLogger("late.following")
 
@@ -70,16 +75,83 @@ class Following:
 
 
 def look(app: App, control: Control) -> None:
-    """Tell `app` once which of its queues are closed or have a bound, and how much they hold.
+    """Tell `app` once which of its queues are closed or have a bound, and how much they hold; and
+    how wide the lane is.
 
     Raises:
         LateError: the database cannot be read.
     """
-    for name, knobs in control.live_knobs().queues.items():
+    if (lane := control.layout().lane("default")) is not None:
+        app.adopt(lane)
+    live = control.live_knobs()
+    held = held_by(control, _bounded(live), [app.group])
+    for name, knobs in live.queues.items():
         if knobs.closed:
             app.observe_backlog(name, 1, bound=0)
         elif knobs.max_backlog is not None:
-            # The bound itself would be too low a limit: other queues' tasks are counted with it.
-            found = control.status(queue=name, limit=COUNT_MAX).queues
-            held = [q.depth.n + q.in_flight.n + q.parked.n for q in found if q.group == app.group]
-            app.observe_backlog(name, sum(held), bound=knobs.max_backlog)
+            app.observe_backlog(name, held[name], bound=knobs.max_backlog)
+
+
+def held_by(control: Control, queues: Collection[str], groups: Collection[str]) -> dict[str, int]:
+    """How many tasks each of `queues` holds, in that of `groups` in which it holds most."""
+    if not queues:
+        return {}
+    held = dict.fromkeys(queues, 0)
+    # A queue's bound would be too low a limit: other queues' tasks are counted with its own.
+    for found in control.status(limit=COUNT_MAX).queues:
+        if found.group in groups and found.queue in held:
+            holds = found.depth.n + found.in_flight.n + found.parked.n
+            held[found.queue] = max(held[found.queue], holds)
+    return held
+
+
+def _bounded(live: Live) -> set[str]:
+    return {name for name, knobs in live.queues.items() if knobs.max_backlog is not None}
+
+
+class Publishing:
+    """A worker's word on how much the bounded queues hold: producers in SQL refuse by it.
+
+    They cannot count in the middle of an enqueue. One worker counts for all, and only where a queue
+    has a bound; what it wrote counts for ten seconds.
+
+    Args:
+        groups: those that the worker serves.
+        mine: whether this is the worker that does it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        groups: Collection[str],
+        *,
+        mine: Callable[[], bool],
+        rng: random.Random,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._url = url
+        self._groups = groups
+        self._mine = mine
+        self._rng = rng
+        self._every_s = every_s
+        self._queues: set[str] = set()
+
+    def follow(self, live: Live) -> None:
+        """The knobs as they are now."""
+        self._queues = _bounded(live)
+
+    async def run(self) -> None:
+        """Count and write, until cancelled."""
+        while True:
+            if self._queues and self._mine():
+                try:
+                    await in_thread(self._publish, frozenset(self._queues))
+                except LateError as error:
+                    logger.warning("what queues hold could not be published: %s", error)
+            await asyncio.sleep(self._every_s * self._rng.uniform(0.8, 1.2))
+
+    def _publish(self, queues: frozenset[str]) -> None:
+        from late.control import Control
+
+        with Control(self._url) as control:
+            control.publish_held(held_by(control, queues, self._groups))

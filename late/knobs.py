@@ -164,10 +164,10 @@ def parse(words: list[str]) -> dict[str, Any]:
     for word in words:
         name, equals, text = word.partition("=")
         name = name.strip().replace("-", "_")
-        if not equals or name not in NAMES:
-            raise InvalidPolicy(
-                f"expected name=value, got {shown(word)}; knobs: {', '.join(NAMES)}"
-            )
+        if not equals:
+            raise InvalidPolicy(f"expected name=value, got {shown(word)}")
+        if name not in NAMES:
+            raise InvalidPolicy(f"no such knob: {shown(name)}; there are {', '.join(NAMES)}")
         found[name] = None if text in ("default", "") else _typed(name, text)
     return found
 

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
 import msgspec
-import xxhash
 
 from late import codec as codecs
 from late import signature, validate
@@ -16,6 +15,7 @@ from late.command import PREFIX
 from late.context import AsyncContext, Context
 from late.dispatcher.targets import Target, by_name
 from late.errors import ConfigError, InvalidCron, InvalidTask
+from late.lanes import Lane
 from late.options import settings
 from late.payload import Format
 from late.policy import Retry
@@ -60,6 +60,8 @@ class Registry:
             raise ConfigError(f"shards must be 1..{SHARDS_MAX}, got {validate.shown(shards)}")
         self.url = url
         self.shards = shards
+        self.lane = Lane(shards=shards)
+        """Where new tasks go: by `shards`, until the lane is known to have been resized."""
         self.group = _configured(group, "group")
         self.codec = codecs.resolve(codec)
         self.history = history
@@ -80,7 +82,13 @@ class Registry:
 
     def shard_of(self, key: str) -> int:
         """The shard of an ordering key, or of a schedule's name."""
-        return xxhash.xxh3_64_intdigest(key.encode()) % self.shards
+        return self.lane.shard_of(key)
+
+    def adopt(self, lane: Lane) -> None:
+        """From now on place tasks as `lane` says, which is what the database has. Before its first
+        resize the app's own `shards=` counts."""
+        if lane.version > self.lane.version:
+            self.lane = lane
 
     @overload
     def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
@@ -174,7 +182,7 @@ class Registry:
                 function,
                 found,
                 name=label,
-                queue=_configured(queue, f"{label}: queue"),
+                queue=_checked(lambda: validate.queue(queue), label),
                 retry=retry or Retry(),
                 timeout_s=_timeout_s(timeout_s, label),
                 process=process,
@@ -262,7 +270,7 @@ class Registry:
             elsewhere(label, target, like),
             found,
             name=label,
-            queue=_configured(queue, f"{label}: queue"),
+            queue=_checked(lambda: validate.queue(queue), label),
             retry=retry or Retry(),
             timeout_s=_timeout_s(timeout_s, label),
             process=False,
@@ -308,7 +316,7 @@ class Registry:
         Raises:
             ConfigError: a wrong name, or a queue that has a route already.
         """
-        label = _configured(queue, "queue")
+        label = _checked(lambda: validate.queue(queue), "route")
         if label in self._routes:
             raise ConfigError(f"queue {label!r} has a route already")
         ttl_s = _result_ttl_s(result_ttl, label)

@@ -1,4 +1,5 @@
-"""What operators change, carried into a running worker: recurring tasks and knobs.
+"""What operators change, carried into a running worker: recurring tasks, knobs and
+how wide the lanes are.
 
 The control plane is synchronous and off the path of a task, so it is read in a thread every two
 seconds. What cannot be read changes nothing: the worker goes on with what it knew.
@@ -18,12 +19,15 @@ from late.threads import in_thread
 if TYPE_CHECKING:
     from late.control import Control
     from late.control.knobs import Live
+    from late.lanes import Layout
     from late.task import Schedule
 
 logger = logging.getLogger("late.steering")
 
 EVERY_S = 2.0
 """How soon a change, made by an operator or a deploy, is seen."""
+DRAINING_S = 0.25
+"""The same of a lane that was resized, until it is drained."""
 T = TypeVar("T")
 
 
@@ -39,12 +43,15 @@ class Steering:
         url: str,
         *,
         on_knobs: Callable[[Live], None],
+        on_lanes: Callable[[Layout], None],
         on_schedules: Callable[[Sequence[Schedule]], None] | None,
         rng: random.Random,
         every_s: float = EVERY_S,
     ) -> None:
         self._url = url
         self._on_knobs = on_knobs
+        self._on_lanes = on_lanes
+        self._draining = False
         self._on_schedules = on_schedules
         self._rng = rng
         self._every_s = every_s
@@ -65,6 +72,7 @@ class Steering:
             if declared and self._on_schedules is not None:
                 await in_thread(lambda: control.sync_schedules(declared))
             self._on_knobs(await in_thread(control.live_knobs))
+            self._lanes(await in_thread(control.layout))
         except BaseException:
             control.close()
             raise
@@ -77,10 +85,23 @@ class Steering:
             while True:
                 if self._on_schedules is not None:
                     await _told(control.schedules, self._on_schedules, "schedules")
-                await asyncio.sleep(self._every_s * self._rng.uniform(0.8, 1.2))
+                await self._follow_lanes(control, self._every_s * self._rng.uniform(0.8, 1.2))
                 await _told(control.live_knobs, self._on_knobs, "knobs")
         finally:
             control.close()
+
+    async def _follow_lanes(self, control: Control, for_s: float) -> None:
+        """For so long: one look, and while a lane drains a few, because keys wait for it."""
+        until = asyncio.get_running_loop().time() + for_s
+        while (left_s := until - asyncio.get_running_loop().time()) > 0:
+            if self._draining:
+                await _told(control.keep_lanes, lambda _: None, "lanes")
+            await asyncio.sleep(min(left_s, DRAINING_S if self._draining else left_s))
+            await _told(control.layout, self._lanes, "lanes")
+
+    def _lanes(self, layout: Layout) -> None:
+        self._draining = bool(layout.extents)
+        self._on_lanes(layout)
 
 
 async def _told(read: Callable[[], T], tell: Callable[[T], None], what: str) -> None:

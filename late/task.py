@@ -94,6 +94,8 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """How the payload is encoded where it is not JSON: `msgpack`, or a codec's own name."""
     schedule: str | None = None
     """Name of the recurring schedule that this task is a tick of."""
+    layout: int = 0
+    """With an ordering key: the version of its lane by which its shard was chosen."""
 
 
 OnConflict = Literal["existing", "reject", "replace"]
@@ -119,6 +121,8 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     unique_for_us: int | None = None
     """The key stays taken for at least this long, although the task has ended."""
     on_conflict: OnConflict = "existing"
+    layout: int | None = None
+    """With an ordering key: `Options.layout`, which its lane must have when the row is written."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

@@ -35,6 +35,9 @@ PRIORITY_MAX = 100
 BATCH_TASKS_MAX = 1_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 
+RESERVED = "late."
+"""Names of tasks and queues that begin so are for the library's own records."""
+
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -81,6 +84,17 @@ def name(value: Any, what: str) -> str:
     if isinstance(value, str) and is_name(value):
         return value
     raise InvalidName(f"{what} must match [A-Za-z0-9._:-]{{1,128}}, got {shown(value)}")
+
+
+def queue(value: Any) -> str:
+    """`value`, if a task may be put into a queue of this name.
+
+    Raises:
+        InvalidName: no name, or one that begins with `late.`: commands have theirs there.
+    """
+    if name(value, "queue").startswith(RESERVED):
+        raise InvalidName(f"queue {value!r}: names that begin with {RESERVED!r} are reserved")
+    return str(value)
 
 
 @functools.lru_cache(1024)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import msgspec
+
 from late.app import App
 from late.scheduler.entry import ROUTE
 from late.scheduler.limits import LOCAL_POOL
-from late.task import Policy
+from late.task import PULL, Policy
 
 
 def policies_of(app: App) -> dict[str, Policy]:
@@ -16,7 +18,32 @@ def policies_of(app: App) -> dict[str, Policy]:
     return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
 
 
+def fetched(policies: Mapping[str, Policy]) -> dict[str, Policy]:
+    """The same for a process without slots of its own: others fetch what would run here."""
+    return {
+        name: msgspec.structs.replace(policy, target=PULL)
+        if policy.target == LOCAL_POOL
+        else policy
+        for name, policy in policies.items()
+    }
+
+
 def possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str, Policy]:
     """Without those of a target that this worker does not have: such a task is parked like one
     without a handler."""
     return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
+
+
+def alone(error: Exception) -> Exception:
+    """The one error of a group of one, which is how a task group raises it."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def sweep(url: str, history_keep_s: float) -> None:
+    """House-keeping that is not the store's: what `Control.sweep` does, from any thread."""
+    from late.control import Control
+
+    with Control(url) as control:
+        control.sweep(history_keep_s=history_keep_s)

@@ -18,9 +18,9 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from late import config, events, lagging
 from late.app import App
@@ -33,6 +33,8 @@ from late.dispatcher.pulls import Pulls
 from late.dispatcher.remote import RemotePool
 from late.dispatcher.settle import Settler
 from late.errors import LateError, StoreError
+from late.following import Publishing
+from late.lanes import Layout
 from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.scheduler.settings import CoreSettings
@@ -47,9 +49,12 @@ from late.tailer.lookout import Lookout
 from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
-from late.task import DEFAULT_GROUP
+from late.task import DEFAULT_GROUP, Policy
 from late.telemetry import Telemetry
-from late.wiring import policies_of, possible
+from late.wiring import alone, policies_of, possible, sweep
+
+if TYPE_CHECKING:
+    from late.control.knobs import Live
 
 logger = logging.getLogger("late.worker")
 
@@ -107,8 +112,10 @@ class Worker:
         target: str | None = None,
         settings: WorkerConfig | None = None,
         rng: random.Random | None = None,
+        policies: Mapping[str, Policy] | None = None,
     ) -> None:
         self.app = app
+        self._policies = policies_of(app) if policies is None else policies
         self.settings = settings or config.load()
         self.id = f"w-{secrets.token_hex(8)}"
         self._rng = rng or random.Random()
@@ -165,7 +172,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            possible(self.pulls.placed(policies_of(app)), self.pools),
+            possible(self.pulls.placed(self._policies), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -188,11 +195,17 @@ class Worker:
         fires = DEFAULT_GROUP in self._groups
         self.steering = Steering(
             app.url,
-            on_knobs=lambda live: self.scheduler.turn_knobs(live.queues, live.targets),
+            on_knobs=self._turn_knobs,
+            on_lanes=self._resized,
             on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
             rng=self._rng,
         )
+        self.publishing = Publishing(app.url, self._groups, mine=self.keeps_house, rng=self._rng)
         self._wire_ownership()
+
+    def _turn_knobs(self, live: Live) -> None:
+        self.scheduler.turn_knobs(live.queues, live.targets)
+        self.publishing.follow(live)
 
     def _remote(self) -> dict[str, RemotePool | BatchPool]:
         return remote_pools(
@@ -206,7 +219,7 @@ class Worker:
 
     def _pulls(self) -> Pulls:
         return Pulls(
-            policies_of(self.app).values(),
+            self._policies.values(),
             now_us=self.clock.now_us,
             on_finished=lambda outcomes: self.scheduler.finished(outcomes),
             wake=lambda: self.scheduler.wake(),
@@ -330,6 +343,7 @@ class Worker:
             ("refusals", self.refusals.run),
             ("steering", self.steering.run),
             ("lagging", self._watch_lag),
+            ("publishing", self.publishing.run),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
@@ -346,7 +360,7 @@ class Worker:
         except asyncio.CancelledError:
             raise
         except Exception as failure:
-            error = _alone(failure)
+            error = alone(failure)
             # What the database refuses is said by the error; where we stood is for our own faults.
             trace = None if isinstance(error, StoreError) else error
             logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
@@ -400,6 +414,11 @@ class Worker:
         await self._store.close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
 
+    def _resized(self, layout: Layout) -> None:
+        self.scheduler.resized(layout)
+        if (lane := layout.lane("default")) is not None:
+            self.app.adopt(lane)
+
     async def _hand_over(self, shards: Sequence[Shard]) -> None:
         # First, and in the same pass: nobody answers for what no consumer has begun.
         self.pulls.recall(set(shards))
@@ -410,7 +429,7 @@ class Worker:
             await self.keeper.hand_over(self.keeper.leases)
         except* StoreError as refused:
             logger.warning("not all shards were released, the last heartbeat frees them: %s",
-                           _alone(refused))  # fmt: skip
+                           alone(refused))  # fmt: skip
 
     async def _give_notice(self) -> None:
         """Work on until the peers know that they are about to get what this worker has."""
@@ -458,7 +477,7 @@ class Worker:
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
-            sweep=lambda: asyncio.to_thread(_sweep, self.app.url, settings.journal_keep_s),
+            sweep=lambda: asyncio.to_thread(sweep, self.app.url, settings.journal_keep_s),
         )
 
     def _refused(self) -> Counts:
@@ -476,17 +495,3 @@ class Worker:
 
         with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
-
-
-def _alone(error: Exception) -> Exception:
-    """The one error of a group of one, which is how a task group raises it."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
-def _sweep(url: str, history_keep_s: float) -> None:
-    from late.control import Control
-
-    with Control(url) as control:
-        control.sweep(history_keep_s=history_keep_s)

@@ -17,18 +17,21 @@ from pathlib import Path
 
 from bench.main import RESULTS, machine
 from bench.overload.scenarios import SCENARIOS
+from bench.targets import Postgres, Sqlite, Target
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.overload", description=__doc__)
     parser.add_argument("only", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
     parser.add_argument("--save", metavar="FILE", help="keep the figures as JSON")
+    parser.add_argument("--postgres", metavar="URL", help="a server; without one it is SQLite")
     options = parser.parse_args(arguments)
     if unknown := set(options.only) - SCENARIOS.keys():
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
     report = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine(),
+        "store": "postgresql" if options.postgres else "sqlite",
         "load_average": round(os.getloadavg()[1], 1),
         "runs": [],
     }
@@ -36,8 +39,14 @@ def main(arguments: Sequence[str]) -> int:
     for name in options.only or SCENARIOS:
         for protected in (True, False):
             with tempfile.TemporaryDirectory(prefix="late-overload-") as folder:
-                run = SCENARIOS[name](f"sqlite:///{folder}/late.db", protected=protected)
-                found = asyncio.run(run)
+                target: Target = Sqlite(Path(folder))
+                if options.postgres:
+                    target = Postgres(options.postgres)
+                try:
+                    found = asyncio.run(SCENARIOS[name](target.fresh(), protected=protected))
+                finally:
+                    if isinstance(target, Postgres):
+                        target.close()
             words = "with the knobs" if protected else "control, without them"
             print(f"{name}, {words}: {json.dumps(found)}", flush=True)
             report["runs"].append({"scenario": name, "protected": protected, **found})

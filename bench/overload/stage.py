@@ -22,23 +22,37 @@ TURN_S = 0.05
 
 
 class Samples:
-    """When each task started after its commit, in seconds, by what it belongs to."""
+    """How long tasks waited from their commit to their start, by what they belong to.
+
+    They are judged by when they were committed: those that started within a time would be the few
+    that got through, and the ones that an overload keeps waiting would be missing.
+    """
 
     def __init__(self) -> None:
-        self._found: list[tuple[str, float, float]] = []
+        self._waits: dict[tuple[str, float], float | None] = {}
+
+    def expect(self, of: str) -> float:
+        """A task is about to be committed; returns when, in seconds, which is its name here."""
+        now_s = time.monotonic()
+        self._waits[of, now_s] = None
+        return now_s
 
     def add(self, of: str, committed_s: float) -> None:
-        """A task that was committed at `committed_s` (monotonic) starts now."""
-        now_s = time.monotonic()
-        self._found.append((of, now_s, now_s - committed_s))
+        """It starts now."""
+        self._waits.setdefault((of, committed_s), None)
+        if self._waits[of, committed_s] is None:
+            self._waits[of, committed_s] = time.monotonic() - committed_s
 
     def p99_ms(self, of: str, from_s: float, until_s: float) -> float:
-        """Of those that started within these moments; if none did, the whole time."""
-        found = sorted(w for o, at, w in self._found if o == of and from_s <= at < until_s)
+        """Of those that were committed within these moments. One that has not started yet has
+        waited until now."""
+        now_s = time.monotonic()
+        found = sorted(
+            now_s - at_s if wait_s is None else wait_s
+            for (each, at_s), wait_s in list(self._waits.items())
+            if each == of and from_s <= at_s < until_s
+        )
         return round((percentile(found, 0.99) if found else until_s - from_s) * 1_000, 1)
-
-    def count(self, of: str) -> int:
-        return sum(o == of for o, _, _ in self._found)
 
 
 @dataclass

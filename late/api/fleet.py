@@ -124,6 +124,7 @@ class Fleet:
         visibility_s: float,
         consumer: str,
         names: frozenset[str] | None,
+        whole: bool = False,
     ) -> list[Delivery]:
         """As `Source.take`. Where several processes have tasks, each gives its share."""
         loop = asyncio.get_running_loop()
@@ -131,7 +132,14 @@ class Fleet:
         while True:
             rest = max(0.0, ends - loop.time())
             ask = Ask(
-                group, tuple(queues), limit, min(rest, ROUND_S), visibility_s, consumer, names
+                group,
+                tuple(queues),
+                limit,
+                min(rest, ROUND_S),
+                visibility_s,
+                consumer,
+                names,
+                whole,
             )
             found = await self._round(ask)
             if found or loop.time() >= ends:
@@ -183,6 +191,7 @@ class Fleet:
             visibility_s=ask.visibility_s,
             consumer=ask.consumer,
             names=ask.names,
+            whole=ask.whole,
         )
 
     async def answer(self, receipt: Receipt, verdict: Verdict) -> None:

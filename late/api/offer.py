@@ -51,12 +51,6 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
         unknown = set(self.roles) - set(ROLES)
         if unknown or not self.roles:
             raise ConfigError(f"roles are {', '.join(ROLES)}; got {', '.join(self.roles)[:80]!r}")
-        if "dispatch" in self.roles and "tail" not in self.roles:
-            raise ConfigError(
-                "dispatch takes tail as well: a task is started by the process that owns its shard,"
-                " so that nobody has to be asked. To execute tasks without shards: late.Consumer,"
-                " or a target"
-            )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS takes both a certificate and its key")
         if self.tls_ca is not None and self.tls_cert is None:
@@ -72,9 +66,15 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_app(self, app: App) -> None:
         """Raise `ConfigError` for handlers that nobody would run."""
-        local = sorted(n for n, task in app.tasks.items() if task.policy.target == "local")
-        if "tail" in self.roles and "dispatch" not in self.roles and local:
-            raise ConfigError(
-                f"roles without dispatch take an app whose tasks others execute, but {local[0]!r} "
-                "is a function of this one"
+        if "dispatch" not in self.roles or "tail" not in self.roles:
+            batches = sorted(
+                n for n, t in app.tasks.items() if t.policy.target.startswith("batch:")
             )
+            if batches and set(self.roles) != {"api"}:
+                raise ConfigError(
+                    f"a batch is put together where its shards are, but {batches[0]!r} is one: it "
+                    "takes the roles tail and dispatch in one process"
+                )
+        runs = any(task.policy.target == "local" for task in app.tasks.values())
+        if "dispatch" in self.roles and "tail" not in self.roles and not runs:
+            raise ConfigError("dispatch without tail runs an app's functions: there are none")

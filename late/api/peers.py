@@ -50,6 +50,7 @@ class Ask(msgspec.Struct, frozen=True):
     visibility_s: float
     consumer: str
     names: frozenset[str] | None
+    whole: bool = False
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -108,8 +109,9 @@ def handler(source: Source, key: bytes) -> grpc.GenericRpcHandler:
             visibility_s=ask.visibility_s,
             consumer=ask.consumer,
             names=ask.names,
+            whole=ask.whole,
         )
-        return [_light(delivery) for delivery in found]
+        return found if ask.whole else [_light(delivery) for delivery in found]
 
     async def say(said: Said) -> Heard:
         try:

@@ -13,8 +13,10 @@ from late.api.wire import Accepted, Put
 from late.app import App
 from late.control import Control
 from late.errors import InvalidSchedule, LateError, UnknownTask
+from late.lanes import Lane
 from late.outbox import insert
 from late.schema.engine import make_engine, write
+from late.task import NewTask
 from late.tasks import Call
 from late.threads import in_thread
 
@@ -58,8 +60,13 @@ class Producer:
         # One app inserts them all: its `enqueue_many` refuses calls of another.
         rows = self._nameless.prepare(calls)
         loop = asyncio.get_running_loop()
+
+        def again(lane: Lane) -> list[NewTask]:
+            rows[:] = self._nameless.placed(calls, lane)
+            return rows
+
         ids = await loop.run_in_executor(
-            self._threads, write, self._engine, lambda tx: insert(tx, rows)
+            self._threads, write, self._engine, lambda tx: insert(tx, rows, again)
         )
         return [
             Accepted(task_id, created=task_id == row.task_id)
@@ -97,7 +104,7 @@ class Producer:
     def _call(self, put: Put) -> Call:
         app = self._app
         known = put.name in app.tasks
-        queue = validate.name(self.queue_of(put), "queue")
+        queue = validate.queue(self.queue_of(put))
         validate.name(put.name, "task name")
         if not known and app.strict and queue not in self._routed:
             raise UnknownTask(f"no task {put.name[:128]!r} is known here")

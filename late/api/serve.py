@@ -27,9 +27,11 @@ from late.control import Control
 from late.errors import ConfigError, StoreError
 from late.task import PULL
 from late.threads import in_thread
+from late.wiring import fetched, policies_of
 from late.worker import Worker
 
 if TYPE_CHECKING:
+    from late.api.executor import Executor
     from late.api.fleet import Fleet
     from late.api.listen import HttpServer
     from late.api.rpc import RpcServer
@@ -95,8 +97,16 @@ class Server:
         self._groups = tuple(groups or (app.group,))
         self.worker: Worker | None = None
         if "tail" in listen.roles:
-            self.worker = Worker(app, groups=self._groups, target=target, settings=settings)
+            policies = policies_of(app)
+            if "dispatch" not in listen.roles:
+                policies = fetched(policies)
+            self.worker = Worker(
+                app, groups=self._groups, target=target, settings=settings, policies=policies
+            )
             self.worker.telemetry.asked = True
+        self._settings = settings or config.load()
+        self._target = target
+        self._executor: Executor | None = None
         self._clock = DatabaseClock() if self.worker is None else self.worker.clock
         self._control = Control(app.url)
         self._producer = Producer(app, routed=app.routes)
@@ -166,11 +176,27 @@ class Server:
             await fleet.look()
             self._begin("fleet", fleet.run())
             await self._serve_grpc(service, local, key)
+            if "dispatch" in listen.roles and self.worker is None:
+                await self._execute(fleet, key)
         if service is not None:
             if self._app.max_backlog is not None:
                 self._begin("backlog", service.watch_backlog())
             if listen.http_port is not None:
                 self.http = await self._serve_http(service, listen.http_port)
+
+    async def _execute(self, fleet: Fleet, key: bytes) -> None:
+        from late.api.executor import Executor
+
+        self._executor = Executor(
+            self._app,
+            fleet,
+            key=key,
+            groups=self._groups,
+            settings=self._settings,
+            now_us=self._clock.now_us,
+            target=self._target,
+        )
+        await self._executor.start()
 
     def _local(self, key: bytes) -> Local | None:
         worker = self.worker
@@ -274,6 +300,8 @@ class Server:
         if self.worker is None:
             await self._stop_asked.wait()
             self._drain()
+            if self._executor is not None:
+                await self._executor.stop()
         else:
             await self.worker.stop_asked()
             self._drain()
@@ -286,6 +314,8 @@ class Server:
         self._drain()
         if self.worker is not None:
             await self.worker.stop()
+        if self._executor is not None:
+            await self._executor.stop()
         await self._end()
 
     def _drain(self) -> None:

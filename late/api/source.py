@@ -52,7 +52,10 @@ class Source(Protocol):
         visibility_s: float,
         consumer: str,
         names: frozenset[str] | None,
-    ) -> list[Delivery]: ...
+        whole: bool = False,
+    ) -> list[Delivery]:
+        """`whole`: for a process with the app, which opens the stored payload itself."""
+
     async def answer(self, receipt: Receipt, verdict: Verdict) -> None:
         """Raises `StaleReceipt`."""
 
@@ -92,6 +95,7 @@ class Local:
         visibility_s: float,
         consumer: str,
         names: frozenset[str] | None,
+        whole: bool = False,
     ) -> list[Delivery]:
         """What cannot be read is a dead letter and not a delivery, so it may be none early."""
         found = await take(
@@ -103,7 +107,7 @@ class Local:
             consumer=consumer,
             names=names,
         )
-        made = [self._deliver(pool, hold) for pool, hold in found]
+        made = [self._deliver(pool, hold, whole=whole) for pool, hold in found]
         return [delivery for delivery in made if delivery is not None]
 
     async def answer(self, receipt: Receipt, verdict: Verdict) -> None:
@@ -128,12 +132,12 @@ class Local:
             raise StaleReceipt("stale receipt")
         return pool, hold
 
-    def _deliver(self, pool: PullPool, hold: Hold) -> Delivery | None:
+    def _deliver(self, pool: PullPool, hold: Hold, *, whole: bool) -> Delivery | None:
         attempt = hold.attempt
         record = attempt.record
         try:
-            payload = opened(self._codec, record, attempt.options)
-            headers = _headers(record.headers) if record.headers else {}
+            payload = b"" if whole else opened(self._codec, record, attempt.options)
+            headers = _headers(record.headers) if record.headers and not whole else {}
         except (DecodeError, msgspec.MsgspecError) as error:
             broken = error if isinstance(error, DecodeError) else DecodeError("headers: no JSON")
             pool.answer(hold, raised(broken, None))

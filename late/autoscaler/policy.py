@@ -19,11 +19,16 @@ from msgspec import Meta
 from late.errors import ConfigError
 
 Method = Literal["linear", "stepwise", "direct"]
-Units = Literal["nodes", "processing_units"]
+Units = Literal["nodes", "processing_units", "shards"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 TARGETS = {"regional": 65.0, "multi-regional": 45.0}
 DATABASES_PER_NODE = 100
+
+_STEPS = {
+    "processing_units": "processing units come in hundreds up to 1000, and in thousands above",
+    "shards": "shards come in powers of two",
+}
 
 Percent = Annotated[float, Meta(gt=0, le=100)]
 Size = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -95,13 +100,16 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def node(self) -> int:
         """One node, in `units`."""
-        return 1 if self.units == "nodes" else 1000
+        return 1000 if self.units == "processing_units" else 1
 
     def offered(self, size: float) -> int:
         """The smallest size that exists and is at least `size`: below a node in hundreds of
-        processing units, above in whole nodes."""
+        processing units, above in whole nodes; shards in powers of two, so that a step is worth
+        the keys that it moves, and half of them stay."""
         if self.units == "nodes":
             return max(1, math.ceil(size - 1e-9))
+        if self.units == "shards":
+            return 1 << max(0, math.ceil(math.log2(max(size, 1)) - 1e-9))
         step = 100 if size <= 1000 else 1000
         return max(100, math.ceil(size / step - 1e-9) * step)
 
@@ -109,6 +117,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The largest size that exists and is at most `size`."""
         if self.units == "nodes":
             return max(1, math.floor(size + 1e-9))
+        if self.units == "shards":
+            return 1 << math.floor(math.log2(max(size, 1)) + 1e-9)
         step = 100 if size < 1000 else 1000
         return max(100, math.floor(size / step + 1e-9) * step)
 
@@ -128,16 +138,34 @@ def parse(text: str, where: str = "policy") -> Policy:
 
 
 def read(path: Path) -> Policy:
-    """The policy of a file.
+    """The policy of a file: TOML, or YAML where its name ends so.
 
     Raises:
-        ConfigError: it cannot be read, or as `parse`.
+        ConfigError: it cannot be read, YAML without PyYAML, or as `parse`.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"policy {path}: {error}") from None
-    return parse(text, str(path))
+    if path.suffix not in (".yaml", ".yml"):
+        return parse(text, str(path))
+    return made(_yaml(text, str(path)), str(path))
+
+
+def _yaml(text: str, where: str) -> dict[str, Any]:
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{where}: YAML takes `pip install pyyaml`; TOML takes nothing"
+        ) from error
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where}: expected fields and values")
+    return found
 
 
 def made(values: dict[str, Any], where: str = "policy") -> Policy:
@@ -178,10 +206,7 @@ def _problems(policy: Policy) -> list[str]:
     for name in ("min", "max"):
         size = getattr(policy, name)
         if policy.offered(size) != size:
-            found.append(
-                f"{name} = {size}: processing units come in hundreds up to 1000, "
-                "and in thousands above"
-            )
+            found.append(f"{name} = {size}: {_STEPS[policy.units]}")
     if policy.target + policy.margin >= policy.overload_cpu:
         found.append(
             f"overload_cpu = {policy.overload_cpu:g} must be above the target and its margin, "

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from late.autoscaler.autoscaler import Autoscaler
     from late.autoscaler.policy import Units
     from late.autoscaler.sizing import Sizer
+    from late.autoscaler.sources import Source
+    from late.autoscaler.workers import Signals
     from late.control import Control
 
 ONCE_S = 600.0
@@ -26,6 +28,22 @@ app = typer.Typer(help="Let the database's size follow its load.", no_args_is_he
 PolicyOption = Annotated[
     Path | None,
     typer.Option("--policy", "-p", metavar="FILE", help="TOML; see docs/autoscaler.md."),
+]
+
+
+LaneOption = Annotated[
+    str | None, typer.Option(metavar="LANE", help="The shards of a lane, by its own figures.")
+]
+ShardRateOption = Annotated[
+    float, typer.Option(metavar="N", min=1, help="With --lane: attempts a second of a shard.")
+]
+MetricsPortOption = Annotated[
+    int | None, typer.Option(help="Serve /metrics here; 0: any.", min=0, max=65_535)
+]
+MetricsHostOption = Annotated[str, typer.Option(help="Where to listen for it.")]
+NameOption = Annotated[str | None, typer.Option(help="Of the controller; default: what it sizes.")]
+DrainOption = Annotated[
+    float, typer.Option(metavar="S", min=1, help="With --lane: when a backlog is to be gone.")
 ]
 
 
@@ -83,8 +101,8 @@ def run(
         Path, typer.Option("--policy", "-p", metavar="FILE", help="TOML; see docs/autoscaler.md.")
     ],
     metrics: Annotated[
-        str, typer.Option(metavar="FILE", help="CSV that is appended to, or `monitoring`.")
-    ],
+        str | None, typer.Option(metavar="FILE", help="CSV that is appended to, or `monitoring`.")
+    ] = None,
     spanner: Annotated[
         str | None,
         typer.Option(metavar="INSTANCE", help="projects/P/instances/I, by InstanceAdmin."),
@@ -95,21 +113,20 @@ def run(
     resize_command: Annotated[
         str | None, typer.Option(metavar="COMMAND", help="Resizes to {size}. No shell reads it.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Of the controller; default: what it sizes.")
-    ] = None,
+    lane: LaneOption = None,
+    shard_rate: ShardRateOption = 1000,
+    drain: DrainOption = 60,
+    name: NameOption = None,
     every: Annotated[float, typer.Option(metavar="S", min=1, help="Seconds between looks.")] = 30,
     once: Annotated[bool, typer.Option("--once", help="One look, and what it decided.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, change nothing.")] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(help="Serve /metrics here; 0: any.", min=0, max=65_535),
-    ] = None,
-    metrics_host: Annotated[str, typer.Option(help="Where to listen for it.")] = "127.0.0.1",
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = "127.0.0.1",
     url: UrlOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Size a database until SIGTERM or SIGINT. Several may run: one acts, the others wait.
+    """Size a database, or the shards of a lane, until SIGTERM or SIGINT. Several may run: one acts,
+    the others wait.
 
     Decisions and the right to act are in the database of --url. What cannot work is refused at the
     start; what stops working later is survived.
@@ -118,21 +135,22 @@ def run(
 
     from late.autoscaler import policy as policies
     from late.autoscaler.autoscaler import Autoscaler
-    from late.autoscaler.sizing import ResizeError
     from late.autoscaler.sources import source_of
 
     wanted = policies.read(policy)
     if dry_run:
         wanted = msgspec.structs.replace(wanted, dry_run=True)
-    sizer = _sizer(name, spanner, size_command, resize_command, wanted.units)
-    source = source_of(metrics, spanner, wanted.units)
-    try:
-        sizer.size()
-    except ResizeError as error:
-        # Later the same is survived; at the start it is a setting that is wrong.
-        where = f"--spanner {spanner}" if spanner else f"--size-command {size_command}"
-        raise ConfigError(f"{where}: {error}") from error
+    if (lane is None) == (metrics is None):
+        raise ConfigError("give --metrics, or --lane, whose figures are in the database")
     with control_of(url) as control:
+        if metrics is None:
+            sizer, source = _of_lane(control, str(lane), wanted.units, shard_rate, drain)
+            where = f"--lane {lane}"
+        else:
+            sizer = _sizer(name, spanner, size_command, resize_command, wanted.units)
+            source = source_of(metrics, spanner, wanted.units)
+            where = f"--spanner {spanner}" if spanner else f"--size-command {size_command}"
+        _check(sizer, where)
         scaler = Autoscaler(
             wanted,
             source,
@@ -149,11 +167,23 @@ def run(
         _until_told(scaler, metrics_host, metrics_port)
 
 
+def _check(sizer: Sizer, where: str) -> None:
+    """Later the same is survived; at the start it is a setting that is wrong."""
+    from late.autoscaler.sizing import ResizeError
+
+    try:
+        sizer.size()
+    except ResizeError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
 def _sizer(
     name: str | None, spanner: str | None, size: str | None, resize: str | None, units: Units
 ) -> Sizer:
     import shlex
 
+    if units == "shards":
+        raise ConfigError('units = "shards" is for --lane')
     if (spanner is None) == (size is None and resize is None):
         raise ConfigError("give --spanner, or --size-command and --resize-command")
     if spanner is not None:
@@ -169,6 +199,27 @@ def _sizer(
     except ValueError as error:
         raise ConfigError(f"a command cannot be read: {error}") from None
     return CommandSizer(name or "database", size=commands[0], resize=commands[1])
+
+
+def _of_lane(
+    control: Control, name: str, units: Units, shard_rate: float, drain_s: float
+) -> tuple[Sizer, Source]:
+    from late.autoscaler.lanes import LaneSizer, LaneSource
+
+    if units != "shards":
+        raise ConfigError('a lane is sized in shards: the policy must say units = "shards"')
+
+    def width() -> int:
+        found = control.layout().lane(name)
+        if found is None:
+            raise ConfigError(f"no lane {name[:128]!r}")
+        return found.shards
+
+    def signals() -> list[Signals]:
+        return control.signals([(each.name, None) for each in control.groups()])
+
+    source = LaneSource(width, signals, shard_rate=shard_rate, drain_s=drain_s)
+    return LaneSizer(name, width, lambda shards: control.resize(name, shards)), source
 
 
 def _owner() -> str:

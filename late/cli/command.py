@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of, duration_us, instant
 from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.control import Control
 
 Id = Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)]
 Group = Annotated[str | None, typer.Option("--group", help="In this consumer group only.")]
@@ -23,8 +26,9 @@ def cancel(
     the task.
     """
     with control_of(url_option) as control:
+        vain = _vain(control, task_id, group)
         command = control.cancel(task_id, group=group)
-    _said(f"asked to cancel {task_id}", command, json)
+    _said(f"asked to cancel {task_id}", vain, command, json)
 
 
 def reschedule(
@@ -50,11 +54,33 @@ def reschedule(
         else:
             assert moment is not None
             due_us = round(moment.timestamp() * 1_000_000)
+        vain = _vain(control, task_id, group)
         command = control.reschedule(task_id, due_us, group=group)
-    _said(f"asked to run {task_id} at {output.moment(due_us)}", command, json)
+    _said(f"asked to run {task_id} at {output.moment(due_us)}", vain, command, json)
 
 
-def _said(text: str, command: str, json: bool) -> None:
+def _vain(control: Control, task_id: str, group: str | None) -> str | None:
+    """Why the command will change nothing, as far as that can be known now.
+
+    Raises:
+        ConfigError: no such group.
+        InvalidName: not a task id.
+    """
+    if group is not None:
+        control.known_groups([group])
+    found = [g for g in control.show(task_id).groups if group in (None, g.group)]
+    if all(g.state in ("unknown", "settled") for g in found):
+        ended = any(g.state == "settled" for g in found)
+        why = "it has ended" if ended else "it is in no table: it has ended, or never was"
+        return f"{why}, so this will change nothing"
+    if all(g.state == "dead" for g in found):
+        return "it is a dead letter: `late dead redrive` and `late dead edit` are for it"
+    return None
+
+
+def _said(text: str, vain: str | None, command: str, json: bool) -> None:
+    if vain is not None:
+        output.note(f"note: {vain}")
     if json:
         output.as_json({"command": command})
     else:

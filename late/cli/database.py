@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from late.cli import output
 from late.cli.options import JsonOption, UrlArgument, UrlOption, control_of, url_of
 from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.control.views import DrainView
 
 
 def migrate(
@@ -102,6 +105,8 @@ def rebase(
             await store.close()
 
     asyncio.run(adopted())
+    with control_of(where) as control:
+        control.audited("rebase", "database")
     if json:
         output.as_json({"rebased": shown(where)})
     else:
@@ -113,20 +118,48 @@ def shards(
     url_option: UrlOption = None,
     lane: Annotated[str, typer.Option("--lane", help="Which lane.")] = "default",
     set_: Annotated[
-        int | None, typer.Option("--set", metavar="N", help="Make the lane N shards wide.")
+        int | None,
+        typer.Option(
+            "--set", metavar="N", help="Make the lane N shards wide, as its apps' shards= says."
+        ),
+    ] = None,
+    resize: Annotated[
+        int | None,
+        typer.Option("--resize", metavar="N", help="Wider or narrower, while it works."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the lanes (named ranges of shards), or make one wider. A lane never shrinks."""
+    """Show the lanes (named ranges of shards), or give one another width.
+
+    After a resize producers follow the database, and keep the order of ordering keys; tasks of a
+    key that moves wait until its old shard has ended what it has of it. `--set` is for a lane that
+    was never resized: it only tells workers what producers do anyway.
+    """
+    if set_ is not None and resize is not None:
+        raise ConfigError("give --set or --resize, not both")
     with control_of(url, url_option) as control:
         if set_ is not None:
             control.set_shards(lane, set_)
+        if resize is not None:
+            control.resize(lane, resize)
         lanes = control.lanes()
     if json:
         output.as_json({"lanes": lanes})
     else:
         output.table(
             "Lanes",
-            ("lane", "first shard>", "shards>"),
-            [(found.name, found.first_shard, found.shards) for found in lanes],
+            ("lane", "first shard>", "shards>", "version>"),
+            [(found.name, found.first_shard, found.shards, found.version) for found in lanes],
         )
+        for found in lanes:
+            for old in found.draining:
+                typer.echo(_drain(found.name, old))
+
+
+def _drain(name: str, old: DrainView) -> str:
+    begun = f"{name}: {old.shards} shards of version {old.version}"
+    if old.state == "closing":
+        waits = f"{old.transactions} transactions" if old.transactions else "a worker's look"
+        return f"{begun} are closing, they wait for {waits}"
+    groups = ", ".join(f"{count} in group {each}" for each, count in sorted(old.left.items()))
+    return f"{begun} are draining: {groups or 'no group has looked yet'}; keys left: {old.keys}"

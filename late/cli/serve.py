@@ -41,7 +41,7 @@ RolesOption = Annotated[
     str,
     typer.Option(
         help="api: the interfaces. tail: own shards. dispatch: run the app's handlers. Without "
-        "tail the tasks come from other processes."
+        "tail the tasks come from other processes; without dispatch they run there."
     ),
 ]
 AdvertiseOption = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +18,7 @@ from late.control import (
     knobs,
     lanes,
     owners,
+    resizing,
     schedules,
     status,
     sweep,
@@ -42,7 +44,8 @@ from late.control.views import (
     TaskView,
 )
 from late.knobs import Kind
-from late.schema.engine import make_engine, reading, shown
+from late.lanes import Lane, Layout
+from late.schema.engine import make_engine, reading, shown, write
 from late.schema.migrate import version_of
 from late.schema.version import check
 from late.task import Schedule, TaskId
@@ -261,6 +264,11 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         self.check()
         return knobs.turn(self._engine, kind, name, changes, dry_run=dry_run)
 
+    def publish_held(self, held: Mapping[str, int]) -> None:
+        """For workers: how many tasks the bounded queues hold, for producers in SQL."""
+        self.check()
+        knobs.publish(self._engine, held)
+
     def rollback_knobs(self, audit_id: str) -> Turned:
         """Undo one change of knobs, and leave those that it did not touch."""
         self.check()
@@ -271,6 +279,11 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         self.check()
         return knobs.history(self._engine, subject=subject, limit=limit)
 
+    def audited(self, action: str, subject: str) -> None:
+        """Write down what an operator did that no other method does."""
+        self.check()
+        write(self._engine, partial(audit.record, action=action, subject=subject))
+
     # --- lanes
 
     def lanes(self) -> list[LaneView]:
@@ -279,6 +292,21 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         return lanes.lanes(self._engine)
 
     def set_shards(self, lane: str, shards: int) -> LaneView:
-        """Make a lane wider; it never shrinks."""
+        """Make a lane wider that was never resized; it never shrinks."""
         self.check()
         return lanes.set_shards(self._engine, lane, shards)
+
+    def resize(self, lane: str, shards: int) -> Lane:
+        """Give a lane another width while it works; order by key is kept."""
+        self.check()
+        return resizing.resize(self._engine, lane, shards)
+
+    def layout(self) -> Layout:
+        """The lanes as workers and producers follow them."""
+        self.check()
+        return resizing.layout(self._engine)
+
+    def keep_lanes(self) -> None:
+        """Go on with what resizes have begun. Workers do this every few seconds."""
+        self.check()
+        resizing.keep(self._engine)

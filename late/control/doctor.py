@@ -19,9 +19,9 @@ from typing import Literal
 
 from sqlalchemy import Connection, Engine, func, select
 
-from late.control import backlog, misconfigured
+from late.control import backlog, lanes, misconfigured
 from late.control.rows import COCKROACH, SPANNER, now_us, open_of, seconds
-from late.control.status import Journal, groups_of, journals, shard_ids
+from late.control.status import Journal, groups_of, journals, used_shards
 from late.control.views import Check
 from late.errors import LateError, StoreError
 from late.schema.engine import reading, shown
@@ -55,7 +55,14 @@ def examine(engine: Engine, url: str) -> list[Check]:
     found.append(_guards(url))
     try:
         with reading(engine) as connection:
-            for part in (_leases, _journals, _overdue, _dead_letters, misconfigured.examine):
+            for part in (
+                _leases,
+                _journals,
+                lanes.draining,
+                _overdue,
+                _dead_letters,
+                misconfigured.examine,
+            ):
                 found += list(part(connection))
     except LateError as error:
         found.append(Check("tables", "failed", str(error)))
@@ -151,10 +158,11 @@ def _leases(connection: Connection) -> Iterator[Check]:
     live = set(
         connection.execute(select(worker.c.worker_id).where(worker.c.expires_at_us > now)).scalars()
     )
-    leases = connection.execute(select(lease)).all()
+    used = used_shards(connection)
+    leases = [row for row in connection.execute(select(lease)) if row.shard_id in used]
     held = [row for row in leases if row.owner in live]
     stale = [row for row in leases if row.owner is not None and row.owner not in live]
-    expected = len(shard_ids(connection)) * len(groups_of(connection))
+    expected = len(used) * len(groups_of(connection))
     detail = f"{len(live)} live workers hold {len(held)} of {expected} (group, shard)"
     result: Literal["ok", "warning"] = "ok"
     if not live:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
 
-from late import knobs
+from late import knobs, validate
 from late.control import audit
 from late.control.rows import SPANNER, now_us
 from late.errors import ConfigError
@@ -16,7 +16,6 @@ from late.knobs import Kind, Knobs
 from late.schema.engine import reading, write
 from late.schema.tables import audit as audit_table
 from late.schema.tables import queue, target
-from late.validate import name as checked_name
 
 _TABLES: dict[Kind, Table] = {"queue": queue, "target": target}
 
@@ -61,6 +60,21 @@ def live(engine: Engine) -> Live:
     return Live(queues, targets)
 
 
+def publish(engine: Engine, held: Mapping[str, int]) -> None:
+    """Write down how many tasks queues hold, for producers that cannot count: queue -> tasks.
+
+    Only queues with knobs have a row for it. Not audited: it is no change of an operator.
+    """
+
+    def put(connection: Connection) -> None:
+        here = now_us(connection)
+        for name, count in sorted(held.items()):
+            row = update(queue).where(queue.c.name == name)
+            connection.execute(row.values(held=count, held_at_us=here))
+
+    write(engine, put)
+
+
 def listed(engine: Engine, kind: Kind | None = None) -> list[Set]:
     """Everything that is set, queues first, ascending by name."""
     found = []
@@ -87,7 +101,9 @@ def turn(
     Raises:
         InvalidName, InvalidPolicy: nothing was changed; the message names the knob.
     """
-    checked_name(name, kind)
+    if kind == "queue":
+        validate.queue(name)
+    validate.name(name, kind)
 
     def change(connection: Connection) -> Turned:
         before = _locked(connection, kind, name)

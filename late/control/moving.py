@@ -10,11 +10,13 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
     Engine,
     and_,
     delete,
+    func,
     insert,
     literal,
     or_,
@@ -24,10 +26,12 @@ from sqlalchemy import (
 
 from late.control import audit
 from late.control.rows import SPANNER, now_us
-from late.schema.tables import dead, timer
+from late.schema.tables import dead, history, timer
 
 CHUNK = 1_000
 """Rows that one transaction moves: an owner's settlement must never wait long for it."""
+NOTED = 500
+"""Tasks that one statement looks up in the histories: below what a query may have of parameters."""
 _ORDER = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group)
 _KEY = (dead.c.consumer_group, dead.c.shard_id, dead.c.dead_at_us, dead.c.task_id)
 
@@ -63,13 +67,15 @@ class Mover(msgspec.Struct, frozen=True):
             max(now_us(connection), from_us) if not step_us else from_us + round(before * step_us)
         )
         if connection.dialect.name == SPANNER:
-            ids = _move_range(clauses, size, None if self.rate is None else due_us, connection)
+            keys = _move_range(clauses, size, None if self.rate is None else due_us, connection)
         else:
             rows = _take(connection, clauses, size)
-            ids = [str(row["task_id"]) for row in rows]
+            keys = [(row["consumer_group"], str(row["task_id"])) for row in rows]
             if self.rate is not None and rows:
                 connection.execute(insert(timer), _parked(rows, due_us, step_us))
+        ids = [task_id for _, task_id in keys]
         if ids:
+            _note(connection, keys, "purged" if self.rate is None else "redriven")
             given = {k: v for k, v in msgspec.to_builtins(self.which).items() if v is not None}
             after = {"count": len(ids), "filter": given}
             if self.rate:
@@ -79,9 +85,33 @@ class Mover(msgspec.Struct, frozen=True):
         return ids
 
 
+def _note(connection: Connection, keys: list[tuple[str, str]], event: str) -> None:
+    """A step for those whose history is kept, with who did it."""
+    for name in sorted({name for name, _ in keys}):
+        mine = history.c.consumer_group == name
+        if connection.execute(select(history.c.number).where(mine).limit(1)).first() is None:
+            continue
+        ids = [task_id for group, task_id in keys if group == name]
+        for start in range(0, len(ids), NOTED):
+            last = (
+                select(
+                    history.c.consumer_group,
+                    history.c.task_id,
+                    func.max(history.c.number) + 1,
+                    literal(now_us(connection), BigInteger),
+                    literal(event),
+                    literal(audit.actor()),
+                )
+                .where(mine, history.c.task_id.in_(ids[start : start + NOTED]))
+                .group_by(history.c.consumer_group, history.c.task_id)
+            )
+            columns = ["consumer_group", "task_id", "number", "at_us", "event", "worker"]
+            connection.execute(insert(history).from_select(columns, last))
+
+
 def _move_range(
     clauses: list[ColumnElement[bool]], size: int, due_us: int | None, connection: Connection
-) -> list[str]:
+) -> list[tuple[str, str]]:
     """Spanner, where a delete has no CTE and its driver takes seconds for hundreds of keys.
 
     What a transaction has read there is locked: all that match up to the last row that was read
@@ -114,7 +144,7 @@ def _move_range(
             )
         )
     connection.execute(delete(dead).where(taken))
-    return [str(row.task_id) for row in rows]
+    return [(row.consumer_group, str(row.task_id)) for row in rows]
 
 
 def _take(

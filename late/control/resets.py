@@ -34,7 +34,7 @@ from late.control.rows import SPANNER, log_of, now_us, open_of
 from late.control.status import Journal, journals, shard_ids
 from late.control.views import Reset, ShardReset
 from late.schema.engine import reading
-from late.schema.tables import dead, group, lease, settlement, timer
+from late.schema.tables import dead, group, lease, schedule, settlement, timer, unique
 from late.store.groups import reads_of
 from late.store.suspects import inherited, suspects_of, suspects_text
 from late.task import DEFAULT_GROUP, OpenTask, Reads
@@ -176,6 +176,18 @@ def _apply(
     )
 
 
+def _let_go(connection: Connection, left_out: ColumnElement[bool]) -> None:
+    """What was bound to the life of tasks that will never run: their unique keys (with a period,
+    for the rest of it), and schedules that wait for them to end."""
+    tasks = select(log_of(connection).c.task_id).where(left_out)
+    bound = unique.c.task_id.in_(tasks)
+    connection.execute(delete(unique).where(bound, unique.c.expires_at_us.is_(None)))
+    lives = and_(bound, unique.c.expires_at_us < 0)
+    connection.execute(update(unique).where(lives).values(expires_at_us=-unique.c.expires_at_us))
+    waits = schedule.c.open_task_id.in_(tasks)
+    connection.execute(update(schedule).where(waits).values(open_task_id=None))
+
+
 def _one(connection: Connection, name: str, shard: _Shard, leased: int | None) -> None:
     before = shard.before
     opened = _open_of(before.open)  # a damaged one must not be written over
@@ -198,5 +210,7 @@ def _one(connection: Connection, name: str, shard: _Shard, leased: int | None) -
     # The fence first: no owner can park anything any more once it stands.
     groups.write_checkpoint(connection, name, checkpoint, by="reset", leased=leased is not None)
     again = shard.again(connection)
+    if name == DEFAULT_GROUP:
+        _let_go(connection, and_(shard.waiting(connection), not_(again)))
     for table in (timer, dead):
         connection.execute(delete(table).where(_doomed(connection, table, name, shard, again)))

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
+from late.control import audit
 from late.control.rows import COCKROACH, SPANNER, log_table_of, now_us
 from late.errors import ConfigError
 from late.ids import new_id
@@ -169,9 +170,16 @@ def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
                 row["rule"], row["zone"], anchor_us=row["anchor_us"], after_us=now
             )
         connection.execute(update(schedule).where(schedule.c.name == name).values(**changed))
+        if bool(row["paused"]) != paused:
+            _audited(connection, "pause" if paused else "resume", name)
         return _value(_one(connection, name))
 
     return write(engine, switch)
+
+
+def _audited(connection: Connection, word: str, name: str, after: object = None) -> None:
+    subject = f"schedule:{name}"
+    audit.record(connection, action=f"schedule.{word}", subject=subject, after=after)
 
 
 def run(engine: Engine, name: str) -> TaskId:
@@ -197,6 +205,7 @@ def run(engine: Engine, name: str) -> TaskId:
                 options=_options(row),
             )
         )
+        _audited(connection, "run", name, task_id)
         return task_id
 
     return write(engine, enqueue)
@@ -221,6 +230,7 @@ def remove(engine: Engine, name: str) -> None:
     def forget(connection: Connection) -> None:
         _one(connection, name)
         connection.execute(delete(schedule).where(schedule.c.name == name))
+        _audited(connection, "remove", name)
 
     write(engine, forget)
 

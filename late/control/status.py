@@ -123,9 +123,15 @@ def groups_of(connection: Connection) -> list[str]:
 def shard_ids(connection: Connection) -> list[int]:
     """Shards of the lanes, those that were ever owned, and those that hold rows; ascending."""
     found: set[int] = set(connection.execute(select(lease.c.shard_id).distinct()).scalars())
+    return sorted(found | used_shards(connection))
+
+
+def used_shards(connection: Connection) -> set[int]:
+    """Shards of the lanes, and those that hold rows: not what a lane once had and is empty."""
+    found = logged_shards(connection)
     for first, count in connection.execute(select(lane.c.first_shard, lane.c.shards)):
         found.update(range(first, first + count))
-    return sorted(found | logged_shards(connection))
+    return found
 
 
 def logged_shards(connection: Connection) -> set[int]:
@@ -208,7 +214,7 @@ def _shards(
     leases = {(row.consumer_group, row.shard_id): row for row in connection.execute(select(lease))}
     last = journals(connection)
     found = []
-    shards, logged = shard_ids(connection), logged_shards(connection)
+    shards, logged, used = (read(connection) for read in (shard_ids, logged_shards, used_shards))
     reads = registered(connection)
     for name in groups_of(connection):
         among = taken(connection, reads.get(name, Reads()))
@@ -217,6 +223,8 @@ def _shards(
             held = leases.get((name, shard_id))
             owner = held.owner if held else None
             opened = open_of(journal.open)
+            if shard_id not in used and owner is None and not opened:
+                continue  # its lane was made smaller, and it is empty
             lag, oldest = Count(), None
             if shard_id in logged:
                 rows = backlog.per_queue(connection, shard_id, journal.cursor, limit, among)

@@ -58,7 +58,8 @@ def _steps(connection: Connection, name: str, task_id: str) -> tuple[StepView, .
 
 def _with_history(view: TaskInGroup, steps: tuple[StepView, ...]) -> TaskInGroup:
     """Whose row is gone from the log may still be known by its history."""
-    ended = view.state == "unknown" and steps and steps[-1].event in get_args(Final)
+    ends = (*get_args(Final), "purged")
+    ended = view.state == "unknown" and steps and steps[-1].event in ends
     state = "settled" if ended else view.state
     return msgspec.structs.replace(view, state=state, history=steps)
 

@@ -217,12 +217,30 @@ class Moved(msgspec.Struct, frozen=True):
     """Of the first 100."""
 
 
+class DrainView(msgspec.Struct, frozen=True):
+    """A width that a lane had before it was resized, and that is not drained."""
+
+    version: int
+    shards: int
+    state: Literal["closing", "draining"]
+    """`closing`: transactions may still write by it."""
+    transactions: int = 0
+    """That it waits for; where the database tells them."""
+    left: dict[str, int] = {}
+    """Group -> shards that are not drained."""
+    keys: int = 0
+    """Ordering keys with tasks left, as far as they are named."""
+
+
 class LaneView(msgspec.Struct, frozen=True):
     """A named range of shards."""
 
     name: str
     first_shard: int
     shards: int
+    version: int = 0
+    """How often it was resized."""
+    draining: tuple[DrainView, ...] = ()
 
 
 GroupState = Literal["working", "paused", "idle", "unregistered"]

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from late.outbox.adapters import find
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.outbox.running import run, run_async
+from late.outbox.steps import Again
 from late.outbox.steps import insert as _insert
 from late.task import NewTask, TaskId
 
@@ -53,20 +54,27 @@ def is_async(tx: object) -> bool:
     return find(tx)[1]
 
 
-def insert(tx: SyncTransaction, rows: Sequence[NewTask]) -> list[TaskId]:
+def insert(
+    tx: SyncTransaction, rows: Sequence[NewTask], again: Again | None = None
+) -> list[TaskId]:
     """Write checked `rows` through `tx`; their ids in order.
+
+    Args:
+        again: makes the rows anew where the lane was resized; None leaves them where they are.
 
     Raises:
         InvalidTask: `tx` is of no accepted type, or is async; unique keys outside a transaction.
         KeyConflict: a unique key is taken by a task with another body; nothing was written.
         SchemaMismatch: the tables are missing or of another version.
     """
-    return run(tx, partial(_insert, rows))
+    return run(tx, partial(_insert, rows, again=again))
 
 
-async def insert_async(tx: AsyncTransaction, rows: Sequence[NewTask]) -> list[TaskId]:
+async def insert_async(
+    tx: AsyncTransaction, rows: Sequence[NewTask], again: Again | None = None
+) -> list[TaskId]:
     """`insert` for an async transaction. Cancelled, the transaction must be rolled back."""
-    return await run_async(tx, partial(_insert, rows))
+    return await run_async(tx, partial(_insert, rows, again=again))
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,7 @@ NOW_US = {
     "spanner+spanner": "UNIX_MICROS(CURRENT_TIMESTAMP())",
 }
 
+_UNCHANGED = "exists (select 1 from late_lane where name = 'default' and version = {})"
 _OVER = "coalesce(expires_at_us between 1 and {now}, false)"
 """Whether a key with a period may be freed: its task has ended, and its time is over."""
 
@@ -39,9 +40,13 @@ class Dialect(Protocol):
 
     tasks_max: int
     """Most rows that one statement of `tasks` can carry."""
+    fences: bool
+    """Whether that statement can depend on the lane's version. Else the lane is read before it, in
+    the same transaction, which keeps it from being changed until the commit."""
 
-    def tasks(self, rows: Sequence[NewTask]) -> Statement:
-        """Insert all of `rows` into the log: one statement, however many."""
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+        """Insert all of `rows` into the log: one statement, however many. With `layout` (only where
+        it `fences`) none of them, if the lane `default` has another version by now."""
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
         """Insert the unique keys of `rows`; a key that is taken is left alone and not counted.
@@ -71,13 +76,16 @@ class Sqlite:
     """Question marks; a row per group of values."""
 
     tasks_max = 4_000  # 32,766 parameters
+    fences = True
 
-    def tasks(self, rows: Sequence[NewTask]) -> Statement:
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
         params = [
             value
             for r in rows
             for value in (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options)
         ]
+        if layout is not None:
+            return Statement(_sqlite_tasks(len(rows), fenced=True), (*params, layout))
         return Statement(_sqlite_tasks(len(rows)), tuple(params))
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
@@ -120,9 +128,11 @@ class Sqlite:
 
 
 @functools.lru_cache(64)
-def _sqlite_tasks(count: int) -> str:
-    groups = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)
-    return f"insert into late_task ({_COLUMNS}) values {groups}"
+def _sqlite_tasks(count: int, *, fenced: bool = False) -> str:
+    values = "values " + ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)
+    if fenced:
+        values = f"select * from ({values}) where {_UNCHANGED.format('?')}"
+    return f"insert into late_task ({_COLUMNS}) {values}"
 
 
 Style = Literal["psycopg", "format", "numeric"]
@@ -134,6 +144,7 @@ class Postgres:
     """
 
     tasks_max = 1_000_000
+    fences = True
 
     def __init__(self, style: Style) -> None:
         marks = [f"${n}" for n in range(1, 8)] if style == "numeric" else ["%s"] * 7
@@ -145,6 +156,8 @@ class Postgres:
         into = f"insert into late_task ({_COLUMNS})"
         self._one = f"{into} values ({', '.join(cast)})"
         self._many = f"{into} select * from unnest({arrays})"
+        version = "$8" if style == "numeric" else marks[0]
+        self._fenced = f"{self._many} where {_UNCHANGED.format(f'{version}::bigint')}"
         now = NOW_US["postgresql"]
         over = _OVER.format(now=now)
         self._claim = (
@@ -162,25 +175,25 @@ class Postgres:
         )
         self._release = f"delete from late_unique where task_id = any({marks[0]}::uuid[])"
 
-    def tasks(self, rows: Sequence[NewTask]) -> Statement:
-        if len(rows) == 1:
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+        if len(rows) == 1 and layout is None:
             r = rows[0]
             return Statement(
                 self._one,
                 (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options),
             )
-        return Statement(
-            self._many,
-            (
-                [r.shard_id for r in rows],
-                [r.task_id for r in rows],
-                [r.queue for r in rows],
-                [r.name for r in rows],
-                [r.payload for r in rows],
-                [r.headers for r in rows],
-                [r.options for r in rows],
-            ),
+        arrays = (
+            [r.shard_id for r in rows],
+            [r.task_id for r in rows],
+            [r.queue for r in rows],
+            [r.name for r in rows],
+            [r.payload for r in rows],
+            [r.headers for r in rows],
+            [r.options for r in rows],
         )
+        if layout is None:
+            return Statement(self._many, arrays)
+        return Statement(self._fenced, (*arrays, layout))
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
         return Statement(
@@ -225,8 +238,9 @@ class GoogleSql:
 
     tasks_max = 50
     """sqlparse, which the driver runs over every statement, gives up at 10,000 tokens."""
+    fences = False
 
-    def tasks(self, rows: Sequence[NewTask]) -> Statement:
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
         return Statement(
             _google_tasks(len(rows)),
             {

@@ -57,7 +57,7 @@ class _Mutations(GoogleSql):
 
     tasks_max = 1_000_000  # the number of tasks per call is bounded before
 
-    def tasks(self, rows: Sequence[NewTask]) -> Statement:
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
         return Statement(
             _BUFFER,
             [

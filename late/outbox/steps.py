@@ -10,15 +10,20 @@ still lives: below zero it does, and the end of its period is the number without
 settlement that ends the task turns the sign; from the end of the period on whoever wants the key
 frees it, and so does the house-keeping. Without a period the column is NULL and the settlement
 deletes the row.
+
+A task with an ordering key is placed by the lane's version (`docs/design/0019`): its insert writes
+nothing where that has changed, the lane is read and the rows are made again. Where the statement
+cannot depend on it, or keys are taken before, the lane is read first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from late.command import Command
-from late.errors import InvalidTask, KeyConflict, TransactionAborted
+from late.errors import InvalidTask, KeyConflict, SchemaMismatch, TransactionAborted
+from late.lanes import Lane
 from late.outbox.base import Statement, Steps
 from late.outbox.dialects import Dialect
 from late.task import NewTask, TaskId
@@ -37,19 +42,38 @@ class Target(Protocol):
         """Whether each statement would commit by itself. Only asked where it matters."""
 
 
-def insert(rows: Sequence[NewTask], into: Target) -> Steps[list[TaskId]]:
+Again: TypeAlias = Callable[[Lane], Sequence[NewTask]]
+"""The same tasks as rows for the lane as it is now, with other ids."""
+
+
+def insert(
+    rows: Sequence[NewTask], into: Target, again: Again | None = None
+) -> Steps[list[TaskId]]:
     """Insert `rows`; returns their ids in order, the first task's id for a repeated unique key.
+
+    Args:
+        again: None for rows that stay in their shards whatever becomes of the lane.
 
     Raises (into whoever drives):
         KeyConflict: a key is held by a task with another digest; nothing of `rows` is left.
         InvalidTask: unique keys where each statement would commit by itself.
-        TransactionAborted: a key kept changing hands; the transaction is still usable.
+        TransactionAborted: a key, or the lane, kept changing; the transaction is still usable.
     """
     dialect = into.dialect
+    layout = None
+    if again is not None:
+        # The lowest: in a batch that was placed while the lane changed, it is the wrong one.
+        layout = min((row.layout for row in rows if row.layout is not None), default=None)
     keyed = _first_of_each_key(rows)
+    if layout is not None and again is not None and (keyed or not dialect.fences):
+        rows, layout = (yield from _placed(rows, layout, into, again)), None
+        keyed = _first_of_each_key(rows)
     if not keyed:
-        for start in range(0, len(rows), dialect.tasks_max):
-            yield dialect.tasks(rows[start : start + dialect.tasks_max])
+        if layout is None or again is None:
+            for start in range(0, len(rows), dialect.tasks_max):
+                yield dialect.tasks(rows[start : start + dialect.tasks_max])
+        else:
+            rows = yield from _fenced(rows, layout, dialect, again)
         return [row.task_id for row in rows]
     if into.autocommit:
         # A crash between the two statements would leave a key that no task ever frees.
@@ -67,6 +91,41 @@ def insert(rows: Sequence[NewTask], into: Target) -> Steps[list[TaskId]]:
     for start in range(0, len(fresh), dialect.tasks_max):
         yield dialect.tasks(fresh[start : start + dialect.tasks_max])
     return ids
+
+
+def _fenced(
+    rows: Sequence[NewTask], layout: int, dialect: Dialect, again: Again
+) -> Steps[Sequence[NewTask]]:
+    """Insert all rows in one statement, by the lane as it is then; returns them as written."""
+    for _ in range(ROUNDS_MAX):
+        answer = yield dialect.tasks(rows, layout)
+        if answer.rowcount:
+            return rows
+        lane = yield from _lane(dialect)
+        rows, layout = again(lane), lane.version
+    raise TransactionAborted("the lane was resized again and again")
+
+
+def _placed(
+    rows: Sequence[NewTask], layout: int, into: Target, again: Again
+) -> Steps[Sequence[NewTask]]:
+    """`rows`, or others where the lane has changed. It is the same until the commit, or the commit
+    is one that whoever resizes it waits for."""
+    if into.autocommit:
+        raise InvalidTask("an ordering key needs a transaction here: begin one before the enqueue")
+    lane = yield from _lane(into.dialect)
+    return rows if lane.version == layout else again(lane)
+
+
+def _lane(dialect: Dialect) -> Steps[Lane]:
+    answer = yield dialect.bind(
+        "select name, first_shard, shards, version from late_lane where name = {lane}",
+        fetch=True,
+        lane="default",
+    )
+    if not answer.rows:
+        raise SchemaMismatch("late_lane has no row `default`: run `late migrate URL`")
+    return Lane(*answer.rows[0])
 
 
 def _take(

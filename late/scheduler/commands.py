@@ -15,12 +15,12 @@ task that is not found has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
-from late.command import NAMES, Command, decode
+from late.command import CLOSED, NAMES, Command, closed_version, decode
 from late.errors import DecodeError
 from late.scheduler.entry import Entry
 from late.scheduler.keys import Keys
@@ -72,14 +72,18 @@ class Commands:
         keys: Keys,
         hands: Hands,
         revive: Callable[[Revival], None],
+        closed: Callable[[TaskId, int], None] = lambda closing, version: None,
     ) -> None:
         self._group = group
+        self._closed = closed
         self._window = window
         self._timers = timers
         self._keys = keys
         self._hands = hands
         self._revive = revive
         self._waiting: dict[TaskId, _Waiting] = {}  # by the command's own id, as they were read
+        self._reviving: set[TaskId] = set()
+        """Dead letters that the next settlement may bring back: in no table that can be asked."""
         self._ends = 0  # how often the tail has reached the end of what there is
         self._now_us = 0
 
@@ -89,6 +93,10 @@ class Commands:
     def arrived(self, entry: Entry) -> bool:
         """Take in `entry` if it is a command, which is due. False: it is a task."""
         try:
+            if entry.record.name == CLOSED:
+                self._closed(entry.record.task_id, closed_version(entry.record))
+                self._conclude(entry, "done")
+                return True
             command = decode(entry.record)
         except DecodeError as error:
             self._hands.bury(entry, error.reason)
@@ -112,17 +120,32 @@ class Commands:
     def run(self, now_us: int, *, full: bool) -> None:
         """Do what can be done. `full`: the tail stands still until the window gets shorter."""
         self._now_us = now_us
-        for waiting in list(self._waiting.values()):
-            self._try(waiting)
+        before = -1
+        while len(self._waiting) != before:
+            before = len(self._waiting)
+            for waiting in self._in_turn():
+                self._try(waiting)
         for waiting in list(self._waiting.values()) if full else ():
             # What waits for more pages must not keep them from being read.
             if waiting.needs > self._ends and not waiting.applied:
                 del self._waiting[waiting.entry.record.task_id]
                 self._hands.put_off(waiting.entry, now_us + PUT_OFF_US)
 
+    def _in_turn(self) -> list[_Waiting]:
+        """Of each task the first of its commands: they are carried out as they were read."""
+        first: dict[TaskId, _Waiting] = {}
+        for waiting in self._waiting.values():
+            first.setdefault(waiting.command.task_id, waiting)
+        return [w for task_id, w in first.items() if task_id not in self._reviving]
+
+    def settled(self, revived: Sequence[Revival]) -> None:
+        """These letters are in the timer table now, if they were there."""
+        self._reviving.difference_update(revival.task_id for revival in revived)
+
     def _try(self, waiting: _Waiting) -> None:
         command = waiting.command
         if command.kind == "redrive":
+            self._reviving.add(command.task_id)
             self._revive(Revival(command.task_id, self._now_us, command.payload))
             self._done(waiting, "done")
         else:
@@ -161,8 +184,13 @@ class Commands:
 
     def _done(self, waiting: _Waiting, word: str) -> None:
         del self._waiting[waiting.entry.record.task_id]
-        waiting.entry.move("running")  # by the core itself, in no time
-        self._hands.conclude(waiting.entry, word)
+        self._conclude(waiting.entry, word)
+
+    def _conclude(self, entry: Entry, word: str) -> None:
+        if entry.state != "ready":
+            entry.move("ready")
+        entry.move("running")  # by the core itself, in no time
+        self._hands.conclude(entry, word)
 
     def overruled(self, entry: Entry, verdict: Verdict) -> Verdict:
         """What becomes of a task that was cancelled while it ran: no other attempt."""
@@ -182,7 +210,7 @@ class Commands:
         """The look into the timer table that is to be asked now."""
         wanted = [
             waiting
-            for waiting in self._waiting.values()
+            for waiting in self._in_turn()
             if waiting.needs <= self._ends
             and not waiting.loading
             and not waiting.looked

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from late.lanes import Gate
 from late.scheduler import messages as m
 from late.scheduler.commands import Commands
 from late.scheduler.core_state import CoreState
@@ -41,11 +42,13 @@ class ShardCore(CoreState):
         policies: Mapping[str, Policy],
         settings: CoreSettings | None = None,
         limits: Limits | None = None,
+        gate: Gate | None = None,
     ) -> None:
-        super().__init__(lease, policies, settings, limits)
+        super().__init__(lease, policies, settings, limits, gate)
         self._commands = Commands(
-            lease.group, self._window, self._timers, self._keys, self, self._draft.revive
-        )
+            lease.group, self._window, self._timers, self._keys, self, self._draft.revive,
+            self._draining.read,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ events
 
@@ -153,6 +156,7 @@ class ShardCore(CoreState):
             entry.due_at_us - self._now_us > self._settings.near_us
             or len(self._window) > self._settings.window // 2
         ):
+            self._draft.note(entry, "delayed", self._now_us, until_us=entry.due_at_us)
             self._park(entry, entry.due_at_us, "delay")
         else:
             entry.move("waiting")
@@ -319,10 +323,13 @@ class ShardCore(CoreState):
         """Tasks that wait behind their key for long leave the window for the timer table."""
         # Each look goes over all keys, so not at every grant.
         since_us = self._now_us - self._looked_at_us
-        waits = len(self._keys) or self._ready.limited
+        waits = len(self._keys) or self._ready.limited or self._draining
         if not waits or 0 <= since_us < self._settings.held_look_us:
             return
         self._looked_at_us = self._now_us
+        for entry in self._keys.opened():
+            self._start_head(entry)
+        self._draining.look()
         pressed = len(self._window) > self._settings.window - self._settings.page_size
         since_us = self._now_us - (0 if pressed else self._settings.park_after_us)
         half = self._settings.window // 2
@@ -370,9 +377,8 @@ class ShardCore(CoreState):
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
         entry.errors = verdict.errors
         self._draft.ledger.add(outcome, verdict.word, ended=verdict.final is not None)
-        if not verdict.again:
-            self._draft.note(entry, verdict.word, self._now_us, outcome,
-                             until_us=verdict.due_at_us, reason=verdict.reason)  # fmt: skip
+        self._draft.note(entry, verdict.word, self._now_us, outcome,
+                         until_us=verdict.due_at_us, reason=verdict.reason)  # fmt: skip
         if verdict.again:  # interrupted: first in line, nothing durable has changed
             entry.move("ready")
             self._ready.push_front(entry)
@@ -449,12 +455,14 @@ class ShardCore(CoreState):
         ticks = () if self._stopped else self._recurring.take_due(self._now_us)
         if not ticks and not self._written_due():
             return None
-        return self._draft.build(self._window, ticks, self.caution, self._now_us)
+        told = self._draining.told()
+        return self._draft.build(self._window, ticks, self.caution, self._now_us, told)
 
     def _settled(self, effects: list[m.Effect]) -> None:
         settlement, ended, parked = self._draft.settled(self._now_us)
         self._dispatch(self._marked(), effects)
         self._timers.rows_changed(settlement.unparked, new=bool(settlement.revived))
+        self._commands.settled(settlement.revived)
         for task_id in ended:
             self._forget(task_id)
         for task_id, (entry, row) in parked.items():

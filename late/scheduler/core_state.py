@@ -4,9 +4,12 @@ the last method, which is for a core that is thrown away."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
+from late.lanes import Gate
 from late.scheduler.caution import Caution
 from late.scheduler.draft import Draft
+from late.scheduler.draining import Draining
 from late.scheduler.flows import Flows
 from late.scheduler.keys import Keys
 from late.scheduler.limits import Limits
@@ -27,6 +30,7 @@ class CoreState:
         policies: Mapping[str, Policy],
         settings: CoreSettings | None = None,
         limits: Limits | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.lease = lease
         self.running = 0
@@ -38,7 +42,9 @@ class CoreState:
         self._timers = Timers(
             horizon_us=self._settings.horizon_us, timers_max=self._settings.timers_max
         )
-        self._keys = Keys(lease.held_keys)
+        self._gate = gate or Gate()
+        self._keys = Keys(lease.held_keys, partial(self._gate.opens, lease.group, lease.shard_id))
+        self._draining = Draining(lease, self._gate, self._keys.left)
         self._limits = limits or Limits()
         self._ready = Flows(lease.group, self._limits)
         self._recurring = Recurring()
@@ -67,7 +73,8 @@ class CoreState:
     @property
     def clean(self) -> bool:
         """Idle, and the journal says all that is known here, the cursor included."""
-        return self.idle and self._window.cursor == self._draft.cursor
+        told = self._window.cursor == self._draft.cursor and not self._draft.has_steps
+        return self.idle and told
 
     @property
     def ready(self) -> int:
@@ -101,8 +108,10 @@ class CoreState:
 
     def _written_due(self) -> bool:
         """Whether something is to be written besides ticks."""
-        return self.caution.asked > 0 or self._draft.due(
-            self._window.cursor, self._now_us, last=self._stopped
+        return (
+            self.caution.asked > 0
+            or self._draft.due(self._window.cursor, self._now_us, last=self._stopped)
+            or self._draining.due()
         )
 
     def abandoned(self) -> None:
@@ -114,7 +123,10 @@ class CoreState:
 
     def wake_at_us(self) -> int | None:
         """When the next `Grant` has something to do by time alone, or None."""
-        times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
+        due_us = self._timers.next_due_us()
+        if due_us is not None and due_us <= self._now_us:
+            return self._now_us  # more is due than one grant takes
+        times = [t for t in (due_us, self._recurring.next_due_us()) if t]
         # A tick that is due has asked for its settlement: nothing is won by looking until then.
         return min((t for t in times if t > self._now_us), default=None)
 
@@ -125,7 +137,7 @@ class CoreState:
 
     def _quiet_us(self) -> int:
         """What `quiet_until_us` is after a `Grant` that had no effects; 0 where it is not known."""
-        if self._stopped or not self._recovered or self._keys.wanting:
+        if self._stopped or not self._recovered or self._keys.wanting or self._draining:
             return 0
         if len(self._ready) or self._ready.limited or self.caution.waiting:
             return 0

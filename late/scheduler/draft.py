@@ -6,7 +6,7 @@ unknown; what happens meanwhile is collected for the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -67,18 +67,23 @@ class Draft:
         """The same, with those of the settlement that is out."""
         return len(self) + len(self._out_ended) + len(self._out_parking)
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps of histories wait for the next settlement."""
+        return bool(self._steps)
+
     def due(self, cursor: Cursor, now_us: int, *, last: bool) -> bool:
         """Whether there is something to write. The cursor alone is worth a row when it is the
         `last` one, or after a while: pruning follows the journal."""
         if self._ended or self._parking:
             return True
-        if cursor == self.cursor:
+        if cursor == self.cursor and not self._steps:
             return False
         return last or now_us - self._settled_at_us >= self._settings.idle_settle_us
 
     def due_at_us(self, cursor: Cursor) -> int:
         """When `due` becomes true by time alone."""
-        if self.out is not None or cursor == self.cursor:
+        if self.out is not None or (cursor == self.cursor and not self._steps):
             return NEVER_US
         return self._settled_at_us + self._settings.idle_settle_us
 
@@ -109,7 +114,7 @@ class Draft:
         reason: str | None = None,
     ) -> None:
         """A step of the task's history, if it is kept. It is written with the end or the parking
-        that it goes with."""
+        that it goes with; what goes with none (an interrupted attempt) comes with the next."""
         if not entry.policy.history:
             return
         detail = StepDetail(until_us=until_us or None, reason=reason or None)
@@ -144,9 +149,14 @@ class Draft:
             self._unparked.append((entry.timer_key[0], entry.record.task_id))
 
     def build(
-        self, window: Window, ticks: tuple[Tick, ...], caution: Caution, now_us: int
+        self,
+        window: Window,
+        ticks: tuple[Tick, ...],
+        caution: Caution,
+        now_us: int,
+        told: Sequence[Result] = (),
     ) -> Settlement:
-        """The settlement of all that was collected; nothing may be out."""
+        """The settlement of all that was collected; nothing may be out. `told`: more results."""
         assert self.out is None
         self.ledger.add_arrived(window.arrived(), now_us)
         later = self._beyond()
@@ -170,8 +180,8 @@ class Draft:
             parked=tuple(row for _, row in self._parking.values()),
             dead=tuple(self._dead),
             revived=tuple(self._revived.values()),
-            results=tuple(self._results),
-            history=tuple(self._steps),
+            results=(*self._results, *told),
+            history=tuple(step for step in self._steps if step.task_id not in later),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
@@ -180,7 +190,8 @@ class Draft:
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
         self._unparked = [timer for timer in self._unparked if timer[1] in later]
-        self._dead, self._revived, self._results, self._steps = [], {}, [], []
+        self._steps = [step for step in self._steps if step.task_id in later]
+        self._dead, self._revived, self._results = [], {}, []
         self._released_keys, self._ended_ticks = [], []
         return self.out
 

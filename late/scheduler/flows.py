@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from late.scheduler.entry import Entry
 from late.scheduler.fairness import FOREGROUND_SHARE, ReadyQueue
 from late.scheduler.limits import LOCAL_POOL, Flow, Limits
+from late.scheduler.line import Line
 from late.task import TaskId
 
 _Queue = tuple[str, str]
@@ -36,6 +37,7 @@ class Flows:
         self._rooms: dict[str, int] = {}
         self._now_us = 0
         self._closed: set[Flow] = set()
+        self._lines: dict[Flow, Line] = {}
         self.limited = 0
         """Entries that have a flow."""
 
@@ -192,6 +194,8 @@ class Flows:
             return False
         owner = (self._group, entry.record.task_id)
         self._limits.start(owner, flow, retry=retry, now_us=self._now_us)
+        if flow in self._lines:
+            self._lines[flow].starts += 1
         self._rooms[flow.target] = self._rooms.get(flow.target, 0) - 1
         return True
 
@@ -206,6 +210,9 @@ class Flows:
     def surplus(self, keep: int) -> list[tuple[Entry, int]]:
         """Take out what is beyond the first entries of each flow, `keep` in all: each with the
         time at which to look at it again."""
+        now_us = self._now_us
+        lines = self._lines.items()
+        self._lines = {f: line for f, line in lines if f in self._flows or not line.over(now_us)}
         found: list[tuple[Entry, int]] = []
         taken: set[TaskId] = set()
         each = keep // max(1, len(self._flows))
@@ -219,8 +226,9 @@ class Flows:
                     continue
                 taken.add(entry.record.task_id)
                 ahead = len(kept) + len(taken)
-                again_us = self._limits.look_again_us(flow, ahead, self._now_us)
-                found.append((entry, again_us))
+                line = self._lines.setdefault(flow, Line(now_us))
+                again_us = self._limits.look_again_us(flow, ahead, now_us)
+                found.append((entry, max(again_us, line.join_us(now_us))))
             self.limited -= len(queue) - len(kept)
             self._flows[flow] = kept
             if not kept:

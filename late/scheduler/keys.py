@@ -5,6 +5,9 @@ retries: a failing task holds its key. The others wait, in order of (sequence, t
 tasks are parked when they wait for long, always **all** of a key that are in memory. So whatever
 comes into memory afterwards (`later`) is put in order with the parked ones only once those are
 loaded again; until then it does not run. A key with parked tasks costs one small object.
+
+A task whose lane was resized may have to wait for another shard (`late/lanes.py`): then it is first
+in line and its key has no holder, until `opened` finds the gate open.
 """
 
 from __future__ import annotations
@@ -23,8 +26,12 @@ LOADS_OUT_MAX = 4
 _PARKED_HEAD = ""  # holder of a key whose head is in the timer table and not yet known by id
 
 
+def _always(name: str, version: int) -> bool:
+    return True
+
+
 class _Key:
-    __slots__ = ("holder", "later", "loading", "parked", "parking", "queue")
+    __slots__ = ("holder", "later", "loading", "parked", "parking", "queue", "version")
 
     def __init__(self, holder: str | None = None, parked: int = 0) -> None:
         self.holder = holder
@@ -33,12 +40,21 @@ class _Key:
         self.parked = parked  # waiting tasks in the timer table, or on their way there
         self.parking = 0  # of those, on their way
         self.loading = False
+        self.version = 0  # of the lane; of what holds the key or is first in line, or a lower one
 
 
 class Keys:
-    """Who holds each key, and who waits behind it."""
+    """Who holds each key, and who waits behind it.
 
-    def __init__(self, held: Mapping[str, HeldKey]) -> None:
+    Args:
+        opens: whether a task of a key whose shard was chosen by a version may start.
+    """
+
+    def __init__(
+        self, held: Mapping[str, HeldKey], opens: Callable[[str, int], bool] = _always
+    ) -> None:
+        self._opens = opens
+        self._gated: dict[str, None] = {}  # what is first in line waits for another shard
         self._keys = {
             name: _Key(_PARKED_HEAD if state.head_parked else None, state.waiting)
             for name, state in held.items()
@@ -54,21 +70,25 @@ class Keys:
         """Whether `entry`, which is due, may start now; else it waits behind its key."""
         key = self._keys.get(name)
         if key is None:
-            self._keys[name] = _Key(entry.record.task_id)
-            return True
+            key = self._keys[name] = _Key()
+            heapq.heappush(key.queue, (entry.order, entry))
+            return self._goes(name, key) is entry
         if key.holder == entry.record.task_id:
             return True
         if key.parked:
             key.later.append(entry)
-        else:
-            heapq.heappush(key.queue, (entry.order, entry))
-        return False
+            return False
+        heapq.heappush(key.queue, (entry.order, entry))
+        # Of two that were written at the same time, the one of the older version may come last.
+        waits = name in self._gated and not key.loading
+        return waits and key.queue[0][1] is entry and self._goes(name, key) is entry
 
     def head_loaded(self, name: str, entry: Entry) -> None:
         """`entry` came from the timer table with a due time and holds its key."""
         key = self._keys.setdefault(name, _Key())
         if key.holder is None or key.holder == _PARKED_HEAD:
             key.holder = entry.record.task_id
+            key.version = entry.options.layout
 
     def is_holder(self, name: str | None, entry: Entry) -> bool:
         """Whether it is `entry` that its key waits for."""
@@ -91,17 +111,45 @@ class Keys:
         key.holder = None
         return self._advance(name, key)
 
+    def _goes(self, name: str, key: _Key) -> Entry | None:
+        """The first in line takes the key, if its gate is open."""
+        entry = key.queue[0][1]
+        key.version = entry.options.layout
+        if not self._opens(name, key.version):
+            self._gated[name] = None
+            return None
+        self._gated.pop(name, None)
+        heapq.heappop(key.queue)
+        key.holder = entry.record.task_id
+        return entry
+
     def _advance(self, name: str, key: _Key) -> Entry | None:
         while key.queue:
-            _, entry = heapq.heappop(key.queue)
-            if entry.state == "held":  # else it expired while it waited
-                key.holder = entry.record.task_id
-                return entry
+            if key.queue[0][1].state == "held":  # else it expired while it waited
+                return self._goes(name, key)
+            heapq.heappop(key.queue)
+        self._gated.pop(name, None)
         if key.parked:
             self._wants[name] = None
         else:
             del self._keys[name]
         return None
+
+    def opened(self) -> list[Entry]:
+        """What takes its key now: gates may have opened, and who was first in line have gone."""
+        found = []
+        for name in list(self._gated):
+            key = self._keys.get(name)
+            if key is None:
+                del self._gated[name]
+            elif not key.loading and self._opens(name, key.version):
+                entry = self._advance(name, key)
+                found += [] if entry is None else [entry]
+        return found
+
+    def left(self, version: int) -> list[str]:
+        """Keys that have tasks by this version of the lane, or a lower one."""
+        return [name for name, key in self._keys.items() if key.version <= version]
 
     def park_waiting(self, since_us: int, is_ready: Callable[[str], bool]) -> list[Entry]:
         """Take those that wait since `since_us` out of memory, with all others of their keys.
@@ -149,6 +197,8 @@ class Keys:
         for name in list(self._wants):
             if self._loads_out >= LOADS_OUT_MAX:
                 break
+            if name in self._gated:
+                continue  # it would only be parked again
             key = self._keys.get(name)
             if key is None or key.holder is not None or not key.parked or key.loading:
                 del self._wants[name]

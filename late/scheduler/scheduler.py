@@ -18,6 +18,7 @@ from typing import Protocol
 from late import events
 from late.errors import StoreError
 from late.knobs import Knobs
+from late.lanes import Gate, Layout
 from late.scheduler import report
 from late.scheduler.core import ShardCore
 from late.scheduler.limits import Limits
@@ -120,6 +121,8 @@ class Scheduler:
         self._pools = dict(pools or {})
         self.limits = limits or Limits(self._pools, slots=concurrency)
         """What the knobs allow, for all shards of this worker."""
+        self.gate = Gate()
+        """Which keys may move to another shard, after their lane was resized."""
         self._shards_total = shards_total
         self._rooms: dict[str, int] = {}
         self._concurrency = concurrency
@@ -165,7 +168,7 @@ class Scheduler:
             shard = (lease.group, lease.shard_id)
             if shard in self.cores:
                 self.lost(shard)
-            core = ShardCore(lease, self._policies, self._settings, self.limits)
+            core = ShardCore(lease, self._policies, self._settings, self.limits, self.gate)
             self.cores[shard] = core
             # Its first read must not wait for the pace of an idle tail: tasks may have waited.
             self._behind.add(shard)
@@ -213,6 +216,11 @@ class Scheduler:
         """The knobs as the database has them now."""
         self.limits.set(queues, targets, self._now_us())
         self._work.set()
+
+    def resized(self, layout: Layout) -> None:
+        """The lanes as the database has them now."""
+        if self.gate.set(layout):
+            self._work.set()
 
     def recovered(self) -> None:
         """The worker may start tasks (again): what is protected starts slowly."""

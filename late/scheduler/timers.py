@@ -18,6 +18,7 @@ from late.task import Parked
 
 RESCAN_US = 5_000_000
 LOAD_MAX = 1_000
+DUE_MAX = 500
 _LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"  # at or above every task id
 
 
@@ -46,10 +47,11 @@ class Timers:
         heapq.heappush(self._heap, item)
 
     def pop_due(self, now_us: int) -> list[Entry]:
-        """Entries due at or before `now_us` that still wait, ascending by due time."""
-        due = []
+        """Entries due at or before `now_us` that still wait, ascending by due time; at most
+        `DUE_MAX`, or ten thousand that are due in the same second would stop the worker's loop."""
+        due: list[Entry] = []
         heap = self._heap
-        while heap and heap[0][0] <= now_us:
+        while heap and heap[0][0] <= now_us and len(due) < DUE_MAX:
             _, _, place, entry = heapq.heappop(heap)
             if entry.state == "waiting" and entry.place == place:
                 due.append(entry)

@@ -92,9 +92,11 @@ END $$;"""
 
 
 def _enqueuer(role: str) -> str:
-    return f"""-- Producers: tasks in, nothing out. A unique key has to be looked at and taken.
+    return f"""-- Producers: tasks in, nothing out. A unique key has to be looked at and taken;
+-- where an ordering key leads is the lane's to say.
 GRANT INSERT ({INSERTED}) ON late_task TO {role};
 GRANT SELECT, INSERT, DELETE ON late_unique TO {role};
+GRANT SELECT ON late_lane TO {role};
 {_functions(role)}
 """
 

@@ -213,5 +213,29 @@ AUTOSCALER = (
 ) PRIMARY KEY (controller, seq DESC)""",
 )
 
-STATEMENTS = {"0001": FIRST, "0002": SUSPECTS, "0003": DELIVERY, "0004": AUTOSCALER}
+HELD = (
+    "ALTER TABLE late_queue ADD COLUMN IF NOT EXISTS held INT64",
+    "ALTER TABLE late_queue ADD COLUMN IF NOT EXISTS held_at_us INT64",
+)
+
+LANES = (
+    "ALTER TABLE late_lane ADD COLUMN IF NOT EXISTS version INT64 NOT NULL DEFAULT (0)",
+    """CREATE TABLE IF NOT EXISTS late_extent (
+  lane STRING(128) NOT NULL,
+  version INT64 NOT NULL,
+  shards INT64 NOT NULL,
+  closed_at_us INT64 NOT NULL,
+  waits_for STRING(MAX),
+  closings STRING(MAX)
+) PRIMARY KEY (lane, version)""",
+)
+
+STATEMENTS = {
+    "0001": FIRST,
+    "0002": SUSPECTS,
+    "0003": DELIVERY,
+    "0004": AUTOSCALER,
+    "0005": HELD,
+    "0006": LANES,
+}
 """What each version adds, in order. Immutable: a change of the schema is a new version."""

@@ -295,6 +295,18 @@ lane = Table(
     Column("name", Text, primary_key=True),
     Column("first_shard", SmallInteger, nullable=False),
     Column("shards", SmallInteger, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default=text("0")),
+)
+
+extent = Table(
+    "late_extent",
+    metadata,
+    Column("lane", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("shards", SmallInteger, nullable=False),
+    Column("closed_at_us", BigInteger, nullable=False),
+    Column("waits_for", Text),  # JSON list of transactions, on PostgreSQL
+    Column("closings", Text),  # JSON list of task ids by shard, NULL until they are written
 )
 
 group = Table(
@@ -309,7 +321,7 @@ group = Table(
 )
 
 
-def _knobs_table(name: str) -> Table:
+def _knobs_table(name: str, *more: Column[Any]) -> Table:
     return Table(
         name,
         metadata,
@@ -317,10 +329,15 @@ def _knobs_table(name: str) -> Table:
         Column("knobs", Text, nullable=False),  # JSON object of those that are set
         Column("version", BigInteger, nullable=False),  # rises with each change
         Column("updated_at_us", BigInteger, nullable=False),
+        *more,
     )
 
 
-queue = _knobs_table("late_queue")
+queue = _knobs_table(
+    "late_queue",
+    Column("held", BigInteger),  # tasks that it held at that time, where it has a bound
+    Column("held_at_us", BigInteger),
+)
 target = _knobs_table("late_target")
 
 audit = Table(

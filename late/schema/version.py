@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from late.errors import SchemaMismatch
 
-SCHEMA_VERSION = "0004"
+SCHEMA_VERSION = "0006"
 """Number of the newest revision in `migrations/versions`: four digits, so that text order is
 numeric order. Kept in `late_meta` under `schema_version`, written by each revision."""
 

@@ -164,7 +164,7 @@ class Step(msgspec.Struct, frozen=True):
     task_id: TaskId
     at_us: int
     event: str
-    """A word of the usage ledger, or `rescheduled`."""
+    """A word of the usage ledger, `delayed`, `rescheduled`, or `redriven`."""
     detail: str | None = None
     """JSON of `late.task.StepDetail`."""
 
@@ -190,7 +190,7 @@ class Settlement(msgspec.Struct, frozen=True):
     revived: tuple[Revival, ...] = ()
     """One for a task; after `dead`. The delete is the claim: a letter that an operator has taken
     away is left alone, so that no task can be in two places. Attempts and deaths count from
-    zero."""
+    zero. Of those whose history is kept, the store writes a step `redriven` after `history`."""
     results: tuple[Result, ...] = ()
     """Kept for their time from now; a later one of the same task takes the place of the first."""
     history: tuple[Step, ...] = ()

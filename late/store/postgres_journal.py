@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
@@ -18,7 +20,10 @@ from late.store.postgres_link import Connection
 from late.store.suspects import suspects_of, suspects_text
 from late.task import Cursor, DeadLetter, Epoch, OpenTask, Parked, Reads, ShardId
 
+T = TypeVar("T")
 Statement = tuple[str, Any]
+ROWS_MAX = 500
+"""Of one statement that parks: the worker's loop stands still while they are encoded."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -77,17 +82,20 @@ def _of_journal(error: psycopg.Error) -> bool:
 
 
 async def _write(connection: Connection, settlements: Sequence[Settlement]) -> None:
-    statements = list(statements_of(settlements))
-    if len(statements) == 1:
-        await connection.execute(*statements[0])
+    statements = statements_of(settlements)
+    journal, more = next(statements), next(statements, None)
+    if more is None:
+        await connection.execute(*journal)
         return
     async with connection.pipeline(), connection.transaction():
-        for statement, values in statements:
+        for statement, values in chain((journal, more), statements):
             await connection.execute(statement, values)
+            await asyncio.sleep(0)  # what it takes to encode rows is not taken from others at once
 
 
-def statements_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
-    """The journal first, for it decides; then what hangs on it, one statement per table.
+def statements_of(settlements: Sequence[Settlement]) -> Iterator[Statement]:
+    """The journal first, for it decides; then what hangs on it, one statement per table and
+    `ROWS_MAX` rows.
 
     Nothing crosses from one settlement to another, and within one the deletes of timers still
     come before the inserts.
@@ -103,16 +111,14 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
 def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     """Tasks that leave the timer table, enter it, and die."""
     keyed = [(s.group, s.shard_id, s) for s in settlements]
-    unparked = [(g, i, *timer) for g, i, s in keyed for timer in s.unparked]
-    if unparked:
-        yield sql.UNPARK, _columns(unparked, 4)
-    parked = [
-        (g, i, p.due_at_us, p.record.task_id, p.reason, p.held_key, *_carried(p))
-        for g, i, s in keyed
-        for p in s.parked
-    ]
-    if parked:
-        yield sql.PARK, _columns(parked, 17)
+    for some in _parts([(g, i, *timer) for g, i, s in keyed for timer in s.unparked]):
+        yield sql.UNPARK, _columns(some, 4)
+    for part in _parts([(g, i, p) for g, i, s in keyed for p in s.parked]):
+        rows = [
+            (g, i, p.due_at_us, p.record.task_id, p.reason, p.held_key, *_carried(p))
+            for g, i, p in part
+        ]
+        yield sql.PARK, _columns(rows, 17)
     dead = [(g, i, d.record.task_id, d.reason, *_carried(d)) for g, i, s in keyed for d in s.dead]
     if dead:
         yield sql.BURY, _columns(dead, 15)
@@ -129,6 +135,13 @@ def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     ]
     if steps:
         yield sql.HISTORY, _columns(steps, 7)
+    if revived:
+        back = [(g, i, r.task_id, r.due_at_us, s.owner) for g, i, s in keyed for r in s.revived]
+        yield sql.REVIVED, _columns(back, 5)
+
+
+def _parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (rows[start : start + ROWS_MAX] for start in range(0, len(rows), ROWS_MAX))
 
 
 def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:

@@ -197,6 +197,17 @@ select u.g, u.id,
   from unnest(%s::text[], %s::uuid[], %s::int[], %s::bigint[], %s::text[], %s::text[],
               %s::text[]) u (g, id, place, at, event, worker, detail)
 """
+# Of those that REVIVE has moved, and whose history is kept.
+REVIVED = f"""
+insert into late_history (consumer_group, task_id, number, at_us, event, worker)
+select u.g, u.id, max(h.number) + 1, {NOW}, 'redriven', u.owner
+  from unnest(%s::text[], %s::smallint[], %s::uuid[], %s::bigint[], %s::text[])
+       u (g, s, id, due, owner)
+  join late_timer t on t.consumer_group = u.g and t.shard_id = u.s and t.due_at_us = u.due
+                   and t.task_id = u.id
+  join late_history h on h.consumer_group = u.g and h.task_id = u.id
+ group by u.g, u.id, u.owner
+"""
 # A tick takes effect only if the schedule still expects it; a task whose unique key is taken is
 # in the log already. Without tasks the update alone happens.
 TICK = f"""

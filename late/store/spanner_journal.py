@@ -13,12 +13,12 @@ history, 2 for a timer that goes. A full window of 2,000 parked tasks with histo
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, KeyRange, KeySet
 
-from late.store.base import HeldKey, Lease, Settlement, SettleResult
+from late.store.base import HeldKey, Lease, Settlement, SettleResult, Step
 from late.store.groups import reads_of
 from late.store.spanner_rows import (
     DEAD_COLUMNS,
@@ -35,7 +35,7 @@ from late.store.spanner_rows import (
     usage_text,
 )
 from late.store.suspects import inherited, suspects_of, suspects_text
-from late.task import HELD_US, Cursor, Epoch, NewTask, Reads, ShardId
+from late.task import HELD_US, Cursor, Epoch, NewTask, Reads, ShardId, TaskId
 
 _TAKE = f"""
 SELECT {NOW},
@@ -131,36 +131,41 @@ def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> N
                 for r in settlement.results
             ],
         )
-    _history(transaction, settlement)
-    _revive(transaction, settlement, now_us)
+    _history(transaction, settlement, _revive(transaction, settlement, now_us), now_us)
 
 
-def _history(transaction: Any, settlement: Settlement) -> None:
-    """Each step is numbered after the last one of its task."""
-    if not settlement.history:
+def _history(
+    transaction: Any, settlement: Settlement, revived: Collection[TaskId], now_us: int
+) -> None:
+    """Each step is numbered after the last one of its task; a dead letter that went back has one
+    where its history is kept."""
+    if not (settlement.history or revived):
         return
     group = settlement.group
-    ids = sorted({step.task_id for step in settlement.history})
+    ids = sorted({step.task_id for step in settlement.history} | set(revived))
     ranges = [KeyRange(start_closed=[group, i], end_closed=[group, i]) for i in ids]
     last: dict[str, int] = {}
     known = transaction.read("late_history", ("task_id", "number"), KeySet(ranges=ranges))
     for task_id, number in known:
         last[task_id] = max(number, last.get(task_id, 0))
     rows = []
-    for step in settlement.history:
+    kept = last.keys() | {step.task_id for step in settlement.history}
+    back = [Step(task_id, now_us, "redriven") for task_id in revived if task_id in kept]
+    for step in (*settlement.history, *back):
         last[step.task_id] = number = last.get(step.task_id, 0) + 1
         rows.append((group, step.task_id, number, step.at_us, step.event, settlement.owner,
                      step.detail))  # fmt: skip
-    columns = ("consumer_group", "task_id", "number", "at_us", "event", "worker", "detail")
-    transaction.insert("late_history", columns, rows)
+    if rows:
+        columns = ("consumer_group", "task_id", "number", "at_us", "event", "worker", "detail")
+        transaction.insert("late_history", columns, rows)
 
 
-def _revive(transaction: Any, settlement: Settlement, now_us: int) -> None:
-    """Dead letters back into the timer table. Those of this settlement are mutations, which its
-    own reads do not see."""
+def _revive(transaction: Any, settlement: Settlement, now_us: int) -> Collection[TaskId]:
+    """Dead letters back into the timer table; returns which were. Those of this settlement are
+    mutations, which its own reads do not see."""
     last = {revival.task_id: revival for revival in settlement.revived}
     if not last:
-        return
+        return ()
     prefix = [settlement.group, settlement.shard_id]
     ranges = [KeyRange(start_closed=[*prefix, i], end_closed=[*prefix, i]) for i in last]
     index = transaction.read(
@@ -174,7 +179,7 @@ def _revive(transaction: Any, settlement: Settlement, now_us: int) -> None:
     ]
     found += [(d.record.task_id, carried(d)) for d in settlement.dead if d.record.task_id in last]
     if not keys:
-        return
+        return ()
     transaction.delete("late_dead", KeySet(keys=keys))
     timers = {}
     for task_id, (*body, _, _, errors) in found:
@@ -185,6 +190,7 @@ def _revive(transaction: Any, settlement: Settlement, now_us: int) -> None:
             *prefix, revival.due_at_us, task_id, "retry", None, *body, 0, 0, errors
         )  # fmt: skip
     transaction.insert_or_update("late_timer", TIMER_COLUMNS, list(timers.values()))
+    return timers
 
 
 def _schedules(transaction: Any, settlement: Settlement) -> dict[str, list[Any]]:

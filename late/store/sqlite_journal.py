@@ -95,6 +95,12 @@ def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement], no
         (g, t.task_id, t.at_us, t.event, s.owner, t.detail) for g, _, s in keyed for t in s.history
     ]
     _many(connection, sql.HISTORY, steps)
+    back = [
+        (s.group, r.task_id, now_us, s.owner, s.shard_id, r.due_at_us)
+        for s in settlements
+        for r in s.revived
+    ]
+    _many(connection, sql.REVIVED, back)
     for settlement in settlements:
         for tick in settlement.ticks:
             _tick(connection, tick, now_us)

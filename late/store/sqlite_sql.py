@@ -109,6 +109,15 @@ HISTORY = (
     " where consumer_group = ?1 and task_id = ?2"
 )
 
+# Of a dead letter that went back, where its history is kept.
+REVIVED = (
+    "insert into late_history (consumer_group, task_id, number, at_us, event, worker)"
+    " select ?1, ?2, max(number) + 1, ?3, 'redriven', ?4 from late_history"
+    " where consumer_group = ?1 and task_id = ?2 and exists (select 1 from late_timer"
+    " where consumer_group = ?1 and shard_id = ?5 and due_at_us = ?6 and task_id = ?2)"
+    " having max(number) > 0"
+)
+
 # --- recurring tasks -----------------------------------------------------------------------------
 
 TICK = (

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Engine, func, select
 
 from late.app import App
-from late.command import NAMES
+from late.command import PREFIX
 from late.config import WorkerConfig
 from late.control import Control
 from late.schema.engine import make_engine, reading
@@ -100,6 +100,6 @@ def _ended(engine: Engine, worker_id: str) -> dict[str, int]:
     with reading(engine) as connection:
         for text in connection.execute(mine).scalars():
             for usage in _usage(text):
-                if usage.outcome in _ENDS and usage.name not in NAMES:
+                if usage.outcome in _ENDS and not usage.name.startswith(PREFIX):
                     ended[usage.outcome] = ended.get(usage.outcome, 0) + usage.count
     return ended

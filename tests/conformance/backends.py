@@ -78,6 +78,10 @@ class Backend:
     """What lies before it, for faults to happen in; nothing where it is a file."""
     two_phases: bool = False
     """Whether a transaction can be prepared by one session and ended by another."""
+    resizes: bool = True
+    """Whether a lane can be resized while it works."""
+    keeps_past: bool = False
+    """Whether it can be read as it was a while ago."""
 
 
 def _created_long_ago(raw: Raw) -> None:
@@ -244,6 +248,7 @@ BACKENDS: Sequence[Backend] = (
         prunes_rows=True,
         version=_cockroach_version,
         network="tcp",
+        resizes=False,
     ),
     Backend(
         name="sqlite",
@@ -279,5 +284,6 @@ BACKENDS: Sequence[Backend] = (
         savepoints=False,
         emulated=True,
         network="grpc",
+        keeps_past=True,
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.defects import components as c
 from tests.defects import delivery as d
+from tests.defects import sizing as z
 from tests.defects import statements as s
 from tests.defects.defect import Defect
 
@@ -16,6 +17,8 @@ JOURNAL = "tests/conformance/test_journal.py::"
 CAUTION = "tests/unit/test_caution.py::"
 COMMANDS = "tests/unit/test_core_commands.py::"
 API = "tests/unit/test_api_bad_input.py::"
+AUTOSCALER = "tests/unit/test_autoscaler_policy.py::"
+LANES = "tests/unit/test_lanes.py::"
 PRUNE = "tests/conformance/test_prune.py::"
 TAIL = "tests/conformance/test_tail.py::"
 FENCE = (
@@ -65,7 +68,7 @@ _ALL = (
     ),
     Defect(
         "D8", "a task counts as settled when it is handed to a slot",
-        c.settled_before_run, "worlds", r"S2:|E1:", worlds=5, fast=True,
+        c.settled_before_run, "worlds", r"S2:|S6:|E1:", worlds=5, fast=True,
     ),
     Defect(
         "D9", "a repeated settlement is refused",
@@ -279,6 +282,55 @@ _ALL = (
         "tests/integration/test_history.py::"
         "test_steps_are_numbered_and_come_with_their_settlement[sqlite]",
         r"assert",
+    ),
+    Defect(
+        "keys-move-at-once", "after a resize a key's new shard does not wait for its old one",
+        z.keys_move_at_once, LANES + "test_a_key_keeps_its_order_across_resizes",
+        r"before a\d+",
+    ),
+    Defect(
+        "nothing-left", "an old shard counts as drained when it is read, whatever it has to do",
+        z.nothing_left_at_the_closing, LANES + "test_a_key_keeps_its_order_across_resizes",
+        r"before a\d+",
+    ),
+    Defect(
+        "closed-at-once", "a resize does not wait for transactions that began before it",
+        z.closed_at_once,
+        "tests/integration/test_resizing_postgres.py::"
+        "test_what_began_before_runs_first[read committed]",
+        r"IndexError|TimeoutError|assert",
+    ),
+    Defect(
+        "insert-by-an-old-lane", "a producer's insert does not depend on the lane's version",
+        z.insert_by_an_old_lane,
+        "tests/integration/test_resizing.py::"
+        "test_a_producer_learns_of_the_resize_in_its_own_transaction[sqlite]",
+        r"assert",
+    ),
+    Defect(
+        "stale-metrics", "the autoscaler acts on old metrics",
+        z.stale_metrics_count, AUTOSCALER + "test_whatever_is_seen_the_promises_hold",
+        r"assert",
+    ),
+    Defect(
+        "no-cooldown", "the autoscaler's steps wait for none before them",
+        z.no_cooldown, AUTOSCALER + "test_cooldowns_up_and_down", r"assert",
+    ),
+    Defect(
+        "below-the-data", "the autoscaler goes below what the data needs",
+        z.below_the_data, AUTOSCALER + "test_storage_is_a_floor_that_is_met_at_once", r"assert",
+    ),
+    Defect(
+        "two-controllers", "an autoscaler whose term is over writes and acts on",
+        z.two_controllers,
+        "tests/unit/test_autoscaler_loop.py::test_a_controller_that_slept_changes_nothing",
+        r"DID NOT RAISE|assert",
+    ),
+    Defect(
+        "trusted-for-ever", "an autoscaler that was paused does not ask its own clock",
+        z.trusted_for_ever,
+        "tests/unit/test_autoscaler_loop.py::test_trust_in_a_term_ends_by_the_monotonic_clock",
+        r"DID NOT RAISE|assert",
     ),
 )  # fmt: skip
 

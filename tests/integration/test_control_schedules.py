@@ -179,8 +179,14 @@ def changed_task(task_id: str, shard: int) -> object:
 def test_remove_forgets_and_unknown_names_are_refused(url: str) -> None:
     with Control(url) as control:
         control.sync_schedules([NIGHTLY, OFTEN])
+        control.pause_schedule("nightly")
+        control.pause_schedule("nightly")
+        control.resume_schedule("nightly")
+        control.run_schedule("nightly")
         control.remove_schedule("nightly")
         assert [s.name for s in control.schedules()] == ["often"]
+        done = [entry.action for entry in control.audit(subject="schedule:nightly")]
+        assert sorted(done) == [f"schedule.{w}" for w in ("pause", "remove", "resume", "run")]
         for call in (
             control.remove_schedule,
             control.pause_schedule,

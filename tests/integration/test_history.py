@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 
 import late
-from late.control import Control
+from late.control import Control, Filter, audit
 from late.control.views import TaskInGroup
 from late.ids import new_id
 from late.outbox import connect
@@ -58,16 +58,58 @@ def test_every_step_of_a_task_is_shown(url: str) -> None:
     found = in_group(url, dies)
     assert [s.event for s in found.history] == ["retried", "retried", "dead"]
     assert found.history[-1].detail.reason == "attempts_exhausted"
-    assert [s.event for s in in_group(url, cancelled).history] == ["cancelled"]
+    assert [s.event for s in in_group(url, cancelled).history] == ["delayed", "cancelled"]
     assert in_group(url, unkept).history == ()
     # A task that is gone from the log is known by its history, until that is old as well.
     execute(url, "delete from late_task where task_id = :id", id=twice)
     assert in_group(url, twice).state == "settled"
     with Control(url) as control:
         assert control.sweep().steps == 0
-        assert control.sweep(history_keep_s=0).steps == 6
+        assert control.sweep(history_keep_s=0).steps == 7
     assert rows(url, NUMBERS) == []
     assert in_group(url, twice).state == "unknown"
+
+
+def test_delays_and_the_ways_back_from_the_dead_letters_are_steps(url: str) -> None:
+    app, broken = late.App(url), [True]
+
+    @app.task(history=True, retry=late.Retry(max_attempts=1))
+    def charge(n: int) -> None:
+        if broken[0] or n < 0:
+            raise ConnectionError
+
+    @app.task(retry=late.Retry(max_attempts=1))
+    def plain() -> None:
+        if broken[0]:
+            raise ConnectionError
+
+    with connect(url) as tx:
+        dies, theirs = charge.enqueue(tx, 1), charge.enqueue(tx, 3)
+        unkept = plain.enqueue(tx)
+        later = charge.options(delay=timedelta(days=1)).enqueue(tx, 2)
+    assert drain(app) == {"dead": 3}
+    broken[0] = False
+    with Control(url) as control:
+        assert control.redrive(Filter(task_id=theirs)).count == 1
+        with connect(url) as tx:
+            app.redrive(tx, dies, call=charge.call(-1))
+            app.redrive(tx, unkept)
+            app.redrive(tx, later)  # it is no dead letter: nothing happens, and no step says so
+        assert drain(app) == {"done": 2, "dead": 1}
+        assert control.purge(Filter(task_id=dies)).count == 1
+    by_command, by_operator = in_group(url, dies).history, in_group(url, theirs).history
+    assert [s.event for s in by_command] == ["dead", "redriven", "dead", "purged"]
+    assert [s.number for s in by_command] == [1, 2, 3, 4]
+    assert [s.event for s in by_operator] == ["dead", "redriven", "done"]
+    # An operator's step has his name, the other one that of the worker which found the command.
+    assert by_operator[1].worker == by_command[3].worker == audit.actor()
+    assert by_command[1].worker not in (audit.actor(), "")
+    assert [s.at_us for s in by_command] == sorted(s.at_us for s in by_command)
+    assert [s.event for s in in_group(url, later).history] == ["delayed"]
+    assert in_group(url, later).history[0].detail.until_us is not None
+    assert in_group(url, unkept).history == ()
+    execute(url, "delete from late_task where task_id = :id", id=dies)
+    assert in_group(url, dies).state == "settled"
 
 
 async def test_steps_are_numbered_and_come_with_their_settlement(store: Store, url: str) -> None:

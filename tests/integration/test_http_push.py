@@ -153,7 +153,9 @@ STATUS = [
 async def test_every_status_has_its_outcome(
     status: int, kind: str, retryable: bool, reason: str | None
 ) -> None:
-    outcome = await ask(answer(status, {"reason": "not today\nlevel=fake"}))
+    words = {"reason": "not today\nlevel=fake"}
+    # HTTP allows no body here: what follows such an answer is read as the beginning of the next.
+    outcome = await ask(answer(status, None if status == 204 else words))
     assert (outcome.kind, outcome.retryable, outcome.reason) == (kind, retryable, reason)
     assert outcome.overloaded == (reason in ("overloaded", "timeout"))
     if kind == "failed" and status >= 400:

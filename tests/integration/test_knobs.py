@@ -15,7 +15,7 @@ from late.following import look
 from late.knobs import Knobs
 from late.outbox import connect
 from late.worker import Worker
-from tests.integration.control_kit import execute
+from tests.integration.control_kit import execute, rows
 from tests.integration.test_worker import until
 
 QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=2.0, grace_s=5.0)
@@ -149,6 +149,36 @@ def test_following_sees_a_closed_queue_before_the_first_task(url: str) -> None:
         control.turn_knobs("queue", "mail", {"closed": True})
     with app.follow(), connect(url) as tx, pytest.raises(QueueFull):
         send.enqueue(tx, 1)
+
+
+async def test_a_worker_publishes_what_a_bounded_queue_holds(url: str) -> None:
+    """For producers in SQL, in the row of the queue's knobs, which the count does not change."""
+    app = late.App(url)
+
+    @app.task(queue="mail")
+    def send(n: int) -> None: ...
+
+    @app.task(queue="other")
+    def other(n: int) -> None: ...
+
+    def published() -> list[tuple[object, ...]]:
+        return rows(url, "select name, held, version from late_queue order by name")
+
+    with Control(url) as control:
+        control.turn_knobs("queue", "mail", {"max_backlog": 10, "paused": True})
+        control.turn_knobs("queue", "other", {"rate": 100})
+    with connect(url) as tx:
+        app.enqueue_many(tx, [send.call(n) for n in range(3)] + [other.call(1)])
+    worker = Worker(app, settings=QUICK)
+    await worker.start()
+    try:
+        await until(lambda: published() == [("mail", 3, 1), ("other", None, 1)])
+        with Control(url) as control:
+            control.turn_knobs("queue", "mail", {"paused": None})
+        await until(lambda: published() == [("mail", 0, 2), ("other", None, 1)])
+    finally:
+        worker.ask_to_stop()
+        await worker.wait()
 
 
 async def test_a_time_out_by_knob_ends_what_its_handler_would_not(url: str) -> None:

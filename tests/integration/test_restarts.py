@@ -39,9 +39,10 @@ def test_a_rolling_deployment_costs_no_task_anything(
     found = roll(
         url,
         tmp_path,
-        restarts=2 if backend.emulated else 6,
+        restarts=2 if backend.emulated else 4,
         rate=20 if backend.emulated else 200,
         environment={"LATE_LEASE_TTL_S": str(TTL_S)},
+        quiet_s=0.0,
     )
     assert found["tasks"] > 100
     assert found["gap_ms"]["samples"] >= 8

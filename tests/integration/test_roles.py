@@ -71,6 +71,7 @@ def test_an_enqueuer_puts_tasks_in_and_gets_nothing_out(owner: str, as_: As) -> 
         app.enqueue_many(tx, [note.call(1), note.options(unique_key="k").call(2)])
         first = note.options(unique_key="j", unique_for=60).enqueue(tx, 3)
         assert note.options(unique_key="j").enqueue(tx, 3) == first
+        note.options(ordering_key="o").enqueue(tx, 5)
         tx.execute("""select late_enqueue('note', '{"n": 4}')""")
     columns = "insert into late_task (shard_id, task_id, queue, name, payload"
     values = f"values (0, '{new_id(0)}', 'default', 'note', '{{}}'"
@@ -92,10 +93,12 @@ def test_an_enqueuer_puts_tasks_in_and_gets_nothing_out(owner: str, as_: As) -> 
         "insert into late_inbox values ('default', gen_random_uuid(), 1)",
         "select * from late_token",
         "update late_queue set knobs = '{}'",
+        "select held from late_queue",
+        "select late_admit('default')",
         "create table mine (id int)",
     )
-    assert drain(app) == {"done": 4}
-    assert sorted(ran) == [1, 2, 3, 4]
+    assert drain(app) == {"done": 5}
+    assert sorted(ran) == [1, 2, 3, 4, 5]
 
 
 def test_the_function_alone_is_closed_to_everyone_else(owner: str, as_: As) -> None:

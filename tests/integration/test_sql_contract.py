@@ -6,11 +6,13 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 import xxhash
 
 import late
+from late import payload
 from late.ids import made_at_us, shard_of
 from late.outbox import connect
 from late.testing import drain
@@ -110,11 +112,12 @@ def test_it_runs_with_the_transaction_and_not_without_it() -> None:
         tx.execute("""select late_enqueue('greet', '{"name": "Ada", "times": 2}')""")
         tx.execute("""select late_enqueue('greet', '{"name": "Bob"}', at => now() - interval '1 h')
         """)
+        tx.execute("""select late_enqueue('greet', '{"name": "Eve"}', delay => '-1 h')""")
         tx.execute("savepoint s")
         tx.execute("""select late_enqueue('greet', '{"name": "nobody"}')""")
         tx.execute("rollback to savepoint s")
-    assert drain(app) == {"done": 2}
-    assert sorted(ran) == [("Ada", 2), ("Bob", 1)]
+    assert drain(app) == {"done": 3}
+    assert sorted(ran) == [("Ada", 2), ("Bob", 1), ("Eve", 1)]
     drop_database(admin, url)
 
 
@@ -154,6 +157,7 @@ def test_a_unique_key(sql: psycopg.Connection[Any]) -> None:
         ("''", "name must match"),
         ("'a b'", "name must match"),
         ("'late.cancel'", "reserved"),
+        ("'n', queue => 'late.control'", "reserved"),
         ("'n', '[1]'", "args must be a JSON object"),
         ("'n', null", "args must be a JSON object"),
         ("'n', jsonb_build_object('a', repeat('x', 1048576))", "the limit is 1048576"),
@@ -162,7 +166,6 @@ def test_a_unique_key(sql: psycopg.Connection[Any]) -> None:
         ("'n', ordering_key => ''", "ordering_key must match"),
         ("'n', ordering_key => repeat('k', 129)", "ordering_key must match"),
         ("'n', unique_key => E'a\\nb'", "unique_key must match"),
-        ("'n', delay => '-1 s'", "delay must be 0 to 366 days"),
         ("'n', delay => '367 days'", "delay must be 0 to 366 days"),
         ("'n', at => 'infinity'", "at must be at most 366 days"),
         ("'n', at => '-infinity'", "at must be at most 366 days"),
@@ -175,7 +178,9 @@ def test_a_unique_key(sql: psycopg.Connection[Any]) -> None:
         ("'n', headers => '[]'", "headers"),
         ("'n', headers => '{\"a\": 1}'", "headers"),
         ("'n', headers => jsonb_build_object('a', repeat('x', 9000))", "headers"),
+        ("'n', headers => '{\"\": \"a\"}'", "headers"),
         ("'n', unique_for => '1 h'", "for a unique_key"),
+        ("'n', unique_key => 'k', unique_for => '0 s'", "unique_for must be above 0"),
         ("'n', unique_key => 'k', on_conflict => 'ignore'", "on_conflict"),
         ("'n', lane => 'nowhere'", "there is no lane"),
     ],
@@ -189,3 +194,72 @@ def test_bad_input_is_refused(sql: psycopg.Connection[Any], asked: str, says: st
 def test_what_is_no_json_is_no_jsonb(sql: psycopg.Connection[Any], args: str) -> None:
     with pytest.raises(psycopg.DataError):
         sql.execute("select late_enqueue('n', %s::jsonb)", (args,))
+
+
+DEEPEST = '{"a":' * 64 + "1" + "}" * 64
+
+
+@pytest.mark.parametrize(
+    ("args", "fits"),
+    [
+        (DEEPEST, True),
+        ('{"a":' + DEEPEST + "}", False),
+        ('{"a":' + "[" * 63 + "]" * 63 + "}", True),
+        ('{"a":' + "[" * 64 + "]" * 64 + "}", False),
+        ('{"a":"' + "[" * 100 + ":" * 20_000 + '1234567890123456789012345"}', True),
+        ('{"a":[' + ",".join(["[]"] * 500) + "]}", True),
+        ("{" + ",".join(f'"{n}":1' for n in range(10_000)) + "}", True),
+        ("{" + ",".join(f'"{n}":1' for n in range(10_001)) + "}", False),
+        ('{"a":[-9223372036854775808,18446744073709551615,0.1234567890123456789012345]}', True),
+        ('{"a":-9223372036854775809}', False),
+        ('{"a":[{"b":18446744073709551616}]}', False),
+        ('{"a":1e30}', False),
+        ('{"a":1.5e300}', False),
+    ],
+)
+def test_arguments_that_no_handler_could_read(
+    sql: psycopg.Connection[Any], args: str, fits: bool
+) -> None:
+    """What SQL takes is what a worker decodes, and the other way round."""
+    if not fits:
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="64 levels"):
+            sql.execute("select late_enqueue('n', %s::jsonb)", (args,))
+        return
+    task_id = one(sql, "select late_enqueue('n', %s::jsonb)", args)
+    stored = one(sql, "select payload from late_task where task_id = %s", task_id)
+    assert payload.unpack(bytes(stored), msgspec.json.decode) == msgspec.json.decode(args)
+
+
+def test_a_closed_queue_and_a_full_one_take_nothing(sql: psycopg.Connection[Any]) -> None:
+    """As the other producers: by the knobs, and by what a worker has counted of late."""
+    now = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+
+    def turn(knobs: str, held: str = "null", age_s: int = 0) -> None:
+        sql.execute("delete from late_queue")
+        sql.execute(
+            "insert into late_queue (name, knobs, version, updated_at_us, held, held_at_us)"
+            f" values ('mail', '{knobs}', 1, 1, {held}, {now} - {age_s} * 1000000)"
+        )
+
+    def put(queue: str = "mail") -> str:
+        try:
+            with sql.transaction():
+                sql.execute("select late_enqueue('send', queue => %s)", (queue,))
+        except psycopg.errors.ConfigurationLimitExceeded as error:
+            return str(error.diag.message_primary)
+        return ""
+
+    assert put() == ""
+    turn('{"closed":true}')
+    assert put() == "late: queue mail is closed: it takes no new tasks"
+    assert put("other") == ""
+    turn('{"closed":false,"rate":5}')
+    assert put() == ""
+    turn('{"max_backlog":10}')
+    assert put() == "", "nobody has counted"
+    turn('{"max_backlog":10}', "9")
+    assert put() == ""
+    turn('{"max_backlog":10}', "10")
+    assert put() == "late: queue mail holds 10 tasks, its bound is 10"
+    turn('{"max_backlog":10}', "10", age_s=11)
+    assert put() == "", "that was long ago"

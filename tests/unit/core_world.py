@@ -13,6 +13,7 @@ import msgspec
 
 from late.command import PREFIX, QUEUE, Kind, decode
 from late.knobs import Knobs
+from late.lanes import Gate
 from late.scheduler.core import ShardCore
 from late.scheduler.limits import Limits
 from late.scheduler.messages import (
@@ -52,7 +53,10 @@ from late.task import (
 )
 
 SECOND = 1_000_000
-POLICIES = {"job": Policy(max_attempts=4, base_us=SECOND, cap_us=8 * SECOND)}
+POLICIES = {
+    "job": Policy(max_attempts=4, base_us=SECOND, cap_us=8 * SECOND),
+    "kept": Policy(history=True),
+}
 SETTINGS = CoreSettings(
     window=24, page_size=8, timers_max=16, horizon_us=2 * SECOND, settle_bytes=10
 )
@@ -66,7 +70,10 @@ def position_of(cursor: str) -> int:
 class World:
     """One shard, one group, one owner at a time. `now_us` moves only when the test says so."""
 
-    def __init__(self, seed: int = 0, settings: CoreSettings = SETTINGS) -> None:
+    def __init__(self, seed: int = 0, settings: CoreSettings = SETTINGS, shard_id: int = 0) -> None:
+        self.shard_id = ShardId(shard_id)
+        self.gate = Gate()
+        self.results: dict[str, bytes] = {}
         self.knobs: dict[str, Knobs] = {}
         self.limits = Limits()
         self.rng = random.Random(seed)
@@ -78,6 +85,8 @@ class World:
         self.dead: list[str] = []
         self.letters: dict[str, DeadLetter] = {}
         self.revived: set[str] = set()
+        self.steps: list[tuple[str, str]] = []
+        """(task, event) of the histories, as they came into the journal."""
         self.rescheduled: set[str] = set()
         """Somebody has asked for another due time, perhaps an earlier one."""
         self.not_before_us: dict[str, int] = {}
@@ -115,7 +124,18 @@ class World:
         task_id = TaskId(f"a{number:05d}")
         text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
         self.log.append(
-            Record(0, number, task_id, queue, name, payload, None, text, self.now_us, number)
+            Record(
+                self.shard_id,
+                number,
+                task_id,
+                queue,
+                name,
+                payload,
+                None,
+                text,
+                self.now_us,
+                number,
+            )
         )
         return task_id
 
@@ -179,7 +199,7 @@ class World:
         )
         lease = Lease(
             "g",
-            ShardId(0),
+            self.shard_id,
             f"w{self.epoch}",
             Epoch(self.epoch),
             self.last.seq,
@@ -191,7 +211,7 @@ class World:
         )
         self.limits = Limits()
         self.limits.set(self.knobs, {}, self.now_us)
-        self.core = ShardCore(lease, POLICIES, self.settings, self.limits)
+        self.core = ShardCore(lease, POLICIES, self.settings, self.limits, self.gate)
         self.step(Grant(self.now_us, 0))
 
     def step(self, event: Event) -> None:
@@ -278,7 +298,7 @@ class World:
         self.step(
             PageRead(
                 Page(
-                    shard_id=ShardId(0),
+                    shard_id=self.shard_id,
                     records=records,
                     cursor=Cursor(str(end)),
                     window="w",
@@ -338,6 +358,7 @@ class World:
         assert position_of(s.cursor) >= position_of(self.last.cursor), "the cursor moved back"
         before = self.unsettled()
         self.last = s
+        self.results |= {r.task_id: r.value for r in s.results}
         for key in s.unparked:
             assert self.timers.pop(key, None) is not None, "unparked what was not there"
         for row in s.parked:
@@ -357,6 +378,7 @@ class World:
             self.final[task_id] = "dead" if task_id in self.dead else "ended"
             self.ends.append(task_id)
             self.unrecorded.discard(task_id)
+        self.steps += [(step.task_id, step.event) for step in s.history]
         self.arrived += sum(u.count for u in s.usage if u.outcome == ENQUEUED)
         assert self.arrived == position_of(s.cursor), "arrivals are not counted once each"
         ended = sum(

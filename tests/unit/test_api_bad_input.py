@@ -78,6 +78,12 @@ async def test_an_eta_in_the_past_runs_now(tmp_path: Path) -> None:
         assert (await it.call("POST", TASKS, raw=put(delay_s=-5))).status == 201
 
 
+async def test_a_reserved_queue(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        refused = await it.call("POST", "/v1/queues/late.control/tasks", raw=put())
+        assert (refused.status, refused.json["error"]) == (400, "invalid_task")
+
+
 async def test_bad_batches(tmp_path: Path) -> None:
     async with served(tmp_path) as it:
         one = {"name": "charge", "queue": "payments"}

@@ -329,3 +329,21 @@ def test_whatever_is_seen_the_promises_hold(policy: Policy, life: list[Any]) -> 
             assert last_change is None or now - last_change >= policy.down_cooldown_s * 1e6
         if decision.changes:
             last_change = now
+
+
+def test_a_policy_may_be_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "sizes.yaml"
+    path.write_text(
+        "min: 3\nmax: 60\nhints:\n  - {at: '17:45', minutes: 255, size: 45, days: [fri]}\n"
+    )
+    found = policies.read(path)
+    assert (found.min, found.max, found.hints[0].size) == (3, 60, 45)
+    for text, error in (
+        ("min: 3\nmax: [", "is not YAML"),
+        ("- 3", "expected fields and values"),
+        ("min: 9\nmax: 3", "min = 9 is above max = 3"),
+        ("min: 3\nmax: 6\nnodes: 4", "nodes"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=error):
+            policies.read(path)

@@ -211,6 +211,7 @@ CASES: list[tuple[str, str, type[Exception], Case]] = [
                 "task type": lambda tx: loose.send(tx, 3, {}),  # type: ignore[call-overload]
                 "queue": lambda tx: loose.send(tx, "x", {}, queue="a/b"),
                 "queue empty": lambda tx: loose.send(tx, "x", {}, queue=""),
+                "queue reserved": lambda tx: loose.send(tx, "x", {}, queue="late.control"),
                 "queue nul": lambda tx: loose.send(tx, "x", {}, queue="a\0"),
                 "ordering key": lambda tx: anything.options(ordering_key="ü"),
                 "unique key": lambda tx: anything.options(unique_key="a b"),

@@ -45,7 +45,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     ),
     "not JSON, depth bomb, NaN, NUL, surrogate": (
         PYTHON, HTTP, GRPC, CLI,
-        "integration/test_sql_contract.py::test_what_is_no_json_is_no_jsonb",
+        "integration/test_sql_contract.py::test_arguments_that_no_handler_could_read",
         WORKER,
     ),
     "unknown handler": (
@@ -111,7 +111,7 @@ TABLE: dict[str, tuple[str, ...]] = {
         "unit/test_api_bad_input.py::test_a_full_queue_refuses",
         HERE + "test_grpc_says_when_to_come_back_to_a_full_queue",
         HERE + "test_cli_asks_the_knobs",
-        "- asks no knobs: docs/sql.md says so",
+        "integration/test_sql_contract.py::test_a_closed_queue_and_a_full_one_take_nothing",
         PRODUCER,
     ),
     "target that redirects, answers without end or slowly": (

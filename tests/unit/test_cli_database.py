@@ -89,6 +89,8 @@ def test_a_copy_is_refused_until_it_is_rebased(cli: Cli, tmp_path: Path) -> None
     assert cli("doctor", url).code == 1
     assert "start the workers" in cli.fine("rebase", url, "--yes").out
     assert cli.fine("rebase", url, "--yes", "--json").json == {"rebased": url}
+    changes = cli.fine("knobs", "--history", "--url", url, "--json").json["changes"]
+    assert [change["action"] for change in changes] == ["rebase", "rebase"]
     assert cli("doctor", url).code == 0
 
 

@@ -40,7 +40,7 @@ def test_a_dry_run_changes_nothing(cli: Cli) -> None:
 
 
 def test_what_is_wrong_is_one_line(cli: Cli) -> None:
-    assert "expected name=value" in cli.refused("queue", "set", "payments", "speed=3")
+    assert "no such knob: 'speed'" in cli.refused("queue", "set", "payments", "speed=3")
     assert "rate must be" in cli.refused("queue", "set", "payments", "rate=-3")
     assert "of queues" in cli.refused("target", "set", "billing", "fair_key=tenant")
     assert "no change" in cli.refused("knobs", "rollback", "x")

@@ -101,6 +101,7 @@ def test_enqueue_with_every_option_and_only_a_url(cli: Cli) -> None:
         (("bad name",), "'bad name'"),
         (("x" * 129,), "task name"),
         (("late.cancel",), "reserved"),
+        (("charge", "--queue", "late.control"), "reserved"),
         (("charge", "--args", "[1]"), "JSON object, got list"),
         (("charge", "--args", "{"), "--args is not JSON"),
         (("charge", "--args", '{"a": NaN}'), "--args is not JSON"),
@@ -300,6 +301,13 @@ def test_cancel_and_reschedule_say_what_they_ask(cli: Cli) -> None:
     assert "both" in cli.refused("reschedule", task_id)
     assert "both" in cli.refused("reschedule", task_id, "--in", "1s", "--at", "2026-05-01T12:00Z")
     assert "not a task id" in cli.refused("cancel", "7")
+    assert "in no table" in cli.fine("cancel", task_id).err
+    waits = cli.fine("enqueue", "charge", "--delay", "1h").out.strip()
+    assert cli.fine("cancel", waits).err == ""
+    assert "no consumer group 'typo'" in cli.refused("cancel", waits, "--group", "typo")
+    letter = dead(of=record(name="charge"))
+    bury(cli.url, letter)
+    assert "dead redrive" in cli.fine("reschedule", letter.record.task_id, "--in", "1s").err
 
 
 def test_a_dead_letter_is_edited_and_sent_back(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

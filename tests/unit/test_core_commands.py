@@ -104,6 +104,53 @@ def test_a_far_task_is_put_off_without_coming_into_the_window() -> None:
     assert not world.last.open
 
 
+def buried(world: World) -> str:
+    """A task that has become a dead letter."""
+    task = world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.finish(world.running[0], kind="failed", error="boom", retryable=False)
+    settle(world)
+    assert world.dead == [task]
+    return task
+
+
+def test_a_cancel_after_a_redrive_finds_what_that_brought_back() -> None:
+    world = World()
+    task = buried(world)
+    world.command("redrive", task)
+    world.command("cancel", task)
+    world.read_page()
+    answers(world)  # it is in no table now, and must not count as ended for that
+    settle(world)
+    world.drain()
+    assert len(world.starts) == 1, "the redrive's attempt was cancelled"
+    assert world.final[task] == "ended"
+
+
+def test_a_redrive_after_a_cancel_brings_it_back() -> None:
+    world = World()
+    task = buried(world)
+    world.command("cancel", task)
+    world.command("redrive", task)
+    world.drain()
+    assert [a.record.task_id for a in world.starts] == [task, task]
+
+
+def test_commands_for_a_task_that_runs_wait_in_their_order() -> None:
+    world = World()
+    task = world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.command("reschedule", task, at_us=world.now_us + 500 * SECOND)
+    world.command("cancel", task)
+    world.read_page()
+    world.finish(world.running[0], kind="failed", error="boom")
+    world.drain()
+    assert len(world.starts) == 1
+    assert world.final[task] == "ended"
+
+
 def test_a_command_that_cannot_be_read_is_a_dead_letter() -> None:
     world = World()
     command = world.command("cancel", "a00001", tomorrow=True)

@@ -28,7 +28,7 @@ def test_words_become_typed_values() -> None:
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("speed=3", "expected name=value"),
+        ("speed=3", "no such knob: 'speed'; there are paused"),
         ("rate", "expected name=value"),
         ("rate=fast", "rate is a number"),
         ("burst=1.5", "burst is a whole number"),

@@ -90,6 +90,7 @@ async def test_an_enqueue_gives_a_token_to_wait_for(tmp_path: Path) -> None:
         ({"name": ""}, "INVALID_ARGUMENT"),
         ({"name": "late.cancel"}, "INVALID_ARGUMENT"),
         ({"queue": "no good"}, "INVALID_ARGUMENT"),
+        ({"queue": "late.control"}, "INVALID_ARGUMENT"),
         ({"queue": "mail"}, "NOT_FOUND"),
         ({"priority": 101}, "INVALID_ARGUMENT"),
         ({"unique_key": "x" * 129}, "INVALID_ARGUMENT"),

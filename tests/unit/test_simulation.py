@@ -9,17 +9,18 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
 from late.errors import StoreUnavailable
+from late.scheduler.commands import Commands
 from late.scheduler.core_state import CoreState
 from late.store.base import Page, Settlement, SettleResult
 from late.task import Cursor
-from late.testing.simulation import database, logs
+from late.testing.simulation import database, logs, resets
 from late.testing.simulation.job import Job, job_of
 from late.testing.simulation.loop import Process, SimLoop, Spinning, Stalled, bury
 from late.testing.simulation.minimise import describe, minimise
@@ -194,6 +195,10 @@ def test_seeds_draw_every_profile_and_every_fault() -> None:
     jobs = [job_of(task.payload) for plan in plans for b in plan.bookings for task in b.tasks]
     for field in Job.__struct_fields__:
         assert any(getattr(job, field) for job in jobs), field
+    asked = {order.row.name for plan in plans for order in plan.orders}
+    assert asked == {"late.cancel", "late.reschedule", "late.redrive"}
+    assert {order.together for plan in plans for order in plan.orders} == {True, False}
+    assert {reset.to for plan in plans for reset in plan.resets} == {"beginning", "now"}
     schedules = [schedule for plan in plans for schedule in plan.schedules]
     assert {s.overlap for s in schedules} == {"allow", "queue", "skip"}
     assert {s.catch_up for s in schedules} == {"all", "latest", "skip"}
@@ -238,6 +243,44 @@ def test_a_database_that_does_not_fence_is_found(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(database.Database, "_settle", unfenced)
     assert any(World(Plan.draw(seed)).run().error for seed in range(40))
+
+
+def _first(word: str, plans: Iterable[Plan]) -> str:
+    """The first error that names the invariant."""
+    for plan in plans:
+        error = World(plan).run().error
+        if error is not None and word in error:
+            return error
+    raise AssertionError(f"no world has found it: {word}")
+
+
+@pytest.mark.usefixtures("quiet")
+def test_commands_that_are_not_carried_out_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = [plan for seed in range(60) if (plan := Plan.draw(seed)).orders]
+    change = Commands._change
+
+    def forgets(kind: str) -> Any:
+        def broken(self: Commands, waiting: Any, target: Any) -> None:
+            if waiting.command.kind == kind and target is not None:
+                self._done(waiting, "discarded")
+            else:
+                change(self, waiting, target)
+
+        return broken
+
+    monkeypatch.setattr(Commands, "_change", forgets("cancel"))
+    assert "it was cancelled" in _first("S17", plans)
+    monkeypatch.setattr(Commands, "_change", forgets("reschedule"))
+    assert "before the time it was put off to" in _first("S18", plans)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_reset_that_leaves_tasks_where_they_were_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans = [plan for seed in range(80) if (plan := Plan.draw(seed)).resets]
+    monkeypatch.setattr(resets, "goes_on", lambda key, again: True)
+    assert _first("S6", plans)
 
 
 def test_an_error_that_no_component_catches_ends_the_world(

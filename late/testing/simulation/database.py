@@ -8,7 +8,7 @@ top of that it knows the truth, and has each settlement judged by it (`truth`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -170,8 +170,20 @@ class Database:
             journal.timers[row.due_at_us, row.record.task_id] = row
         self.note(f"{s.settlement_id} {s.cursor} {len(s.open)} {len(journal.timers)}")
         self.truth.judge(s, journal, before)
+        self._revive(s, journal)
         self._settle_rest(s)
         return SettleResult.SETTLED
+
+    def _revive(self, s: Settlement, journal: Journal) -> None:
+        """Dead letters into the table; those of this settlement too."""
+        journal.letters.update((letter.record.task_id, letter) for letter in s.dead)
+        for revival in s.revived:
+            letter = journal.letters.pop(revival.task_id, None)
+            if letter is not None:
+                journal.timers[revival.due_at_us, revival.task_id] = Parked(
+                    letter.record, revival.due_at_us, "retry", errors=letter.errors
+                )
+                self.truth.revived(s.group, letter.record, s.epoch)
 
     def _settle_rest(self, s: Settlement) -> None:
         """Ticks and unique keys."""
@@ -185,6 +197,13 @@ class Database:
             if self.unique.get(unique_key) == task_id:
                 del self.unique[unique_key]
                 self.truth.released(unique_key, task_id)
+
+    def let_go(self, left_out: Collection[str]) -> None:
+        """These tasks will never run: their keys are free, and schedules do not wait for them."""
+        self.unique = {k: t for k, t in self.unique.items() if t not in left_out}
+        for name, schedule in self.schedules.items():
+            if schedule.open_task_id in left_out:
+                self.schedules[name] = msgspec.structs.replace(schedule, open_task_id=None)
 
     def _tick(self, tick: Tick) -> None:
         """Takes effect if the schedule still expects it."""

@@ -40,6 +40,8 @@ def minimise(broken: Result, run: Callable[[Plan], Result] | None = None) -> Res
         fewer = tuple(fault for fault in best.plan.faults if fault.kind != kind)
         breaks(replace(best.plan, faults=fewer))
     _shrink(best.plan.faults, lambda kept: breaks(replace(best.plan, faults=kept)))
+    _shrink(best.plan.orders, lambda kept: breaks(replace(best.plan, orders=kept)))
+    _shrink(best.plan.resets, lambda kept: breaks(replace(best.plan, resets=kept)))
     _shrink(best.plan.bookings, lambda kept: breaks(replace(best.plan, bookings=kept)))
     return best
 
@@ -74,4 +76,6 @@ def describe(result: Result) -> str:
         lines.append(f"  {fault.at_s:7.3f} s  {fault.kind} in place {fault.worker}{lasts}")
     tasks = sum(len(booking.tasks) for booking in plan.bookings)
     lines.append(f"  {len(plan.bookings)} transactions with {tasks} tasks")
+    lines += [f"  {r.at_s:7.3f} s  {r.group} is reset to {r.to}" for r in plan.resets]
+    lines += [f"  {o.at_s:7.3f} s  {o.row.name} {o.row.payload.decode()}" for o in plan.orders]
     return "\n".join(lines)

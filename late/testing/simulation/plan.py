@@ -14,7 +14,10 @@ from typing import Literal
 import msgspec
 
 from late.task import NewTask, Options, Schedule, TaskId
+from late.testing.simulation import orders, resets
 from late.testing.simulation.job import Job
+from late.testing.simulation.orders import Order
+from late.testing.simulation.resets import Reset
 
 Profile = Literal["sqlite", "postgres", "spanner", "cockroach"]
 PROFILES: tuple[Profile, ...] = ("sqlite", "postgres", "spanner", "cockroach")
@@ -77,12 +80,16 @@ class Plan(msgspec.Struct, frozen=True):
     bookings: tuple[Booking, ...]
     schedules: tuple[Schedule, ...]
     faults: tuple[Fault, ...]
+    orders: tuple[Order, ...] = ()
+    """What is asked of tasks afterwards, in order of time."""
+    resets: tuple[Reset, ...] = ()
 
     @property
     def ends_s(self) -> float:
         """When all has begun and nearly all has ended by itself; the rest is ended then."""
         ends = [booking.at_s + booking.for_s for booking in self.bookings]
         ends += [fault.at_s + fault.for_s for fault in self.faults]
+        ends += [order.at_s for order in self.orders]
         return min(max([self.live_s, *ends]), self.live_s + HEAL_S)
 
     @classmethod
@@ -90,11 +97,11 @@ class Plan(msgspec.Struct, frozen=True):
         """The world of this seed."""
         rng = random.Random(seed)
         shards = rng.choice((1, 2, 4, 8))
-        live_s = rng.uniform(5.0, 25.0)
+        live_s = rng.uniform(4.0, 14.0)
         ttl_s = rng.choice((1.5, 3.0, 6.0))
         workers = rng.randint(1, 4)
         armed = [kind for kind in FAULTS if rng.random() < 0.3]
-        return cls(
+        plan = cls(
             seed=seed,
             profile=rng.choice(PROFILES) if profile is None else profile,
             workers=workers,
@@ -107,6 +114,9 @@ class Plan(msgspec.Struct, frozen=True):
             schedules=tuple(_schedules(rng, shards)),
             faults=tuple(_faults(rng, armed, workers, live_s, ttl_s)),
         )
+        # By a random of their own, so that the rest of a seed's world is what it was.
+        begins = resets.draw(random.Random(seed ^ 0x4E5E7), live_s, plan.groups)
+        return msgspec.structs.replace(plan, orders=_orders(plan), resets=begins)
 
 
 class _Draw:
@@ -123,7 +133,7 @@ class _Draw:
 
     def bookings(self, live_s: float) -> list[Booking]:
         rng = self._rng
-        found = [self._booking(rng.uniform(0, live_s)) for _ in range(rng.randint(10, 60))]
+        found = [self._booking(rng.uniform(0, live_s)) for _ in range(rng.randint(8, 32))]
         return sorted(found, key=lambda booking: booking.at_s)
 
     def _booking(self, at_s: float) -> Booking:
@@ -180,6 +190,20 @@ class _Draw:
             unique_key=options.unique_key,
             digest="same" if options.unique_key else None,
         )
+
+
+def _orders(plan: Plan) -> tuple[Order, ...]:
+    if plan.profile == "cockroach":
+        return ()
+    booked = [
+        (booking.at_s + booking.for_s, task)
+        for booking in plan.bookings
+        if booking.fate == "commit"
+        for task in booking.tasks
+    ]
+    found = orders.draw(random.Random(plan.seed ^ 0x0DE5), booked, plan.groups)
+    last_s = plan.live_s + HEAL_S
+    return tuple(sorted((o for o in found if o.at_s < last_s), key=lambda o: o.at_s))
 
 
 def _schedules(rng: random.Random, shards: int) -> list[Schedule]:

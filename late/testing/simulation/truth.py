@@ -18,7 +18,8 @@
 | S15 a unique key is free when its task has ended, and not before | each settlement |
 | S16 a task takes down four workers at most; who is buried for it had an endless start | both |
 
-S10, the retry budget, is not here: `late` has none yet. What must hold at the end is in `world`.
+S10, the retry budget, is not here: `late` has none yet. S17 to S19 are in `orders`, what must
+hold at the end is in `world`.
 """
 
 from __future__ import annotations
@@ -30,9 +31,21 @@ from datetime import datetime
 
 import msgspec
 
+from late.command import NAMES
 from late.store.base import Settlement, Tick
-from late.task import Attempt, Cursor, OpenTask, Options, Parked, Policy, Record, Suspect
+from late.task import (
+    Attempt,
+    Cursor,
+    DeadLetter,
+    OpenTask,
+    Options,
+    Parked,
+    Policy,
+    Record,
+    Suspect,
+)
 from late.testing.simulation.logs import Log
+from late.testing.simulation.orders import Orders
 
 Shard = tuple[str, int]
 """(group, shard)."""
@@ -62,6 +75,7 @@ class Journal(msgspec.Struct):
     ids: dict[int, str] = msgspec.field(default_factory=dict)
     """seq -> settlement id: what retention has not taken yet."""
     timers: dict[tuple[int, str], Parked] = msgspec.field(default_factory=dict)
+    letters: dict[str, DeadLetter] = msgspec.field(default_factory=dict)
 
 
 class Witness(msgspec.Struct):
@@ -76,6 +90,10 @@ class Witness(msgspec.Struct):
     starts: int = 0
     failures: int = 0
     """Attempts that ended with an error, in any process."""
+    forgiven: int = 0
+    """Those of them that were before it came back from the dead letters."""
+    back_epoch: int = 0
+    """Under which it did: who is older counts its attempts as they were."""
     hangs: int = 0
     """Those of them that had to be ended."""
     followed: int = 0
@@ -92,7 +110,12 @@ class Witness(msgspec.Struct):
     @property
     def over(self) -> bool:
         """Whether its handler will not be called again, recorded or not."""
-        return self.done or self.final is not None or self.failures >= POLICY.max_attempts
+        return self.done or self.final is not None or self.burnt >= POLICY.max_attempts
+
+    @property
+    def burnt(self) -> int:
+        """Failures that count against its attempts."""
+        return self.failures - self.forgiven
 
 
 Queued = tuple[int, str, Witness]
@@ -113,11 +136,14 @@ class Truth:
         """Of each schedule, the times that have become a task: seconds, as its tasks know them."""
         self.verdicts: list[Broken] = []
         """What was found to be broken, in order."""
+        self._stays: dict[Shard, set[str]] = defaultdict(set)
+        """Tasks that a reset has left in the timer table: perhaps beyond the new cursor."""
         self._now_us = now_us
         self._window = window
         self._queues: dict[Shard, dict[str, list[Queued]]] = defaultdict(lambda: defaultdict(list))
         """(group, shard) -> ordering key -> its tasks in their order."""
         self._tick_tasks: dict[str, str] = {}
+        self.orders = Orders()
 
     def broken(self, what: str) -> None:
         """A promise was broken, and whoever did it goes on: the world ends it."""
@@ -129,6 +155,7 @@ class Truth:
             if record.task_id in self.records:
                 self.broken(f"S13: {record.task_id} is in the log twice")
             self.records[record.task_id] = record
+            self.orders.committed(record)
             options = msgspec.json.decode(record.options or "{}", type=Options)
             for group in self.groups:
                 witness = self.witness[group][record.task_id] = Witness(options)
@@ -169,7 +196,7 @@ class Truth:
         ended, covered = 0, self.log.covering(s.cursor)
         for task_id in sorted(self.unsettled[shard] - accounted):
             record = self.records[task_id]
-            if covered(record):
+            if covered(record) or task_id in self._stays[shard]:
                 self._end(s, record, dead.pop(task_id, None))
                 ended += 1
         if dead:
@@ -182,7 +209,10 @@ class Truth:
         task_id = record.task_id
         witness = self.witness[s.group][task_id]
         expires_us = witness.options.expires_in_us
-        if dead is not None:
+        if record.name in NAMES and dead is None:
+            self.orders.ended(s.group, record, s.epoch)
+            witness.final = "done"
+        elif dead is not None:
             witness.final = "dead"
             if dead == "killed_worker":
                 unended = witness.starts - witness.failures - witness.deferrals - witness.done
@@ -190,16 +220,53 @@ class Truth:
                 if unended < 1:
                     raise Broken(f"S16: {task_id} is dead ({dead}) and every start has ended")
                 witness.blamed = True
-            elif dead != "attempts_exhausted" or witness.failures < POLICY.max_attempts:
-                raise Broken(f"S9: {task_id} is dead ({dead}) after {witness.failures} failures")
+            elif dead != "attempts_exhausted" or witness.burnt < POLICY.max_attempts:
+                raise Broken(f"S9: {task_id} is dead ({dead}) after {witness.burnt} failures")
         elif witness.done:
             witness.final = "done"
         elif expires_us is not None and self._now_us() >= record.created_at_us + expires_us:
             witness.final = "expired"
+        elif self.orders.cancels(task_id, s.group):
+            witness.final = "cancelled"
         else:
             raise Broken(f"S2: {task_id} is settled in {s.group} and was never done")
         witness.final_epoch = s.epoch
         self.unsettled[s.group, record.shard_id].discard(task_id)
+
+    def revived(self, group: str, record: Record, epoch: int) -> None:
+        """A redrive has moved a dead letter; called once the settlement's ends are judged."""
+        witness = self.witness[group][record.task_id]
+        if witness.final != "dead":
+            self.broken(f"S19: {record.task_id} came back, it is {witness.final}")
+        witness.final, witness.forgiven = None, witness.failures
+        witness.kills, witness.blamed, witness.back_epoch = 0, False, epoch
+        self.orders.revived(group, record.task_id)
+        self.unsettled[group, record.shard_id].add(record.task_id)
+
+    def reset(self, shard: Shard, again: set[str], goes_on: set[str], epoch: int) -> set[str]:
+        """The group begins anew: `again` is what it will read, `goes_on` what stays where it is;
+        all else that was not settled is left out, and returned."""
+        group = shard[0]
+        for task_id in sorted(again):
+            old = self.witness[group][task_id]
+            if task_id in self.unsettled[shard] and not old.starts:
+                continue  # it would have been read anyway
+            new = Witness(old.options, followed=old.followed, back_epoch=epoch)
+            self.witness[group][task_id] = new
+            self.unsettled[shard].add(task_id)
+            self.orders.revived(group, task_id)
+            if old.options.ordering_key is not None:
+                queue = self._queues[shard][old.options.ordering_key]
+                queue[:] = [(n, t, new if t == task_id else w) for n, t, w in queue]
+        self._stays[shard] |= goes_on
+        left = self.unsettled[shard] - again - goes_on
+        for task_id in left:
+            self.witness[group][task_id].final = "left out"
+            self.witness[group][task_id].final_epoch = epoch
+        self.unsettled[shard] -= left
+        if group == self.groups[0]:  # schedules know their tasks by the first end
+            self._tick_tasks = {n: t for n, t in self._tick_tasks.items() if t not in again}
+        return left
 
     def released(self, unique_key: str, task_id: str) -> None:
         """A settlement frees the key of a task; called once its ends are judged."""
@@ -235,12 +302,16 @@ class Truth:
         options = witness.options
         if witness.final is not None and witness.final_epoch <= attempt.epoch:
             self.broken(f"S4: {record.task_id} was started, it is {witness.final}")
-        if now_us < attempt.due_at_us or now_us < record.created_at_us + options.delay_us:
+        delayed = 0 if self.orders.touched(record.task_id) else options.delay_us
+        if now_us < attempt.due_at_us or now_us < record.created_at_us + delayed:
             self.broken(f"S8: {record.task_id} was started early")
+        objection = self.orders.objection(attempt.group, record.task_id, attempt.epoch, now_us)
+        if objection is not None:
+            self.broken(objection)
         if attempt.number > POLICY.max_attempts:
             self.broken(f"S9: {record.task_id} has its attempt {attempt.number}")
-        if attempt.number > witness.failures + 1:
-            self.broken(f"S11: attempt {attempt.number} after {witness.failures} failures")
+        if attempt.epoch >= witness.back_epoch and attempt.number > witness.burnt + 1:
+            self.broken(f"S11: attempt {attempt.number} after {witness.burnt} failures")
         if alive_until_us <= now_us:
             late_s = (now_us - alive_until_us) / 1e6
             self.broken(f"S12: {worker_id} started a task {late_s:.3f} s after its lease")
@@ -262,12 +333,16 @@ class Truth:
         key = witness.options.ordering_key or ""
         queue = self._queues[attempt.group, attempt.record.shard_id][key]
         before = True
-        for _, _, other in queue:
+        for _, task_id, other in queue:
             if other is witness:
                 before = False
             elif attempt.epoch in other.running:
                 self.broken(f"S14: two tasks of {key} run at a time")
-            elif before and self.log.in_order and not (other.over or _odd(other)):
+            elif (
+                before
+                and self.log.in_order
+                and not (other.over or _odd(other) or self.orders.touched(task_id))
+            ):
                 self.broken(f"S14: {attempt.record.task_id} overtakes another one of {key}")
 
 

@@ -28,8 +28,10 @@ from late.testing.simulation.database import Database
 from late.testing.simulation.logs import CockroachLog, Log, PostgresLog, SpannerLog, SqliteLog
 from late.testing.simulation.loop import Process, SimLoop, bury
 from late.testing.simulation.network import Network, NetworkStore
+from late.testing.simulation.orders import Order
 from late.testing.simulation.plan import EPOCH_US, Booking, Fault, Plan, dues_us
 from late.testing.simulation.process import SimWorker
+from late.testing.simulation.resets import Reset, reset
 from late.testing.simulation.truth import Broken, Witness
 
 FINISH_S = 120.0
@@ -126,6 +128,11 @@ class World:
             self._places.append(self._birth(place))
         for booking in self.plan.bookings:
             self.loop.outside(self._begin, booking, delay_s=booking.at_s)
+        for order in self.plan.orders:
+            if not order.together:
+                self.loop.outside(self._order, order, delay_s=order.at_s)
+        for asked in self.plan.resets:
+            self.loop.outside(self._reset, asked, delay_s=asked.at_s)
         for fault in self.plan.faults:
             self.loop.outside(self._strike, fault, delay_s=fault.at_s)
         await self._pass(self.plan.ends_s)
@@ -262,11 +269,27 @@ class World:
         if self.network.busy:  # it waits for the lock, or tries again
             self.loop.outside(self._end, booking, transaction, delay_s=0.1)
         elif booking.commits:
-            self._added.update(self.database.commit(transaction, booking.tasks))
+            with_them = [
+                order.row
+                for order in self.plan.orders
+                if order.together and any(t.task_id == order.target for t in booking.tasks)
+            ]
+            added = self.database.commit(transaction, (*booking.tasks, *with_them))
+            self._added.update(added)
         else:
             self.database.abort(transaction)
         if booking.again and not self.network.busy:
             self.loop.outside(self._ask_again, booking, delay_s=self._rng.uniform(0.1, 3.0))
+
+    def _order(self, order: Order) -> None:
+        """Somebody asks something of a task that is there."""
+        if order.target in self._added:
+            self._added.update(self.database.commit(self.database.begin(), [order.row]))
+
+    def _reset(self, asked: Reset) -> None:
+        # What the owners were running may run twice, and is not recorded.
+        self._disturbed = True
+        reset(self.database, asked)
 
     def _ask_again(self, booking: Booking) -> None:
         """The answer was lost: the same requests again, under the same unique keys."""

@@ -1,0 +1,127 @@
+"""Lanes, their versions, and when a key may move: values and one pure judge.
+
+See `docs/design/0019`. A lane is the shards `[first_shard, first_shard + shards)`; a resize gives
+it another width and the next version. A version that was closed is an `Extent` until it is drained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import xxhash
+
+from late.task import TaskId
+
+KEYS_MAX = 500
+"""Keys that the owner of an old shard names; with more left, none of its keys may move yet."""
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """Where new tasks go."""
+
+    name: str = "default"
+    first_shard: int = 0
+    shards: int = 8
+    version: int = 0
+
+    def shard_of(self, key: str) -> int:
+        """The shard of an ordering key."""
+        return place(key, self.first_shard, self.shards)
+
+
+def place(key: str, first_shard: int, shards: int) -> int:
+    """The shard of an ordering key among `shards` of them. Part of the SQL contract."""
+    return first_shard + xxhash.xxh3_64_intdigest(key.encode()) % shards
+
+
+class Left(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an old shard has left of a version: the result of that closing."""
+
+    keys: tuple[str, ...] = ()
+    more: bool = False
+    """More than it could name: none of its keys may move."""
+
+    @property
+    def nothing(self) -> bool:
+        return not self.keys and not self.more
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """A closed version of a lane."""
+
+    first_shard: int
+    version: int
+    shards: int
+    closings: tuple[TaskId, ...] = ()
+    """By shard, ascending; none until no transaction can write by this version any more."""
+    left: Mapping[tuple[str, int], Left] = {}
+    """By (group, shard), where the owner has read the closing."""
+
+    def holds(self, group: str, key: str, shard_id: int) -> bool:
+        """Whether a later task of `key`, in `shard_id`, has to wait for this version."""
+        shards = [place(key, self.first_shard, self.shards)]
+        if self.version == 0:
+            # Its rows were placed by the apps' own `shards=`, which may be less than the lane's.
+            shards = list(range(self.first_shard, self.first_shard + self.shards))
+        return any(
+            left is None or left.more or key in left.keys
+            for each in shards
+            if each != shard_id  # in its own shard it stands behind them anyway
+            for left in (self.left.get((group, each)),)
+        )
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """All lanes at one moment."""
+
+    lanes: tuple[Lane, ...] = ()
+    extents: tuple[Extent, ...] = ()
+
+    def lane(self, name: str) -> Lane | None:
+        """The lane of that name."""
+        return next((lane for lane in self.lanes if lane.name == name), None)
+
+
+class Gate:
+    """Whether a task may start, as far as older versions of its lane are concerned. One for all
+    shards of a worker; what it does not know yet, it holds back."""
+
+    def __init__(self) -> None:
+        self.layout = Layout()
+        self._sorted: list[tuple[Lane, tuple[Extent, ...]]] = []
+
+    def set(self, layout: Layout) -> bool:
+        """The lanes as the database has them now. True if that may let tasks go."""
+        changed = layout != self.layout
+        self.layout = layout
+        by_first: dict[int, list[Extent]] = {}
+        for extent in layout.extents:
+            by_first.setdefault(extent.first_shard, []).append(extent)
+        self._sorted = [
+            (lane, tuple(by_first.get(lane.first_shard, ())))
+            for lane in sorted(layout.lanes, key=lambda lane: -lane.first_shard)
+        ]
+        return changed
+
+    def opens(self, group: str, shard_id: int, key: str, version: int) -> bool:
+        """Whether a task of `key` whose shard was chosen by `version` may start."""
+        if not version:
+            return True
+        for lane, extents in self._sorted:
+            if lane.first_shard <= shard_id:
+                return version <= lane.version and not any(
+                    extent.holds(group, key, shard_id)
+                    for extent in extents
+                    if extent.version < version
+                )
+        return False
+
+    def closings(self, group: str, shard_id: int) -> dict[TaskId, tuple[int, Left]]:
+        """Closings of this shard that were read and have something left: (version, what)."""
+        found: dict[TaskId, tuple[int, Left]] = {}
+        for extent in self.layout.extents:
+            left = extent.left.get((group, shard_id))
+            if left is not None and not left.nothing and extent.closings:
+                found[extent.closings[shard_id - extent.first_shard]] = (extent.version, left)
+        return found

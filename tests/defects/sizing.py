@@ -1,0 +1,82 @@
+"""Defects of what changes a size: lanes that are resized, and the autoscaler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from late.autoscaler import decide
+from late.autoscaler.autoscaler import Autoscaler
+from late.control import autoscale, resizing
+from late.lanes import Gate
+from late.outbox import steps
+from late.scheduler.draining import Draining
+from tests.defects.components import replace
+
+
+def keys_move_at_once() -> None:
+    """A new shard does not wait for what the old one has of a key."""
+    replace(Gate, "opens", lambda self, group, shard_id, key, version: True)
+
+
+def nothing_left_at_the_closing() -> None:
+    """The owner of an old shard says that it has nothing left as soon as it has read all."""
+
+    def init(self: Any, lease: Any, gate: Any, left: Any) -> None:
+        old(self, lease, gate, lambda version: [])
+
+    old = replace(Draining, "__init__", init)
+
+
+def closed_at_once() -> None:
+    """Closings are written although older transactions may still commit."""
+    replace(resizing, "_RUNNING", resizing.text("select 'none' where false"))
+    replace(resizing, "_PREPARED", resizing.text("select false"))
+
+
+def insert_by_an_old_lane() -> None:
+    """A producer does not ask whether its lane is still the same."""
+
+    def insert(rows: Any, into: Any, again: Any = None) -> Any:
+        return (yield from old(rows, into, None))
+
+    old = replace(steps, "insert", insert)
+    from late import outbox
+
+    replace(outbox, "_insert", insert)
+
+
+def stale_metrics_count() -> None:
+    """How old a reading is is not asked."""
+
+    def unusable(policy: Any, seen: Any, now_us: int) -> Any:
+        return None if seen.cpu is not None else old(policy, seen, now_us)
+
+    old = replace(decide, "_unusable", unusable)
+
+
+def no_cooldown() -> None:
+    """A step waits for no other."""
+    replace(decide, "_wait_s", lambda moments, cooldown_s, now_us: 0.0)
+
+
+def below_the_data() -> None:
+    """The minimum is the only floor."""
+    replace(decide, "_needed", lambda policy, seen: (policy.min, "minimum"))
+
+
+def two_controllers() -> None:
+    """Whoever held the term once may write on."""
+
+    def fenced(connection: Any, term: Any) -> Any:
+        return connection.execute(autoscale._locked(connection, term.controller)).one()
+
+    replace(autoscale, "_fenced", fenced)
+
+
+def trusted_for_ever() -> None:
+    """A controller that was paused does not ask its clock before it acts."""
+
+    def change(self: Any, term: Any, decision: Any, trusted_until: float) -> None:
+        old(self, term, decision, float("inf"))
+
+    old = replace(Autoscaler, "_change", change)
