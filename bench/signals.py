@@ -40,6 +40,7 @@ async def drain(url: str, count: int, *, metrics: bool) -> float:
             app.enqueue_many(tx, [nothing.call(n) for n in range(start, min(start + 1_000, count))])
     settings = WorkerConfig(look_every_s=0.0, prune_every_s=3_600.0)
     worker = Worker(app, settings=settings)
+    worker.telemetry.asked = metrics
     if not metrics:
         worker.telemetry.run = asyncio.Event().wait  # type: ignore[method-assign,assignment]
     begun = time.process_time()
@@ -59,8 +60,6 @@ async def look(url: str) -> tuple[float, float]:
     """Milliseconds of the processor for one look at the database, and for one page."""
     worker = Worker(late.App(url), settings=WorkerConfig(health_port=0, look_every_s=3_600.0))
     await worker.start()
-    while not worker.keeps_house():
-        await asyncio.sleep(0.02)
     await worker.telemetry.look_at_database()
     begun = time.process_time()
     for _ in range(10):

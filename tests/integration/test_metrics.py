@@ -21,6 +21,7 @@ from late.cli.metrics import Page
 from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError
+from late.events import PAGE_READ, default
 from late.metrics.serving import MetricsServer
 from late.outbox import connect
 from late.schema import migrate
@@ -163,6 +164,39 @@ async def test_a_scrape_is_answered_while_the_loop_stands_still(database: str) -
         [(status, _, text)] = answers
         assert status == 200
         assert Metrics(text).sum("late_outcomes_total", outcome="done") == 40
+    finally:
+        await worker.stop()
+
+
+async def test_a_look_that_fails_costs_the_database_metrics_and_no_task(
+    database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(self: Control, *, limit: int) -> None:
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(Control, "overview", broken)
+    worker = Worker(made(database), settings=QUICK)
+    await worker.start()
+    try:
+        await until(worker, lambda m: m.sum("late_outcomes_total", outcome="done") == 40)
+        await until(worker, lambda m: "not today" in caplog.text)
+        assert (await scrape(worker)).sum("late_queue_depth") is None
+        assert not worker._failed
+    finally:
+        await worker.stop()
+
+
+async def test_nobody_counts_where_nobody_can_ask(database: str) -> None:
+    worker = Worker(made(database), settings=WorkerConfig(poll_max_s=0.05))
+    await worker.start()
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                if worker.dispatcher.ended >= 41:
+                    break
+                await asyncio.sleep(0.02)
+        assert b"late_outcomes_total" not in await worker.telemetry.page()
+        assert not default.wants(PAGE_READ)
     finally:
         await worker.stop()
 
