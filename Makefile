@@ -81,6 +81,10 @@ bench: ## drain, enqueue, latency, WAL and statements per task, with the limits 
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.main --postgres '{url}' $(ARGS)
 
+bench-signals: ## what metrics and traces cost (ARGS="--tasks 20000")
+	$(DEV)
+	@$(BIN)/python -m bench.signals $(ARGS)
+
 bench-restarts: ## deployments and kills under load: dispatch gap and takeover per shard (ARGS="--restarts 10")
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.restarts --postgres '{url}' $(ARGS)
