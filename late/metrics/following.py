@@ -21,6 +21,9 @@ def follow(emitter: Emitter, registry: Registry) -> Callable[[], None]:
         if metric.event is not None:
             listened[metric.event.name] = metric.event
             takers.setdefault(metric.event.name, []).append(_taker(metric, registry))
+            if metric.kind == "counter" and not metric.labels:
+                # From zero on: a series that begins at one has no increase to be alarmed by.
+                registry.add(metric, (), 0.0)
 
     def take(event: Event, values: Mapping[str, Any]) -> None:
         for each in takers[event.name]:
