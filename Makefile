@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench bench-restarts protos lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench bench-restarts bench-spark bench-reading protos overload lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -84,6 +84,15 @@ bench: ## drain, enqueue, latency, WAL and statements per task, with the limits 
 bench-restarts: ## deployments and kills under load: dispatch gap and takeover per shard (ARGS="--restarts 10")
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.restarts --postgres '{url}' $(ARGS)
+
+bench-spark: ## the cost report on 1, 10 and 100 million tasks, beside DuckDB (ARGS="--tasks 1000000")
+	$(DEV)
+	@PYTHONPATH=.:spark $(BIN)/python -m bench.spark.cost $(ARGS)
+
+bench-reading: ## a live PostgreSQL store through Spark, beside JDBC (ARGS="--jar FILE")
+	$(DEV)
+	@PYTHONPATH=.:spark $(BIN)/python scripts/with_postgres.py \
+		$(BIN)/python -m bench.spark.reading --postgres '{url}' $(ARGS)
 
 protos: ## generate late/v1 from proto/ again, in an environment of its own
 	@test -x .late/protos/bin/python || { $(PYTHON) -m venv .late/protos && \

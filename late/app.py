@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import msgspec
 
 from late import codec as codecs
-from late import outbox, validate
+from late import outbox, tracing, validate
 from late import payload as payloads
 from late.command import PREFIX
 from late.commanding import Commanding
@@ -286,7 +286,7 @@ class App(Registry, Commanding):
             call.queue,
             call.name,
             payload,
-            checked.headers_json,
+            tracing.captured(checked.headers_json),
             options_json,
             unique_key,
             None if unique_key is None else _digest(call),

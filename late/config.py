@@ -128,8 +128,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     stall_s: _Seconds = 60.0
     """A worker that does not get on with what it owes for so long gives its shards up and fails its
     health check. Longer than any handler that blocks the event loop may take."""
+    look_every_s: Annotated[float, Meta(ge=0, le=86_400)] = 15.0
+    """Time between two looks at the whole database, for metrics and by one worker for all; 0: none.
+    Nobody looks without a `health_port` or `late serve`."""
     health_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
-    """Where to serve `/livez` and `/readyz`; nowhere when not given. 0 takes any free port."""
+    """Where to serve `/metrics`, `/livez` and `/readyz`; nowhere when not given. 0 takes any free
+    port."""
     health_host: _Text = "127.0.0.1"
     """Who may ask: this machine by default; `0.0.0.0` or `::` where a probe comes from outside."""
 
@@ -137,6 +141,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long an outcome waits for others to share its transaction."""
     settle_batch: _Count = 256
     """Outcomes that are settled without waiting any longer."""
+
+    otel: Annotated[int, Meta(ge=0, le=1)] = 0
+    """1: send metrics and traces by OpenTelemetry (OTLP), to where its own variables say. Needs
+    `late[otel]`."""
+    otel_every_s: _Seconds = 15.0
+    """Time between two sendings of metrics."""
 
     grace_s: _Wait = 30.0
     """At a stop, how long running tasks may take to finish before they are interrupted."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from late import events
 from late.errors import ConfigError, DispatchError
 from late.policy import AlreadyDone
 from late.task import Attempt, TaskId
@@ -158,6 +159,16 @@ class _Attempt:
         if claim.name == "OVER":
             raise AttemptOver(
                 f"attempt {self.attempt} of {self.task_id} was ended: its shard has a new owner"
+            )
+        if claim.name != "TAKEN":
+            record = self._attempt.record
+            events.default.emit(
+                events.ALREADY_DONE,
+                group=self.group,
+                queue=record.queue,
+                name=record.name,
+                task=record.task_id,
+                attempt=self.attempt,
             )
         return claim.name == "TAKEN"
 

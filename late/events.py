@@ -34,6 +34,8 @@ class Event(msgspec.Struct, frozen=True):
     """Numbers that can be added up or put into a histogram; seconds end in `_s`."""
     tags: tuple[str, ...] = ()
     """Labels with few values, safe for a metrics system."""
+    series: tuple[str, ...] = ()
+    """Histograms (`late/histogram.py`) of microseconds: for metrics only, no line shows them."""
     details: tuple[str, ...] = ()
     """What only a log line can carry: ids and error texts."""
 
@@ -43,9 +45,16 @@ EVENTS: dict[str, Event] = {}
 
 
 def _event(
-    name: str, level: Level, text: str, *, measures: str = "", tags: str = "", details: str = ""
+    name: str,
+    level: Level,
+    text: str,
+    *,
+    measures: str = "",
+    tags: str = "",
+    series: str = "",
+    details: str = "",
 ) -> Event:
-    parts = (tuple(words.split()) for words in (measures, tags, details))
+    parts = (tuple(words.split()) for words in (measures, tags, series, details))
     EVENTS[name] = event = Event(name, level, text, *parts)
     return event
 
@@ -60,7 +69,7 @@ STORE_EXPERIMENTAL = _event(
 WORKER_STOPPED = _event("worker_stopped", "info", "worker stopped", details="worker")
 
 PAGE_READ = _event(
-    "page_read", "debug", "log read", measures="pages records duration_s", tags="group"
+    "page_read", "debug", "log read", measures="pages records bytes duration_s", tags="group"
 )
 STORE_ERROR = _event(
     "store_error",
@@ -140,8 +149,9 @@ ENDED = _event(
     "ended",
     "debug",
     "attempts ended",
-    measures="count attempts busy_s waiting_s",
+    measures="count attempts retries bytes busy_s waiting_s",
     tags="group queue name target outcome",
+    series="waiting busy",
 )
 ATTEMPT_FAILED = _event(
     "attempt_failed",
@@ -173,6 +183,13 @@ LATE_RESULT = _event(
     "result of an attempt whose shard has gone to another owner: dropped",
     measures="count",
     tags="group shard",
+)
+ALREADY_DONE = _event(
+    "already_done",
+    "info",
+    "the task's effects were there already: it had run before",
+    tags="group queue name",
+    details="task attempt",
 )
 STUCK_HANDLER = _event(
     "stuck_handler",
@@ -280,11 +297,11 @@ class Emitter:
         return event.name in self._by_name
 
     def emit(self, event: Event, **values: Any) -> None:
-        """Tell the subscribers of `event`. `values` are its measures, tags and details."""
+        """Tell the subscribers of `event`. `values` are all that it names."""
         subscribers = self._by_name.get(event.name)
         if subscribers is None:
             return
-        declared = (*event.measures, *event.tags, *event.details)
+        declared = (*event.measures, *event.tags, *event.series, *event.details)
         assert values.keys() == set(declared), f"{event.name} takes {declared}, got {[*values]}"
         for subscriber in subscribers:
             try:

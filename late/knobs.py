@@ -65,7 +65,11 @@ class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     spread_s: float | None = None
     """Tasks that are due at one moment start over so long."""
     owner: str | None = None
-    """Who answers for the queue and pays for it: a label for reports, and nothing else."""
+    """Who answers for the queue and pays for it: a label for reports and alerts, nothing else."""
+    severity: Literal["page", "ticket"] | None = None
+    """What an alert about the queue is worth, for `late alerts render`."""
+    objective_s: float | None = None
+    """How old its oldest task may be before there is an alert, for the same."""
 
 
 _NUMBERS: dict[str, tuple[type, float, float]] = {
@@ -84,12 +88,14 @@ _NUMBERS: dict[str, tuple[type, float, float]] = {
     "expires_s": (float, 0.001, 366 * DAY_S),
     "fresh_first_s": (float, 0.001, 366 * DAY_S),
     "spread_s": (float, 0, DAY_S),
+    "objective_s": (float, 0.1, 366 * DAY_S),
 }
 _FLAGS = ("paused", "closed", "smart_retry")
 CONCURRENCY_MAX = 100_000
 NAMES = Knobs.__struct_fields__
 QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "foreground",
-                        "expires_s", "fresh_first_s", "spread_s", "owner"})  # fmt: skip
+                        "expires_s", "fresh_first_s", "spread_s", "owner", "severity",
+                        "objective_s"})  # fmt: skip
 """What belongs to the tasks and not to who executes them."""
 
 LOCAL = Knobs(smart_retry=False, fair_share=0.25, foreground=8)
@@ -172,7 +178,7 @@ def _typed(name: str, text: str) -> Any:
         if text.lower() not in words:
             raise InvalidPolicy(f"{name} is on or off, got {shown(text)}")
         return words[text.lower()]
-    if name in ("fair_key", "owner") or (name == "concurrency" and text == "auto"):
+    if name in ("fair_key", "owner", "severity") or (name == "concurrency" and text == "auto"):
         return text
     whole = name == "concurrency" or _NUMBERS[name][0] is int
     try:
@@ -205,7 +211,8 @@ def check(knobs: Knobs) -> None:
 
 def binds(knobs: Knobs) -> bool:
     """Whether any of them has to do with how tasks run."""
-    return msgspec.structs.replace(knobs, owner=None) != Knobs()
+    labels = {"owner": None, "severity": None, "objective_s": None}
+    return msgspec.structs.replace(knobs, **labels) != Knobs()
 
 
 def effective(knobs: Knobs, defaults: Knobs) -> Knobs:

@@ -24,6 +24,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from late import tracing
 from late.events import EVENTS, Emitter, Event
 
 TEXT_MAX = 4096
@@ -147,6 +148,21 @@ def configure(
     return handler
 
 
+class Ids(logging.Filter):
+    """Adds what joins a line with its task and its trace to records that are made inside of a
+    handler: `record.late`, an object of strings, and `record.trace_id` for formatters of others.
+
+    For the service's own logging: `handler.addFilter(late.log.Ids())`. The formatters of this
+    module show them without it.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        found = tracing.ids()
+        record.late = found
+        record.trace_id = found.get("trace_id", "")
+        return True
+
+
 def log_events(emitter: Emitter) -> Callable[[], None]:
     """Write the events whose level is enabled now to the logger `late.worker`; the others are not
     subscribed to, and so cost nothing. Returns a function that ends it."""
@@ -154,9 +170,8 @@ def log_events(emitter: Emitter) -> Callable[[], None]:
     levels = logging.getLevelNamesMapping()
 
     def write(event: Event, values: Mapping[str, Any]) -> None:
-        logger.log(
-            levels[event.level.upper()], event.text, extra=fields(event=event.name, **values)
-        )
+        shown = {key: value for key, value in values.items() if key not in event.series}
+        logger.log(levels[event.level.upper()], event.text, extra=fields(event=event.name, **shown))
 
     enabled = [
         event for event in EVENTS.values() if logger.isEnabledFor(levels[event.level.upper()])
@@ -173,7 +188,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _values(record: logging.LogRecord) -> dict[str, Any]:
-    found: Mapping[str, Any] = getattr(record, _FIELDS, {})
+    found: Mapping[str, Any] = {**tracing.ids(), **getattr(record, _FIELDS, {})}
     return {key: "***" if key.lower() in MASKED else _shown(value) for key, value in found.items()}
 
 

@@ -39,3 +39,11 @@ def alone(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def sweep(url: str, history_keep_s: float) -> None:
+    """House-keeping that is not the store's: what `Control.sweep` does, from any thread."""
+    from late.control import Control
+
+    with Control(url) as control:
+        control.sweep(history_keep_s=history_keep_s)

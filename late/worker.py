@@ -50,7 +50,8 @@ from late.tailer.members import MemberList, own_name
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
 from late.task import DEFAULT_GROUP, Policy
-from late.wiring import alone, policies_of, possible
+from late.telemetry import Telemetry
+from late.wiring import alone, policies_of, possible, sweep
 
 if TYPE_CHECKING:
     from late.control.knobs import Live
@@ -130,6 +131,7 @@ class Worker:
         self._hurried_stop: asyncio.Future[Any] | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._target = target
+        self.telemetry = Telemetry(self)
         self._wire()
 
     def _wire(self) -> None:
@@ -198,7 +200,7 @@ class Worker:
             on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
             rng=self._rng,
         )
-        self.publishing = Publishing(app.url, self._groups, mine=self._keeps_house, rng=self._rng)
+        self.publishing = Publishing(app.url, self._groups, mine=self.keeps_house, rng=self._rng)
         self._wire_ownership()
 
     def _turn_knobs(self, live: Live) -> None:
@@ -274,7 +276,8 @@ class Worker:
         self.health: Health | None = None
         if settings.health_port is None:
             return [self.lookout.run]
-        self.health = Health(settings.health_host, settings.health_port, self._state)
+        host, port = settings.health_host, settings.health_port
+        self.health = Health(host, port, self._state, metrics=self.telemetry.page)
         return [self.lookout.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:
@@ -330,6 +333,7 @@ class Worker:
                 events.HEALTH_SERVED, host=self.settings.health_host, port=self.health.port
             )
         for name, loop in (
+            ("telemetry", self.telemetry.run),
             ("scheduler", self.scheduler.run),
             ("settler", self.settler.run),
             ("tailer", self.tailer.run),
@@ -457,22 +461,23 @@ class Worker:
 
     # ------------------------------------------------------------------ house-keeping
 
-    def _keeps_house(self) -> bool:
+    def keeps_house(self) -> bool:
+        """Whether this worker does what one must do for all."""
         return (self._groups[0], self.keeper.lowest_shard) in self.scheduler.cores
 
     async def _watch_lag(self) -> None:
         alarm, after_s = lagging.Alarm(self._groups), self.settings.lag_alarm_s
-        await lagging.watch(self.app.url, alarm, after_s, mine=self._keeps_house, rng=self._rng)
+        await lagging.watch(self.app.url, alarm, after_s, mine=self.keeps_house, rng=self._rng)
 
     async def _keep_house(self) -> None:
         settings = self.settings
         await keep_house(
             self._store,
-            mine=self._keeps_house,
+            mine=self.keeps_house,
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
-            sweep=lambda: asyncio.to_thread(_sweep, self.app.url, settings.journal_keep_s),
+            sweep=lambda: asyncio.to_thread(sweep, self.app.url, settings.journal_keep_s),
         )
 
     def _refused(self) -> Counts:
@@ -490,10 +495,3 @@ class Worker:
 
         with Control(self.app.url) as control:
             control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
-
-
-def _sweep(url: str, history_keep_s: float) -> None:
-    from late.control import Control
-
-    with Control(url) as control:
-        control.sweep(history_keep_s=history_keep_s)

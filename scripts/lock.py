@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CLEAN = re.compile(r"(?:#.*|\s*--hash=sha256:[0-9a-f]{64}.*|[A-Za-z0-9][^/@]*|\s*#.*|)\Z")
 """A line of a lock: a comment, a hash or `name==version ; marker`; no address, no path."""
 
-EVERYTHING = ("--all-extras", "--group", "dev", "--group", "build")
+EVERYTHING = ("--all-extras", "--group", "dev", "--group", "bench", "--group", "build")
 # The development lock comes first and binds the others: the levels then agree on every version,
 # and two locks can be installed side by side.
 LOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (

@@ -1,15 +1,18 @@
 """The cost report at size, beside the same query in DuckDB, in one run on the same files.
 
-    PYTHONPATH=spark python -m bench.spark.cost --tasks 1000000 10000000 100000000 --folder DIR
+    make bench-spark            # 1, 10 and 100 million tasks; ARGS="--tasks 1000000" for one size
 
-Per size: usage rows are generated (`usage.py`), and then
+Per size, after a small one that warms up the session and is not counted, usage rows are generated
+(`usage.py`), and then
 - `report`: the whole of `late report cost` on them in a running session: reading, adding up,
-  dividing a bill over every key, and writing all files;
-  Beside the time, the processor's, which other work on the machine does not lengthen as much;
+  dividing a bill over every key, and writing all files; beside the time, the processor's, which
+  other work on the machine does not lengthen as much;
 - `daily`: of it, the pass over all usage, on Spark; `duckdb`: the same query there, whose result
-  must be the same to the last number.
+  must be the same to the last number;
+- `percentiles`: what the impact report does besides, on Spark: the histograms of each day.
 
 Memory is the peak of this process and of the JVM, added up. The session's start is measured once.
+The figures and the conditions go to `bench/results/`.
 """
 
 from __future__ import annotations
@@ -17,16 +20,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import shutil
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from late_spark import commands, drivers, schema, session
+from late_spark import commands, drivers, latency, schema, session
 from late_spark.calendar import DAY_US, Calendar
 from late_spark.commands import Asked, Source
 
@@ -44,31 +51,63 @@ prices:
 """
 
 
+WARM_UP = 100_000
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+REPORT_S_MAX, PEAK_MIB_MAX = 120, 4_096
+"""What is promised of 100 million tasks on two cores."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=int, nargs="+", default=[1_000_000, 10_000_000])
-    parser.add_argument("--folder", type=Path, required=True, help="for data; removed at the end")
+    parser.add_argument(
+        "--tasks", type=int, nargs="+", default=[1_000_000, 10_000_000, 100_000_000]
+    )
+    parser.add_argument("--folder", type=Path, default=Path(".late/bench-spark"),
+                        help="for data; made, and removed at the end")  # fmt: skip
     parser.add_argument("--per-row", type=int, default=8, help="tasks per row of usage, mean")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--memory", default="2g", help="the JVM's heap")
-    parser.add_argument("--json", type=Path, help="where the figures go")
     chosen = parser.parse_args()
     folder: Path = chosen.folder
     folder.mkdir(parents=True)
+    at = datetime.now(UTC)
+    load = os.getloadavg()[0]
     started, spark = timed(lambda: session.start(cores=chosen.cores, memory=chosen.memory))
     print(f"session: {started:.1f} s", flush=True)
     found = []
     try:
+        measure(spark, WARM_UP, folder, chosen.per_row)
         for tasks in chosen.tasks:
             one = measure(spark, tasks, folder, chosen.per_row)
             found.append(one)
             print("  ".join(f"{k}={v}" for k, v in one.items()), flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if chosen.json:
-        figures = {"session_s": round(started, 1), "cores": chosen.cores, "sizes": found}
-        chosen.json.write_text(json.dumps(figures, indent=2) + "\n")
-    session.stop(spark)
+        session.stop(spark)
+    figures = {
+        "at": f"{at:%Y-%m-%dT%H%M%SZ}", "load_average": round(load, 1), "cores": chosen.cores,
+        "heap": chosen.memory, "python": platform.python_version(), "spark": spark_version(),
+        "session_s": round(started, 1), "sizes": found, "growth": growth(found),
+    }  # fmt: skip
+    path = RESULTS / f"{figures['at']}-spark.json"
+    path.write_text(json.dumps(figures, indent=1) + "\n")
+    print(f"written to bench/results/{path.name}")
+    largest = found[-1]
+    if largest["report_s"] > REPORT_S_MAX or largest["peak_mib"] > PEAK_MIB_MAX:
+        sys.exit(f"more than {REPORT_S_MAX} s or {PEAK_MIB_MAX} MiB")
+
+
+def spark_version() -> str:
+    return metadata.version("pyspark")
+
+
+def growth(found: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """From each size to the next: times the tasks, times the seconds. Linear is as many of both."""
+    return [
+        {name: round(after[name] / before[name], 1) for name in ("tasks", "report_s", "daily_s")}
+        for before, after in pairwise(found)
+        if before["daily_s"]
+    ]
 
 
 def measure(spark: Any, tasks: int, folder: Path, per_row: int) -> dict[str, Any]:
@@ -91,6 +130,7 @@ def measure(spark: Any, tasks: int, folder: Path, per_row: int) -> dict[str, Any
     cpu = cpu_s() - before
     frame = spark.read.parquet(str(path))
     passed, ours = timed(lambda: drivers.daily(frame, MARCH, {"tenant"}).toArrow())
+    timing, _ = timed(lambda: latency.collect(latency.daily(frame, MARCH)))
     figures = {
         "tasks": sum(row.ended for row in report.used),
         "rows": frame.count(),
@@ -99,6 +139,7 @@ def measure(spark: Any, tasks: int, folder: Path, per_row: int) -> dict[str, Any
         "report_s": round(whole, 1),
         "report_cpu_s": round(cpu, 1),
         "daily_s": round(passed, 1),
+        "percentiles_s": round(timing, 1),
         "keys": len({row.key for row in report.used}),
         "costs": len(report.costs),
         "peak_mib": round(peak_mib()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from math import ceil
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,12 +16,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from late import tracing
 from late.api import failures, limits, wire
+from late.api.access import demand
 from late.api.failures import BadRequest, Forbidden, TooLarge, Unsupported
 from late.api.openapi import document
 from late.api.service import Service
 from late.api.source import Delivery
 from late.dispatcher import answers
+from late.metrics import CONTENT_TYPE
 from late.tokens import Caller
 
 logger = logging.getLogger("late.api")
@@ -31,13 +34,19 @@ Handler = Callable[[Request, Caller], Awaitable[Response]]
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-def make(service: Service, *, state: Callable[[], tuple[bool, str]] = lambda: (True, "")) -> Any:
+def make(
+    service: Service,
+    *,
+    state: Callable[[], tuple[bool, str]] = lambda: (True, ""),
+    metrics: Callable[[], Awaitable[bytes]] | None = None,
+) -> Any:
     """The ASGI application.
 
     Args:
         state: whether this process is ready, and why not, for `/readyz`.
+        metrics: makes the page of `/metrics`, which only who may `operate` every queue gets.
     """
-    api = _Api(service, state)
+    api = _Api(service, state, metrics)
     routes = [
         Route("/v1/queues", api.guarded(api.queues)),
         Route("/v1/queues/{queue}", api.guarded(api.queue)),
@@ -51,13 +60,21 @@ def make(service: Service, *, state: Callable[[], tuple[bool, str]] = lambda: (T
         Route("/livez", api.livez),
         Route("/readyz", api.readyz),
     ]
+    if metrics is not None:
+        routes.append(Route("/metrics", api.guarded(api.metrics)))
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 
 
 class _Api:
-    def __init__(self, service: Service, state: Callable[[], tuple[bool, str]]) -> None:
+    def __init__(
+        self,
+        service: Service,
+        state: Callable[[], tuple[bool, str]],
+        metrics: Callable[[], Awaitable[bytes]] | None,
+    ) -> None:
         self._service = service
         self._state = state
+        self._metrics = metrics
 
     # -- enqueue ---------------------------------------------------------------------------------
 
@@ -71,11 +88,13 @@ class _Api:
         if key is not None and put.unique_key not in (None, key):
             raise BadRequest("Idempotency-Key and unique_key differ")
         put.unique_key = put.unique_key or key
+        _trace([put], request)
         (accepted,) = await self._service.put(caller, [put])
         return _json(accepted, 201 if accepted.created else 200)
 
     async def put_many(self, request: Request, caller: Caller) -> Response:
         many = wire.parse(await _body(request, limits.BATCH_BYTES), wire.PutMany)
+        _trace(many.tasks, request)
         accepted = await self._service.put(caller, many.tasks)
         answer = {"tasks": accepted, "token": wire.token_of(accepted)}
         return _json(answer, 201 if any(a.created for a in accepted) else 200)
@@ -125,6 +144,13 @@ class _Api:
         (stats,) = await self._service.stats(caller, [request.path_params["queue"]], group)
         return _json(stats)
 
+    async def metrics(self, request: Request, caller: Caller) -> Response:
+        demand(caller, "operate")
+        if not caller.sees("*"):
+            raise Forbidden("metrics are of all queues, and this token is not for all of them")
+        assert self._metrics is not None
+        return Response(await self._metrics(), headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
+
     async def openapi(self, request: Request) -> Response:
         return _json(document())
 
@@ -160,6 +186,13 @@ class _Api:
                 raise Forbidden("without tokens only the names of this machine are served")
         names = request.scope.get("late.certificate", ())
         return access.admit(request.headers.get("authorization"), names)
+
+
+def _trace(puts: Sequence[wire.Put], request: Request) -> None:
+    """The caller's trace goes on in the tasks."""
+    parent, state = request.headers.get(tracing.PARENT), request.headers.get(tracing.STATE)
+    for put in puts:
+        put.headers = tracing.passed(put.headers, parent, state)
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from late import tracing
 from late.api import failures, limits, messages, wire
 from late.api.failures import BadRequest
 from late.api.listen import Tls
@@ -116,7 +117,12 @@ class _Queue(queue_pb2_grpc.QueueServicer):
         async def work(caller: Caller) -> Any:
             if len(request.tasks) > limits.ANSWERS_MAX:
                 raise failures.TooLarge(f"at most {limits.ANSWERS_MAX} tasks in one request")
-            accepted = await self._service.put(caller, [messages.put_of(t) for t in request.tasks])
+            puts = [messages.put_of(task) for task in request.tasks]
+            sent = dict(context.invocation_metadata() or ())
+            for put in puts:
+                parent, state = sent.get(tracing.PARENT), sent.get(tracing.STATE)
+                put.headers = tracing.passed(put.headers, parent, state)
+            accepted = await self._service.put(caller, puts)
             return queue_pb2.EnqueueResponse(
                 task_ids=[one.task_id for one in accepted], token=wire.token_of(accepted)
             )

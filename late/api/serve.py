@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from late import config, events
+from late import config, events, metrics
 from late.api import limits
 from late.api.access import Access
 from late.api.offer import Listen
@@ -103,12 +103,18 @@ class Server:
             self.worker = Worker(
                 app, groups=self._groups, target=target, settings=settings, policies=policies
             )
+            self.worker.telemetry.asked = True
         self._settings = settings or config.load()
         self._target = target
         self._executor: Executor | None = None
         self._clock = DatabaseClock() if self.worker is None else self.worker.clock
         self._control = Control(app.url)
         self._producer = Producer(app, routed=app.routes)
+        self._counted = metrics.Registry()
+        """Where there is no worker."""
+        self._unfollow: Callable[[], None] = lambda: None
+        if self.worker is None:
+            self._unfollow = metrics.follow(events.default, self._counted)
         self._loops: list[asyncio.Task[None]] = []
         self._peers: Fleet | None = None
         self._stop_asked = asyncio.Event()
@@ -224,7 +230,10 @@ class Server:
                 "HTTP takes starlette and uvicorn: pip install 'late[serve]'"
             ) from error
         server = HttpServer(
-            http.make(service, state=self._ready), self._listen.host, port, tls=self._tls
+            http.make(service, state=self._ready, metrics=self._metrics),
+            self._listen.host,
+            port,
+            tls=self._tls,
         )
         await server.start()
         self._tell("http", server.port)
@@ -272,6 +281,12 @@ class Server:
             return False, "it stops"
         trusted = self.worker is None or self.worker.trusted
         return trusted, "" if trusted else "its heartbeat has no answer"
+
+    async def _metrics(self) -> bytes:
+        """The worker's, or those of the interfaces alone."""
+        if self.worker is not None:
+            return await self.worker.telemetry.page()
+        return metrics.render(self._counted)
 
     def ask_to_stop(self) -> None:
         """As `Worker.ask_to_stop`."""
@@ -321,5 +336,6 @@ class Server:
         self.stopped = True
 
     def _close(self) -> None:
+        self._unfollow()
         self._producer.close()
         self._control.close()

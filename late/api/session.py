@@ -7,13 +7,16 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import grpc
 import msgspec
 
 from late import payload as payloads
+from late import tracing
 from late.dispatcher.classify import DONE, Verdict, raised, returned
 from late.policy import Signal
 from late.v1 import queue_pb2, task_pb2
@@ -117,18 +120,23 @@ class Session:
 
     async def _one(self, delivery: Any) -> None:
         """Execute one task and queue its answer."""
+        span = None
         try:
             task = _task(delivery)
+            span = tracing.start(_traced(task))
             if inspect.iscoroutinefunction(self._work):
                 value = await self._work(task)
             else:
                 loop = asyncio.get_running_loop()
-                value = await loop.run_in_executor(self._threads, self._work, task)
+                call = partial(copy_context().run, self._work, task)
+                value = await loop.run_in_executor(self._threads, call)
             verdict = _judged(value, task.keeps_result)
         except asyncio.CancelledError:
+            tracing.end(span, "interrupted")
             raise
         except BaseException as error:
             verdict = raised(error, None)
+        tracing.end(span, verdict.kind, verdict.error)
         self._answers.append((delivery.receipt, verdict))
         self._unconfirmed.add(delivery.receipt)
         self._busy.pop(delivery.receipt, None)
@@ -205,6 +213,18 @@ def _task(delivery: Any) -> PulledTask:
         receipt=delivery.receipt,
         is_replay=task.is_replay,
         keeps_result=task.keeps_result,
+    )
+
+
+def _traced(task: PulledTask) -> tracing.Task:
+    return tracing.Task(
+        task.task_id,
+        task.name,
+        task.queue,
+        task.group,
+        task.attempt,
+        dict(task.headers),
+        target="pull",
     )
 
 

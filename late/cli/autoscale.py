@@ -9,6 +9,7 @@ import typer
 
 from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of
+from late.cli.stopping import stop_event, until_told
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ LaneOption = Annotated[
 ShardRateOption = Annotated[
     float, typer.Option(metavar="N", min=1, help="With --lane: attempts a second of a shard.")
 ]
+MetricsPortOption = Annotated[
+    int | None, typer.Option(help="Serve /metrics here; 0: any.", min=0, max=65_535)
+]
+MetricsHostOption = Annotated[str, typer.Option(help="Where to listen for it.")]
+NameOption = Annotated[str | None, typer.Option(help="Of the controller; default: what it sizes.")]
 DrainOption = Annotated[
     float, typer.Option(metavar="S", min=1, help="With --lane: when a backlog is to be gone.")
 ]
@@ -110,12 +116,12 @@ def run(
     lane: LaneOption = None,
     shard_rate: ShardRateOption = 1000,
     drain: DrainOption = 60,
-    name: Annotated[
-        str | None, typer.Option(help="Of the controller; default: what it sizes.")
-    ] = None,
+    name: NameOption = None,
     every: Annotated[float, typer.Option(metavar="S", min=1, help="Seconds between looks.")] = 30,
     once: Annotated[bool, typer.Option("--once", help="One look, and what it decided.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, change nothing.")] = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = "127.0.0.1",
     url: UrlOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -158,7 +164,7 @@ def run(
         if once:
             _once(scaler, json)
             return
-        _until_told(scaler)
+        _until_told(scaler, metrics_host, metrics_port)
 
 
 def _check(sizer: Sizer, where: str) -> None:
@@ -242,22 +248,24 @@ def _once(scaler: Autoscaler, json: bool) -> None:
         typer.echo(f"{decision.rule}: {change}. {decision.why}".strip())
 
 
-def _until_told(scaler: Autoscaler) -> None:
-    import signal
-    import threading
-
-    from late import events
+def _until_told(scaler: Autoscaler, host: str, port: int | None) -> None:
+    from late import events, metrics
     from late.log import configure, log_events
+    from late.metrics.serving import MetricsServer
 
+    registry, server = metrics.Registry(), None
+    if port is not None:
+        server = MetricsServer(host, port, lambda: metrics.render(registry))
+        output.note(f"metrics on http://{host}:{server.port}/metrics")
     configure()
-    unsubscribe = log_events(events.default)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    ends = [log_events(events.default), metrics.follow(events.default, registry)]
     try:
-        scaler.run(stop)
+        scaler.run(stop_event())
     finally:
-        unsubscribe()
+        for end in ends:
+            end()
+        if server is not None:
+            server.stop()
 
 
 @app.command()
@@ -349,9 +357,6 @@ def workers(
 def _serve(
     control: Control, host: str, port: int, cert: str | None, key: str | None, ca: str | None
 ) -> None:
-    import signal
-    import threading
-
     try:
         import grpc
 
@@ -380,8 +385,5 @@ def _serve(
     cache = Cache(lambda group, queue: control.signals([(group, queue)])[0])
     server = KedaServer(cache, host, port, credentials=credentials)
     typer.echo(f"external scaler on {host}:{server.port}")
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    stop.wait()
+    until_told()
     server.stop()

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from late.cli import (
+    alerts,
     autoscale,
     command,
     database,
@@ -18,6 +19,7 @@ from late.cli import (
     knobs,
     lake,
     look,
+    metrics,
     report,
     roles,
     run,
@@ -55,6 +57,7 @@ app.command("serve")(serve.serve)
 app.command("enqueue")(run.enqueue)
 app.command("status")(look.status)
 app.command("show")(look.show)
+app.command("metrics")(metrics.metrics)
 app.command("cancel")(command.cancel)
 app.command("reschedule")(command.reschedule)
 app.add_typer(dead.app, name="dead")
@@ -73,6 +76,7 @@ app.command("doctor")(database.doctor)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.add_typer(autoscale.app, name="autoscale")
+app.add_typer(alerts.app, name="alerts")
 app.add_typer(roles.app, name="roles")
 app.add_typer(lake.app, name="lake")
 report.app.command("throughput")(throughput.throughput)

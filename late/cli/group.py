@@ -80,7 +80,18 @@ def table(found: Sequence[GroupView]) -> None:
     """One row for each group."""
     output.table(
         "Consumer groups",
-        ("group", "state", "queues", "workers>", "shards>", "unread>", "lag>", "alarm", "since"),
+        (
+            "group",
+            "state",
+            "queues",
+            "workers>",
+            "shards>",
+            "unread>",
+            "lag>",
+            "stale>",
+            "alarm",
+            "since",
+        ),
         [
             (
                 g.name,
@@ -90,6 +101,7 @@ def table(found: Sequence[GroupView]) -> None:
                 g.owned,
                 g.lag,
                 output.age(g.lag_s),
+                output.age(g.stale_s),
                 "LAGGING" if g.lagging else "",
                 output.moment(g.created_at_us),
             )

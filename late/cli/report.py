@@ -5,112 +5,43 @@ The reports are in `late_spark`, which comes with the extra `late[spark]` and is
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from late.cli import output
+from late.cli.options import JsonOption
+from late.cli.report_options import (
+    Bills,
+    By,
+    Force,
+    From,
+    Lake,
+    Leaders,
+    MetricFiles,
+    Out,
+    OwnersFile,
+    Prices,
+    To,
+    Url,
+    UsageFiles,
+    Zone,
+    asked,
+    say,
+)
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
-    from late_spark.commands import Asked
+    from late_spark.command_capacity import CapacityReport
+    from late_spark.command_impact import ImpactReport
+    from late_spark.cost import CostReport
 
 app = typer.Typer(
     help="Reports for finance and platform teams, on Spark (extra late[spark], Java 17).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-From = Annotated[
-    str, typer.Option("--from", metavar="DAY", help="2026-03, 2026-03-01: local, included.",
-                      show_default=False),
-]  # fmt: skip
-To = Annotated[
-    str, typer.Option("--to", metavar="DAY", help="Likewise, not included.", show_default=False)
-]
-Prices = Annotated[
-    Path, typer.Option("--prices", metavar="FILE", help="The price book (YAML).",
-                       show_default=False),
-]  # fmt: skip
-Out = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="The report's folder.", show_default=False)
-]
-Url = Annotated[
-    str | None, typer.Option("--url", "-u", metavar="URL", help="The database with the usage; "
-                             "else $LATE_URL, unless --usage is given.", show_default=False),
-]  # fmt: skip
-UsageFiles = Annotated[
-    str | None, typer.Option("--usage", metavar="PATH", help="Parquet files of usage instead.",
-                             show_default=False),
-]  # fmt: skip
-Lake = Annotated[
-    Path | None, typer.Option("--lake", metavar="DIR", help="Read this lake; with --url also what "
-                              "the journal has behind it.", show_default=False),
-]  # fmt: skip
-Bills = Annotated[
-    list[Path] | None, typer.Option("--bill", metavar="FILE", help="A bill in FOCUS 1.x columns "
-                                    "(CSV) instead of prices; may be repeated."),
-]  # fmt: skip
-MetricFiles = Annotated[
-    list[Path] | None, typer.Option("--metrics", metavar="FILE", help="Metrics of the database; "
-                                    "may be repeated."),
-]  # fmt: skip
-Leaders = Annotated[
-    list[str] | None, typer.Option("--leader-region", metavar="REGION", help="Metrics of other "
-                                   "regions are a replica's; may be repeated."),
-]  # fmt: skip
-OwnersFile = Annotated[
-    Path | None, typer.Option("--owners", metavar="FILE", help="Owners by pattern of queue and "
-                              "task (YAML), before the queues' labels.", show_default=False),
-]  # fmt: skip
-Zone = Annotated[
-    str | None, typer.Option("--tz", metavar="ZONE", help="Days and months of this time zone; "
-                             "else the price book's.", show_default=False),
-]  # fmt: skip
-Force = Annotated[bool, typer.Option("--force", help="Replace a report that is there.")]
-By = Annotated[
-    str, typer.Option("--by", metavar="NAMES", help="Some of owner, queue, task, group, tenant, "
-                      "line, driver, region; separated by commas."),
-]  # fmt: skip
-
-
-def asked(
-    from_: str, to: str, prices: Path, out: Path, url: str | None, usage: str | None,
-    bills: list[Path] | None, metrics: list[Path] | None, leaders: list[str] | None,
-    owners: Path | None, tz: str | None, force: bool, lake: Path | None,
-) -> Asked:  # fmt: skip
-    """The options that all reports share; loads what they need.
-
-    Raises:
-        ConfigError: the extra is not installed, or both a URL and files are given.
-    """
-    from late.cli.options import url_of
-
-    try:
-        from late_spark.commands import Asked, Source
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"reports need what the extra brings ({error.name} is missing): "
-            'pip install "late[spark]"'
-        ) from None
-    if usage and (url or lake):
-        raise ConfigError("give --usage, or --url and --lake, not both")
-    if usage:
-        source = Source(usage=usage)
-    else:
-        # A lake is enough by itself; a database in the environment is not added unasked.
-        source = Source(url=url if lake and not url else url_of(url), lake=lake)
-    return Asked(
-        source=source, from_=from_, to=to, prices=prices, out=out, tz=tz, bills=bills or (),
-        metrics=metrics or (), leader_regions=leaders or (), owners=owners, force=force, say=say,
-    )  # fmt: skip
-
-
-def say(text: str) -> None:
-    """Progress, on standard error."""
-    print(f"[report] {text}", file=sys.stderr, flush=True)
 
 
 @app.command("cost")
@@ -129,6 +60,7 @@ def cost(
     owners: OwnersFile = None,
     tz: Zone = None,
     force: Force = False,
+    json: JsonOption = False,
 ) -> None:
     """What the work cost, and who caused it: every cent of a bill, or of prices times quantities.
 
@@ -137,10 +69,19 @@ def cost(
     options = asked(
         from_, to, prices, out, url, usage, bill, metrics, leader_region, owners, tz, force, lake
     )
-    from late_spark import commands, money
-    from late_spark.tables import header
+    from late_spark import commands, values
 
     found = commands.cost(options, by)
+    if json:
+        output.as_json(values.cost(found))
+    else:
+        _cost(found, out)
+
+
+def _cost(found: CostReport, out: Path) -> None:
+    from late_spark import money
+    from late_spark.tables import header
+
     rows = [
         (*row.by, money.shown(row.cents, found.digits), f"{row.tasks:,}") for row in found.rows[:20]
     ]
@@ -160,12 +101,20 @@ def impact(
     prices: Prices,
     out: Out,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="DAY", help="The day of the change; without it, "
-                                 "the first day with work of --queue.", show_default=False),
+        str | None, typer.Option("--at", metavar="DAY", help="The day of the change, or a time: "
+                                 "then that day is on neither side.", show_default=False),
+    ] = None,
+    release: Annotated[
+        str | None, typer.Option("--release", metavar="NAME", help="The change is this release of "
+                                 "the file --releases.", show_default=False),
+    ] = None,
+    releases: Annotated[
+        Path | None, typer.Option("--releases", metavar="FILE", help="A line NAME: TIME for each "
+                                  "release (YAML).", show_default=False),
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", help="Only what this queue costs; without --at, its "
-                                 "launch, and what it did to everything.", show_default=False),
+        str | None, typer.Option("--queue", help="Only this queue; without --at and --release, "
+                                 "its launch, and what it did to everything.", show_default=False),
     ] = None,
     confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
     budget: Annotated[
@@ -180,6 +129,7 @@ def impact(
     owners: OwnersFile = None,
     tz: Zone = None,
     force: Force = False,
+    json: JsonOption = False,
 ) -> None:  # fmt: skip
     """What a change did to cost and speed, which days were unusual, and where the month will end.
 
@@ -188,11 +138,25 @@ def impact(
     options = asked(
         from_, to, prices, out, url, usage, bill, metrics, None, owners, tz, force, lake
     )
+    if (release is None) != (releases is None):
+        raise ConfigError("give --release and --releases together")
+    from late_spark import command_impact, values
+
+    named = None if releases is None or release is None else (releases, release)
+    found = command_impact.run(
+        options, at, queue=queue, release=named, confidence=confidence, budget=budget
+    )
+    if json:
+        output.as_json(values.impact(found))
+    else:
+        _impact(found, out)
+
+
+def _impact(found: ImpactReport, out: Path) -> None:
     from late_spark import command_impact
 
-    found = command_impact.run(options, at, queue=queue, confidence=confidence, budget=budget)
     rows = [
-        (c.measure, f"{c.before:,.2f}", f"{c.after:,.2f}",
+        (c.measure, *command_impact.sides(c),
          f"{command_impact.shown(c.difference.low)} to {command_impact.shown(c.difference.high)}",
          c.verdict())
         for c in found.changes
@@ -231,6 +195,7 @@ def capacity(
     lake: Lake = None,
     tz: Annotated[str, typer.Option("--tz", help="Days of this time zone.")] = "UTC",
     force: Force = False,
+    json: JsonOption = False,
 ) -> None:  # fmt: skip
     """What would be enough: shards, nodes and knobs against the recorded load, if it grows.
 
@@ -239,8 +204,7 @@ def capacity(
     source = asked(
         from_, to, Path(), out, url, usage, None, None, None, None, None, force, lake
     ).source
-    from late_spark import capacity as pure
-    from late_spark import command_capacity
+    from late_spark import command_capacity, values
 
     wanted = command_capacity.WhatIf(
         source=source, from_=from_, to=to, out=out, growth=growth, knobs=set_ or (),
@@ -248,7 +212,16 @@ def capacity(
         force=force, say=say,
     )  # fmt: skip
     found = command_capacity.run(wanted)
-    columns, rows = command_capacity.table(found, pure.settings(wanted.knobs))
+    if json:
+        output.as_json(values.capacity(found))
+    else:
+        _capacity(found, out)
+
+
+def _capacity(found: CapacityReport, out: Path) -> None:
+    from late_spark import command_capacity
+
+    columns, rows = command_capacity.table(found)
     output.table("Queues", columns, rows[:20])
     output.table(
         "Shards and nodes", ("what", "question", "answer", "enough"),

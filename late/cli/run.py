@@ -37,7 +37,11 @@ def worker(
     ] = None,
     health_port: Annotated[
         int | None,
-        typer.Option(help="Serve /livez and /readyz on this port of 127.0.0.1.", min=0, max=65_535),
+        typer.Option(
+            help="Serve /metrics, /livez and /readyz on this port of 127.0.0.1.",
+            min=0,
+            max=65_535,
+        ),
     ] = None,
     log_level: Annotated[
         str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")

@@ -16,7 +16,8 @@ from late.autoscaler.autoscaler import STARTED, Lost, Term
 from late.autoscaler.decide import Decision
 from late.autoscaler.workers import Signals
 from late.control.rows import SPANNER, now_us, object_of
-from late.control.signals import signals
+from late.control.signals import overview, signals
+from late.control.views import Status
 from late.errors import ConfigError
 from late.schema.engine import reading, write
 from late.schema.tables import controller, decision
@@ -231,6 +232,11 @@ class AutoscaleCommands:
         """Backlog, age and pace of each (group, queue); None is every queue of the group."""
         self.check()
         return signals(self._engine, pairs)
+
+    def overview(self, *, limit: int) -> tuple[Status, dict[str, Signals]]:
+        """`status` without its groups, and what an orchestrator would scale each of them by."""
+        self.check()
+        return overview(self._engine, limit=limit)
 
     def controllers(self) -> list[ControllerView]:
         """Every autoscaler that ever acted, and who acts now."""

@@ -117,7 +117,11 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         """Queues, shards and workers; each count stops at `limit` per group and shard."""
         self.check()
         found = status.status(self._engine, queue=queue, limit=limit)
-        return msgspec.structs.replace(found, groups=tuple(self.groups()))
+        groups = [
+            msgspec.structs.replace(each, stale_s=found.stale_s(each.name))
+            for each in self.groups()
+        ]
+        return msgspec.structs.replace(found, groups=tuple(groups))
 
     def owners(self, *, limit: int = owners.LIMIT) -> Owners:
         """Every shard's owner, its former ones, and how often those were refused; looks at the

@@ -19,7 +19,7 @@ from typing import Literal
 
 from sqlalchemy import Connection, Engine, func, select
 
-from late.control import backlog, lanes
+from late.control import backlog, lanes, misconfigured
 from late.control.rows import COCKROACH, SPANNER, now_us, open_of, seconds
 from late.control.status import Journal, groups_of, journals, used_shards
 from late.control.views import Check
@@ -55,7 +55,14 @@ def examine(engine: Engine, url: str) -> list[Check]:
     found.append(_guards(url))
     try:
         with reading(engine) as connection:
-            for part in (_leases, _journals, lanes.draining, _overdue, _dead_letters):
+            for part in (
+                _leases,
+                _journals,
+                lanes.draining,
+                _overdue,
+                _dead_letters,
+                misconfigured.examine,
+            ):
                 found += list(part(connection))
     except LateError as error:
         found.append(Check("tables", "failed", str(error)))

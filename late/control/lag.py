@@ -56,7 +56,7 @@ def groups(
             lag, oldest = Count(), None
             for shard_id in sorted(logged):
                 journal = last.get((each, shard_id), Journal())
-                more, first = _behind(connection, shard_id, journal.cursor, reads, limit)
+                more, first = unread(connection, shard_id, journal.cursor, reads, limit)
                 lag += more
                 oldest = min((t for t in (oldest, first) if t is not None), default=None)
             lag_s = None if oldest is None else seconds(now - oldest)
@@ -83,7 +83,7 @@ def _shown(reads: Reads) -> tuple[str, ...] | None:
     return None if reads.queues is None else tuple(sorted(reads.queues - {CONTROL_QUEUE}))
 
 
-def _behind(
+def unread(
     connection: Connection, shard_id: int, cursor: str, reads: Reads, limit: int
 ) -> tuple[Count, int | None]:
     """(how many, created_at_us of the oldest) over the first `limit` records to be read."""

@@ -33,6 +33,14 @@ def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Sig
     return [_of(found, paces[name], name, queue) for name, queue in pairs]
 
 
+def overview(engine: Engine, *, limit: int) -> tuple[Status, dict[str, Signals]]:
+    """One look at the whole database, and the signals of every group by it."""
+    found = status(engine, limit=limit)
+    names = sorted({shard.group for shard in found.shards})
+    with reading(engine) as connection:
+        return found, {n: _of(found, _pace(connection, found, n), n, None) for n in names}
+
+
 def _of(
     found: Status, pace: Sequence[tuple[Usage, float]], name: str, queue: str | None
 ) -> Signals:

@@ -3,12 +3,16 @@
 Counts come from four places that do not overlap: the log beyond each group's cursor, the `open`
 of the last settlement, the timers, and the dead letters. Each is counted up to a limit per group
 and shard, all in one transaction that sees one moment of the database.
+
+How fresh a group is comes from the oldest of what is not done: the first record beyond a cursor,
+the open tasks, the first timer that is overdue. A task that was put off (a delay, a retry, its key,
+a knob) counts again from its new due time.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -92,7 +96,8 @@ def status(engine: Engine, *, queue: str | None = None, limit: int = LIMIT) -> S
         facts = {row.key: row.value for row in connection.execute(select(meta.c.key, meta.c.value))}
         tally = _Tally(now)
         workers = _workers(connection, now)
-        shards = _shards(connection, tally, {w.worker_id for w in workers}, limit)
+        due = dict(_firsts(connection, timer.c.due_at_us))
+        shards = _shards(connection, tally, {w.worker_id for w in workers}, due, limit)
         _elsewhere(connection, tally, timer, "parked", limit)
         _elsewhere(connection, tally, dead, "dead", limit)
     held: dict[str | None, int] = defaultdict(int)
@@ -199,7 +204,13 @@ def _workers(connection: Connection, now: int) -> list[WorkerStatus]:
     ]
 
 
-def _shards(connection: Connection, tally: _Tally, live: set[str], limit: int) -> list[ShardStatus]:
+def _shards(
+    connection: Connection,
+    tally: _Tally,
+    live: set[str],
+    due: dict[tuple[str, int], int],
+    limit: int,
+) -> list[ShardStatus]:
     leases = {(row.consumer_group, row.shard_id): row for row in connection.execute(select(lease))}
     last = journals(connection)
     found = []
@@ -218,7 +229,9 @@ def _shards(connection: Connection, tally: _Tally, live: set[str], limit: int) -
             if shard_id in logged:
                 rows = backlog.per_queue(connection, shard_id, journal.cursor, limit, among)
                 lag, oldest = _log(tally, name, rows, limit)
+            undone = [due.get((name, shard_id)), oldest]
             for row in backlog.by_keys(connection, shard_id, opened):
+                undone.append(row.created_at_us)
                 tally.add((name, row.queue), "in_flight", 1)
                 tally.seen((name, row.queue), row.created_at_us)
             found.append(
@@ -233,6 +246,7 @@ def _shards(connection: Connection, tally: _Tally, live: set[str], limit: int) -
                     lag_s=None if oldest is None else seconds(tally.now - oldest),
                     in_flight=len(opened),
                     settled_at_us=journal.settled_at_us,
+                    stale_s=max(seconds(tally.now - us) for us in (*undone, tally.now) if us),
                 )
             )
     return found
@@ -252,26 +266,33 @@ def _log(
 
 def _elsewhere(connection: Connection, tally: _Tally, table: Table, field: str, limit: int) -> None:
     """Count the rows of the timers or the dead letters."""
-    key = (table.c.consumer_group, table.c.shard_id)
-    last: tuple[str, int] = ("", -1)
-    while True:
-        # From one (group, shard) that has rows to the next, along the primary key.
-        following = connection.execute(
-            select(*key).where(_behind(connection, key, last)).order_by(*key).limit(1)
-        ).first()
-        if following is None:
-            return
-        last = (following.consumer_group, following.shard_id)
+    time = timer.c.due_at_us if table is timer else dead.c.dead_at_us
+    for (name, shard_id), _ in _firsts(connection, time):
         first = (
             select(table.c.queue)
-            .where(table.c.consumer_group == last[0], table.c.shard_id == last[1])
+            .where(table.c.consumer_group == name, table.c.shard_id == shard_id)
             .limit(limit)
             .subquery()
         )
         rows = connection.execute(select(first.c.queue, func.count()).group_by(first.c.queue)).all()
         capped = sum(row[1] for row in rows) >= limit
         for queue, n in rows:
-            tally.add((last[0], queue), field, n, capped=capped)
+            tally.add((name, queue), field, n, capped=capped)
+
+
+def _firsts(connection: Connection, time: Column[int]) -> Iterator[tuple[tuple[str, int], int]]:
+    """Each (group, shard) that has rows in the timers or the dead letters, with the least time
+    among them: one step along the primary key for each."""
+    key = (time.table.c.consumer_group, time.table.c.shard_id)
+    last: tuple[str, int] = ("", -1)
+    while True:
+        following = connection.execute(
+            select(*key, time).where(_behind(connection, key, last)).order_by(*key, time).limit(1)
+        ).first()
+        if following is None:
+            return
+        last = (following[0], following[1])
+        yield last, following[2]
 
 
 def _behind(

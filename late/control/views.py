@@ -58,6 +58,8 @@ class ShardStatus(msgspec.Struct, frozen=True):
     """Age of the first of them."""
     in_flight: int
     settled_at_us: int | None
+    stale_s: float = 0.0
+    """Everything that was committed, or became due, this long ago is done or was put off."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -84,6 +86,10 @@ class Status(msgspec.Struct, frozen=True):
     shards: tuple[ShardStatus, ...]
     workers: tuple[WorkerStatus, ...]
     groups: tuple[GroupView, ...] = ()
+
+    def stale_s(self, group: str) -> float | None:
+        """Of a group's stalest shard; None where it has none."""
+        return max((s.stale_s for s in self.shards if s.group == group), default=None)
 
 
 class Tenure(msgspec.Struct, frozen=True):
@@ -264,6 +270,9 @@ class GroupView(msgspec.Struct, frozen=True):
     """Age of the oldest of them."""
     lagging: bool = False
     """Older than the alarm allows."""
+    stale_s: float | None = None
+    """Everything that was committed, or became due, this long ago is done or was put off; None
+    where only the reading was looked at."""
 
 
 class ShardReset(msgspec.Struct, frozen=True):

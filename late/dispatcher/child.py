@@ -22,6 +22,7 @@ from importlib import import_module
 from queue import SimpleQueue
 from typing import Any, cast
 
+from late import tracing
 from late.context import Context
 from late.dispatcher.classify import Verdict, describe, raised, returned
 from late.dispatcher.handler import Bound, Handler
@@ -77,6 +78,7 @@ def main(sock: socket.socket, url: str, app: str | None, modules: tuple[str, ...
 def run_one(run: Run, bound: Bound, url: str, beat: Callable[[], None]) -> Verdict:
     """Decode, call, classify: what the dispatcher does for the other kinds of handlers."""
     attempt = run.attempt
+    tracing.current.set(attempt)
     try:
         arguments = bound.decode(attempt.record, attempt.options)
         call: Callable[..., Any] = bound.fn

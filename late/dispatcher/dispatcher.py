@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
 
+from late import tracing
 from late.dispatcher.classify import (
     DONE,
     EXPIRED,
@@ -205,6 +206,7 @@ class Dispatcher:
 
     async def run_one(self, slot: Slot, attempt: Attempt) -> None:
         """Admit, run, classify, report. Raises nothing but the end of the slot itself."""
+        span = tracing.begin(attempt)
         try:
             bound = self._admit(slot, attempt)
             value = await self._target.call(slot, bound, attempt)
@@ -213,6 +215,7 @@ class Dispatcher:
             raise
         except BaseException as error:
             verdict = self._classify(slot, error)
+        tracing.end(span, verdict.kind, verdict.error)
         self._report(slot, verdict)
 
     def _admit(self, slot: Slot, attempt: Attempt) -> Bound:

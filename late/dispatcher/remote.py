@@ -16,7 +16,7 @@ import msgspec
 
 from late import codec as codecs
 from late import payload as payloads
-from late import validate
+from late import tracing, validate
 from late.context import AsyncContext
 from late.dispatcher import answers
 from late.dispatcher.classify import RetryRule, Scrub, Verdict
@@ -65,6 +65,7 @@ class Job(msgspec.Struct, frozen=True):
         """Those of the task's headers that belong into the headers of the call."""
         headers = self.headers
         found = {name: headers[name] for name in _PASSED_ON if name in headers}
+        found = tracing.of_call(found)
         return {name: text for name, text in found.items() if is_header_text(text)}
 
 

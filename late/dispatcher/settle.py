@@ -29,6 +29,7 @@ from late.clock import Monotonic
 from late.dispatcher.classify import clean
 from late.errors import StoreError
 from late.store.base import Settlement, SettleResult, Store
+from late.task import ENQUEUED
 
 SLOW_COMMIT_S = 0.100
 """Median commit latency from which on fewer, larger commits are better than early ones."""
@@ -134,15 +135,14 @@ class Settler:
     async def _settle_once(self) -> bool:
         """One group commit. False if there was nothing, or nothing that could be settled."""
         async with self._writing:
-            outcomes = 0
             if not self._unresolved:
-                outcomes, self._outcomes, self._due = self._outcomes, 0, None
+                self._outcomes, self._due = 0, None
                 self._unresolved = list(self._collect())
             if not self._unresolved:
                 return False
-            return await self._resolve(outcomes)
+            return await self._resolve()
 
-    async def _resolve(self, outcomes: int) -> bool:
+    async def _resolve(self) -> bool:
         began = self._monotonic()
         try:
             results = await self._write(self._unresolved)
@@ -157,7 +157,10 @@ class Settler:
         for settlement, result in zip(settled, results, strict=True):
             self._on_result(settlement, result)
         self._emitter.emit(
-            events.SETTLED, settlements=len(settled), outcomes=outcomes, duration_s=took_s
+            events.SETTLED,
+            settlements=len(settled),
+            outcomes=sum([counted(each) for each in settled]),
+            duration_s=took_s,
         )
         return True
 
@@ -205,3 +208,8 @@ class Settler:
             else:
                 self._latencies_s.append(self._monotonic() - began)
                 return results
+
+
+def counted(settlement: Settlement) -> int:
+    """How many outcomes it records."""
+    return sum([usage.count for usage in settlement.usage if usage.outcome != ENQUEUED])

@@ -23,6 +23,11 @@ class TokenBucket:
         self.rate, self.burst = rate, max(1.0, burst)
         self._tokens = min(self._tokens, self.burst)
 
+    def left(self, now_us: int) -> float:
+        """Tokens that are there."""
+        self._fill(now_us)
+        return self._tokens
+
     def has(self, now_us: int) -> bool:
         """Whether a token can be taken."""
         self._fill(now_us)

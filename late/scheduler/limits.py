@@ -224,6 +224,11 @@ class Limits:
                 at_us = max(at_us, part.breaker.until_us)
         return at_us
 
+    def parts(self) -> list[tuple[str, str, Part]]:
+        """(`queue` or `target`, its name, what it allows and has learned), for metrics."""
+        queues = [("queue", name, part) for name, part in self._queues.items()]
+        return queues + [("target", name, part) for name, part in self._targets.items()]
+
     def _parts(self, flow: Flow) -> list[Part]:
         found = (self._queues.get(flow.queue), self._targets.get(flow.target))
         return [part for part in found if part is not None]

@@ -21,6 +21,8 @@ def settled(emitter: events.Emitter, settlement: Settlement, now_us: int) -> Non
                 events.ENDED,
                 count=usage.count,
                 attempts=usage.attempts,
+                retries=usage.retries,
+                bytes=usage.payload_bytes,
                 busy_s=usage.busy_us / 1_000_000,
                 waiting_s=usage.waiting_us / 1_000_000,
                 group=group,
@@ -28,6 +30,8 @@ def settled(emitter: events.Emitter, settlement: Settlement, now_us: int) -> Non
                 name=usage.name,
                 target=usage.target,
                 outcome=usage.outcome,
+                waiting=usage.waiting,
+                busy=usage.busy,
             )
     for letter in settlement.dead:
         emitter.emit(

@@ -10,10 +10,10 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Literal
+from typing import Any, Literal, Self
 
 import psycopg
-from psycopg import AsyncConnection, IsolationLevel, pq
+from psycopg import AsyncConnection, AsyncCursor, IsolationLevel, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from late.errors import (
@@ -25,6 +25,7 @@ from late.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
+from late.store.counting import count
 
 Connection = AsyncConnection[tuple[object, ...]]
 
@@ -111,6 +112,18 @@ def conninfo_of(url: str) -> dict[str, object]:
             "not a valid PostgreSQL URL (is every special character of the password %-encoded?)"
         ) from None
     return {**CONNECT, **given}
+
+
+class Counted(AsyncCursor[Any]):
+    """A cursor whose statements are counted."""
+
+    async def execute(self, query: Any, params: Any = None, **more: Any) -> Self:
+        count(query)
+        return await super().execute(query, params, **more)
+
+    async def executemany(self, query: Any, params_seq: Any, **more: Any) -> None:
+        count(query)
+        await super().executemany(query, params_seq, **more)
 
 
 class Links:
@@ -215,6 +228,7 @@ async def connect(conninfo: dict[str, object]) -> Connection:
     connection: Connection = await AsyncConnection.connect(
         autocommit=True,
         prepare_threshold=None,
+        cursor_factory=Counted,
         **conninfo,  # type: ignore[arg-type]
     )
     # For explicit transactions, whatever the role's default: what is read under a lock must be

@@ -11,11 +11,13 @@ import os
 import re
 import sqlite3
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 from late.errors import ConfigError, SchemaMismatch, StoreRefused
 from late.schema import version as schema_version
 from late.store import sqlite_lock
+from late.store.counting import count
 from late.store.sqlite_sql import LAST_CHECKPOINTS, position_of
 
 log = logging.getLogger("late.store")
@@ -51,6 +53,18 @@ def path_of(url: str) -> Path:
     return Path(name)
 
 
+class Counted(sqlite3.Connection):
+    """A connection whose statements are counted."""
+
+    def execute(self, statement: str, values: Any = (), /) -> sqlite3.Cursor:
+        count(statement)
+        return super().execute(statement, values)
+
+    def executemany(self, statement: str, rows: Any, /) -> sqlite3.Cursor:
+        count(statement)
+        return super().executemany(statement, rows)
+
+
 def connect(path: Path, url: str) -> sqlite3.Connection:
     """A connection with our settings and every guard passed but the one on identity.
 
@@ -66,7 +80,11 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
     # the busy timeout, and lets read-uncommitted connections see rows that may be rolled back.
     where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
     connection = sqlite3.connect(
-        where, uri=True, timeout=sqlite_lock.BUSY_TIMEOUT_S, isolation_level=None
+        where,
+        uri=True,
+        timeout=sqlite_lock.BUSY_TIMEOUT_S,
+        isolation_level=None,
+        factory=Counted,
     )
     try:
         _settings(connection, path)

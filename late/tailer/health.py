@@ -4,12 +4,13 @@
 |---|---|---|
 | `/livez`, `/healthz` | the worker gets on with what it owes | it stalls: restart it |
 | `/readyz` | its heartbeat is trusted: it can work | it starts, stops, stalls, or has no database |
+| `/metrics` | always: what is counted, as Prometheus reads it | |
 
 A worker without shards is live and ready: there may be nothing for it to own. A database that is
 away makes it unready and not dead: a restart would not help.
 
-The answer is a JSON object. Nothing is read but the first line of a request; nothing is secret in
-the answer; by default only this machine may ask.
+The answer is a JSON object, but that of `/metrics`. Nothing is read but the first line of a
+request; nothing is secret in the answer; by default only this machine may ask.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from late.errors import ConfigError
+from late.metrics import CONTENT_TYPE
 
 PATIENCE_S = 5.0
 REQUEST_BYTES = 8_192
@@ -49,8 +51,16 @@ class Health:
         ConfigError: nobody can listen there.
     """
 
-    def __init__(self, host: str, port: int, state: Callable[[], State]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        state: Callable[[], State],
+        *,
+        metrics: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> None:
         self._state = state
+        self._metrics = metrics
         self._open = 0
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -87,7 +97,10 @@ class Health:
                     # connection, and the answer with it.
                     while (await reader.readline()).strip():
                         pass
-                    writer.write(answer(line, self._state()))
+                    page = None
+                    if self._metrics is not None and path_of(line) == "/metrics":
+                        page = await self._metrics()
+                    writer.write(answer(line, self._state(), page))
                     await writer.drain()
         except (TimeoutError, OSError, ValueError):
             pass  # one that is too slow, too long or gone
@@ -98,11 +111,17 @@ class Health:
                 await writer.wait_closed()
 
 
-def answer(line: bytes, state: State) -> bytes:
-    """The whole response to a request with this first line."""
-    method, _, rest = line.decode("latin-1").strip().partition(" ")
-    path = rest.partition(" ")[0].partition("?")[0]
-    if path in ("/livez", "/healthz"):
+def path_of(line: bytes) -> str:
+    """What a request with this first line asks for."""
+    return line.decode("latin-1").strip().partition(" ")[2].partition(" ")[0].partition("?")[0]
+
+
+def answer(line: bytes, state: State, page: bytes | None = None) -> bytes:
+    """The whole response to a request with this first line; `page`: of metrics."""
+    method, path = line.decode("latin-1").strip().partition(" ")[0], path_of(line)
+    if path == "/metrics" and page is not None:
+        status = 200
+    elif path in ("/livez", "/healthz"):
         status = 200 if state.live else 503
     elif path == "/readyz":
         status = 200 if state.ready else 503
@@ -110,9 +129,13 @@ def answer(line: bytes, state: State) -> bytes:
         status = 404
     if method not in ("GET", "HEAD"):
         status = 405
-    body = msgspec.json.encode(state) if status in (200, 503) else b"{}"
+    kind, body = "application/json", b"{}"
+    if status == 200 and path == "/metrics" and page is not None:
+        kind, body = CONTENT_TYPE, page
+    elif status in (200, 503):
+        body = msgspec.json.encode(state)
     head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: application/json\r\n"
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
         f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + (b"" if method == "HEAD" else body)

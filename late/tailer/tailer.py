@@ -86,6 +86,10 @@ class Tailer:
         """Reads that were answered."""
         self._behind: set[Key] = set()
         """Shards whose last page was full."""
+        self._read_at: dict[Key, float] = {}
+        """When each shard was last read, by the loop's time."""
+        self._edges: dict[Key, int] = {}
+        """Of the shards that are behind: the age of the last record of that page."""
         self._due_s = 0.0
         """When all wanted shards are read next, by the loop's time."""
         self._quiet_since_s = 0.0
@@ -123,6 +127,15 @@ class Tailer:
             # Stores may answer without waiting, and a long backlog must not starve the loop.
             await asyncio.sleep(0)
         self.reading = False
+
+    def lag_s(self, key: Key, now_us: int) -> float | None:
+        """How old, by commit, the first record of a shard may be that has not been read; None
+        before the first read. `now_us`: the database's clock."""
+        edge = self._edges.get(key)
+        if edge is not None:
+            return max(0.0, (now_us - edge) / 1_000_000)
+        read_at = self._read_at.get(key)
+        return None if read_at is None else max(0.0, _now_s() - read_at)
 
     def wake(self) -> None:
         """There may be something to read: look at once. A hint that can be given too often or
@@ -168,10 +181,16 @@ class Tailer:
             group=group,
             pages=len(pages),
             records=records,
+            bytes=self._size_next(pages),
             duration_s=_now_s() - started_s,
         )
-        self._size_next(pages)
         self._behind.update((group, page.shard_id) for page in pages if page.more)
+        for key in [(group, shard_id) for shard_id in cursors]:
+            self._read_at[key] = started_s
+            self._edges.pop(key, None)
+        for page in pages:
+            if page.more and page.records:
+                self._edges[group, page.shard_id] = page.records[-1].created_at_us
         current = self._wanted()
         valid = [
             page for page in pages if current.get((group, page.shard_id)) == cursors[page.shard_id]
@@ -180,14 +199,19 @@ class Tailer:
             self._on_pages(group, valid)
         return records
 
-    def _size_next(self, pages: list[Page]) -> None:
+    def _size_next(self, pages: list[Page]) -> int:
         """How many records the next read may take, by the payloads of this one: so that a page
-        of large ones is a few megabytes too. It shrinks at once and doubles at most."""
+        of large ones is a few megabytes too. It shrinks at once and doubles at most. Returns the
+        bytes of this one's payloads."""
+        total = 0
         for page in pages:
             if page.records:
-                size = sum([len(record.payload) for record in page.records]) // len(page.records)
+                whole = sum([len(record.payload) for record in page.records])
+                total += whole
+                size = whole // len(page.records)
                 fits = max(1, PAGE_BYTES // max(1, size))
                 self._limit = min(self._page_size, fits, self._limit * 2)
+        return total
 
     async def _rest(self, error: StoreError) -> None:
         if not error.transient:

@@ -166,8 +166,13 @@ def value(cost: Cost, dimension: str) -> str:
         return cost.line.region
     if dimension == "driver":
         return cost.driver
+    return of(cost.day, cost.key, dimension)
+
+
+def of(day: date, key: Key, dimension: str) -> str:
+    """A dimension of work: of time, or of who caused it."""
     if dimension == "day":
-        return cost.day.isoformat()
+        return day.isoformat()
     if dimension == "month":
-        return cost.day.isoformat()[:7]
-    return str(getattr(cost.key, dimension))
+        return day.isoformat()[:7]
+    return str(getattr(key, dimension))

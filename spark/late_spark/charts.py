@@ -1,4 +1,7 @@
-"""Charts as SVG text: drawn once, here, so that a page needs no script and prints as it looks."""
+"""Charts as SVG text: drawn once, here, so that a page needs no script and prints as it looks.
+
+Colours are the page's (`page.STYLE`, classes `s0` to `s7`): a dark screen has others.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 760, 260, 64, 28, 8
-COLOURS = ("#1f5fa8", "#e07b39", "#3a8f5c", "#b5476b", "#7a63b8", "#b59a2c", "#3f9bb0", "#8a8a8a")
-"""The last one is for the others."""
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 760, 270, 64, 28, 24
+SERIES = 8
+"""How many colours there are; the last one is for the others."""
 
 
 def ticks(top: float, wanted: int = 4) -> list[float]:
@@ -37,7 +40,7 @@ def stacked(
     parts = [_axes(scale, inner, unit)]
     for at, day in enumerate(days):
         base = float(HEIGHT - BOTTOM)
-        for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
+        for number, (name, values) in enumerate(series.items()):
             size = max(0.0, values[at]) / scale[-1] * inner
             if size <= 0:
                 continue
@@ -45,7 +48,7 @@ def stacked(
             tip = escape(f"{day}, {name}: {values[at]:,.2f} {unit}")
             parts.append(
                 f'<rect x="{LEFT + at * step + step * 0.1:.1f}" y="{base:.1f}" '
-                f'width="{step * 0.8:.1f}" height="{size:.1f}" fill="{colour}">'
+                f'width="{step * 0.8:.1f}" height="{size:.1f}" class="s{number}">'
                 f"<title>{tip}</title></rect>"
             )
     parts.append(_labels(days, step))
@@ -57,15 +60,16 @@ def lines(
     series: Mapping[str, Sequence[float | None]],
     unit: str,
     title: str,
-    mark: int | None = None,
+    mark: float | None = None,
 ) -> str:
-    """Lines over days; None is a gap. `mark` draws a vertical line before that day."""
+    """Lines over days; None is a gap. `mark` draws a vertical line before that day, or with a
+    fraction in the course of it."""
     present = [value for values in series.values() for value in values if value is not None]
     scale = ticks(max(present, default=0))
     inner = HEIGHT - BOTTOM - TOP
     step = (WIDTH - LEFT - 8) / max(1, len(days))
     parts = [_axes(scale, inner, unit)]
-    for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
+    for number, (name, values) in enumerate(series.items()):
         path, pen = [], "M"
         for at, value in enumerate(values):
             if value is None:
@@ -73,17 +77,16 @@ def lines(
                 continue
             x = LEFT + (at + 0.5) * step
             y = HEIGHT - BOTTOM - max(0.0, value) / scale[-1] * inner
-            path.append(f"{pen}{x:.1f} {y:.1f}")
+            # A day alone between two gaps is a dot: a line of no length with a round end.
+            path.append(f"{pen}{x:.1f} {y:.1f}{'h0' if pen == 'M' else ''}")
             pen = "L"
         parts.append(
-            f'<path d="{" ".join(path)}" fill="none" stroke="{colour}" stroke-width="2">'
-            f"<title>{escape(name)}</title></path>"
+            f'<path d="{" ".join(path)}" class="s{number}"><title>{escape(name)}</title></path>'
         )
     if mark is not None:
         x = LEFT + mark * step
         parts.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
-            'stroke="#444" stroke-dasharray="4 3"/>'
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" class="k"/>'
         )
     parts.append(_labels(days, step))
     return _svg(parts, title)
@@ -92,16 +95,15 @@ def lines(
 def legend(names: Sequence[str]) -> str:
     """Which colour is what."""
     items = (
-        f'<span><i style="background:{colour}"></i>{escape(name)}</span>'
-        for colour, name in zip(COLOURS, names, strict=False)
+        f'<span><i class="s{number}"></i>{escape(name)}</span>' for number, name in enumerate(names)
     )
     return f'<p class="legend">{"".join(items)}</p>'
 
 
 def _svg(parts: Sequence[str], title: str) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
-        f"{''.join(parts)}</svg>"
+        f'<div class="wide"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{escape(title)}">{"".join(parts)}</svg></div>'
     )
 
 
@@ -111,7 +113,7 @@ def _axes(scale: Sequence[float], inner: float, unit: str) -> str:
         y = HEIGHT - BOTTOM - value / scale[-1] * inner
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}" class="g"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="r">{short(value)}</text>')
-    parts.append(f'<text x="4" y="{TOP + 6}" class="u">{escape(unit)}</text>')
+    parts.append(f'<text x="4" y="12">{escape(unit)}</text>')
     return "".join(parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,8 @@ class WhatIf:
 class CapacityReport:
     queues: tuple[Played, ...]
     verdicts: tuple[Verdict, ...]
+    chosen: Mapping[str, Setting]
+    """What was tried, by queue."""
 
 
 def run(asked: WhatIf) -> CapacityReport:
@@ -63,6 +65,7 @@ def run(asked: WhatIf) -> CapacityReport:
     found = CapacityReport(
         tuple(capacity.queues(steps, days, chosen, asked.growth)),
         (*capacity.shards(steps, asked.growth, asked.shards, asked.shard_rate), *databases),
+        chosen,
     )
     about: dict[str, object] = {
         "report": "capacity", "from": asked.from_, "to": asked.to, "growth": asked.growth,
@@ -70,13 +73,13 @@ def run(asked: WhatIf) -> CapacityReport:
     }  # fmt: skip
     asked.say(f"writing {asked.out}")
     with folder.writing(asked.out, about, force=asked.force) as draft:
-        columns, rows = table(found, chosen)
+        columns, rows = table(found)
         csv_rows(draft / "queues.csv", [each.rstrip(">") for each in columns], rows)
         csv_rows(
             draft / "verdicts.csv", ("subject", "question", "answer", "enough"),
             [(v.subject, v.question, v.answer, _word(v.enough)) for v in found.verdicts],
         )  # fmt: skip
-        (draft / "index.html").write_text(html(found, asked, chosen), encoding="utf-8")
+        (draft / "index.html").write_text(html(found, asked), encoding="utf-8")
     return found
 
 
@@ -93,15 +96,13 @@ def enough(played: Played, setting: Setting | None) -> str:
     return "with waiting" if played.backlog_max else "yes"
 
 
-def table(
-    found: CapacityReport, chosen: dict[str, Setting]
-) -> tuple[list[str], list[tuple[str, ...]]]:
+def table(found: CapacityReport) -> tuple[list[str], list[tuple[str, ...]]]:
     """Columns and rows of the queues."""
     columns = ["queue", "peak tasks/s>", "slots needed>", "tried", "backlog at most>",
                "waits at most, s>", "enough"]  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for each in found.queues:
-        setting = chosen.get(each.queue)
+        setting = found.chosen.get(each.queue)
         tried = [] if setting is None else [
             f"{name} {value:g}"
             for name, value in (("concurrency", setting.concurrency), ("rate", setting.rate))
@@ -115,9 +116,9 @@ def table(
     return columns, rows
 
 
-def html(found: CapacityReport, asked: WhatIf, chosen: dict[str, Setting]) -> str:
+def html(found: CapacityReport, asked: WhatIf) -> str:
     """The page."""
-    columns, rows = table(found, chosen)
+    columns, rows = table(found)
     verdicts = [(v.subject, v.question, v.answer, _word(v.enough)) for v in found.verdicts]
     body = [
         page.heading("Queues and knobs"), page.table(columns, rows),

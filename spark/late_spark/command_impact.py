@@ -6,9 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from math import isfinite
+from pathlib import Path
 
 from late.errors import ConfigError
-from late_spark import calendar, charges, charts, commands, cost, folder, impact, money, page
+from late_spark import (
+    calendar,
+    charges,
+    charts,
+    commands,
+    cost,
+    folder,
+    impact,
+    latency,
+    money,
+    page,
+    releases,
+)
 from late_spark.calendar import Calendar
 from late_spark.commands import Asked
 from late_spark.impact import Anomaly, Change, Day, Forecast
@@ -24,6 +37,8 @@ class ImpactReport:
     title: str
     currency: str
     at: date
+    mixed: bool
+    """The change came in the course of that day, which so is on neither side."""
     days: Mapping[date, Day]
     changes: tuple[Change, ...]
     anomalies: tuple[Anomaly, ...]
@@ -36,6 +51,7 @@ def run(
     at: str | None,
     *,
     queue: str | None = None,
+    release: tuple[Path, str] | None = None,
     confidence: float = 0.95,
     budget: str | None = None,
     title: str | None = None,
@@ -43,7 +59,9 @@ def run(
     """Write the impact report.
 
     Args:
-        at: the day of the change; None takes the first day on which `queue` had work (a launch).
+        at: the day or time of the change.
+        release: a file of releases and the name of one, instead of `at`. Without either, it is the
+            first day on which `queue` had work (a launch).
         queue: only its costs and times; None takes all.
         budget: for the month in which the range ends, before the price book's.
 
@@ -52,33 +70,46 @@ def run(
     """
     if not 0.5 <= confidence < 1:
         raise ConfigError(f"--confidence {confidence}: expected 0.5 to 0.999")
-    if at is None and queue is None:
-        raise ConfigError("when was the change? Give --at DAY, or --queue for its launch")
+    if at is not None and release is not None:
+        raise ConfigError("give --at or --release, not both")
+    if at is None and release is None and queue is None:
+        raise ConfigError(
+            "when was the change? Give --at DAY, --release NAME, or --queue for its launch"
+        )
     folder.check(asked.out, force=asked.force)
     book, days, billed, _ = commands.paid(asked)
     limit = charges.amount(book.budget_per_month)
     if budget is not None:
         limit = money.units(budget, "--budget")
-    # Of a launch, the change is what it did to everything: nothing was there before.
-    launch = at is None
-    used = commands.work(asked, days)
+    when = _when(at, release, days)
+    launch = when is None
+    if when is not None:
+        _change(when, days)  # what it refuses, it had better refuse before Spark is started
+    usage = commands.usage(asked, days)
+    used = commands.work(asked, days, usage)
     if queue is not None and all(row.key.queue != queue for row in used):
         raise ConfigError(f"--queue {queue} had no work in the range")
-    day = _day(at, days) if at is not None else min(r.day for r in used if r.key.queue == queue)
-    if not days.days[0] < day <= days.days[-1]:
-        raise ConfigError(f"--at {day} leaves no day before it in the range, which begins "
-                          f"{days.days[0]}")  # fmt: skip
-    made = cost.report(billed, used, days, title="", currency=book.currency, by=("queue",))
+    if when is None:
+        first = min(row.day for row in used if row.key.queue == queue)
+        when = calendar.midnight(first, days.tz)
+    day, mixed = _change(when, days)
+    # Of a launch, the change is what it did to everything: nothing was there before.
     about = None if launch else queue
-    listed = impact.by_day(made.costs, used, days.days, about)
+    made = cost.report(billed, used, days, title="", currency=book.currency, by=("queue",))
+    asked.say("adding up how long tasks waited and ran")
+    times = latency.collect(latency.daily(usage, days, about))
+    listed = impact.by_day(made.costs, used, days.days, about, times)
     everything = impact.by_day(made.costs, used, days.days)
     what = f"the launch of {queue}" if launch else f"the change of {day}"
+    if release is not None:
+        what = f"release {release[1]}"
     found = ImpactReport(
         title=title or f"What {what} did" + (f" to {about}" if about else ""),
         currency=book.currency,
         at=day,
+        mixed=mixed,
         days=listed,
-        changes=tuple(impact.changes(listed, day, confidence)),
+        changes=tuple(impact.changes(listed, day, confidence, mixed=mixed)),
         anomalies=tuple(impact.anomalies(made.costs, used, days.days)),
         forecast=impact.forecast(
             everything, None if limit is None else limit / money.ONE, confidence
@@ -89,9 +120,29 @@ def run(
     return found
 
 
-def _day(text: str, days: Calendar) -> date:
-    at_us = calendar.moment(text, "--at", days.tz)
-    return days.day(at_us)
+def _when(at: str | None, release: tuple[Path, str] | None, days: Calendar) -> int | None:
+    """The moment of the change; None for a launch, which the usage tells. Raises `ConfigError`."""
+    if release is not None:
+        when = releases.moment(*release, days.tz)
+    elif at is not None:
+        when = calendar.moment(at, "--at", days.tz)
+    else:
+        return None
+    if not days.from_us <= when < days.to_us:
+        raise ConfigError(f"the change, at {calendar.iso(when)}, is not in the range")
+    return when
+
+
+def _change(when: int, days: Calendar) -> tuple[date, bool]:
+    """The day of the change, and whether it came in the course of it. Raises `ConfigError`."""
+    day = days.day(when)
+    mixed = calendar.midnight(day, days.tz) != when
+    if day == days.days[0]:
+        raise ConfigError(f"the change of {day} leaves no day before it in the range, which begins "
+                          f"{days.days[0]}")  # fmt: skip
+    if mixed and day == days.days[-1]:
+        raise ConfigError(f"the change of {day} leaves no whole day after it in the range")
+    return day, mixed
 
 
 def _write(found: ImpactReport, asked: Asked) -> None:
@@ -106,7 +157,8 @@ def _write(found: ImpactReport, asked: Asked) -> None:
             ("measure", "unit", "before", "after", "difference", "low", "high", "days_before",
              "days_after", "verdict"),
             [
-                (c.measure, _unit(c, found), c.before, c.after, c.difference.estimate,
+                (c.measure, _unit(c, found), c.before if c.days_before else "",
+                 c.after if c.days_after else "", c.difference.estimate,
                  _bound(c.difference.low), _bound(c.difference.high), c.days_before, c.days_after,
                  c.verdict())
                 for c in found.changes
@@ -136,36 +188,67 @@ def _bound(value: float) -> object:
 
 
 def shown(value: float) -> str:
-    return f"{value:,.2f}" if isfinite(value) else "unknown"
+    """A figure for people: no decimals where nobody reads them, no minus before a zero."""
+    if not isfinite(value):
+        return "unknown"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{round(value, 2) + 0.0:,.2f}"
+
+
+def sides(change: Change) -> tuple[str, str]:
+    """Before and after, for people; `-` where there was nothing to measure."""
+    return (
+        shown(change.before) if change.days_before else "-",
+        shown(change.after) if change.days_after else "-",
+    )
 
 
 def html(found: ImpactReport) -> str:
     """The page."""
     days = sorted(found.days)
     rows = [
-        (c.measure, _unit(c, found), f"{c.before:,.2f}", f"{c.after:,.2f}",
+        (c.measure, _unit(c, found), *sides(c),
          "" if c.relative is None else f"{c.relative:+.1%}",
          f"{shown(c.difference.low)} to {shown(c.difference.high)}", c.verdict())
         for c in found.changes
     ]  # fmt: skip
     columns = ("measure", "unit", "before>", "after>", "change>",
-               f"{found.confidence:.0%} interval of the difference>", "so it is")  # fmt: skip
+               f"difference, {found.confidence:.0%} interval>", "so it is")  # fmt: skip
     count = found.changes[0]
-    labels = [str(day)[5:] for day in days]
-    picture = charts.lines(
-        labels, {"cost": [found.days[day].cost for day in days]}, found.currency, "Cost per day",
-        mark=days.index(found.at),
-    )  # fmt: skip
+    on = f"{found.at}, which is on neither side," if found.mixed else f"{found.at}"
     body = [
         page.heading("Before and after"),
         page.paragraph(
-            f"{count.days_before} days before {found.at} and {count.days_after} from it on, whole "
-            "weeks where there are any. A difference is called higher or lower only where its "
-            "interval does not include zero: other days differ that much by themselves."
+            f"{count.days_before} days before {on} and {count.days_after} from "
+            f"{'the next day' if found.mixed else 'it'} on, whole weeks where there are any. A "
+            "difference is called higher or lower only where its interval does not include zero: "
+            "other days differ that much by themselves. Percentiles are the mean of the days' own."
         ),
-        page.table(columns, rows), picture, *_unusual(found), *_month(found),
+        page.table(columns, rows), *_charts(found), *_unusual(found), *_month(found),
     ]  # fmt: skip
     return page.page(found.title, f"{days[0]} to {days[-1]}, in {found.currency}", body)
+
+
+def _charts(found: ImpactReport) -> list[str]:
+    days = sorted(found.days)
+    labels = [str(day)[5:] for day in days]
+    mark = days.index(found.at) + (0.5 if found.mixed else 0.0)
+    cost = [found.days[day].cost for day in days]
+    parts = [
+        page.heading("Cost per day"),
+        charts.lines(labels, {"cost": cost}, found.currency, "Cost per day", mark=mark),
+    ]
+    for kind, title in (("waiting", "Waiting time"), ("busy", "Running time")):
+        series = {
+            f"p{percent}": [getattr(found.days[day], f"{kind}_p{percent}_ms") for day in days]
+            for percent in latency.QUANTILES
+        }
+        if any(value is not None for values in series.values() for value in values):
+            parts += [
+                page.heading(title),
+                charts.lines(labels, series, "ms", title, mark=mark),
+                charts.legend(list(series)),
+            ]
+    return parts
 
 
 def _unusual(found: ImpactReport) -> list[str]:

@@ -6,6 +6,7 @@ Runs in the command line, and unchanged under `spark-submit`: the session is the
 from __future__ import annotations
 
 import atexit
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +105,7 @@ def frame(source: Source, days: Calendar) -> DataFrame:
     if SparkSession.getActiveSession() is None:
         # At the end and not after each report: whoever makes several pays for one start.
         atexit.register(_stop)
-    spark = session.start()
+    spark = session.start(progress=sys.stderr.isatty())
     if source.lake is not None:
         return lake.frame(
             spark, source.lake, url=source.url, from_us=days.from_us, to_us=days.to_us
@@ -139,7 +140,7 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     folder.check(asked.out, force=asked.force)
     columns = dimensions(by)
     book, days, billed, measured = paid(asked)
-    used = work(asked, days, columns)
+    used = work(asked, days, usage(asked, days), columns)
     found = report(
         billed, used, days, title=title or f"What the work cost: {book.name}",
         currency=book.currency, by=columns, assumptions=assumed(asked, book),
@@ -174,7 +175,15 @@ def paid(asked: Asked) -> tuple[PriceBook, Calendar, list[Charge], list[efficien
     return book, days, billed, efficiency.measured(metrics, book.feasible, days)
 
 
-def work(asked: Asked, days: Calendar, by: Collection[str] = ("name",)) -> list[Used]:
+def usage(asked: Asked, days: Calendar) -> DataFrame:
+    """The usage that is asked about; see `frame`."""
+    asked.say("starting Spark")
+    return frame(asked.source, days)
+
+
+def work(
+    asked: Asked, days: Calendar, usage: DataFrame, by: Collection[str] = ("name",)
+) -> list[Used]:
     """What was done, by day and key.
 
     Tenants are told apart only where the report is by tenant; tasks then only where it is by task
@@ -187,8 +196,6 @@ def work(asked: Asked, days: Calendar, by: Collection[str] = ("name",)) -> list[
         without = {"tenant"}
     else:
         without = set() if "name" in by or asked.owners else {"name"}
-    asked.say("starting Spark")
-    usage = frame(asked.source, days)
     asked.say(f"adding up the usage of {asked.source.said()}")
     used = drivers.collect(drivers.daily(usage, days, without), owner_of)
     if not used:

@@ -22,9 +22,12 @@ from late_spark.charges import Charge, Outside
 from late_spark.drivers import Used
 from late_spark.efficiency import Efficiency
 
-Dimension = Literal["owner", "queue", "name", "group", "tenant", "line", "driver", "region"]
+Dimension = Literal[
+    "owner", "queue", "name", "group", "tenant", "line", "driver", "region", "day", "month"
+]
 DIMENSIONS: tuple[str, ...] = get_args(Dimension)
 OF_WORK = ("owner", "queue", "name", "group", "tenant")
+OF_TIME = ("day", "month")
 NOBODY = "(none)"
 """What an empty owner or tenant is shown as."""
 
@@ -100,11 +103,16 @@ class CostReport:
         return self.total_cents - sum(row.cents for row in self.rows)
 
     def by_day(self) -> dict[date, dict[str, int]]:
-        """Units by day and by the first dimension, for a chart."""
+        """Units by day and by `charted`, for a chart."""
         found: dict[date, dict[str, int]] = {day: defaultdict(int) for day in self.calendar.days}
         for cost in self.costs:
-            found[cost.day][allocation.value(cost, self.by[0]) or NOBODY] += cost.amount
+            found[cost.day][allocation.value(cost, self.charted) or NOBODY] += cost.amount
         return found
+
+    @property
+    def charted(self) -> str:
+        """The first dimension that is no time, which the chart has anyway; else the lines."""
+        return next((each for each in self.by if each not in OF_TIME), "line")
 
     def by_line(self) -> list[tuple[str, str, int]]:
         """(line, driver or why not, units), the largest first."""
@@ -180,12 +188,16 @@ def _rows(
     costs: Sequence[Cost], used: Sequence[Used], left: int, by: Sequence[str], digits: int
 ) -> list[Row]:
     summed = allocation.summed(costs, by)
+    if any(each in OF_TIME for each in by):
+        # Times are read in their order, and within one the largest first, as it was before.
+        times = [at for at, each in enumerate(by) if each in OF_TIME]
+        summed.sort(key=lambda row: [row.by[at] for at in times])
     # The unallocated rest is rounded together with the rows: all of them make up the total.
     cents = money.in_minor([*(row.amount for row in summed), left], digits)
     counts: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
-    if all(each in OF_WORK for each in by):
+    if all(each in OF_WORK + OF_TIME for each in by):
         for row in used:
-            count = counts[tuple(str(getattr(row.key, each)) for each in by)]
+            count = counts[tuple(allocation.of(row.day, row.key, each) for each in by)]
             count[0] += row.ended
             count[1] += row.attempts
             count[2] += row.retries

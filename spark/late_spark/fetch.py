@@ -1,37 +1,89 @@
-"""Rows of a store as Arrow batches: one statement, one read-only transaction.
+"""Rows of a store as Arrow batches: one statement, at one moment.
 
-PostgreSQL is read through ADBC, which gets Arrow from the wire without an object per value; other
-stores through the drivers that late has for them.
+PostgreSQL is read through ADBC, which gets Arrow from the wire without an object per value; Spanner
+by partitioned queries (`spanner.py`); other stores through the drivers that late has for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlalchemy import Connection, Engine, Select, text
 from sqlalchemy.dialects import postgresql
 
-from late.errors import StoreUnavailable
-from late.schema.engine import make_engine, parse, reading, translated
+from late.errors import ConfigError, StoreUnavailable
+from late.schema.engine import is_spanner, make_engine, parse, reading, translated
+
+if TYPE_CHECKING:
+    from late_spark.spanner import Token
 
 ROWS = 10_000
 """Rows of one batch, where the driver leaves that to us."""
 
 
+@dataclass(frozen=True)
+class Moment:
+    """When a store is read, and how: what all parts of a plan share."""
+
+    snapshot: str | None = None
+    """The name of a snapshot that PostgreSQL has exported."""
+    as_of_us: int | None = None
+    """A time that has passed; of Spanner."""
+    boost: bool = False
+    """By Spanner's Data Boost."""
+    at_ns: int | None = None
+    """The read timestamp on Spanner, once a plan has it (`settled`)."""
+
+
+NOW = Moment()
+
+
+def settled(engine: Engine, moment: Moment, *, changing: bool) -> Moment:
+    """The moment as all parts of a plan can read it: on Spanner, with its timestamp.
+
+    Args:
+        changing: whether rows may change. The journal's do not: nobody needs a timestamp for it,
+            which Spanner would forget while a long export goes on.
+
+    Raises:
+        ConfigError: one that this database cannot read.
+    """
+    name = engine.dialect.name
+    if not is_spanner(str(engine.url)):
+        for option, given in (("asOf", moment.as_of_us is not None), ("dataBoost", moment.boost)):
+            if given:
+                raise ConfigError(f"{option} is of Spanner; this database is {name}")
+        return moment
+    if moment.snapshot is not None:
+        raise ConfigError("a snapshot is of PostgreSQL; Spanner has asOf")
+    if not changing and moment == NOW:
+        return moment
+    from late_spark import spanner
+
+    return replace(moment, at_ns=spanner.timestamp(engine, moment.as_of_us))
+
+
 @contextmanager
-def snapshot_of(engine: Engine, snapshot: str | None) -> Iterator[Connection]:
-    """A connection in one read-only transaction: of the exported `snapshot`, or of now.
+def snapshot_of(engine: Engine, moment: Moment) -> Iterator[Connection]:
+    """A connection in one read-only transaction: of the moment, which is `settled`.
 
     Raises:
         StoreUnavailable: the snapshot's exporter is gone.
     """
+    if moment.at_ns is not None:
+        from late_spark import spanner
+
+        with spanner.reading(engine, moment.at_ns) as connection:
+            yield connection
+        return
     with reading(engine) as connection:
-        if snapshot is not None:
-            _adopt(connection, snapshot)
+        if moment.snapshot is not None:
+            _adopt(connection, moment.snapshot)
         yield connection
 
 
@@ -45,15 +97,28 @@ def _adopt(connection: Connection, snapshot: str) -> None:
 
 
 def batches(
-    url: str, statement: Select[Any], schema: pa.Schema, *, snapshot: str | None = None
+    url: str,
+    statement: Select[Any],
+    schema: pa.Schema,
+    *,
+    moment: Moment = NOW,
+    token: Token | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of `statement`, as batches of `schema`; lazily, in one transaction."""
+    """All rows of `statement`, or of one partition of it, as batches of `schema`; lazily, in one
+    transaction."""
+    if moment.at_ns is not None:
+        from late_spark import spanner
+
+        yield from spanner.batches(
+            url, statement, schema, at_ns=moment.at_ns, boost=moment.boost, rows=ROWS, token=token
+        )
+        return
     if parse(url).get_backend_name() == "postgresql" and find_spec("adbc_driver_postgresql"):
-        yield from _arrow(url, statement, schema, snapshot)
+        yield from _arrow(url, statement, schema, moment.snapshot)
         return
     engine = make_engine(url)
     try:
-        with snapshot_of(engine, snapshot) as connection, translated():
+        with snapshot_of(engine, moment) as connection, translated():
             streamed = connection.execution_options(yield_per=ROWS)
             for rows in streamed.execute(statement).partitions():
                 columns = zip(*rows, strict=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
+from statistics import fmean
+from types import MappingProxyType
 from typing import NamedTuple
 
 from late_spark import money, statistics
@@ -91,6 +93,13 @@ class Day(NamedTuple):
     retries: int = 0
     busy_us: int = 0
     waiting_us: int = 0
+    # Of attempts; None where there was none, or no histogram was recorded.
+    waiting_p50_ms: float | None = None
+    waiting_p95_ms: float | None = None
+    waiting_p99_ms: float | None = None
+    busy_p50_ms: float | None = None
+    busy_p95_ms: float | None = None
+    busy_p99_ms: float | None = None
 
 
 MEASURES: dict[str, tuple[str, Callable[[Day], float | None]]] = {
@@ -99,15 +108,25 @@ MEASURES: dict[str, tuple[str, Callable[[Day], float | None]]] = {
     "tasks per day": ("", lambda day: float(day.tasks)),
     "mean waiting time": ("ms", lambda d: d.waiting_us / d.attempts / 1e3 if d.attempts else None),
     "mean running time": ("ms", lambda d: d.busy_us / d.attempts / 1e3 if d.attempts else None),
+    "waiting time, p50": ("ms", lambda day: day.waiting_p50_ms),
+    "waiting time, p95": ("ms", lambda day: day.waiting_p95_ms),
+    "waiting time, p99": ("ms", lambda day: day.waiting_p99_ms),
+    "running time, p50": ("ms", lambda day: day.busy_p50_ms),
+    "running time, p95": ("ms", lambda day: day.busy_p95_ms),
+    "running time, p99": ("ms", lambda day: day.busy_p99_ms),
     "retries per 1,000 attempts": ("", lambda d: d.retries / d.attempts * 1e3 if d.attempts
                                    else None),
 }  # fmt: skip
 
 
 def by_day(
-    costs: Iterable[Cost], used: Iterable[Used], days: Sequence[date], queue: str | None = None
+    costs: Iterable[Cost],
+    used: Iterable[Used],
+    days: Sequence[date],
+    queue: str | None = None,
+    times: Mapping[date, Mapping[str, float]] = MappingProxyType({}),
 ) -> dict[date, Day]:
-    """Sums per day, of one queue or of all."""
+    """Sums per day, of one queue or of all, and the percentiles of the same (`latency.collect`)."""
     found = {day: [0.0, 0, 0, 0, 0, 0] for day in days}
     for cost in costs:
         if queue in (None, cost.key.queue):
@@ -118,16 +137,23 @@ def by_day(
             numbers = (row.ended, row.attempts, row.retries, row.busy_us, row.waiting_us)
             for at, number in enumerate(numbers, start=1):
                 sums[at] += number
-    return {day: Day(*sums) for day, sums in found.items()}  # type: ignore[arg-type]
+    return {
+        day: Day(*sums)._replace(**times.get(day, {}))  # type: ignore[arg-type]
+        for day, sums in found.items()
+    }
 
 
 def windows(
-    days: Sequence[date], at: date, whole_weeks: bool = True
+    days: Sequence[date], at: date, whole_weeks: bool = True, *, mixed: bool = False
 ) -> tuple[list[date], list[date]]:
     """The days before and from `at` on: as many whole weeks as there are on either side, so that
-    both have as many Sundays; all days where there is not a week on each side."""
+    both have as many Sundays; all days where there is not a week on each side.
+
+    Args:
+        mixed: the change came in the course of `at`, which so belongs to neither side.
+    """
     before = [day for day in days if day < at]
-    after = [day for day in days if day >= at]
+    after = [day for day in days if day > at or (day == at and not mixed)]
     if whole_weeks:
         if len(before) >= 7:
             before = before[len(before) % 7 :]
@@ -136,9 +162,11 @@ def windows(
     return before, after
 
 
-def changes(found: Mapping[date, Day], at: date, confidence: float = 0.95) -> list[Change]:
-    """Every measure before and after a day."""
-    before_days, after_days = windows(sorted(found), at)
+def changes(
+    found: Mapping[date, Day], at: date, confidence: float = 0.95, *, mixed: bool = False
+) -> list[Change]:
+    """Every measure before and after a day; of percentiles, the mean of the days' own."""
+    before_days, after_days = windows(sorted(found), at, mixed=mixed)
     result = []
     for measure, (unit, value) in MEASURES.items():
         before = [v for day in before_days if (v := value(found[day])) is not None]
@@ -151,7 +179,7 @@ def changes(found: Mapping[date, Day], at: date, confidence: float = 0.95) -> li
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+    return fmean(values) if values else 0.0
 
 
 def anomalies(costs: Iterable[Cost], used: Iterable[Used], days: Sequence[date]) -> list[Anomaly]:

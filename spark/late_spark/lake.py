@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from late.errors import ConfigError
-from late_spark.live import JournalPruned
+from late_spark.parts import JournalPruned
 from late_spark.schema import USAGE
 from late_spark.source import after_text
 from late_spark.times import shown
@@ -188,8 +188,9 @@ def frame(
         raise ConfigError(f"{folder} is no lake: late lake export URL {folder}")
     if from_us is not None:
         manifest.covers(from_us, to_us)
+    # A path alone would be looked for in the cluster's default file system.
     paths = [
-        str(folder / each.path)
+        f"file://{folder.absolute() / each.path}"
         for each in manifest.files
         if (from_us is None or each.to_us >= from_us) and (to_us is None or each.from_us < to_us)
     ]

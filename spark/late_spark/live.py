@@ -6,28 +6,26 @@ likes and without a transaction that stays open. What may be missing is the begi
 retention has been: a part that finds less than was promised refuses.
 
 Tables whose rows change (`tasks`, `dead`, `timers`) are read in one part, that is in one
-transaction; in more where all parts can read one exported snapshot.
+transaction; in more where all parts can read one moment: an exported snapshot of PostgreSQL, a
+timestamp of Spanner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
-from sqlalchemy import BigInteger, Connection, Select, Text, cast, func, literal, select
+from sqlalchemy import Connection, func, select
 
 from late.control.rows import log_of
-from late.errors import ConfigError, StoreError
 from late.knobs import decode
-from late.schema.engine import make_engine, parse
+from late.schema.engine import make_engine
 from late.schema.migrate import version_of
-from late.schema.tables import dead, queue, settlement, timer
+from late.schema.tables import queue, settlement
 from late.schema.version import check
-from late_spark import usage
-from late_spark.bounds import TIMES, Bounds
-from late_spark.fetch import batches, snapshot_of
+from late_spark.bounds import Bounds
+from late_spark.fetch import NOW, Moment, settled, snapshot_of
+from late_spark.parts import JournalPruned, Part, Stretch, statement
 
 SETTLEMENTS = 20_000
 """Of one part, about: some seconds of work for one core."""
@@ -35,34 +33,13 @@ CLOCK_BACK_US = 120_000_000
 """How much earlier than the settlement before it one may be: a database's clock is corrected."""
 
 
-class JournalPruned(StoreError):
-    """Settlements of the range are gone from the journal."""
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Settlements `first`..`last` of one journal, both included."""
-
-    group: str
-    shard_id: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one task of Spark reads."""
-
-    stretches: tuple[Stretch, ...] = ()
-    shards: tuple[int, ...] | None = None
-    """Of a table without a journal's order; None: all."""
-
-
 @dataclass(frozen=True)
 class Plan:
     parts: tuple[Part, ...]
     owners: dict[str, str]
     """Queue -> who pays for it, where it is known."""
+    moment: Moment = NOW
+    """Of which all parts are to be read."""
 
 
 def plan(
@@ -70,7 +47,8 @@ def plan(
     table: str,
     bounds: Bounds,
     *,
-    snapshot: str | None = None,
+    columns: Sequence[str] = (),
+    moment: Moment = NOW,
     after: dict[tuple[str, int], int] | None = None,
     parts: int = 0,
     gaps: list[Stretch] | None = None,
@@ -78,6 +56,8 @@ def plan(
     """Divide a read into parts that are one snapshot.
 
     Args:
+        columns: that will be read of the parts; Spanner's are parts of one query.
+        moment: when, if not now.
         after: (group, shard) -> the last settlement that the reader has from elsewhere.
         parts: how many there are to be at least, if there is so much to read.
         gaps: takes what is missing behind `after`, instead of an error.
@@ -86,22 +66,31 @@ def plan(
         JournalPruned: the range begins before what is kept of a journal, or a journal no longer
             has what follows `after`.
         SchemaMismatch: the database is of another version.
+        ConfigError: a moment that this database cannot read.
     """
     engine = make_engine(url)
     try:
-        with snapshot_of(engine, snapshot) as connection:
+        journal = table in ("usage", "journal")
+        moment = settled(engine, moment, changing=not journal)
+        with snapshot_of(engine, moment) as connection:
             check(version_of(connection), where=str(engine.url.database))
             owners = _owners(connection)
-            if table in ("usage", "journal"):
+            if journal:
                 found = _stretches(connection, bounds, after or {}, gaps)
-                return Plan(tuple(_divided(found, parts)), owners)
+                return Plan(tuple(_divided(found, parts)), owners, moment)
+            if moment.at_ns is not None:
+                from late_spark import spanner
+
+                query = statement(url, table, list(columns), bounds)
+                tokens = spanner.divided(url, query, moment.at_ns)
+                return Plan(tuple(Part(token=each) for each in tokens), owners, moment)
             shards = None
-            if snapshot is not None and bounds.shards is None:
+            if moment.snapshot is not None and bounds.shards is None:
                 log = log_of(connection)
                 shards = sorted(connection.execute(select(log.c.shard_id).distinct()).scalars())
             if shards and table == "tasks":
-                return Plan(tuple(Part(shards=(each,)) for each in shards), owners)
-            return Plan((Part(),), owners)
+                return Plan(tuple(Part(shards=(each,)) for each in shards), owners, moment)
+            return Plan((Part(),), owners, moment)
     finally:
         engine.dispose()
 
@@ -216,112 +205,3 @@ def _divided(found: list[Stretch], least: int) -> Iterator[Part]:
                 part, room = [], size
     if part:
         yield Part(tuple(part))
-
-
-# ---------------------------------------------------------------------- reading a part
-
-
-def read(
-    url: str,
-    table: str,
-    part: Part,
-    columns: list[str],
-    bounds: Bounds,
-    owners: dict[str, str],
-    *,
-    snapshot: str | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one part as Arrow batches of `columns`, which are those of `schema.TABLES`.
-
-    Raises:
-        JournalPruned: retention has taken settlements of the part meanwhile.
-    """
-    if table not in ("usage", "journal"):
-        yield from _table(url, table, part, columns, bounds, snapshot)
-        return
-    for each in part.stretches:
-        seen = 0
-        for batch in _journal(url, each, table, columns, snapshot):
-            seen += batch.num_rows
-            if table == "journal":
-                yield usage.placed(batch, columns)
-            else:
-                yield usage.rows(batch, columns, bounds.queues, owners)
-        missing = each.last - each.first + 1 - seen
-        if missing:
-            raise JournalPruned(
-                f"{missing:,} of the settlements {each.first:,}..{each.last:,} of {each.group}/"
-                f"{each.shard_id} are gone from the journal: it was pruned while it was read"
-            )
-
-
-def _journal(
-    url: str, stretch: Stretch, table: str, columns: list[str], snapshot: str | None
-) -> Iterator[pa.RecordBatch]:
-    wanted = usage.NEEDED if table == "usage" else usage.sources(columns)
-    schema = pa.schema([usage.RAW.field(name) for name in wanted])
-    statement = (
-        select(*(settlement.c[name] for name in wanted))
-        .where(
-            settlement.c.consumer_group == stretch.group,
-            settlement.c.shard_id == stretch.shard_id,
-            settlement.c.seq.between(stretch.first, stretch.last),
-        )
-        .order_by(settlement.c.seq)
-    )
-    return batches(url, statement, schema, snapshot=snapshot)
-
-
-def _table(
-    url: str, table: str, part: Part, columns: list[str], bounds: Bounds, snapshot: str | None
-) -> Iterator[pa.RecordBatch]:
-    wanted = usage.sources(columns) or ["shard_id"]
-    schema = pa.schema([usage.RAW.field(name) for name in wanted])
-    statement = _selected(url, table, wanted)
-    source = statement.selected_columns
-    rows = _columns(url, table)
-    shards = part.shards if part.shards is not None else bounds.shards
-    if shards is not None:
-        statement = statement.where(rows["shard_id"].in_(sorted(shards)))
-    if bounds.queues is not None:
-        statement = statement.where(rows["queue"].in_(sorted(bounds.queues)))
-    if bounds.from_us is not None:
-        statement = statement.where(rows[TIMES[table]] >= bounds.from_us)
-    if bounds.to_us is not None:
-        statement = statement.where(rows[TIMES[table]] < bounds.to_us)
-    assert len(source) == len(wanted)
-    for batch in batches(url, statement, schema, snapshot=snapshot):
-        yield usage.placed(batch, columns)
-
-
-def _columns(url: str, table: str) -> dict[str, Any]:
-    if table != "tasks":
-        chosen = {"dead": dead, "timers": timer}.get(table)
-        if chosen is None:
-            raise ConfigError(f"no table {table!r}: usage, tasks, dead, timers or journal")
-        return dict(chosen.c)
-    engine = make_engine(url)
-    log = log_of(_Named(engine.dialect))  # type: ignore[arg-type]
-    found: dict[str, Any] = dict(log.c)
-    if "xid" in found:
-        found["position"] = cast(cast(found["xid"], Text), BigInteger)
-    elif "seq" in found:
-        found["position"] = found["seq"]
-    elif "position" not in found:
-        found["position"] = literal(0)
-    return found
-
-
-def _selected(url: str, table: str, wanted: list[str]) -> Select[Any]:
-    columns = _columns(url, table)
-    if parse(url).get_backend_name() == "postgresql" and "task_id" in columns:
-        # As the server says it: Arrow has no type for a uuid that all drivers agree on.
-        columns["task_id"] = cast(columns["task_id"], Text)
-    return select(*(columns[name].label(name) for name in wanted))
-
-
-@dataclass(frozen=True)
-class _Named:
-    """What `log_of` asks of a connection."""
-
-    dialect: Any

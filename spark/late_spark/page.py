@@ -6,35 +6,51 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from late_spark import charts, money
-from late_spark.cost import NOBODY, CostReport
+from late_spark.cost import CostReport
 from late_spark.tables import header
 
 STYLE = """
-:root{color-scheme:light}
-body{font:15px/1.45 system-ui,"Segoe UI",Helvetica,Arial,sans-serif;color:#1a1a1a;background:#fff;
-max-width:820px;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.6rem;margin:0}h2{font-size:1.15rem;margin:2rem 0 .5rem}
-p.sub{color:#555;margin:.2rem 0 1.2rem}
+:root{color-scheme:light dark;--ink:#1a1a1a;--soft:#555;--rule:#999;--line:#e4e4e4;--paper:#fff;
+--s0:#1f5fa8;--s1:#e07b39;--s2:#3a8f5c;--s3:#b5476b;--s4:#7a63b8;--s5:#b59a2c;--s6:#3f9bb0;
+--s7:#8a8a8a}
+@media screen and (prefers-color-scheme:dark){:root{--ink:#e6e6e6;--soft:#a9a9a9;--rule:#777;
+--line:#333;--paper:#161616;--s0:#5b9bdf;--s1:#ee9a62;--s2:#5fb985;--s3:#dc7a9b;--s4:#a692e0;
+--s5:#d4bc58;--s6:#69bfd2;--s7:#9a9a9a}}
+body{font:15px/1.45 system-ui,"Segoe UI",Helvetica,Arial,sans-serif;color:var(--ink);
+background:var(--paper);max-width:820px;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.6rem;line-height:1.25;margin:0}h2{font-size:1.15rem;margin:2rem 0 .5rem}
+p.sub{color:var(--soft);margin:.2rem 0 1.2rem}
+.wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th{text-align:left;border-bottom:2px solid #999;font-weight:600}
-td,th{padding:.25rem .6rem .25rem 0;vertical-align:top}
-td{border-bottom:1px solid #e4e4e4;overflow-wrap:anywhere}
-.n{text-align:right;white-space:nowrap;overflow-wrap:normal}
-tr.t td{font-weight:600;border-top:2px solid #999}
-.tiles{display:flex;gap:1rem;flex-wrap:wrap}.tiles div{flex:1 1 9rem;border:1px solid #ddd;
-border-radius:6px;padding:.6rem .8rem}.tiles b{display:block;font-size:1.25rem}
-.tiles span{color:#555;font-size:.85rem}
-svg{width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:#555}
-svg .r{text-anchor:end}svg .m{text-anchor:middle}svg .g{stroke:#e4e4e4}
-.legend span{margin-right:1rem;white-space:nowrap}.legend i{display:inline-block;width:.8rem;
-height:.8rem;margin-right:.35rem;border-radius:2px;-webkit-print-color-adjust:exact;
-print-color-adjust:exact}
-@media print{body{max-width:none;margin:0;font-size:10.5pt}h2{break-after:avoid}
-tr,svg,.tiles{break-inside:avoid}thead{display:table-header-group}
-svg rect{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
+th{text-align:left;vertical-align:bottom;border-bottom:2px solid var(--rule);font-weight:600}
+td,th{padding:.25rem .9rem .25rem 0}td:last-child,th:last-child{padding-right:0}
+td{vertical-align:top}
+td{border-bottom:1px solid var(--line);overflow-wrap:break-word}td:first-child{min-width:6rem}
+.n{text-align:right}td.n,td.s{white-space:nowrap}
+tr.t td{font-weight:600;border-top:2px solid var(--rule)}
+.tiles{display:flex;gap:.8rem;flex-wrap:wrap}
+.tiles div{flex:1 1 8.5rem;box-sizing:border-box;border:1px solid var(--line);border-radius:6px;
+padding:.6rem .8rem}.tiles b{display:block;font-size:1.25rem}
+.tiles span{color:var(--soft);font-size:.85rem}
+svg{width:100%;min-width:34rem;height:auto;display:block}
+svg text{font:11px system-ui,sans-serif;fill:var(--soft)}
+svg .r{text-anchor:end}svg .m{text-anchor:middle}svg .g{stroke:var(--line)}
+svg .k{stroke:var(--ink);stroke-dasharray:4 3}
+svg rect{fill:var(--c)}svg path{stroke:var(--c);stroke-width:2;stroke-linecap:round;fill:none}
+.legend{margin:.3rem 0}.legend span{display:inline-block;margin-right:1rem}
+.legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.35rem;border-radius:2px;
+background:var(--c)}
+.s0{--c:var(--s0)}.s1{--c:var(--s1)}.s2{--c:var(--s2)}.s3{--c:var(--s3)}.s4{--c:var(--s4)}
+.s5{--c:var(--s5)}.s6{--c:var(--s6)}.s7{--c:var(--s7)}
+svg rect,svg path,.legend i{-webkit-print-color-adjust:exact;print-color-adjust:exact}
+@media print{body{max-width:none;margin:0;padding:0;font-size:10pt}h2{break-after:avoid}
+.wide{overflow:visible}svg{min-width:0}td,th{padding-right:.5rem}
+tr,svg,.tiles{break-inside:avoid}tr.t{break-before:avoid}thead{display:table-header-group}}
 @page{margin:16mm}
 """
+"""Dark where the reader's screen is; paper is always white."""
 _ROWS_MAX = 40
+_SHORT = 16
 
 
 def page(title: str, subtitle: str, body: Iterable[str]) -> str:
@@ -54,11 +70,13 @@ def table(
     """A table; titles that end in `>` are of numbers and aligned to the right."""
     right = [each.endswith(">") for each in columns]
 
+    def cell(text: str, number: bool) -> str:
+        # What is short stays in one line; the table is scrolled on a small screen.
+        kind = " class=n" if number else " class=s" if len(text) <= _SHORT else ""
+        return f"<td{kind}>{escape(text)}</td>"
+
     def line(cells: Sequence[object], mark: str = "") -> str:
-        made = (
-            f"<td{' class=n' if end else ''}>{escape(str(cell))}</td>"
-            for cell, end in zip(cells, right, strict=True)
-        )
+        made = (cell(str(each), end) for each, end in zip(cells, right, strict=True))
         return f"<tr{mark}>{''.join(made)}</tr>"
 
     head = "".join(
@@ -67,7 +85,8 @@ def table(
     )
     body = "".join(line(row) for row in rows)
     foot = line(total, " class=t") if total is not None else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}{foot}</tbody></table>"
+    made = f"<table><thead><tr>{head}</tr></thead><tbody>{body}{foot}</tbody></table>"
+    return f'<div class="wide">{made}</div>'
 
 
 def tiles(pairs: Iterable[tuple[str, str]]) -> str:
@@ -91,7 +110,7 @@ def cost(report: CostReport) -> str:
     subtitle = f"{days[0]} to {days[-1]}, days of {report.calendar.tz.key}, in {report.currency}"
     by = " and ".join(header(report.by))
     body = [
-        _figures(report), heading(f"Cost per day by {header(report.by)[0]}"), _chart(report),
+        _figures(report), heading(f"Cost per day by {header([report.charted])[0]}"), _chart(report),
         heading(f"Cost by {by}"), _rows(report), heading("What it was paid for"), _lines(report),
         heading("What nobody bears, and why"), _why(report), *_efficiency(report),
         heading("Assumptions"), table(("what", "how"), report.assumptions),
@@ -126,7 +145,7 @@ def _chart(report: CostReport) -> str:
         for name, amount in amounts.items():
             sums[name] = sums.get(name, 0) + amount
     names = sorted(sums, key=lambda name: (-sums[name], name))
-    top = names[: len(charts.COLOURS) - 1]
+    top = names[: charts.SERIES - 1]
     rest = names[len(top) :]
     series = {
         name: [by_day[day].get(name, 0) / money.ONE for day in report.calendar.days] for name in top
@@ -196,7 +215,7 @@ def _efficiency(report: CostReport) -> list[str]:
     if not report.efficiency:
         return []
     rows = [
-        (each.name, each.region or NOBODY, f"{each.value:,.2f}", f"{each.best:,.2f}",
+        (each.name, each.region or "all", f"{each.value:,.2f}", f"{each.best:,.2f}",
          "" if each.of_best is None else f"{each.of_best:.0%}", each.basis)
         for each in report.efficiency
     ]  # fmt: skip

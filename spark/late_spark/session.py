@@ -18,14 +18,18 @@ from late.errors import ConfigError
 from late_spark import java
 
 MEMORY = "2g"
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+NEEDED = {
     # Bounds of months and days are converted by the reports, which know the zone that was asked.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+"""What the reports rely on, in whatever session they run."""
+SETTINGS = {
+    **NEEDED,
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
     # Reports group into few rows: 200 shuffle partitions would be 200 nearly empty tasks.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.ui.explainMode": "formatted",
@@ -68,11 +72,10 @@ def _submitted() -> bool:
 
 
 def _cluster() -> SparkSession:
-    return (
-        SparkSession.builder.appName("late")
-        .config("spark.sql.python.filterPushdown.enabled", "true")
-        .getOrCreate()
-    )
+    builder = SparkSession.builder.appName("late")
+    for name, value in NEEDED.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def _local(

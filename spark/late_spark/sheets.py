@@ -4,6 +4,7 @@ every table has a total that is a formula, and a sheet says what was assumed."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from late_spark import money
 from late_spark.cost import CostReport
 from late_spark.tables import header
 
-Cell = str | float | int | None
+Cell = str | float | int | date | None
 
 
 class Book:
@@ -33,6 +34,7 @@ class Book:
             "count": make({"num_format": "#,##0"}),
             "share": make({"num_format": "0.0 %"}),
             "ratio": make({"num_format": "#,##0.00"}),
+            "day": make({"num_format": "yyyy-mm-dd", "align": "left"}),
             "text": make({}),
             "wrap": make({"text_wrap": True, "valign": "top"}),
         }
@@ -62,7 +64,9 @@ class Book:
             sheet.set_column(at, at, min(60, width + (8 if kind == "money" else 2)))
         for number, row in enumerate(rows, start=1):
             for at, (value, (_, kind)) in enumerate(zip(row, columns, strict=True)):
-                if isinstance(value, str):
+                if isinstance(value, date):
+                    sheet.write_datetime(number, at, value, self._formats[kind])
+                elif isinstance(value, str):
                     sheet.write_string(number, at, value, self._formats[kind])
                 elif value is not None:
                     sheet.write_number(number, at, value, self._formats[kind])
@@ -123,7 +127,8 @@ def write(report: CostReport, path: Path) -> None:
             "Efficiency",
             [("Ratio", "text"), ("Region", "text"), ("Measured", "ratio"),
              ("Best feasible", "ratio"), ("Of the best", "share"), ("Best is", "text")],
-            [(e.name, e.region, e.value, e.best, e.of_best, e.basis) for e in report.efficiency],
+            [(e.name, e.region or "all", e.value, e.best, e.of_best, e.basis)
+             for e in report.efficiency],
             totals=False,
         )  # fmt: skip
     book.sheet("Assumptions", [("What", "wrap"), ("How", "wrap")], report.assumptions, totals=False)
@@ -164,8 +169,8 @@ def _days(book: Book, report: CostReport, cents: Any) -> None:
     both = money.in_minor([*units.values(), *unborne.values()], report.digits)
     book.sheet(
         "Days",
-        [("Day", "text"), ("Borne", "money"), ("Unallocated", "money")],
-        [(str(day), cents(both[at]), cents(both[at + len(days)])) for at, day in enumerate(days)],
+        [("Day", "day"), ("Borne", "money"), ("Unallocated", "money")],
+        [(day, cents(both[at]), cents(both[at + len(days)])) for at, day in enumerate(days)],
     )
 
 

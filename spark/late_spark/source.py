@@ -5,7 +5,8 @@
 
 Options: `url`; `table` (`usage`, `tasks`, `dead`, `timers`, `journal`); `parts`, how many tasks of
 Spark are to read at least; `snapshot`, the name of an exported PostgreSQL snapshot, by which
-several reads see one moment (`late_spark.snapshot.exported`); `after`, for a tail behind a lake.
+several reads see one moment (`late_spark.snapshot.exported`); on Spanner `asOf`, a time that has
+passed, for the same, and `dataBoost` (`true`); `after`, for a tail behind a lake.
 
 Columns: those of a schema that is given (`.schema("queue string, count long")`), else all; what is
 not asked for is not read. Filters on time, shard, queue and group are pushed down, for which Spark
@@ -16,15 +17,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from late.errors import ConfigError
 from late_spark.schema import TABLES
+from late_spark.times import micros
 
-OPTIONS = ("url", "table", "parts", "snapshot", "after")
+if TYPE_CHECKING:
+    from late_spark.fetch import Moment
+
+OPTIONS = ("url", "table", "parts", "snapshot", "asOf", "dataBoost", "after")
+
+_KNOWN = frozenset(name.lower() for name in OPTIONS)
 
 
 class LateSource(DataSource):
@@ -48,7 +56,7 @@ class LateSource(DataSource):
         return LateReader(dict(self.options), table, schema.names)
 
     def _table(self) -> str:
-        unknown = sorted(name for name in self.options if name.lower() not in OPTIONS)
+        unknown = sorted(name for name in self.options if name.lower() not in _KNOWN)
         if unknown:
             raise ConfigError(f"no option {unknown[0]!r}: there are {', '.join(OPTIONS)}")
         if not self.options.get("url"):
@@ -56,16 +64,18 @@ class LateSource(DataSource):
         table = self.options.get("table", "usage")
         if table not in TABLES:
             raise ConfigError(f"no table {table[:64]!r}: there are {', '.join(TABLES)}")
+        moment_of({name.lower(): value for name, value in self.options.items()})
         return table
 
 
 class LatePartition(InputPartition):
     """One part of the plan, and what is needed to read it."""
 
-    def __init__(self, part: Any, owners: dict[str, str]) -> None:
+    def __init__(self, part: Any, owners: dict[str, str], moment: Any) -> None:
         super().__init__(None)
         self.part = part
         self.owners = owners
+        self.moment = moment
 
 
 class LateReader(DataSourceReader):
@@ -84,30 +94,58 @@ class LateReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         from late_spark import bounds, live
+        from late_spark.parts import Part
 
         found = live.plan(
             self._options["url"],
             self._table,
             bounds.of(self._table, self._filters),
-            snapshot=self._options.get("snapshot"),
+            columns=self._columns,
+            moment=moment_of(self._options),
             after=after_of(self._options.get("after")),
             parts=int(self._options.get("parts", "0")),
         )
         # Spark takes a plan without partitions for one partition of None.
-        return [LatePartition(part, found.owners) for part in found.parts or (live.Part(),)]
+        parts = found.parts or (Part(),)
+        return [LatePartition(part, found.owners, found.moment) for part in parts]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        from late_spark import bounds, live
+        from late_spark import bounds, parts
 
-        return live.read(
+        return parts.read(
             self._options["url"],
             self._table,
             partition.part,
             self._columns,
             bounds.of(self._table, self._filters),
             partition.owners,
-            snapshot=self._options.get("snapshot"),
+            moment=partition.moment,
         )
+
+
+def moment_of(options: Mapping[str, str]) -> Moment:
+    """When the options want the store to be read.
+
+    Args:
+        options: their names in small letters.
+
+    Raises:
+        ConfigError: not a time with a zone, or neither true nor false.
+    """
+    from late_spark.fetch import Moment
+
+    as_of, as_of_us = options.get("asof"), None
+    if as_of is not None:
+        try:
+            as_of_us = micros(datetime.fromisoformat(as_of))
+        except (ValueError, TypeError):  # TypeError: it has no zone
+            raise ConfigError(
+                f"asOf {as_of[:64]!r}: expected a time such as 2026-03-01T12:00:00Z"
+            ) from None
+    boost = options.get("databoost", "false").lower()
+    if boost not in ("true", "false"):
+        raise ConfigError(f"dataBoost {boost[:64]!r}: true or false")
+    return Moment(options.get("snapshot"), as_of_us, boost == "true")
 
 
 def after_text(after: Mapping[tuple[str, int], int]) -> str:

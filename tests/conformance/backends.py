@@ -80,6 +80,8 @@ class Backend:
     """Whether a transaction can be prepared by one session and ended by another."""
     resizes: bool = True
     """Whether a lane can be resized while it works."""
+    keeps_past: bool = False
+    """Whether it can be read as it was a while ago."""
 
 
 def _created_long_ago(raw: Raw) -> None:
@@ -282,5 +284,6 @@ BACKENDS: Sequence[Backend] = (
         savepoints=False,
         emulated=True,
         network="grpc",
+        keeps_past=True,
     ),
 )

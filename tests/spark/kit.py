@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from late_spark import live
+from late_spark import live, parts
 from late_spark.bounds import Bounds
 from late_spark.schema import TABLES
 from sqlalchemy import delete, insert
@@ -70,12 +70,11 @@ def prune(url: str, through: int, *, shard: int = 0) -> None:
 def read(url: str, table: str = "usage", bounds: Bounds | None = None, **more: Any) -> pa.Table:
     """All parts of a plan, one after the other, without Spark."""
     bounds = bounds or Bounds()
-    plan = live.plan(url, table, bounds, **more)
-    snapshot = more.get("snapshot")
     names = TABLES[table].names
+    plan = live.plan(url, table, bounds, columns=names, **more)
     found = [
         batch
         for part in plan.parts
-        for batch in live.read(url, table, part, names, bounds, plan.owners, snapshot=snapshot)
+        for batch in parts.read(url, table, part, names, bounds, plan.owners, moment=plan.moment)
     ]
     return pa.Table.from_batches(found) if found else pa.table({name: [] for name in names})

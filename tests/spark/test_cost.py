@@ -113,6 +113,17 @@ def made(by: str = "owner") -> cost.CostReport:
     return cost.report(charges(), USED, DAYS, title="t", currency="USD", by=cost.dimensions(by))
 
 
+def test_by_time_the_rows_are_in_its_order() -> None:
+    found = made("day,owner")
+    assert [(r.by, r.cents, r.tasks) for r in found.rows] == [
+        (("2026-03-28", "growth"), 24_00, 10),
+        (("2026-03-29", "money"), 23_00, 11),
+    ]
+    assert found.charted == "owner"
+    assert [(r.by, r.cents, r.tasks) for r in made("month").rows] == [(("2026-03",), 47_00, 21)]
+    assert made("month").charted == "line"
+
+
 def test_every_cent_is_somewhere() -> None:
     found = made()
     # 71 USD over 71 hours: 24, 23 and 24. The last day has arrivals only, so nobody's tasks ended.

@@ -88,6 +88,32 @@ def test_both_sides_have_as_many_sundays() -> None:
     assert (len(before), len(after)) == (3, 21)
 
 
+def test_a_day_in_the_course_of_which_it_came_is_on_neither_side() -> None:
+    listed = [START + timedelta(days=n) for n in range(9)]
+    at = START + timedelta(days=4)
+    before, after = impact.windows(listed, at, mixed=True)
+    assert (before, after) == (listed[:4], listed[5:])
+    found = impact.changes(days([10] * 4 + [1_000] + [10] * 4), at, mixed=True)
+    assert (found[0].before, found[0].after, found[0].days_after) == (10, 10, 4)
+
+
+def test_percentiles_are_compared_by_day_where_there_are_any() -> None:
+    # Given a p95 that doubles, and days of which no histogram is kept
+    times = {
+        START + timedelta(days=n): {"busy_p95_ms": (100.0 if n < 7 else 200.0) + n % 3}
+        for n in range(14)
+        if n != 2
+    }
+    listed = [START + timedelta(days=n) for n in range(14)]
+    found = impact.by_day([], [], listed, times=times)
+    assert found[listed[2]].busy_p95_ms is None
+    by = {c.measure: c for c in impact.changes(found, START + timedelta(days=7))}
+    p95 = by["running time, p95"]
+    assert (p95.verdict(), p95.days_before, p95.days_after) == ("higher", 6, 7)
+    assert p95.difference.estimate == pytest.approx(100, abs=1)
+    assert by["waiting time, p95"].days_before == 0
+
+
 def worked(
     cents: list[int], retries: list[int], ended: list[int]
 ) -> tuple[list[Cost], list[Used], list[date]]:

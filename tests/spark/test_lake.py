@@ -10,9 +10,9 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from late_spark import export as exporting
-from late_spark import lake, live
+from late_spark import lake, lake_files, live, parts
 from late_spark.export import export
-from late_spark.live import JournalPruned
+from late_spark.parts import JournalPruned
 from late_spark.schema import USAGE
 from pyspark.sql import SparkSession
 
@@ -84,7 +84,7 @@ def test_an_export_that_dies_is_done_again(
     write(file_url, [settled(seq, [done(1)]) for seq in range(1, 5)])
     monkeypatch.setattr(live, "SETTLEMENTS", 1)
     monkeypatch.setattr(exporting, "PARTS", 2)
-    real = {"commit": lake.commit, "read": live.read}[dies_in]
+    real = {"commit": lake.commit, "read": parts.read}[dies_in]
     calls = []
 
     def dies(*args: object, **more: object) -> object:
@@ -94,7 +94,7 @@ def test_an_export_that_dies_is_done_again(
         return real(*args, **more)  # type: ignore[operator]
 
     with monkeypatch.context() as patched:
-        patched.setattr({"commit": lake, "read": live}[dies_in], dies_in, dies)
+        patched.setattr({"commit": lake, "read": parts}[dies_in], dies_in, dies)
         with pytest.raises(KeyboardInterrupt):
             export(file_url, folder)
     assert rows(folder) == Counter([(0, 1), (0, 2)]), "what was committed before is there"
@@ -106,14 +106,14 @@ def test_an_export_that_dies_is_done_again(
 
 def test_small_files_are_put_together(file_url: str, folder: Path) -> None:
     compacted = []
-    for seq in range(1, exporting.COMPACT_FILES + 2):
+    for seq in range(1, lake_files.COMPACT_FILES + 2):
         write(file_url, [settled(seq, [done(1)])])
         compacted.append(export(file_url, folder).compacted)
-    assert compacted == [0] * exporting.COMPACT_FILES + [exporting.COMPACT_FILES + 1]
+    assert compacted == [0] * lake_files.COMPACT_FILES + [lake_files.COMPACT_FILES + 1]
     manifest = lake.load(folder)
     assert manifest is not None
     assert len(manifest.files) == 1
-    assert rows(folder) == Counter((0, seq) for seq in range(1, exporting.COMPACT_FILES + 2))
+    assert rows(folder) == Counter((0, seq) for seq in range(1, lake_files.COMPACT_FILES + 2))
 
 
 def test_what_was_pruned_before_it_was_exported_is_named(file_url: str, folder: Path) -> None:

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from late_spark import live
+from late_spark import live, parts
 from late_spark.bounds import Bounds
-from late_spark.live import JournalPruned, Part, Stretch
+from late_spark.fetch import Moment
+from late_spark.parts import JournalPruned, Part, Stretch
 from late_spark.snapshot import exported
 
 from late.control import Control
@@ -101,7 +102,7 @@ def test_a_read_is_one_moment_of_all_journals(file_url: str) -> None:
     rows = [
         row
         for part in plan.parts
-        for batch in live.read(file_url, "usage", part, ["count"], Bounds(), {})
+        for batch in parts.read(file_url, "usage", part, ["count"], Bounds(), {})
         for row in batch.to_pylist()
     ]
     assert rows == [{"count": 1}] * 4
@@ -112,7 +113,7 @@ def test_a_journal_that_is_pruned_while_it_is_read_is_refused(file_url: str) -> 
     [part] = live.plan(file_url, "usage", Bounds()).parts
     prune(file_url, 2)
     with pytest.raises(JournalPruned, match=r"2 of the settlements 1..4 of default/0 are gone"):
-        list(live.read(file_url, "usage", part, ["count"], Bounds(), {}))
+        list(parts.read(file_url, "usage", part, ["count"], Bounds(), {}))
 
 
 def test_a_range_that_begins_before_the_journal_is_refused(file_url: str) -> None:
@@ -151,8 +152,8 @@ def test_a_tail_goes_on_behind_what_is_known(file_url: str) -> None:
 
 def test_a_plan_is_divided_and_put_together() -> None:
     long, short = Stretch("g", 0, 1, 25), [Stretch("g", shard, 1, 2) for shard in (1, 2)]
-    parts = list(live._divided([long, *short], 3))
-    assert parts == [
+    found = list(live._divided([long, *short], 3))
+    assert found == [
         Part((Stretch("g", 0, 1, 10),)),
         Part((Stretch("g", 0, 11, 20),)),
         Part((Stretch("g", 0, 21, 25), *short)),
@@ -191,10 +192,52 @@ def test_an_exported_snapshot_is_seen_by_every_part(url: str, backend: Backend) 
     with exported(url) as name:
         raw.insert(task(0), task(2))
         write(url, [settled(1, [done(1)])])
-        plan = live.plan(url, "tasks", Bounds(), snapshot=name)
+        plan = live.plan(url, "tasks", Bounds(), moment=Moment(name))
         assert plan.parts == (Part(shards=(0,)), Part(shards=(1,)))
-        assert read(url, "tasks", snapshot=name).num_rows == 3
-        assert read(url, "usage", snapshot=name).num_rows == 0
+        assert read(url, "tasks", moment=Moment(name)).num_rows == 3
+        assert read(url, "usage", moment=Moment(name)).num_rows == 0
     raw.close()
     with pytest.raises(StoreUnavailable, match=r"gone"):
-        live.plan(url, "tasks", Bounds(), snapshot=name)
+        live.plan(url, "tasks", Bounds(), moment=Moment(name))
+
+
+@pytest.mark.parametrize("boost", [False, True])
+def test_the_past_is_read_where_it_is_kept(url: str, backend: Backend, boost: bool) -> None:
+    from tests.conformance.kit import task
+
+    if not backend.keeps_past:
+        with pytest.raises(ConfigError, match="asOf is of Spanner; this database is"):
+            live.plan(url, "tasks", Bounds(), moment=Moment(as_of_us=START_US))
+        with pytest.raises(ConfigError, match="dataBoost is of Spanner"):
+            live.plan(url, "journal", Bounds(), moment=Moment(boost=True))
+        return
+    # Given rows, and the moment at which there were no others
+    raw = backend.raw(url)
+    raw.insert(task(0, b"\x00\xff"), task(3))
+    write(url, [settled(1, [done(1)]), settled(2, [done(2)])])
+    plan = live.plan(url, "tasks", Bounds(), columns=["payload"])
+    assert plan.moment.at_ns is not None
+    # When more is written, and what retention does is done
+    raw.insert(task(0))
+    raw.close()
+    write(url, [settled(3, [done(3)])])
+    prune(url, 1)
+    # Then every part of the plan, and a read of that time, has what was there
+    found = [
+        row["payload"]
+        for part in plan.parts
+        for batch in parts.read(url, "tasks", part, ["payload"], Bounds(), {}, moment=plan.moment)
+        for row in batch.to_pylist()
+    ]
+    assert sorted(found) == [b"\x00\xff", task().payload]
+    past = Moment(as_of_us=plan.moment.at_ns // 1_000 + 1, boost=boost)
+    assert read(url, "usage", moment=past).column("count").to_pylist() == [1, 2]
+    queues = Bounds(queues=frozenset({task().queue}), shards=frozenset({3}))
+    assert read(url, "tasks", queues, moment=past).column("shard_id").to_pylist() == [3]
+    # And now is now
+    assert read(url, "tasks").num_rows == 3
+    assert read(url, "usage", moment=Moment(boost=boost)).column("count").to_pylist() == [2, 3]
+    with pytest.raises(ConfigError, match="that time has not come"):
+        live.plan(url, "tasks", Bounds(), moment=Moment(as_of_us=2**52))
+    with pytest.raises(ConfigError, match="a snapshot is of PostgreSQL"):
+        live.plan(url, "tasks", Bounds(), moment=Moment("00000003-1"))

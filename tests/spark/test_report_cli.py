@@ -26,7 +26,7 @@ prices:
 # Four weeks of a queue with 100 tasks a day; `new` is launched in the third, with a storm on the
 # last Tuesday.
 ROWS = [
-    row(f"2026-03-{day:02}T12:00:00Z", "old", "work", "done", 100, owner="a")
+    row(f"2026-03-{day:02}T12:00:00Z", "old", "work", "done", 100, owner="a", busy_hist={31: 100})
     for day in range(2, 30)
 ] + [
     row(f"2026-03-{day:02}T12:00:00Z", "new", "ride", outcome, count, owner="b", retries=retries)
@@ -59,6 +59,13 @@ def test_cost(cli: Cli, usage: str) -> None:
     assert "b 177.60 2,200" in lines
     assert "(total) 672.00" in lines
     assert json.loads(Path("out/report.json").read_text())["report"] == "cost"
+    again = cli("report", "cost", *RANGE, *options, "--force", "--json", "--by", "owner,month")
+    assert again.json["rows"][0] == {
+        "owner": "a", "month": "2026-03", "cost": "494.40", "tasks": 2800, "attempts": 2800,
+        "retries": 0, "per_million_tasks": "176571.428571428571", "per_retry": None,
+        "cost_of_retries": "0",
+    }  # fmt: skip
+    assert (again.json["total"], again.json["exact"]["bill"]) == ("672.00", "672")
     again = cli("report", "cost", *RANGE, *options)
     assert again.code == 2
     assert again.err.endswith("late: --out out has a report: --force replaces it\n")
@@ -81,6 +88,33 @@ def test_impact_of_a_launch(cli: Cli, usage: str) -> None:
     assert "over budget" in ended.out
 
 
+def test_impact_of_a_release_on_a_queue(cli: Cli, usage: str) -> None:
+    Path("prices.yaml").write_text(PRICES)
+    Path("releases.yaml").write_text('"2.2": 2026-03-02\n"2.3": 2026-03-18T13:00:00+01:00\n')
+    release = ("--releases", "releases.yaml", "--release")
+    asked = ("report", "impact", *RANGE, "--prices", "prices.yaml", "--usage", usage,
+             "--out", "out", "--queue", "old")  # fmt: skip
+    ended = cli(*asked, *release, "2.3", "--json")
+    assert ended.code == 0, ended.err
+    found = ended.json
+    assert (found["title"], found["at"]) == ("What release 2.3 did to old", "2026-03-18")
+    by = {each["measure"]: each for each in found["changes"]}
+    # Sixteen days before are two weeks; of the eleven days behind that of the release, one is.
+    assert (by["tasks per day"]["days_before"], by["tasks per day"]["days_after"]) == (14, 7)
+    assert by["running time, p99"] == {
+        "measure": "running time, p99", "unit": "ms", "before": 0.031, "after": 0.031,
+        "difference": {"estimate": 0.0, "low": 0.0, "high": 0.0},
+        "days_before": 14, "days_after": 7, "verdict": "no clear change",
+    }  # fmt: skip
+    assert by["waiting time, p50"]["before"] is None, "no histogram of it was recorded"
+    assert "on neither side" in Path("out/index.html").read_text()
+    missing = cli(*asked, "--force", *release, "9")
+    assert (missing.code, "'9' is not in releases.yaml; the last there: 2.2, 2.3" in missing.err) \
+        == (2, True)  # fmt: skip
+    first = cli(*asked, "--force", *release, "2.2")
+    assert (first.code, "leaves no day before it" in first.err) == (2, True)
+
+
 def test_capacity(cli: Cli, usage: str) -> None:
     ended = cli("report", "capacity", *RANGE, "--usage", usage, "--out", "out", "--growth", "3",
                 "--set", "new.rate=1", "--set", "old.concurrency=5", "--shards", "4")  # fmt: skip
@@ -91,6 +125,12 @@ def test_capacity(cli: Cli, usage: str) -> None:
     assert queues["new"]["backlog at most"] == "2488"
     assert queues["new"]["enough"] == "with waiting"
     assert queues["old"]["enough"] == "yes"
+    again = cli("report", "capacity", *RANGE, "--usage", usage, "--out", "out", "--growth", "3",
+                "--set", "new.rate=1", "--json", "--force")  # fmt: skip
+    new = next(each for each in again.json["queues"] if each["queue"] == "new")
+    assert new["tried"]["rate"] == 1.0
+    assert (new["tried"]["backlog_max"], new["tried"]["enough"]) == (2488, "with waiting")
+    assert again.json["verdicts"][0]["subject"] == "shards"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +140,11 @@ def test_capacity(cli: Cli, usage: str) -> None:
         (("cost", "--url", "sqlite:///x.db"), "give --usage, or --url and --lake, not both"),
         (("cost", "--tz", "Mars"), "--tz: there is no time zone"),
         (("impact",), "when was the change?"),
+        (("impact", "--at", "2026-03-09", "--release", "2", "--releases", "r"), "not both"),
+        (("impact", "--release", "2"), "give --release and --releases together"),
+        (("impact", "--release", "2", "--releases", "none.yaml"), "--releases none.yaml: No such"),
+        (("impact", "--at", "2026-04-09"), "is not in the range"),
+        (("impact", "--at", "2026-03-29T12:00:00Z"), "leaves no whole day after it"),
         (("impact", "--at", "2026-03-02"), "leaves no day before it"),
         (("impact", "--queue", "none"), "--queue none had no work in the range"),
         (("impact", "--at", "2026-03-09", "--confidence", "2"), "--confidence 2.0"),

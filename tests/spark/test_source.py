@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from late_spark import bounds
 from late_spark.bounds import Bounds
+from late_spark.fetch import NOW, Moment
 from late_spark.schema import TABLES
-from late_spark.source import LateSource, after_of, after_text
+from late_spark.source import LateSource, after_of, after_text, moment_of
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -76,12 +77,22 @@ def test_an_error_of_a_read_names_its_cause(spark: SparkSession, file_url: str) 
     [
         ({}, "which database"),
         ({"url": "sqlite:///x.db", "tabel": "usage"}, "no option 'tabel'"),
+        ({"url": "sqlite:///x.db", "asOf": "2026-03-01"}, "asOf '2026-03-01': expected a time"),
+        ({"url": "sqlite:///x.db", "asof": "noon"}, "asOf 'noon': expected a time"),
+        ({"url": "sqlite:///x.db", "dataBoost": "yes"}, "dataBoost 'yes': true or false"),
         ({"url": "sqlite:///x.db", "table": "bills"}, "no table 'bills': there are usage, tasks"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         LateSource(options).schema()
+
+
+def test_options_say_when_a_store_is_read() -> None:
+    options = {"asof": "2026-01-02T01:00:00+01:00", "databoost": "TRUE"}
+    assert moment_of(options) == Moment(None, 1_767_312_000 * SECOND, True)
+    assert moment_of({}) == NOW
+    assert moment_of({"snapshot": "00000003-1"}) == Moment("00000003-1")
 
 
 def test_a_column_that_is_not_there_is_refused() -> None:

@@ -26,7 +26,7 @@ class Listener:
 def test_the_contract_is_well_formed() -> None:
     for name, event in EVENTS.items():
         assert event.name == name
-        values = (*event.measures, *event.tags, *event.details)
+        values = (*event.measures, *event.tags, *event.series, *event.details)
         assert len(set(values)) == len(values), f"{name} names a value twice"
         assert all(re.fullmatch("[a-z][a-z_]*", word) for word in (name, *values))
         assert not {"payload", "args", "kwargs", "headers", "password"} & set(values)
@@ -39,7 +39,7 @@ def test_subscribers_get_events_in_order_until_they_leave() -> None:
     leave = emitter.subscribe(first)
     emitter.subscribe(second, [FENCED])
     emitter.emit(FENCED, **FENCE)
-    emitter.emit(PAGE_READ, pages=1, records=2, duration_s=0.1, group="g")
+    emitter.emit(PAGE_READ, pages=1, records=2, bytes=3, duration_s=0.1, group="g")
     assert [name for name, _ in first.heard] == ["fenced", "page_read"]
     assert second.heard == [("fenced", FENCE)]
     leave()

@@ -85,7 +85,7 @@ def test_what_is_set_wins_over_the_default() -> None:
 
 
 def test_every_knob_has_a_bound_or_is_checked_by_hand() -> None:
-    by_hand = {"paused", "closed", "smart_retry", "concurrency", "fair_key", "owner"}
+    by_hand = {"paused", "closed", "smart_retry", "concurrency", "fair_key", "owner", "severity"}
     assert set(knobs._NUMBERS) | by_hand == set(NAMES)
     for name, (_, least, most) in knobs._NUMBERS.items():
         for value in (least, most):

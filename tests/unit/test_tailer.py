@@ -416,6 +416,7 @@ async def test_reads_are_told() -> None:
             "group": "g",
             "pages": 1,
             "records": 3,
+            "bytes": 0,
             "duration_s": pytest.approx(0.25),
         }
 

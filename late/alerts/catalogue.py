@@ -1,0 +1,117 @@
+"""Every alert. Each has a page in `docs/runbooks/` with its cause, how to check, and the remedy.
+
+`page` wakes somebody: work stands still, or soon will. `ticket` is for the next working day.
+Expressions are PromQL over `docs/metrics.md`. What one worker tells for all (the database's
+metrics) is taken by `max`, because for a moment two workers may tell it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Severity = Literal["page", "ticket"]
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """One alert. In `expr`, `{seconds}` is the objective and `{queues}` a matcher of labels."""
+
+    name: str
+    severity: Severity
+    expr: str
+    hold: str
+    """How long it must be true."""
+    summary: str
+    """With Prometheus' own placeholders."""
+    per_queue: bool = False
+    """Whether a queue's owner, severity and objective apply."""
+
+    @property
+    def runbook(self) -> str:
+        """Its page, without the folder and the suffix."""
+        words = "".join(f"-{c.lower()}" if c.isupper() else c for c in self.name)
+        return words.strip("-").removeprefix("late-")
+
+
+_QUEUE = "max by (group, queue) (late_queue_oldest_age_seconds{{{queues}}})"
+_BAD = "max by (group) (late_freshness_seconds) > bool {seconds}"
+
+
+def _burns(long: str, short: str, share: float) -> str:
+    """Whether the error budget burns too fast, over a long time and still over a short one."""
+    parts = [f"avg_over_time(({_BAD})[{span}:1m]) > {share}" for span in (long, short)]
+    return " and ".join(parts)
+
+
+ALERTS: tuple[Alert, ...] = (
+    Alert("LateNoWorkers", "page",
+          "max by (group) (late_workers) == 0 and on (group) "
+          "sum by (group) (max by (group, queue) (late_queue_depth)) > 0",
+          "2m", "Nobody works for the group {{ $labels.group }}, and tasks wait."),
+    Alert("LateNobodyTells", "page",
+          "absent(late_looked_timestamp_seconds) or "
+          "time() - max(late_looked_timestamp_seconds) > 300",
+          "5m", "No process tells what the database holds: every other alert is blind."),
+    Alert("LateShardsUnowned", "page",
+          "max by (group) (late_shards_unowned) > 0 and on (group) "
+          "max by (group) (late_workers) > 0",
+          "2m", "{{ $value }} shards of the group {{ $labels.group }} have no live owner."),
+    Alert("LateFreshnessBurnsFast", "page", _burns("1h", "5m", 0.144), "2m",
+          "The group {{ $labels.group }} uses up its budget of staleness 14 times too fast."),
+    Alert("LateFreshnessBurnsSlowly", "ticket", _burns("6h", "30m", 0.06), "15m",
+          "The group {{ $labels.group }} uses up its budget of staleness 6 times too fast."),
+    Alert("LateQueueIsOld", "ticket", f"{_QUEUE} > {{seconds}}", "2m",
+          "The oldest task of {{ $labels.queue }} waits for {{ $value | humanizeDuration }}.",
+          per_queue=True),
+    Alert("LateBacklogDoesNotDrain", "ticket", "max by (group) (late_drain_seconds) > 3600", "15m",
+          "The backlog of the group {{ $labels.group }} takes more than an hour at this pace."),
+    Alert("LateTasksDie", "ticket",
+          "sum by (group, queue) (increase(late_dead_letters_total{{{queues}}}[15m])) > 0", "0m",
+          "{{ $value }} tasks of {{ $labels.queue }} became dead letters within 15 minutes.",
+          per_queue=True),
+    Alert("LateAttemptsFail", "ticket",
+          "sum by (group, queue) (rate("
+          'late_outcomes_total{{outcome=~"retried|dead",{queues}}}[10m]))'
+          " / sum by (group, queue) (rate(late_attempts_total{{{queues}}}[10m])) > 0.5",
+          "10m", "More than half of the attempts of {{ $labels.queue }} fail.", per_queue=True),
+    Alert("LateTasksUnknown", "ticket",
+          "sum by (group, queue, task) (increase(late_unknown_tasks_total[15m])) > 0", "5m",
+          "No worker has a handler for {{ $labels.task }}: its tasks are parked."),
+    Alert("LateBreakerOpen", "ticket", "max by (scope, limited) (late_breaker_state) == 2", "5m",
+          "Calls of the {{ $labels.scope }} {{ $labels.limited }} fail: its circuit is open."),
+    Alert("LateTargetDown", "ticket",
+          "sum by (target) (increase(late_target_down_total[10m])) > 3", "0m",
+          "Endpoints of the target {{ $labels.target }} go down again and again."),
+    Alert("LateSlotsStuck", "ticket", "max by (instance) (late_slots_stuck) > 0", "10m",
+          "{{ $value }} slots of {{ $labels.instance }} are held by handlers that do not end."),
+    Alert("LateSaturated", "ticket", "max by (group) (late_saturation) > 0.9", "30m",
+          "The workers of the group {{ $labels.group }} are busy all the time."),
+    Alert("LateWorkerStalls", "page", "increase(late_stalls_total[10m]) > 0", "0m",
+          "{{ $labels.instance }} stood still and gave its shards up."),
+    Alert("LateShardsWander", "ticket",
+          "sum by (group) (increase(late_lease_lost_total[15m])) > 10", "0m",
+          "Shards of the group {{ $labels.group }} are taken over again and again."),
+    Alert("LateHeartbeatOverdue", "ticket", "increase(late_trust_lost_total[15m]) > 2", "0m",
+          "The heartbeat of {{ $labels.instance }} is overdue again and again: it starts nothing "
+          "meanwhile."),
+    Alert("LateStoreErrors", "ticket",
+          "sum by (component) (rate(late_store_errors_total[5m])) > 0.2", "5m",
+          "The database refuses or loses calls of {{ $labels.component }}."),
+    Alert("LateSettlesSlowly", "ticket",
+          "histogram_quantile(0.99, sum by (le) (rate(late_settle_seconds_bucket[10m]))) > 1",
+          "10m", "One group commit in a hundred takes longer than a second."),
+    Alert("LateReadsLate", "ticket", "max by (group) (late_tail_lag_seconds) > 30", "5m",
+          "The reading of the log is {{ $value | humanizeDuration }} behind its commits."),
+    Alert("LateClockIsOff", "ticket", "max(abs(late_clock_offset_seconds)) > 5", "10m",
+          "The database's clock and a worker's are {{ $value }} s apart."),
+    Alert("LateSchedulesDisabled", "ticket",
+          "sum by (schedule) (increase(late_schedules_disabled_total[1h])) > 0", "0m",
+          "The schedule {{ $labels.schedule }} cannot be read or never fires again."),
+    Alert("LatePausedForLong", "ticket",
+          "min_over_time((max by (scope, limited) (late_paused))[24h:5m]) == 1", "0m",
+          "The {{ $labels.scope }} {{ $labels.limited }} is paused for a day."),
+    Alert("LateAutoscalerBlind", "ticket",
+          "sum by (controller) (increase(late_autoscaler_blind_total[30m])) > 5", "0m",
+          "The autoscaler {{ $labels.controller }} cannot look or act."),
+)  # fmt: skip

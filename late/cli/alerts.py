@@ -1,0 +1,127 @@
+"""Commands about alerts: list, render, dashboard."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from late.cli import output
+from late.cli.load import load_app
+from late.cli.options import JsonOption, UrlOption, control_of, duration_us
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.alerts import Rule
+    from late.knobs import Knobs
+
+app = typer.Typer(help="Alert rules and dashboards, made from the queues.", no_args_is_help=True)
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="File (Terraform: folder) to write; default: stdout."),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Write over what is there.")]
+
+
+@app.command("list")
+def list_(json: JsonOption = False) -> None:
+    """Show every alert that can be rendered."""
+    from late.alerts import ALERTS
+
+    if json:
+        output.as_json({"alerts": [{"name": a.name, "severity": a.severity, "for": a.hold,
+                                    "per_queue": a.per_queue, "runbook": a.runbook}
+                                   for a in ALERTS]})  # fmt: skip
+        return
+    output.table(
+        "Alerts",
+        ("alert", "severity", "for", "per queue", "runbook"),
+        [(a.name, a.severity, a.hold, "yes" if a.per_queue else "", f"{a.runbook}.md")
+         for a in ALERTS],
+    )  # fmt: skip
+
+
+@app.command()
+def render(
+    format: Annotated[
+        Literal["prometheus", "terraform"], typer.Option("--format", help="What is to read it.")
+    ] = "prometheus",
+    out: OutOption = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--app", metavar="MODULE:APP", help="The app whose database to ask."),
+    ] = None,
+    freshness: Annotated[
+        str, typer.Option(metavar="TIME", help="How stale a group may be; 99 % of the time.")
+    ] = "60s",
+    objective: Annotated[
+        str, typer.Option(metavar="TIME", help="How old the oldest task may be, by default.")
+    ] = "10m",
+    owner: Annotated[str, typer.Option(help="Of what has no owner of its own.")] = "",
+    runbooks: Annotated[
+        str, typer.Option(metavar="URL", help="Where the runbooks are.")
+    ] = "docs/runbooks",
+    force: ForceOption = False,
+    url: UrlOption = None,
+) -> None:
+    """Write alert rules, with owner, severity and objective of each queue that has them.
+
+    They come from the knobs: late queue set payments owner=team-pay severity=page objective_s=30.
+    All other queues share rules. Without a database (--url, --app or LATE_URL) there are only
+    those.
+    """
+    from late.alerts import Settings, rules
+
+    settings = Settings(
+        freshness_s=duration_us(freshness, "--freshness") / 1e6,
+        objective_s=duration_us(objective, "--objective") / 1e6,
+        owner=owner,
+        runbooks=runbooks,
+    )
+    found = rules(_knobs(target, url), settings)
+    files = _files(format, found)
+    if out is None:
+        typer.echo("\n".join(files.values()), nl=False)
+        return
+    for name, text in files.items():
+        path = out / name if format == "terraform" else out
+        if path.exists() and not force:
+            raise ConfigError(f"{path} is there already: give --force to write over it")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        output.write_whole(path, text)
+        output.note(f"{path}: {len(found)} rules" if name != "variables.tf" else f"{path}")
+
+
+def _files(format: str, found: list[Rule]) -> dict[str, str]:
+    from late.alerts import prometheus, terraform
+
+    if format == "terraform":
+        return terraform.files(found)
+    return {"late.rules.yml": prometheus.render(found)}
+
+
+def _knobs(target: str | None, url: str | None) -> dict[str, Knobs]:
+    if target is not None:
+        url = load_app(target).url
+    elif url is None and not os.environ.get("LATE_URL", "").strip():
+        return {}
+    with control_of(url) as control:
+        return {each.name: each.knobs for each in control.knobs("queue")}
+
+
+@app.command()
+def dashboard(out: OutOption = None, force: ForceOption = False) -> None:
+    """Write the dashboard for Grafana: JSON to be imported."""
+    from late.alerts import dashboard as made
+
+    text = made.render()
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    if out.exists() and not force:
+        raise ConfigError(f"{out} is there already: give --force to write over it")
+    output.write_whole(out, text)
+    output.note(str(out))

@@ -1,0 +1,103 @@
+"""Options that several reports share, and how they become what `late_spark` is asked."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late_spark.commands import Asked
+
+From = Annotated[
+    str, typer.Option("--from", metavar="DAY", help="2026-03, 2026-03-01: local, included.",
+                      show_default=False),
+]  # fmt: skip
+To = Annotated[
+    str, typer.Option("--to", metavar="DAY", help="Likewise, not included.", show_default=False)
+]
+Prices = Annotated[
+    Path, typer.Option("--prices", metavar="FILE", help="The price book (YAML).",
+                       show_default=False),
+]  # fmt: skip
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="The report's folder.", show_default=False)
+]
+Url = Annotated[
+    str | None, typer.Option("--url", "-u", metavar="URL", help="The database with the usage; "
+                             "else $LATE_URL, unless --usage is given.", show_default=False),
+]  # fmt: skip
+UsageFiles = Annotated[
+    str | None, typer.Option("--usage", metavar="PATH", help="Parquet files of usage instead.",
+                             show_default=False),
+]  # fmt: skip
+Lake = Annotated[
+    Path | None, typer.Option("--lake", metavar="DIR", help="Read this lake; with --url also what "
+                              "the journal has behind it.", show_default=False),
+]  # fmt: skip
+Bills = Annotated[
+    list[Path] | None, typer.Option("--bill", metavar="FILE", help="A bill in FOCUS 1.x columns "
+                                    "(CSV) instead of prices; may be repeated."),
+]  # fmt: skip
+MetricFiles = Annotated[
+    list[Path] | None, typer.Option("--metrics", metavar="FILE", help="Metrics of the database; "
+                                    "may be repeated."),
+]  # fmt: skip
+Leaders = Annotated[
+    list[str] | None, typer.Option("--leader-region", metavar="REGION", help="Metrics of other "
+                                   "regions are a replica's; may be repeated."),
+]  # fmt: skip
+OwnersFile = Annotated[
+    Path | None, typer.Option("--owners", metavar="FILE", help="Owners by pattern of queue and "
+                              "task (YAML), before the queues' labels.", show_default=False),
+]  # fmt: skip
+Zone = Annotated[
+    str | None, typer.Option("--tz", metavar="ZONE", help="Days and months of this time zone; "
+                             "else the price book's.", show_default=False),
+]  # fmt: skip
+Force = Annotated[bool, typer.Option("--force", help="Replace a report that is there.")]
+By = Annotated[
+    str, typer.Option("--by", metavar="NAMES", help="Some of owner, queue, task, group, tenant, "
+                      "line, driver, region, day, month; separated by commas."),
+]  # fmt: skip
+
+
+def asked(
+    from_: str, to: str, prices: Path, out: Path, url: str | None, usage: str | None,
+    bills: list[Path] | None, metrics: list[Path] | None, leaders: list[str] | None,
+    owners: Path | None, tz: str | None, force: bool, lake: Path | None,
+) -> Asked:  # fmt: skip
+    """The options that all reports share; loads what they need.
+
+    Raises:
+        ConfigError: the extra is not installed, or both a URL and files are given.
+    """
+    from late.cli.options import url_of
+
+    try:
+        from late_spark.commands import Asked, Source
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"reports need what the extra brings ({error.name} is missing): "
+            'pip install "late[spark]"'
+        ) from None
+    if usage and (url or lake):
+        raise ConfigError("give --usage, or --url and --lake, not both")
+    if usage:
+        source = Source(usage=usage)
+    else:
+        # A lake is enough by itself; a database in the environment is not added unasked.
+        source = Source(url=url if lake and not url else url_of(url), lake=lake)
+    return Asked(
+        source=source, from_=from_, to=to, prices=prices, out=out, tz=tz, bills=bills or (),
+        metrics=metrics or (), leader_regions=leaders or (), owners=owners, force=force, say=say,
+    )  # fmt: skip
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    print(f"[report] {text}", file=sys.stderr, flush=True)

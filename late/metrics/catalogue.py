@@ -1,0 +1,235 @@
+"""The catalogue: every metric of `late`, as data. `docs/metrics.md` is made from it.
+
+Renaming one, or one of its labels, breaks someone's dashboard; adding one does not. A metric comes
+from an event (`late/events.py`), or from a look: at the worker's own state when it is asked for, or
+at the database, by one worker for all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from late import events
+from late.events import Event
+
+Kind = Literal["counter", "gauge", "histogram"]
+Source = Literal["event", "worker", "database"]
+
+LONG = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+"""Bounds for what may take from milliseconds to hours: waiting, running."""
+SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Bounds for calls to a database."""
+SIZES = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0)
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One metric. Seconds and bytes are named as such; other values are counts."""
+
+    name: str
+    kind: Kind
+    text: str
+    """What it says, for people."""
+    labels: tuple[str, ...] = ()
+    source: Source = "event"
+    event: Event | None = None
+    measure: str = ""
+    """Which of the event's measures; empty: how often it happened."""
+    series: str = ""
+    """Which of the event's histograms; `measure` is then its sum."""
+    only: str = ""
+    """Only events with this outcome; with a `!` before it: only those without."""
+    bounds: tuple[float, ...] = ()
+    merge: Literal["sum", "max", "min"] = "sum"
+    """What becomes of several gauges under the label `other`."""
+
+
+METRICS: dict[str, Metric] = {}
+"""Every metric, by name."""
+
+TAGS = {"task": "name"}
+"""Labels that have another name than the event's tag: in an event `task` is an id."""
+
+
+def _add(
+    name: str, kind: Kind, text: str, labels: str = "", event: Event | None = None, **more: Any
+) -> None:
+    METRICS[name] = Metric(name, kind, text, tuple(labels.split()), event=event, **more)
+
+
+def _count(name: str, text: str, labels: str, event: Event, measure: str = "", **x: Any) -> None:
+    _add(name, "counter", text, labels, event, measure=measure, **x)
+
+
+def _times(name: str, text: str, labels: str, event: Event, measure: str, **more: Any) -> None:
+    _add(name, "histogram", text, labels, event, measure=measure, **more)
+
+
+def _look(source: Source, name: str, text: str, labels: str = "", **more: Any) -> None:
+    kind: Kind = "counter" if name.endswith("_total") else "gauge"
+    _add(name, kind, text, labels, source=source, **more)
+
+
+# --- the work, from what each settlement has counted ---------------------------------------------
+
+_WORK = "group queue task target"
+_count("late_enqueued_total", "Tasks that a group has taken from the log, each once.",
+       "group queue task", events.ENDED, "count", only="enqueued")  # fmt: skip
+_count("late_outcomes_total", "How attempts and tasks have ended: done, dead, expired, discarded, "
+       "cancelled end a task; retried, snoozed and interrupted do not.",
+       f"{_WORK} outcome", events.ENDED, "count", only="!enqueued")  # fmt: skip
+_count("late_attempts_total", "Attempts that have ended.", _WORK, events.ENDED, "attempts",
+       only="!enqueued")  # fmt: skip
+_count("late_retries_total", "Attempts that were not their task's first.", _WORK, events.ENDED,
+       "retries", only="!enqueued")  # fmt: skip
+_count("late_payload_bytes_total", "Bytes of arguments of tasks that have ended.",
+       "group queue task", events.ENDED, "bytes", only="!enqueued")  # fmt: skip
+_times("late_wait_seconds", "From when a task was due to the start of its attempt.", _WORK,
+       events.ENDED, "waiting_s", series="waiting", only="!enqueued", bounds=LONG)  # fmt: skip
+_times("late_run_seconds", "How long an attempt ran.", _WORK, events.ENDED, "busy_s",
+       series="busy", only="!enqueued", bounds=LONG)  # fmt: skip
+_count("late_dead_letters_total", "Tasks that will not run again by themselves.",
+       "group queue task reason", events.DEAD_LETTER)  # fmt: skip
+_count("late_unknown_tasks_total", "Tasks that were parked because no handler has their name.",
+       "group queue task", events.UNKNOWN_TASK, "count")  # fmt: skip
+_count("late_stuck_handlers_total", "Handlers that ran on after their time-out and hold a slot.",
+       "queue task", events.STUCK_HANDLER)  # fmt: skip
+_count("late_child_deaths_total", "Child processes that died under a task.", "task",
+       events.CHILD_DIED)  # fmt: skip
+_count("late_ticks_total", "Firings of a schedule.", "schedule", events.TICK)
+_times("late_tick_lateness_seconds", "How long after its time a schedule fired.", "schedule",
+       events.TICK, "lateness_s", bounds=LONG)  # fmt: skip
+_count("late_schedules_disabled_total", "Schedules that cannot be read or never fire again.",
+       "schedule", events.SCHEDULE_DISABLED)  # fmt: skip
+
+# --- ownership, and what is done twice -----------------------------------------------------------
+
+_count("late_results_dropped_total", "Results of attempts whose shard had gone to another owner: "
+       "these tasks run twice.", "group shard", events.LATE_RESULT, "count")  # fmt: skip
+_count("late_already_done_total", "Tasks whose effects (ctx.once) were there already: they ran "
+       "twice, and had their effects once. Not from child processes.", "group queue task",
+       events.ALREADY_DONE)  # fmt: skip
+_count("late_fenced_total", "Settlements that were refused: the shard has another owner.",
+       "group shard", events.FENCED)  # fmt: skip
+for _event, _change in (
+    (events.LEASE_ACQUIRED, "acquired"),
+    (events.LEASE_RELEASED, "released"),
+    (events.LEASE_LOST, "lost"),
+):
+    _count(f"late_lease_{_change}_total", f"Shards that were {_change}.", "group shard", _event)
+_count("late_trust_lost_total", "How often the heartbeat was overdue, so that no task started.",
+       "", events.TRUST_LOST)  # fmt: skip
+_count("late_stalls_total", "How often this worker gave its shards up because it stood still.",
+       "", events.STALLED)  # fmt: skip
+_count("late_target_down_total", "How often an endpoint of a target went down.", "target",
+       events.TARGET_DOWN)  # fmt: skip
+
+# --- the database, as this process sees it -------------------------------------------------------
+
+_count("late_reads_total", "Reads of the log, of all shards of a group each.", "group",
+       events.PAGE_READ)  # fmt: skip
+_count("late_pages_total", "Pages that these reads brought, one per shard.", "group",
+       events.PAGE_READ, "pages")  # fmt: skip
+_times("late_read_records", "Records that one read brought.", "group", events.PAGE_READ,
+       "records", bounds=SIZES)  # fmt: skip
+_count("late_read_bytes_total", "Bytes of arguments that these reads brought.", "group",
+       events.PAGE_READ, "bytes")  # fmt: skip
+_times("late_read_seconds", "How long one read took.", "group", events.PAGE_READ, "duration_s",
+       bounds=SHORT)  # fmt: skip
+_times("late_settle_seconds", "How long one group commit took.", "", events.SETTLED, "duration_s",
+       bounds=SHORT)  # fmt: skip
+_times("late_settle_tasks", "Outcomes that one group commit recorded.", "", events.SETTLED,
+       "outcomes", bounds=SIZES)  # fmt: skip
+_count("late_settlements_total", "Rows added to the settlement journal.", "", events.SETTLED,
+       "settlements")  # fmt: skip
+_times("late_heartbeat_seconds", "How long a heartbeat took.", "", events.HEARTBEAT, "duration_s",
+       bounds=SHORT)  # fmt: skip
+_count("late_store_errors_total", "Errors of the database that were tried again.",
+       "component transient", events.STORE_ERROR)  # fmt: skip
+_count("late_rpc_total", "Calls of the database's API (Spanner).", "method code role", events.RPC)
+_times("late_rpc_seconds", "How long such a call took.", "method role", events.RPC, "duration_s",
+       bounds=SHORT)  # fmt: skip
+_count("late_rpc_sent_bytes_total", "Bytes sent.", "method role", events.RPC, "sent_bytes")
+_count("late_rpc_received_bytes_total", "Bytes received.", "method role", events.RPC,
+       "received_bytes")  # fmt: skip
+_count("late_rpc_retries_total", "Calls that repeated one before.", "method role", events.RPC,
+       "retries")  # fmt: skip
+_count("late_pruned_tasks_total", "Rows removed from the log.", "", events.PRUNED, "tasks")
+_count("late_pruned_settlements_total", "Rows removed from the journal.", "", events.PRUNED,
+       "settlements")  # fmt: skip
+
+# --- the autoscaler ------------------------------------------------------------------------------
+
+_count("late_autoscale_decisions_total", "Decisions on the database's size.",
+       "controller rule result", events.AUTOSCALED)  # fmt: skip
+_add("late_autoscale_size", "gauge", "The size that the last decision has left.", "controller",
+     events.AUTOSCALED, measure="to_size", merge="max")  # fmt: skip
+_add("late_autoscale_wanted", "gauge", "The size that the last decision wanted, unrounded.",
+     "controller", events.AUTOSCALED, measure="wanted", merge="max")  # fmt: skip
+_count("late_autoscaler_blind_total", "Looks that failed: no metrics, no size, no database.",
+       "controller", events.AUTOSCALER_BLIND)  # fmt: skip
+
+# --- one worker's state, looked at when it is asked for ------------------------------------------
+
+_look("worker", "late_worker_info", "1, with what this worker is.", "worker version", merge="max")
+_look("worker", "late_worker_trusted", "1 while this worker may start tasks.", merge="min")
+_look("worker", "late_slots", "Attempts that this worker runs at the same time at most.")
+_look("worker", "late_slots_busy", "Attempts that run now.")
+_look("worker", "late_slots_stuck", "Slots held by handlers that do not end.")
+_look("worker", "late_slots_waiting", "Attempts that wait for a slot.")
+_look("worker", "late_unrecorded", "Tasks that have run and are not in the journal yet.")
+_look("worker", "late_target_room", "Attempts that a target takes beyond those it has.", "target")
+_SHARD = "group shard"
+_look("worker", "late_shard_ready", "Tasks that could start now.", _SHARD)
+_look("worker", "late_shard_limited", "Tasks that could start if it were not for knobs.", _SHARD)
+_look("worker", "late_shard_running", "Attempts that run, of this shard.", _SHARD)
+_look("worker", "late_shard_unsettled", "Records read and not settled.", _SHARD)
+_look("worker", "late_shard_epoch", "The epoch under which the shard is owned.", _SHARD,
+      merge="max")  # fmt: skip
+_look("worker", "late_tail_lag_seconds", "Age by commit of the first record that may not have been "
+      "read: how far the reading is behind the log.", _SHARD, merge="max")  # fmt: skip
+_KNOB = "scope limited"
+_look("worker", "late_limit_running", "Attempts that run under a queue's or target's limits.",
+      _KNOB)  # fmt: skip
+_look("worker", "late_limit_concurrency", "How many may, in this worker.", _KNOB)
+_look("worker", "late_limit_tokens", "Starts that the rate allows at once.", _KNOB)
+_look("worker", "late_retry_budget", "Retries that may start at once.", _KNOB)
+_look("worker", "late_paused", "1 while a queue or target is paused.", _KNOB, merge="max")
+_look("worker", "late_breaker_state", "0 closed, 1 half-open, 2 open.", _KNOB, merge="max")
+_look("worker", "late_breaker_opened_total", "How often the breaker has opened.", _KNOB)
+_look("worker", "late_statements_total", "Statements sent to the database by the store, without "
+      "begin and commit; Spanner's are in late_rpc_total.", "verb")  # fmt: skip
+_look("worker", "late_clock_offset_seconds", "How far the database's clock is ahead of this "
+      "machine's.", merge="max")  # fmt: skip
+_look("worker", "late_clock_age_seconds", "Since the database's clock was last seen.", merge="max")
+
+# --- the whole database, looked at by one worker for all -----------------------------------------
+
+_QUEUE = "group queue"
+_look("database", "late_queue_depth", "Tasks in the log beyond the group's cursors; counting stops "
+      "at a limit.", _QUEUE)  # fmt: skip
+_look("database", "late_queue_depth_capped", "1 where it did: there are more.", _QUEUE,
+      merge="max")  # fmt: skip
+_look("database", "late_queue_oldest_age_seconds", "Age of the oldest task in the log that is not "
+      "settled.", _QUEUE, merge="max")  # fmt: skip
+_look("database", "late_queue_in_flight", "Started, or due within moments, by the checkpoints.",
+      _QUEUE)  # fmt: skip
+_look("database", "late_queue_parked", "In the timer table: delays, retries, held tasks.", _QUEUE)
+_look("database", "late_queue_dead", "Dead letters.", _QUEUE)
+_look("database", "late_freshness_seconds", "Everything that was committed this long ago is done, "
+      "or was put off.", "group", merge="max")  # fmt: skip
+_look("database", "late_fresh_until_timestamp_seconds", "The same as a time: everything committed "
+      "before is done, or was put off.", "group", merge="min")  # fmt: skip
+_look("database", "late_attempt_rate", "Attempts that ended per second, in the last minute.",
+      "group")  # fmt: skip
+_look("database", "late_drain_seconds", "How long the backlog takes at that rate; +Inf where "
+      "nothing moves.", "group", merge="max")  # fmt: skip
+_look("database", "late_saturation", "Share of the slots of all live workers that is busy.",
+      "group", merge="max")  # fmt: skip
+_look("database", "late_workers", "Live workers.", "group")
+_look("database", "late_workers_wanted", "Workers that the load and its backlog need.", "group")
+_look("database", "late_shards", "Shards of the group.", "group")
+_look("database", "late_shards_unowned", "Those that no live worker owns.", "group")
+_look("database", "late_looked_timestamp_seconds", "When the database was last looked at.",
+      merge="min")  # fmt: skip

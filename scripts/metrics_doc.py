@@ -1,0 +1,108 @@
+"""Writes `docs/metrics.md`: `python scripts/metrics_doc.py`.
+
+From the catalogue of metrics (`late/metrics/catalogue.py`) and that of events (`late/events.py`),
+with the words below for what neither says. A test compares page and sources.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from late.events import EVENTS
+from late.metrics.catalogue import METRICS, Metric, Source
+from late.metrics.registry import LABEL_MAX, LABEL_MAXES, SERIES_MAX
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "metrics.md"
+
+HEAD = f"""# Metrics and events
+
+Made by `python scripts/metrics_doc.py` from `late/metrics/catalogue.py` and `late/events.py`.
+
+## Where they are
+
+| process | where | what |
+|---|---|---|
+| `late worker --health-port N` | `/metrics` there | its own; the database's while it keeps house |
+| `late serve` | `/metrics` of its HTTP port | the same |
+| `late autoscale run --metrics-port N` | `/metrics` there | its own |
+| `late metrics --port N` | `/metrics` there | the database's; it needs no worker |
+
+With `--auth`, `late serve` wants a token of the scope `operate` for all queues (`--queue '*'`).
+`late metrics` without a port prints its page once.
+
+The same figures go to OpenTelemetry under the same names: `LATE_OTEL=1`, see
+[tracing](tracing.md).
+
+The names do not depend on the store, nor on whether it is a laptop or production. A scrape of a
+worker is answered although its event loop stands still: with what was known, and with
+`late_stalls_total`.
+
+**What it costs.** Nothing per task: a settlement counts its tasks anyway, and its sums are added
+up here. [Benchmarks](benchmarks.md) say what share of a drain's time that is.
+
+**How many series there can be.** Each label keeps the first {LABEL_MAX} values that a process
+meets ({", ".join(f"`{name}` {most}" for name, most in sorted(LABEL_MAXES.items()))}), each metric
+its first {SERIES_MAX:,} series. What comes later is added up under `other`.
+
+**Labels.** `group`: the consumer group; `queue`; `task`: the task's name, never its id; `target`:
+who executed it, `local` for the worker itself; `shard`.
+"""
+
+DATABASE = """One worker looks for all, every `look_every_s` (15 s), and serves what it saw; the
+others do not have these metrics. Which worker it is changes: use `max by (group, queue) (...)`. A
+look is what `late status` does: for each group and shard it goes from the cursor into the log, and
+stops counting at 1,000 rows, so that it costs the same on a log of a hundred million rows. Beyond
+that the age and the rate say more than a depth: their product is the depth.
+
+`late_freshness_seconds` says that everything which was committed that long ago is done, or was put
+off: by a delay, a retry, its ordering key or a knob. What was put off counts again from its new due
+time. `late_workers_wanted` and `late_saturation` take all workers to have the slots of the one that
+looks."""
+
+WORDS: dict[Source, tuple[str, str]] = {
+    "event": ("What is counted", "Since the process began, from the events below."),
+    "worker": ("What a worker is doing", "Looked at when it is asked for."),
+    "database": ("What the database says", DATABASE),
+}
+
+EVENTS_HEAD = """## Events
+
+What `late.events` emits, and what the log shows under the logger `late.worker`: `event=NAME` with
+all measures, tags and details. Renaming one is a breaking change; adding one is not.
+
+| event | level | what | measures | tags | details |
+|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for source, (title, words) in WORDS.items():
+        chosen = [metric for metric in METRICS.values() if metric.source == source]
+        parts.append(f"\n## {title}\n\n{words}\n\n")
+        parts.append("| metric | kind | labels | what |\n|---|---|---|---|\n")
+        parts += [_row(metric) for metric in chosen]
+    parts.append("\n" + EVENTS_HEAD)
+    parts += _events()
+    return "".join(parts)
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    of = f" (`{metric.event.name}`)" if metric.event is not None else ""
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.text}{of} |\n"
+
+
+def _events() -> Iterator[str]:
+    for name, event in sorted(EVENTS.items()):
+        cells = (" ".join(each) for each in (event.measures, event.tags, event.details))
+        yield f"| `{name}` | {event.level} | {event.text} | {' | '.join(cells)} |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(f"{PAGE}: {len(METRICS)} metrics, {len(EVENTS)} events", file=sys.stderr)

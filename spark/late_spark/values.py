@@ -1,0 +1,137 @@
+"""Reports as values for programs: what `--json` prints.
+
+Amounts of the cost report are texts (`"494.40"`), exact in the currency's smallest unit, for a
+number in JSON is a binary one to most readers. Estimates are numbers; an infinite bound (there were
+too few days) is null.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+from late_spark import money
+from late_spark.command_capacity import CapacityReport, enough
+from late_spark.command_impact import ImpactReport
+from late_spark.cost import CostReport
+from late_spark.statistics import Interval
+from late_spark.tables import header
+
+
+def cost(report: CostReport) -> dict[str, Any]:
+    """The rows add up: borne + unallocated = total; with what is outside, it is the bill."""
+
+    def amount(cents: int) -> str:
+        return money.shown(cents, report.digits).replace(",", "")
+
+    names = header(report.by)
+    totals = report.totals
+    return {
+        "title": report.title,
+        "currency": report.currency,
+        "from": str(report.calendar.days[0]),
+        "through": str(report.calendar.days[-1]),
+        "time_zone": report.calendar.tz.key,
+        "by": names,
+        "total": amount(report.total_cents),
+        "unallocated": amount(report.unallocated_cents),
+        "exact": {
+            "bill": money.exact(totals.bill),
+            "borne": money.exact(totals.borne),
+            "unallocated": money.exact(totals.unallocated),
+            "outside": money.exact(totals.outside),
+        },
+        "rows": [
+            {
+                **dict(zip(names, row.by, strict=True)),
+                "cost": amount(row.cents),
+                "tasks": row.tasks,
+                "attempts": row.attempts,
+                "retries": row.retries,
+                "per_million_tasks": _exact(row.per_million()),
+                "per_retry": _exact(row.per_retry()),
+                "cost_of_retries": _exact(row.of_retries()),
+            }
+            for row in report.rows
+        ],
+        "why_unallocated": [
+            {"line": line, "reason": reason, "cost": money.exact(units)}
+            for line, reason, units in report.why_unallocated()
+        ],
+        "efficiency": [
+            {"ratio": each.name, "region": each.region, "measured": each.value,
+             "best_feasible": each.best, "of_best": each.of_best, "basis": each.basis}
+            for each in report.efficiency
+        ],
+    }  # fmt: skip
+
+
+def impact(found: ImpactReport) -> dict[str, Any]:
+    """Before and after, unusual days, the month."""
+    made = found.forecast
+    return {
+        "title": found.title,
+        "currency": found.currency,
+        "at": str(found.at),
+        "confidence": found.confidence,
+        "changes": [
+            {
+                "measure": each.measure,
+                "unit": found.currency if each.unit == "money" else each.unit,
+                "before": each.before if each.days_before else None,
+                "after": each.after if each.days_after else None,
+                "difference": _interval(each.difference),
+                "days_before": each.days_before,
+                "days_after": each.days_after,
+                "verdict": each.verdict(),
+            }
+            for each in found.changes
+        ],
+        "anomalies": [
+            {"day": str(each.day), "queue": each.queue, "task": each.name, "kind": each.kind,
+             "cost": each.cost, "usual": each.usual, "excess": each.excess}
+            for each in found.anomalies
+        ],
+        "forecast": {
+            "month": made.month, "so_far": made.so_far, "days_seen": made.days_seen,
+            "days_left": made.days_left, "end": _interval(made.end), "budget": made.budget,
+            "verdict": made.verdict(),
+        },
+    }  # fmt: skip
+
+
+def capacity(found: CapacityReport) -> dict[str, Any]:
+    """Queues against their knobs, and the verdicts on shards and nodes."""
+    return {
+        "queues": [
+            {
+                "queue": each.queue,
+                "peak_per_s": each.peak_per_s,
+                "slots_needed": each.slots_needed,
+                "tried": None if setting is None else {
+                    "concurrency": setting.concurrency, "rate": setting.rate,
+                    "backlog_max": each.backlog_max, "wait_max_s": each.wait_max_s,
+                    "left": each.left, "enough": enough(each, setting),
+                },
+            }
+            for each in found.queues
+            for setting in [found.chosen.get(each.queue)]
+        ],
+        "verdicts": [
+            {"subject": each.subject, "question": each.question, "answer": each.answer,
+             "enough": each.enough}
+            for each in found.verdicts
+        ],
+    }  # fmt: skip
+
+
+def _exact(units: int | None) -> str | None:
+    return None if units is None else money.exact(units)
+
+
+def _interval(given: Interval) -> dict[str, float | None]:
+    return {
+        "estimate": given.estimate,
+        "low": given.low if isfinite(given.low) else None,
+        "high": given.high if isfinite(given.high) else None,
+    }

@@ -1,0 +1,119 @@
+"""What is most often set up wrong, made on purpose: the doctor finds each, and nothing in a fleet
+that is as it should be."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import insert, update
+
+import late
+from late.control import Control, misconfigured
+from late.control.views import Check
+from late.outbox import connect
+from late.schema.engine import make_engine, reading, write
+from late.schema.tables import group, lane, schedule, token, worker
+from late.store import open_store
+from tests.conformance.kit import own, parked
+from tests.integration.control_kit import execute
+
+FAR_US = 4_000_000_000_000_000
+NAMES = {
+    "groups", "releases", "workers", "lanes", "handlers", "knobs", "schedules", "tokens",
+}  # fmt: skip
+
+
+def found(url: str) -> dict[str, Check]:
+    with Control(url) as control:
+        return {check.name: check for check in control.doctor()}
+
+
+def live(name: str, version: str) -> dict[str, object]:
+    return {
+        "worker_id": name, "expires_at_us": FAR_US, "started_at_us": 1, "address": "a:1",
+        "consumer_groups": '["default"]', "capacity": 1.0, "version": version,
+    }  # fmt: skip
+
+
+def test_a_new_database_has_nothing_to_find(url: str) -> None:
+    checks = found(url)
+    assert {name for name in NAMES if checks[name].result != "ok"} == set()
+    assert checks.get("settings", Check("settings", "ok", "")).result == "ok"
+
+
+async def test_each_mistake_is_found_and_named(url: str) -> None:
+    app = late.App(url, shards=8)
+
+    @app.task
+    def note() -> None: ...
+
+    store = open_store(url)
+    await store.open()
+    owner = await own(store, 0)
+    await owner.settle(parked=(parked(await store.now() + 10**9),))
+    await store.close()
+    execute(url, "update late_timer set reason = 'unknown'")
+    with connect(url) as tx:
+        app.enqueue_many(tx, [note.call() for _ in range(8)])
+    with Control(url) as control:
+        control.turn_knobs("queue", "payments", {"paused": True})
+    engine = make_engine(url)
+
+    def spoil(tx: object) -> None:
+        run = tx.execute  # type: ignore[attr-defined]
+        run(insert(group), {"name": "forgotten", "created_at_us": 1})
+        run(insert(worker), [live("w-1", "0.1.0"), live("w-2", "0.2.0")])
+        run(update(lane).values(shards=1))
+        run(insert(schedule), {
+            "name": "nightly", "shard_id": 0, "rule": "0 0 30 2 *", "zone": "UTC",
+            "catch_up": "skip", "catch_up_max": 1, "overlap": "allow", "queue": "q",
+            "task_name": "n", "payload": b"{}", "anchor_us": 1, "updated_at_us": 1,
+        })  # fmt: skip
+        run(insert(token), {
+            "name": "shop", "digest": "x", "scopes": '["enqueue"]', "queues": '["*"]',
+            "created_at_us": 1, "expires_at_us": 2,
+        })  # fmt: skip
+
+    write(engine, spoil)
+    engine.dispose()
+
+    checks = found(url)
+    assert {name for name in NAMES if checks[name].result == "ok"} == set()
+    assert "forgotten (no live worker)" in checks["groups"].detail
+    assert "0.1.0, 0.2.0" in checks["releases"].detail
+    assert "workers of default share 1 shards" in checks["workers"].detail
+    assert "late shards --set 8" in checks["lanes"].detail
+    assert "@app.task(name=" in checks["handlers"].detail
+    assert "queue payments is paused" in checks["knobs"].detail
+    assert "nightly will never fire" in checks["schedules"].detail
+    assert "shop expired" in checks["tokens"].detail
+
+
+def test_a_knob_of_another_release_is_a_fault(url: str) -> None:
+    with Control(url) as control:
+        control.turn_knobs("queue", "payments", {"rate": 5.0})
+    execute(url, """update late_queue set knobs = '{"colour": "red"}'""")
+    check = found(url)["knobs"]
+    assert check.result == "failed"
+    assert "queue payments" in check.detail
+
+
+def test_a_long_transaction_and_unsafe_settings_are_seen(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "transactions" not in found(url):
+        return  # embedded, or one that keeps no connection's transaction
+    monkeypatch.setattr(misconfigured, "TRANSACTION_S", 0.0)
+    monkeypatch.setitem(misconfigured._SETTINGS, "fsync", ("never", "it is on"))
+    monkeypatch.setattr(misconfigured, "PER_WORKER", 10**6)
+    engine = make_engine(url)
+    with engine.connect() as connection, connection.begin():
+        connection.execute(update(lane).values(shards=lane.c.shards))
+        checks = found(url)
+    engine.dispose()
+    assert "has a transaction open" in checks["transactions"].detail
+    assert "fsync=o" in checks["settings"].detail
+    engine = make_engine(url)
+    write(engine, lambda tx: tx.execute(insert(worker), live("w-1", "1")))
+    with reading(engine) as connection:
+        assert misconfigured._connections(connection).result == "warning"
+    engine.dispose()

@@ -1,0 +1,198 @@
+"""Alert rules, the Terraform module, the dashboard and the runbooks are what they must be."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hcl2
+import promql_parser
+import pytest
+import typer
+import yaml
+
+from late.alerts import ALERTS, Settings, dashboard, prometheus, rules, terraform
+from late.cli.cli import app
+from late.knobs import Knobs
+from late.metrics import METRICS
+from tests.unit.cli_kit import Cli
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNBOOKS = ROOT / "docs" / "runbooks"
+QUEUES = {
+    "payments": Knobs(owner="team-pay", severity="page", objective_s=30),
+    "mail.v2": Knobs(owner="team-mail"),
+    "limited": Knobs(rate=5.0),
+}
+NAME = re.compile(r"\blate_[a-z_]+")
+
+
+def named(expr: str) -> set[str]:
+    """The metrics of an expression, histograms by their own name."""
+    found = set(NAME.findall(expr))
+    return {re.sub("_(bucket|sum|count)$", "", n) if n not in METRICS else n for n in found}
+
+
+def test_every_rule_is_promql_over_metrics_that_there_are() -> None:
+    for rule in rules(QUEUES):
+        promql_parser.parse(rule.expr)
+        assert named(rule.expr), rule.alert.name
+        assert named(rule.expr) <= METRICS.keys(), rule.alert.name
+
+
+def test_labels_that_are_asked_for_are_labels_of_the_metric() -> None:
+    for alert in ALERTS:
+        given = set.union(*(set(METRICS[n].labels) for n in named(alert.expr)))
+        asked = set(re.findall(r"\$labels\.([a-z]+)", alert.summary))
+        grouped = {
+            label.strip()
+            for by in re.findall(r"(?:by|on) \(([^)]*)\)", alert.expr)
+            for label in by.split(",")
+        }
+        assert asked <= grouped | {"instance"}, alert.name
+        assert grouped <= given | {"instance", "le"}, alert.name
+
+
+def test_queues_with_labels_have_rules_of_their_own() -> None:
+    found = [rule for rule in rules(QUEUES, Settings(owner="platform")) if rule.alert.per_queue]
+    old = {rule.queue: rule for rule in found if rule.alert.name == "LateQueueIsOld"}
+    assert old.keys() == {None, "payments", "mail.v2"}
+    assert old["payments"].labels == {"severity": "page", "owner": "team-pay"}
+    assert old["payments"].expr.endswith('{queue="payments"}) > 30')
+    assert old["mail.v2"].labels == {"severity": "ticket", "owner": "team-mail"}
+    assert old["mail.v2"].expr.endswith("> 600")
+    assert old[None].labels == {"severity": "ticket", "owner": "platform"}
+    assert 'queue!~"mail\\\\.v2|payments"' in old[None].expr, "those have their own"
+
+
+def test_a_name_cannot_leave_its_matcher() -> None:
+    for name in ('a"} or vector(1) #', "a.*", "a\\", "a|b"):
+        for rule in rules({name: Knobs(owner="x")}):
+            promql_parser.parse(rule.expr)
+        own = [r for r in rules({name: Knobs(owner="x")}) if r.queue == name]
+        assert len(own) == sum(alert.per_queue for alert in ALERTS)
+
+
+def test_prometheus_gets_what_it_loads() -> None:
+    found = yaml.safe_load(prometheus.render(rules(QUEUES)))
+    [group] = found["groups"]
+    assert len(group["rules"]) == len(rules(QUEUES))
+    for rule in group["rules"]:
+        assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"\d+[smh]", rule["for"])
+        assert rule["labels"]["severity"] in ("page", "ticket")
+
+
+def test_terraform_gets_a_module() -> None:
+    files = terraform.files(rules(QUEUES))
+    made: dict[str, Any] = hcl2.loads(files["main.tf"])  # type: ignore[assignment]
+    hcl2.loads(files["variables.tf"])
+    assert len(made["resource"]) == len(rules(QUEUES))
+    names = [name for each in made["resource"] for kind in each.values() for name in kind]
+    assert len(set(names)) == len(names)
+    assert files["main.tf"].count("condition_prometheus_query_language") == len(rules(QUEUES))
+    assert '"page/team-pay"' in files["main.tf"]
+    durations = {int(text) for text in re.findall(r'duration += "(\d+)s"', files["main.tf"])}
+    assert all(duration % 30 == 0 for duration in durations), "Google takes no other"
+
+
+def test_terraform_reads_a_text_as_it_is() -> None:
+    assert terraform.text("${var.x} %{if}") == '"$${var.x} %%{if}"'
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    made = json.loads(dashboard.render())
+    panels = [panel for panel in made["panels"] if panel["type"] != "row"]
+    ids = [panel["id"] for panel in made["panels"]]
+    assert len(set(ids)) == len(ids)
+    for panel in panels:
+        assert panel["targets"], panel["title"]
+        for target in panel["targets"]:
+            promql_parser.parse(target["expr"].replace("$__rate_interval", "5m"))
+            assert named(target["expr"]) <= METRICS.keys(), panel["title"]
+    places = [tuple(panel["gridPos"][key] for key in "xy") for panel in made["panels"]]
+    assert len(set(places)) == len(places), "no panel lies on another one"
+
+
+def test_the_dashboard_in_the_tree_is_the_one_that_is_made() -> None:
+    kept = (ROOT / "deploy" / "grafana" / "late.json").read_text()
+    assert kept == dashboard.render(), "run: late alerts dashboard --force --out ..."
+
+
+# --- runbooks ------------------------------------------------------------------------------------
+
+
+def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
+    assert {alert.runbook for alert in ALERTS} == {p.stem for p in RUNBOOKS.glob("*.md")}
+
+
+@pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_runbook_says_cause_check_and_remedy_in_commands_that_there_are(page: Path) -> None:
+    text = page.read_text()
+    assert re.findall("^## (.+)$", text, re.M) == ["Cause", "Check", "Remedy"]
+    [block] = re.findall("^```sh\n(.*?)^```", text, re.M | re.S)
+    commands = block.splitlines() + re.findall(r"`(late [^`]+)`", text.replace("\n", " "))
+    assert commands
+    for command in commands:
+        parse(command)
+
+
+@cache
+def commands_of_late() -> Any:
+    return typer.main.get_command(app)
+
+
+def parse(command: str) -> None:
+    """Find the command and its options; what stands for a name is not looked at."""
+    words = command.split()[1:]
+    node = commands_of_late()
+    while words and words[0] in getattr(node, "commands", {}):
+        node = node.commands[words.pop(0)]
+    leaf = not hasattr(node, "commands") or node.invoke_without_command
+    assert leaf or not words, f"no such command: {command}"
+    known = {option for param in node.params for option in param.opts}
+    for word in words:
+        if word.startswith("-"):
+            assert word.partition("=")[0] in known, f"no such option: {command}"
+
+
+# --- the commands --------------------------------------------------------------------------------
+
+
+def test_render_takes_owners_from_the_knobs(cli: Cli, tmp_path: Path) -> None:
+    cli.fine("queue", "set", "payments", "owner=team-pay", "severity=page", "objective_s=30")
+    made = yaml.safe_load(cli.fine("alerts", "render", "--freshness", "5m").out)
+    own = [rule for rule in made["groups"][0]["rules"] if 'queue="payments"' in rule["expr"]]
+    assert {rule["labels"]["severity"] for rule in own} == {"page"}
+    assert any("> bool 300" in rule["expr"] for rule in made["groups"][0]["rules"])
+    folder = tmp_path / "module"
+    cli.fine("alerts", "render", "--format", "terraform", "--out", str(folder))
+    assert {path.name for path in folder.iterdir()} == {"main.tf", "variables.tf"}
+    assert "--force" in cli.refused("alerts", "render", "--format", "terraform", "--out",
+                                    str(folder))  # fmt: skip
+    cli.fine("alerts", "render", "--format", "terraform", "--out", str(folder), "--force")
+
+
+def test_render_needs_no_database(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LATE_URL")
+    assert len(yaml.safe_load(cli.fine("alerts", "render").out)["groups"][0]["rules"]) == len(
+        ALERTS
+    )
+    assert len(cli.fine("alerts", "list", "--json").json["alerts"]) == len(ALERTS)
+    assert "LateNoWorkers" in cli.fine("alerts", "list").out
+    assert json.loads(cli.fine("alerts", "dashboard").out)["uid"] == "late"
+
+
+def test_render_refuses_what_is_no_time(cli: Cli) -> None:
+    assert "--freshness" in cli.refused("alerts", "render", "--freshness", "soon")
+
+
+def test_knobs_of_alerts_are_checked_and_bind_nothing(cli: Cli) -> None:
+    assert "severity" in cli.refused("queue", "set", "payments", "severity=loud")
+    assert "objective_s" in cli.refused("queue", "set", "payments", "objective_s=0")
+    from late import knobs
+
+    assert not knobs.binds(Knobs(severity="page", objective_s=3.0))
