@@ -167,7 +167,8 @@ def _computed(
         if not movers:
             # A frame's times come to Python in the machine's own zone, without saying so.
             found = found.withColumn("at", unix_micros("at"))
-        rows = [row.asDict() for row in found.collect()]
+        with session.explained():
+            rows = [row.asDict() for row in found.collect()]
         return [row | {"at": moment(row["at"])} if "at" in row else row for row in rows]
     finally:
         session.stop(spark)

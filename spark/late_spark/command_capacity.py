@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from late.errors import ConfigError
-from late_spark import calendar, capacity, commands, folder, importers, page
+from late_spark import calendar, capacity, commands, folder, importers, page, session
 from late_spark.calendar import Calendar
 from late_spark.capacity import Played, Setting, Verdict
 from late_spark.commands import Say, Source, quiet
@@ -41,6 +41,7 @@ class CapacityReport:
     """What was tried, by queue."""
 
 
+@session.explained()
 def run(asked: WhatIf) -> CapacityReport:
     """Write the capacity report.
 

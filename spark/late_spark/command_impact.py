@@ -21,6 +21,7 @@ from late_spark import (
     money,
     page,
     releases,
+    session,
 )
 from late_spark.calendar import Calendar
 from late_spark.commands import Asked
@@ -46,6 +47,7 @@ class ImpactReport:
     confidence: float
 
 
+@session.explained()
 def run(
     asked: Asked,
     at: str | None,

@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from late.errors import ConfigError
-from late_spark import calendar, charges, drivers, efficiency, focus, folder, importers, pricebook
+from late_spark import (
+    calendar,
+    charges,
+    drivers,
+    efficiency,
+    focus,
+    folder,
+    importers,
+    pricebook,
+    session,
+)
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge
 from late_spark.cost import CostReport, dimensions, report
@@ -100,7 +110,7 @@ def frame(source: Source, days: Calendar) -> DataFrame:
     source.check(days)
     from pyspark.sql import SparkSession
 
-    from late_spark import lake, schema, session
+    from late_spark import lake, schema
 
     if SparkSession.getActiveSession() is None:
         # At the end and not after each report: whoever makes several pays for one start.
@@ -111,7 +121,7 @@ def frame(source: Source, days: Calendar) -> DataFrame:
             spark, source.lake, url=source.url, from_us=days.from_us, to_us=days.to_us
         )
     if source.url is not None:
-        return lake.tail(spark, source.url)
+        return lake.tail(spark, source.url, from_us=days.from_us, to_us=days.to_us)
     found = spark.read.parquet(str(source.usage))
     missing = [name for name in schema.USAGE.names if name not in found.columns]
     if missing:
@@ -122,13 +132,12 @@ def frame(source: Source, days: Calendar) -> DataFrame:
 def _stop() -> None:
     from pyspark.sql import SparkSession
 
-    from late_spark import session
-
     spark = SparkSession.getActiveSession()
     if spark is not None:
         session.stop(spark)
 
 
+@session.explained()
 def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     """Write the cost report.
 

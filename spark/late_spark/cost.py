@@ -99,8 +99,16 @@ class CostReport:
         return self.cents(self.totals.in_range)
 
     @property
+    def borne_cents(self) -> int:
+        return sum(row.cents for row in self.rows)
+
+    @property
     def unallocated_cents(self) -> int:
-        return self.total_cents - sum(row.cents for row in self.rows)
+        return self.total_cents - self.borne_cents
+
+    @property
+    def outside_cents(self) -> int:
+        return self.cents(self.totals.bill) - self.total_cents
 
     def by_day(self) -> dict[date, dict[str, int]]:
         """Units by day and by `charted`, for a chart."""

@@ -176,7 +176,8 @@ def frame(
     store is read from where the manifest ends.
 
     Args:
-        from_us, to_us: files without a row of this range are passed over; rows are not filtered.
+        from_us, to_us: files without a row of this range are passed over, and what the journal has
+            outside of it is not read; rows of the files are not filtered.
 
     Raises:
         ConfigError: no lake there.
@@ -199,16 +200,26 @@ def frame(
         found = spark.read.schema(USAGE).parquet(*paths).select(*USAGE.names)
     if url is None:
         return found
-    return found.unionByName(tail(spark, url, manifest.after()))
+    behind = tail(spark, url, manifest.after(), from_us=from_us, to_us=to_us)
+    return found.unionByName(behind)
 
 
 def tail(
-    spark: SparkSession, url: str, after: Mapping[tuple[str, int], int] | None = None
+    spark: SparkSession,
+    url: str,
+    after: Mapping[tuple[str, int], int] | None = None,
+    *,
+    from_us: int | None = None,
+    to_us: int | None = None,
 ) -> DataFrame:
-    """Usage of the store's journal behind `after`: read once and kept, for a report goes over it
-    several times, and each of them must see the same moment."""
+    """Usage of the store's journal behind `after`, settled in the range: read once and kept, for a
+    report goes over it several times, and each of them must see the same moment."""
     from pyspark import StorageLevel
 
     reader = spark.read.format("late").option("url", url).option("table", "usage")
     found = reader.option("after", after_text(after or {})).load()
+    if from_us is not None:
+        found = found.where(found["settled_us"] >= from_us)
+    if to_us is not None:
+        found = found.where(found["settled_us"] < to_us)
     return found.persist(StorageLevel.MEMORY_AND_DISK)

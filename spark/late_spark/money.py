@@ -117,18 +117,26 @@ def minor(amount: int, digits: int) -> int:
     return whole + (2 * rest > step or (2 * rest == step and whole % 2 == 1))
 
 
-def in_minor(amounts: Sequence[int], digits: int) -> list[int]:
+def in_minor(amounts: Sequence[int], digits: int, total: int | None = None) -> list[int]:
     """All amounts in the currency's smallest unit; they add up to the rounded sum.
 
     Each is rounded down or up, never further. The ones with the most to lose are rounded up.
+
+    Args:
+        total: what they are to add up to instead, where another table already shows it: the sum
+            rounded as a part of something larger may be a cent off.
     """
     step = 10 ** (DIGITS - digits)
     down = [amount // step for amount in amounts]
-    left = minor(sum(amounts), digits) - sum(down)
+    if not down:
+        return down
+    left = (minor(sum(amounts), digits) if total is None else total) - sum(down)
     by_rest = sorted(range(len(amounts)), key=lambda i: -(amounts[i] % step))
-    for index in by_rest[:left]:
-        down[index] += 1
-    return down
+    every, more = divmod(left, len(down))
+    found = [cents + every for cents in down]
+    for index in by_rest[:more]:
+        found[index] += 1
+    return found
 
 
 def shown(cents: int, digits: int) -> str:

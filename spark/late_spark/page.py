@@ -189,7 +189,8 @@ def _rows(report: CostReport) -> str:
 
 def _lines(report: CostReport) -> str:
     rows = report.by_line()
-    cents = money.in_minor([amount for _, _, amount in rows], report.digits)
+    amounts = [amount for _, _, amount in rows]
+    cents = money.in_minor(amounts, report.digits, report.borne_cents)
     shown = ((line, how, _shown(report, c)) for (line, how, _), c in zip(rows, cents, strict=True))
     total = ("Total borne", "", _shown(report, sum(cents)))
     return table(("line", "divided by", f"{report.currency}>"), shown, total)
@@ -199,13 +200,13 @@ def _why(report: CostReport) -> str:
     rows = report.why_unallocated()
     if not rows and not report.outside:
         return paragraph("Nothing: every cent in the range is borne by somebody.")
-    cents = money.in_minor([amount for _, _, amount in rows], report.digits)
+    amounts = [amount for _, _, amount in rows]
+    cents = money.in_minor(amounts, report.digits, report.unallocated_cents)
     shown = [(line, why, _shown(report, c)) for (line, why, _), c in zip(rows, cents, strict=True)]
-    outside = report.cents(report.totals.outside)
     note = ""
     if report.outside:
         note = paragraph(
-            f"{_shown(report, outside)} {report.currency} of the bill of "
+            f"{_shown(report, report.outside_cents)} {report.currency} of the bill of "
             f"{_shown(report, report.cents(report.totals.bill))} lie outside of the range."
         )
     return table(("line", "why", f"{report.currency}>"), shown) + note

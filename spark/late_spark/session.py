@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from late import errors
 from late.errors import ConfigError
 from late_spark import java
 
 MEMORY = "2g"
+_OURS = re.compile(r"^(?:late\.errors|late_spark\.parts)\.(\w+): (.+)$", re.MULTILINE)
+"""An error of ours in what Spark says of a task of Python that failed."""
 NEEDED = {
     # Bounds of months and days are converted by the reports, which know the zone that was asked.
     "spark.sql.session.timeZone": "UTC",
@@ -65,6 +71,23 @@ def start(
 
     found.dataSource.register(LateSource)
     return found
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """What a reader raised is raised here: Spark hands it on as the text of a traceback.
+
+    Raises:
+        LateError: the last one in that text.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        found = _OURS.findall(str(error))
+        if not found:
+            raise
+        name, message = found[-1]
+        raise getattr(errors, name, errors.StoreError)(message) from error
 
 
 def _submitted() -> bool:

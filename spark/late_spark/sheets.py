@@ -15,6 +15,11 @@ from late_spark.tables import header
 Cell = str | float | int | date | None
 
 
+_LINE = 15.0
+"""Height of a row, in points."""
+_WIDEST = 60
+
+
 class Book:
     """A workbook with the formats that all sheets share."""
 
@@ -25,11 +30,14 @@ class Book:
         self._book: Any = xlsxwriter.Workbook(
             str(path), {"strings_to_formulas": False, "strings_to_urls": False}
         )
+        self._currency, self._digits = currency, digits
         places = "." + "0" * digits if digits else ""
         pattern = f'#,##0{places} "{currency}"'
         make = self._book.add_format
         self._formats = {
             "money": make({"num_format": pattern}),
+            # As money, of which a sum would say nothing.
+            "each": make({"num_format": pattern}),
             "fine": make({"num_format": f'#,##0.000000 "{currency}"'}),
             "count": make({"num_format": "#,##0"}),
             "share": make({"num_format": "0.0 %"}),
@@ -38,7 +46,9 @@ class Book:
             "text": make({}),
             "wrap": make({"text_wrap": True, "valign": "top"}),
         }
-        self._head = make({"bold": True, "bottom": 1})
+        self._heads = {
+            side: make({"bold": True, "bottom": 1, "align": side}) for side in ("left", "right")
+        }
         self._total = make({"bold": True, "top": 1, "num_format": pattern})
         self._total_count = make({"bold": True, "top": 1, "num_format": "#,##0"})
         self._bold = make({"bold": True, "top": 1})
@@ -49,79 +59,92 @@ class Book:
         columns: Sequence[tuple[str, str]],
         rows: Sequence[Sequence[Cell]],
         *,
-        totals: bool = True,
+        totals: str = "Total",
     ) -> None:
-        """A table: (title, kind of format) per column. With `totals`, money and counts get a sum
-        below, as a formula with its value."""
+        """A table: (title, kind of format) per column. Money and counts get a sum below, as a
+        formula with its value, under the title `totals`; "" for none."""
         sheet = self._book.add_worksheet(name[:31])
         sheet.freeze_panes(1, 0)
         sheet.set_landscape()
         sheet.fit_to_pages(1, 0)
         sheet.repeat_rows(0)
         for at, (title, kind) in enumerate(columns):
-            sheet.write_string(0, at, title, self._head)
-            width = max([len(title), *(len(str(row[at] or "")) for row in rows[:500])])
-            sheet.set_column(at, at, min(60, width + (8 if kind == "money" else 2)))
+            side = "left" if kind in ("text", "wrap", "day") else "right"
+            sheet.write_string(0, at, title, self._heads[side])
+            cells = [row[at] for row in rows]
+            if totals and kind in ("money", "count"):
+                cells.append(_sum(cells))
+            width = max([len(title), *(self._width(cell, kind) for cell in cells)])
+            # Two more: totals are bold, and spreadsheets do not agree on a digit's width.
+            sheet.set_column(at, at, min(_WIDEST, width + 2))
         for number, row in enumerate(rows, start=1):
-            for at, (value, (_, kind)) in enumerate(zip(row, columns, strict=True)):
-                if isinstance(value, date):
-                    sheet.write_datetime(number, at, value, self._formats[kind])
-                elif isinstance(value, str):
-                    sheet.write_string(number, at, value, self._formats[kind])
-                elif value is not None:
-                    sheet.write_number(number, at, value, self._formats[kind])
+            self._row(sheet, number, row, columns)
         if rows:
             sheet.autofilter(0, 0, len(rows), len(columns) - 1)
         if totals and rows:
-            self._totals(sheet, columns, rows)
+            self._totals(sheet, columns, rows, totals)
+
+    def _row(
+        self, sheet: Any, number: int, row: Sequence[Cell], columns: Sequence[tuple[str, str]]
+    ) -> None:
+        lines = 1
+        for at, (value, (_, kind)) in enumerate(zip(row, columns, strict=True)):
+            if isinstance(value, date):
+                sheet.write_datetime(number, at, value, self._formats[kind])
+            elif isinstance(value, str):
+                sheet.write_string(number, at, value, self._formats[kind])
+                if kind == "wrap":
+                    lines = max(lines, -(-len(value) // _WIDEST))
+            elif value is not None:
+                sheet.write_number(number, at, value, self._formats[kind])
+        if lines > 1:
+            # Not every spreadsheet makes room for a text of several lines by itself.
+            sheet.set_row(number, lines * _LINE)
+
+    def _width(self, value: Cell, kind: str) -> int:
+        """Characters of a cell as it is shown."""
+        if isinstance(value, int | float):
+            places = {"money": self._digits, "each": self._digits, "fine": 6, "count": 0}
+            unit = len(self._currency) + 1 if kind in ("money", "each", "fine") else 0
+            return len(f"{value:,.{places.get(kind, 2)}f}") + unit
+        return len(str(value or ""))
 
     def _totals(
-        self, sheet: Any, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Cell]]
+        self,
+        sheet: Any,
+        columns: Sequence[tuple[str, str]],
+        rows: Sequence[Sequence[Cell]],
+        title: str,
     ) -> None:
         last = len(rows)
-        sheet.write_string(last + 1, 0, "Total", self._bold)
+        sheet.write_string(last + 1, 0, title, self._bold)
         for at, (_, kind) in enumerate(columns):
             if kind in ("money", "count"):
                 letter = chr(ord("A") + at)
-                value = sum(row[at] for row in rows if isinstance(row[at], int | float))  # type: ignore[misc]
+                value = _sum([row[at] for row in rows])
                 style = self._total if kind == "money" else self._total_count
                 # Rounded to cents: the sum of doubles is off by less than any of them.
                 formula = f"=ROUND(SUM({letter}2:{letter}{last + 1}),6)"
                 sheet.write_formula(last + 1, at, formula, style, round(value, 6))
+            elif at:
+                sheet.write_blank(last + 1, at, None, self._bold)
 
     def close(self) -> None:
         self._book.close()
 
 
+def _sum(cells: Sequence[Cell]) -> float:
+    return sum(cell for cell in cells if isinstance(cell, int | float))
+
+
 def write(report: CostReport, path: Path) -> None:
-    """The report's workbook."""
+    """The report's workbook. All of its sheets show the same cents: of each, the total is one that
+    the summary has."""
     book = Book(path, report.currency, report.digits)
-    scale: int = 10**report.digits
-    units = money.ONE
-
-    def cents(amount: int) -> float:
-        return amount / scale
-
-    columns = [
-        *((name, "text") for name in header(report.by)),
-        (f"Cost ({report.currency})", "money"), ("Share", "share"), ("Tasks", "count"),
-        ("Attempts", "count"), ("Retries", "count"), ("Per million tasks", "fine"),
-        ("Per retry", "fine"), ("Cost of retries", "fine"),
-    ]  # fmt: skip
-    total = report.total_cents
-    rows: list[list[Cell]] = [
-        [*row.by, cents(row.cents), row.cents / total if total else None, row.tasks, row.attempts,
-         row.retries, _fine(row.per_million()), _fine(row.per_retry()), row.of_retries() / units]
-        for row in report.rows
-    ]  # fmt: skip
-    rest: list[Cell] = [""] * (len(report.by) - 1)
-    left = report.unallocated_cents
-    share = left / total if total else None
-    rows.append(["(unallocated)", *rest, cents(left), share, *[None] * 6])
-    _summary(book, report, cents)
-    book.sheet("Costs", columns, rows)
-    _days(book, report, cents)
-    _lines(book, report, cents)
+    _summary(book, report)
+    _costs(book, report)
+    _days(book, report)
+    _lines(book, report)
     if report.efficiency:
         book.sheet(
             "Efficiency",
@@ -129,63 +152,88 @@ def write(report: CostReport, path: Path) -> None:
              ("Best feasible", "ratio"), ("Of the best", "share"), ("Best is", "text")],
             [(e.name, e.region or "all", e.value, e.best, e.of_best, e.basis)
              for e in report.efficiency],
-            totals=False,
+            totals="",
         )  # fmt: skip
-    book.sheet("Assumptions", [("What", "wrap"), ("How", "wrap")], report.assumptions, totals=False)
+    book.sheet("Assumptions", [("What", "wrap"), ("How", "wrap")], report.assumptions, totals="")
     book.close()
 
 
-def _fine(amount: int | None) -> float | None:
+def _amounts(report: CostReport, units: Sequence[int], total: int | None = None) -> list[float]:
+    """Amounts as people see them, so that they add up to `total` cents."""
+    scale: int = 10**report.digits
+    return [cents / scale for cents in money.in_minor(units, report.digits, total)]
+
+
+def _summary(book: Book, report: CostReport) -> None:
+    """How the report reconciles with the bill, in cents that add up."""
+    scale: int = 10**report.digits
+    book.sheet(
+        "Summary",
+        [(report.title, "text"), (f"Cost ({report.currency})", "money")],
+        [
+            ["Borne by those who caused the work, in the range", report.borne_cents / scale],
+            ["Unallocated, in the range", report.unallocated_cents / scale],
+            ["Outside of the range", report.outside_cents / scale],
+        ],
+        totals="The bill",
+    )
+
+
+def _costs(book: Book, report: CostReport) -> None:
+    scale: int = 10**report.digits
+    columns = [
+        *((name, "text") for name in header(report.by)),
+        (f"Cost ({report.currency})", "money"), ("Share", "share"), ("Tasks", "count"),
+        ("Attempts", "count"), ("Retries", "count"), ("Per million tasks", "each"),
+        ("Per retry", "fine"), ("Cost of retries", "money"),
+    ]  # fmt: skip
+    total = report.total_cents
+    again = _amounts(report, [row.of_retries() for row in report.rows])
+    rows: list[list[Cell]] = [
+        [*row.by, row.cents / scale, row.cents / total if total else None, row.tasks, row.attempts,
+         row.retries, _each(row.per_million()), _each(row.per_retry()), of_retries]
+        for row, of_retries in zip(report.rows, again, strict=True)
+    ]  # fmt: skip
+    rest: list[Cell] = [""] * (len(report.by) - 1)
+    left = report.unallocated_cents
+    share = left / total if total else None
+    rows.append(["(unallocated)", *rest, left / scale, share, *[None] * 6])
+    book.sheet("Costs", columns, rows)
+
+
+def _each(amount: int | None) -> float | None:
     return None if amount is None else amount / money.ONE
 
 
-def _summary(book: Book, report: CostReport, cents: Any) -> None:
-    """How the report reconciles with the bill, in cents that add up."""
-    totals = report.totals
-    borne, left, outside = money.in_minor(
-        [totals.borne, totals.unallocated, totals.outside], report.digits
-    )
-    rows: list[list[Cell]] = [
-        ["Borne by owners of work, in the range", cents(borne)],
-        ["Unallocated, in the range", cents(left)],
-        ["Outside of the range", cents(outside)],
-    ]
-    bill = f"{money.exact(totals.bill)} {report.currency}"
-    book.sheet(
-        "Summary",
-        [(f"{report.title}: the bill is {bill}", "text"), (f"Cost ({report.currency})", "money")],
-        rows,
-    )
-
-
-def _days(book: Book, report: CostReport, cents: Any) -> None:
-    days = list(report.calendar.days)
-    units = dict.fromkeys(days, 0)
-    unborne = dict.fromkeys(days, 0)
+def _days(book: Book, report: CostReport) -> None:
+    borne = dict.fromkeys(report.calendar.days, 0)
+    left = dict.fromkeys(report.calendar.days, 0)
     for cost in report.costs:
-        units[cost.day] += cost.amount
+        borne[cost.day] += cost.amount
     for row in report.unallocated:
-        unborne[row.day] += row.amount
-    both = money.in_minor([*units.values(), *unborne.values()], report.digits)
+        left[row.day] += row.amount
     book.sheet(
         "Days",
         [("Day", "day"), ("Borne", "money"), ("Unallocated", "money")],
-        [(day, cents(both[at]), cents(both[at + len(days)])) for at, day in enumerate(days)],
+        list(
+            zip(
+                report.calendar.days,
+                _amounts(report, list(borne.values()), report.borne_cents),
+                _amounts(report, list(left.values()), report.unallocated_cents),
+                strict=True,
+            )
+        ),
     )
 
 
-def _lines(book: Book, report: CostReport, cents: Any) -> None:
-    lines = report.by_line()
-    seen = money.in_minor([amount for _, _, amount in lines], report.digits)
-    book.sheet(
-        "Lines",
-        [("Line", "text"), ("Driver", "text"), ("Cost", "money")],
-        [(line, how, cents(c)) for (line, how, _), c in zip(lines, seen, strict=True)],
-    )
-    why = report.why_unallocated()
-    seen = money.in_minor([amount for _, _, amount in why], report.digits)
-    book.sheet(
-        "Unallocated",
-        [("Line", "text"), ("Why", "text"), ("Cost", "money")],
-        [(line, reason, cents(c)) for (line, reason, _), c in zip(why, seen, strict=True)],
-    )
+def _lines(book: Book, report: CostReport) -> None:
+    for name, how, rows, total in (
+        ("Lines", "Driver", report.by_line(), report.borne_cents),
+        ("Unallocated", "Why", report.why_unallocated(), report.unallocated_cents),
+    ):
+        seen = _amounts(report, [amount for _, _, amount in rows], total)
+        book.sheet(
+            name,
+            [("Line", "text"), (how, "text"), ("Cost", "money")],
+            [(line, why, cents) for (line, why, _), cents in zip(rows, seen, strict=True)],
+        )

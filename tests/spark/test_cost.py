@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
-from late_spark import commands, cost, drivers, folder, money, owners, page
+from late_spark import commands, cost, drivers, folder, money, owners, page, sheets
 from late_spark.allocation import Key
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, Line
@@ -307,3 +307,35 @@ def test_bad_input_leaves_no_folder(asked: Asked, change: dict[str, Any], said: 
     with pytest.raises(ConfigError, match=said):
         commands.cost(replace(asked, **change), "owner")
     assert not asked.out.exists()
+
+
+def test_every_sheet_and_table_shows_the_same_cents(tmp_path: Path) -> None:
+    # Given two owners with 1.007 each and 0.006 that nobody bears: rounded together, both owners'
+    # cents go up; rounded by themselves, what is borne would be 2.01
+    line, mill = Line("nodes"), money.ONE // 1_000
+    amounts = (1_007 * mill, 1_007 * mill, 6 * mill)
+    billed = [
+        Charge(line, start, end, amount, {"tasks": 100})
+        for (_, start, end), amount in zip(DAYS.bounds, amounts, strict=True)
+    ]
+    outside = Charge(Line("tax"), DAYS.from_us - 5, DAYS.from_us, 13 * mill, {}, "nobody's")
+    found = cost.report(
+        [*billed, outside], USED, DAYS, title="t", currency="USD", by=("owner", "line")
+    )
+    assert (found.borne_cents, found.unallocated_cents, found.outside_cents) == (202, 0, 1)
+    # When the workbook and the page are made
+    sheets.write(found, tmp_path / "cost.xlsx")
+    # Then every total is one of the summary's, and those add up to the bill
+    summary, costs, days, paid, left = (sheet(tmp_path / "cost.xlsx", n) for n in range(1, 6))
+    cells = [Decimal(line[1][1]) for line in summary[1:4]]
+    assert sum(cells) == Decimal(summary[4][1][1]) == Decimal("2.03")
+    assert Decimal(costs[-1][2][1]) == cells[0] + cells[1]
+    assert [Decimal(value) for _, value in days[-1][1:]] == cells[:2]
+    assert (Decimal(paid[-1][-1][1]), Decimal(left[-1][-1][1])) == tuple(cells[:2])
+    for table in (costs, days, paid, left):
+        at = 2 if table is not days else 1
+        assert sum(Decimal(line[at][1]) for line in table[1:-1]) == Decimal(table[-1][at][1])
+    total = money.shown(found.borne_cents, 2)
+    assert f"<td class=s>Total borne</td><td class=s></td><td class=n>{total}</td>" in (
+        page.cost(found)
+    )

@@ -226,3 +226,21 @@ def test_a_lake_on_the_command_line(
     assert (refused.code, "settlements 2..2 of default/0 are gone" in refused.err) == (1, True)
     nowhere = cli("lake", "show", str(folder / "usage"))
     assert (nowhere.code, "is no lake" in nowhere.err) == (2, True)
+
+
+def test_of_the_journal_only_the_range_is_read(
+    spark: SparkSession, file_url: str, folder: Path
+) -> None:
+    # Given settlements before and after the range, whose usage nobody can read
+    write(file_url, [settled(1, [done(1)], at_us=START_US)])
+    export(file_url, folder)
+    days = [settled(n, [done(n)], at_us=START_US + n * DAY) for n in range(3, 8)]
+    write(file_url, [settled(2, "oops", at_us=START_US + DAY), *days,
+                     settled(8, "oops", at_us=START_US + 9 * DAY)])  # fmt: skip
+    between = {"from_us": START_US + 4 * DAY, "to_us": START_US + 7 * DAY}
+    # When the range is read, of the store and behind the lake
+    alone = lake.tail(spark, file_url, **between)
+    both = lake.frame(spark, folder, url=file_url, **between)
+    # Then what is in it is there, and nothing else was looked at
+    assert sorted(row.seq for row in alone.select("seq").collect()) == [4, 5, 6]
+    assert sorted(row.seq for row in both.select("seq").collect()) == [4, 5, 6]

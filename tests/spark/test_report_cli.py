@@ -201,3 +201,14 @@ def test_a_journal_that_was_pruned_within_the_range_is_refused(cli: Cli) -> None
     assert ended.code == 1
     assert "default/0" in ended.err
     assert not Path("out").exists()
+
+
+def test_what_a_reader_refuses_is_one_line(cli: Cli, spark: SparkSession) -> None:
+    Path("prices.yaml").write_text(PRICES)
+    kit.write(cli.url, [kit.settled(1, "oops")])
+    ended = cli("report", "cost", "--from", "2026-09-21", "--to", "2026-09-22",
+                "--prices", "prices.yaml", "--url", cli.url, "--out", "out")  # fmt: skip
+    assert ended.code == 1
+    assert "late: settlement 1 of default/0 has an unreadable usage: " in ended.err
+    assert "Traceback" not in ended.err
+    assert not Path("out").exists()

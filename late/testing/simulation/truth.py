@@ -258,7 +258,7 @@ class Truth:
             if old.options.ordering_key is not None:
                 queue = self._queues[shard][old.options.ordering_key]
                 queue[:] = [(n, t, new if t == task_id else w) for n, t, w in queue]
-        self._stays[shard] |= goes_on
+        self._stays[shard] = (self._stays[shard] - again) | goes_on
         left = self.unsettled[shard] - again - goes_on
         for task_id in left:
             self.witness[group][task_id].final = "left out"
