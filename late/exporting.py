@@ -69,8 +69,8 @@ class Push:
 
         from late.metrics import otel
 
-        data = otel.data_of(registry, self._resource, self._since_ns, time.time_ns())
         try:
+            data = otel.data_of(registry, self._resource, self._since_ns, time.time_ns())
             if self._exporter.export(data, timeout_millis=SEND_MS) is MetricExportResult.SUCCESS:
                 return
         except Exception as error:

@@ -150,7 +150,7 @@ def configure(
 
 class Ids(logging.Filter):
     """Adds what joins a line with its task and its trace to records that are made inside of a
-    handler: `record.late`, an object of strings, and `record.trace_id` for formatters of others.
+    handler: `record.late`, an object, and `record.trace_id` for formatters of others.
 
     For the service's own logging: `handler.addFilter(late.log.Ids())`. The formatters of this
     module show them without it.

@@ -24,6 +24,7 @@ from late.scheduler.part import Part
 from late.store.counting import statements
 
 if TYPE_CHECKING:
+    from late.control import Control
     from late.control.views import Status
     from late.worker import Worker
 
@@ -45,9 +46,6 @@ _BREAKER = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
 class Telemetry:
     """Of one worker. `page` may be called in any thread's loop; the rest belongs to the worker's.
 
-    Args:
-        asked: whether anybody can read the metrics; without that the database is not looked at.
-
     Raises:
         ConfigError: OpenTelemetry is wanted and not installed.
     """
@@ -56,22 +54,32 @@ class Telemetry:
         self.registry = Registry()
         settings = worker.settings
         self.asked = settings.health_port is not None or settings.otel == 1
+        """Whether anybody can read the metrics, to be set before the worker starts: without that
+        nothing is counted, and the database not looked at."""
         self._push = exporting.make(worker.id) if settings.otel else None
         self._worker = worker
         self._emitter = emitter
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._control: Control | None = None
+        self._looking: asyncio.Future[tuple[Status, dict[str, Signals]]] | None = None
 
     async def run(self) -> None:
         """Count, and look at the database while that is this worker's to do, until cancelled."""
         self._loop = asyncio.get_running_loop()
-        unfollow = metrics.follow(self._emitter, self.registry)
+        unfollow = metrics.follow(self._emitter, self.registry) if self.asked else None
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._look_on())
                 if self._push is not None:
                     tasks.create_task(self._push_on(self._push))
         finally:
-            unfollow()
+            if unfollow is not None:
+                unfollow()
+            # A look under way has a connection, and would leave it open.
+            if self._looking is not None:
+                await asyncio.gather(self._looking, return_exceptions=True)
+            if self._control is not None:
+                await asyncio.to_thread(self._control.close)
 
     async def _push_on(self, push: exporting.Push) -> None:
         """Send what is known, every few seconds and once at the end."""
@@ -117,27 +125,32 @@ class Telemetry:
                 self.registry.replace(metrics.metrics_of("database"), ())
                 shown = False
             if mine and time.monotonic() >= due_s:
-                shown = await self._look_at_database() or shown
+                shown = await self.look_at_database() or shown
                 due_s = time.monotonic() + every_s
             await asyncio.sleep(min(TICK_S, every_s or TICK_S))
 
-    async def _look_at_database(self) -> bool:
+    async def look_at_database(self) -> bool:
+        """One look, whoever's it is; False if it failed, which is logged."""
         slots = self._worker.settings.concurrency
+        self._looking = asyncio.ensure_future(asyncio.to_thread(self._overview))
         try:
-            seen, signals = await asyncio.to_thread(_overview, self._worker.app.url)
-        except LateError as error:
-            logger.warning("the database could not be looked at for metrics: %s", error)
+            seen, signals = await asyncio.shield(self._looking)
+        except Exception as error:
+            # Telemetry must not take the work down with it, whatever it is.
+            trace = None if isinstance(error, LateError) else error
+            text = "the database could not be looked at for metrics: %s"
+            logger.warning(text, error, exc_info=trace)
             return False
         values = of_database(seen, signals, slots=slots)
         self.registry.replace(metrics.metrics_of("database"), values)
         return True
 
+    def _overview(self) -> tuple[Status, dict[str, Signals]]:
+        from late.control import Control  # SQLAlchemy takes as long to load as all the rest
 
-def _overview(url: str) -> tuple[Status, dict[str, Signals]]:
-    from late.control import Control  # SQLAlchemy takes as long to load as all the rest
-
-    with Control(url) as control:
-        return control.overview(limit=LIMIT)
+        # Kept: to make an engine and connect costs as much as the look.
+        self._control = self._control or Control(self._worker.app.url)
+        return self._control.overview(limit=LIMIT)
 
 
 def of_worker(worker: Worker) -> Iterator[Value]:

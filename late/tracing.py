@@ -256,9 +256,9 @@ def of_call(headers: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def ids() -> dict[str, str]:
+def ids() -> dict[str, Any]:
     """What joins a log line with a task and a trace, in this context; empty outside of both."""
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     attempt = current.get()
     if attempt is not None:
         record = attempt.record
@@ -267,7 +267,7 @@ def ids() -> dict[str, str]:
             "name": record.name,
             "queue": record.queue,
             "group": attempt.group,
-            "attempt": str(attempt.number),
+            "attempt": attempt.number,
         }
     trace = sys.modules.get("opentelemetry.trace")
     if trace is not None and _tracer is not None:

@@ -41,7 +41,8 @@ worker is answered although its event loop stands still: with what was known, an
 `late_stalls_total`.
 
 **What it costs.** Nothing per task: a settlement counts its tasks anyway, and its sums are added
-up here. [Benchmarks](benchmarks.md) say what share of a drain's time that is.
+up here: 3 % of a worker's processor while it drains no-ops ([benchmarks](benchmarks.md)). Where
+nobody can ask, nothing is counted.
 
 **How many series there can be.** Each label keeps the first {LABEL_MAX} values that a process
 meets ({", ".join(f"`{name}` {most}" for name, most in sorted(LABEL_MAXES.items()))}), each metric

@@ -66,9 +66,8 @@ ALERTS: tuple[Alert, ...] = (
           per_queue=True),
     Alert("LateBacklogDoesNotDrain", "ticket", "max by (group) (late_drain_seconds) > 3600", "15m",
           "The backlog of the group {{ $labels.group }} takes more than an hour at this pace."),
-    Alert("LateTasksDie", "ticket",
-          "sum by (group, queue) (increase(late_dead_letters_total{{{queues}}}[15m])) > 0", "0m",
-          "{{ $value }} tasks of {{ $labels.queue }} became dead letters within 15 minutes.",
+    Alert("LateTasksDie", "ticket", "max by (group, queue) (late_queue_dead{{{queues}}}) > 0", "5m",
+          "{{ $value }} tasks of {{ $labels.queue }} are dead letters, and wait for somebody.",
           per_queue=True),
     Alert("LateAttemptsFail", "ticket",
           "sum by (group, queue) (rate("
@@ -106,7 +105,8 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateClockIsOff", "ticket", "max(abs(late_clock_offset_seconds)) > 5", "10m",
           "The database's clock and a worker's are {{ $value }} s apart."),
     Alert("LateSchedulesDisabled", "ticket",
-          "sum by (schedule) (increase(late_schedules_disabled_total[1h])) > 0", "0m",
+          # Not its increase: a series that begins at one has none.
+          "sum by (schedule) (late_schedules_disabled_total) > 0", "0m",
           "The schedule {{ $labels.schedule }} cannot be read or never fires again."),
     Alert("LatePausedForLong", "ticket",
           "min_over_time((max by (scope, limited) (late_paused))[24h:5m]) == 1", "0m",

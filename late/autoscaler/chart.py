@@ -24,11 +24,12 @@ h1{font-size:1.4em}h2{font-size:1.1em;margin:1.6em 0 .3em}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}
 th:first-child,td:first-child{text-align:left}
-svg{width:100%;height:auto;display:block}text{font:11px system-ui,sans-serif;fill:#555}
+.wide{overflow-x:auto}svg{width:100%;min-width:640px;height:auto;display:block}
+text{font:11px system-ui,sans-serif;fill:#555}
 .grid{stroke:#e4e4e4}.load{fill:#e8eef7}.size{stroke:#1b5fc1;fill:none;stroke-width:1.4}
 .best{stroke:#999;fill:none;stroke-dasharray:3 3}.cpu{stroke:#b3541e;fill:none}
 .high{stroke:#b3541e;fill:none;opacity:.35}.band{fill:#dff2df}
-@media print{body{margin:0}h2{break-after:avoid}svg{break-inside:avoid}}
+@media print{body{margin:0}svg{min-width:0}h2{break-after:avoid}svg{break-inside:avoid}}
 """
 
 
@@ -38,6 +39,7 @@ def page(trace: Trace, policy: Policy, runs: Sequence[Run]) -> str:
     body = "".join(_run(trace, policy, run) for run in runs)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
         f"<style>{_STYLE}</style><h1>{title}</h1>"
         f"<p>{len(trace.load) / DAY:.1f} days, one step a minute. Target {policy.target:g} % CPU, "
         f"{policy.min} to {policy.max} {policy.units.replace('_', ' ')}.</p>"
@@ -66,7 +68,8 @@ def _table(runs: Sequence[Run]) -> str:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(run)) + "</tr>"
         for run in runs
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="wide">{table}</div>'
 
 
 def _run(trace: Trace, policy: Policy, run: Run) -> str:
@@ -91,7 +94,8 @@ def _run(trace: Trace, policy: Policy, run: Run) -> str:
     )
     return (
         f"<h2>{escape(run.name)}</h2><p>Size (blue), what the target needs (area), the clairvoyant "
-        f"(dashed); below it the CPU, with the target ± 10 points.</p>{size}{cpu}"
+        "(dashed); below it the CPU, with the target ± 10 points; over days.</p>"
+        f'<div class="wide">{size}{cpu}</div>'
     )
 
 

@@ -68,7 +68,7 @@ def draining(connection: Connection) -> Iterator[Check]:
     old = connection.execute(select(extent).order_by(extent.c.lane, extent.c.version)).all()
     late = [row for row in old if row.closed_at_us < since_us]
     if not late:
-        yield Check("lanes", "ok", f"{len(old)} old widths are draining" if old else "none drains")
+        yield Check("resizes", "ok", f"{len(old)} old widths drain" if old else "nothing drains")
         return
     row = late[0]
     minutes = DRAIN_US // 60_000_000
@@ -80,7 +80,7 @@ def draining(connection: Connection) -> Iterator[Check]:
         count = len(msgspec.json.decode(row.waits_for))
         what = f"waits for {count} transactions that began before"
     yield Check(
-        "lanes",
+        "resizes",
         "warning",
         f"version {row.version} of lane {row.lane}, closed more than {minutes} minutes ago, {what}:"
         " keys that moved may stand still; see `late shards`",

@@ -19,6 +19,7 @@ from late.control.views import Check
 from late.errors import InvalidPolicy
 from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token, worker
 from late.store.groups import reads_of
+from late.task import SHARDS_MAX
 
 ROWS = 1_000
 """Of one (group, shard) that are looked at."""
@@ -102,15 +103,19 @@ def _idle(connection: Connection) -> Check:
             return Check(
                 "workers", "warning",
                 f"{workers} workers of {name} share {shards} shards: {workers - shards} own none. "
-                "late shards --set N, or fewer workers",
+                "late shards --resize N, or fewer workers",
             )  # fmt: skip
     return Check("workers", "ok", "no more than shards")
 
 
 def _lanes(connection: Connection) -> Check:
-    """Producers that know of more shards than the lane write beside it."""
-    lanes = connection.execute(select(lane.c.first_shard, lane.c.shards)).all()
-    inside = {n for first, count in lanes for n in range(first, first + count)}
+    """Producers that know of more shards than the lane write beside it. Not in one that was
+    resized: there the database tells them, and what it had before is worked off."""
+    lanes = connection.execute(select(lane.c.first_shard, lane.c.shards, lane.c.version)).all()
+    inside = {n for first, count, _ in lanes for n in range(first, first + count)}
+    ends = [*sorted(first for first, _, _ in lanes), SHARDS_MAX]
+    for first, _, version in lanes:
+        inside.update(range(first, next(end for end in ends if end > first)) if version else ())
     outside = sorted(logged_shards(connection) - inside)
     if not outside:
         return Check("lanes", "ok", "every shard with tasks is of a lane")

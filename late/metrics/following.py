@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from late.events import Emitter, Event
@@ -20,6 +21,9 @@ def follow(emitter: Emitter, registry: Registry) -> Callable[[], None]:
         if metric.event is not None:
             listened[metric.event.name] = metric.event
             takers.setdefault(metric.event.name, []).append(_taker(metric, registry))
+            if metric.kind == "counter" and not metric.labels:
+                # From zero on: a series that begins at one has no increase to be alarmed by.
+                registry.add(metric, (), 0.0)
 
     def take(event: Event, values: Mapping[str, Any]) -> None:
         for each in takers[event.name]:
@@ -30,13 +34,13 @@ def follow(emitter: Emitter, registry: Registry) -> Callable[[], None]:
 
 def _taker(metric: Metric, registry: Registry) -> _Take:
     """What one metric makes of its event."""
-    tags = [TAGS.get(label, label) for label in metric.labels]
-    measure, series = metric.measure, metric.series
+    labels_of = _labels([TAGS.get(label, label) for label in metric.labels])
+    measure, series, only = metric.measure, metric.series, metric.only
 
     def take(values: Mapping[str, Any]) -> None:
-        if metric.only and not _meant(metric.only, values["outcome"]):
+        if only and not _meant(only, values["outcome"]):
             return
-        labels = tuple([_text(values[tag]) for tag in tags])
+        labels = labels_of(values)
         value = values[measure] if measure else 1
         if series:
             registry.merge(metric, labels, values[series], value)
@@ -48,6 +52,16 @@ def _taker(metric: Metric, registry: Registry) -> _Take:
             registry.add(metric, labels, value)
 
     return take
+
+
+def _labels(tags: list[str]) -> Callable[[Mapping[str, Any]], tuple[str, ...]]:
+    """What reads the values of `tags`, which are texts but for a few."""
+    if len(tags) > 1 and not _NO_TEXTS & set(tags):
+        return itemgetter(*tags)
+    return lambda values: tuple([_text(values[tag]) for tag in tags])
+
+
+_NO_TEXTS = {"shard", "transient"}
 
 
 def _meant(only: str, outcome: str) -> bool:

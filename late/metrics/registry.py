@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
-from late.histogram import middle
+from late.histogram import LAST, middle
 from late.metrics.catalogue import METRICS, Metric
 from late.task import Histogram
 
@@ -62,7 +63,6 @@ class Registry:
         self._known: dict[str, set[str]] = {}
         self._label_max = label_max
         self._series_max = series_max
-        self._places: dict[tuple[tuple[float, ...], int], int] = {}
 
     def add(self, metric: Metric, labels: Labels, value: float) -> None:
         """Count `value` more."""
@@ -91,13 +91,9 @@ class Registry:
             return
         with self._lock:
             buckets = self._of(metric, labels)
-            counts, places, bounds = buckets.counts, self._places, metric.bounds
+            counts, places = buckets.counts, _places(metric.bounds)
             for index, count in more:
-                place = places.get((bounds, index))
-                if place is None:
-                    place = bisect_left(bounds, middle(index) / 1_000_000)
-                    places[bounds, index] = place
-                counts[place] += count
+                counts[places[index]] += count
             buckets.total += total
 
     def replace(
@@ -156,6 +152,12 @@ class Registry:
                 return OTHER
             known.add(value)
         return value
+
+
+@cache
+def _places(bounds: tuple[float, ...]) -> list[int]:
+    """For each bucket of `late.histogram` the one of `bounds` that its middle is in."""
+    return [bisect_left(bounds, middle(index) / 1_000_000) for index in range(LAST + 1)]
 
 
 def _merged(metric: Metric, one: float, two: float) -> float:

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+import late
 from late.control import Control, audit, positions
 from late.errors import ConfigError
+from late.ids import new_id
+from late.outbox import connect
 from late.schema.engine import make_engine, reading
 from late.store.base import Lease, SettleResult, Store, taken
 from late.task import Record, ShardId, TaskId
@@ -27,7 +30,7 @@ from tests.conformance.kit import (
     worker,
 )
 from tests.conformance.kit import open_of as key_of
-from tests.integration.control_kit import insert
+from tests.integration.control_kit import execute, insert, rows
 
 SHARD = 3
 
@@ -305,6 +308,39 @@ async def test_a_reset_to_now(url: str, store: Store, control: Control) -> None:
     assert lease.reads.replay_us == 0
     found = control.verify()
     assert (found.problems, found.totals.parked, found.totals.dead) == ((), 1, 1)
+
+
+def test_what_a_reset_leaves_out_lets_go_of_its_keys_and_schedules(
+    url: str, control: Control
+) -> None:
+    """Nothing else would: a task that never runs never ends."""
+    app = late.App(url)
+
+    @app.schedule(every=60, name="theirs", args={"n": 1})
+    @app.schedule(every=60, name="others", args={"n": 1})
+    @app.task
+    def charge(n: int) -> None: ...
+
+    with connect(url) as tx:
+        waits = charge.options(unique_key="plain").enqueue(tx, 1)
+        charge.options(unique_key="for-an-hour", unique_for=3_600).enqueue(tx, 2)
+    control.sync_schedules(app.schedules)
+    opened = "update late_schedule set open_task_id = '{}' where name = '{}'"
+    for name, task_id in (("theirs", waits), ("others", new_id(0))):
+        execute(url, opened.format(task_id, name))
+    control.create_group("audit", start="beginning")
+    control.reset_group("audit", "now")
+    held = "select unique_key, expires_at_us from late_unique order by unique_key"
+    assert [key for key, _ in rows(url, held)] == ["for-an-hour", "plain"], "not its to let go"
+    control.reset_group("default", "now")
+    [(key, until_us)] = rows(url, held)
+    assert key == "for-an-hour"
+    assert until_us > 0, "its period is not over, and its task does not hold it"
+    open_ids = dict(rows(url, "select name, open_task_id from late_schedule"))
+    assert open_ids["theirs"] is None
+    assert open_ids["others"] is not None
+    with connect(url) as tx:
+        assert charge.options(unique_key="plain").enqueue(tx, 1) != waits
 
 
 async def test_a_reset_to_a_moment(url: str, store: Store, control: Control) -> None:

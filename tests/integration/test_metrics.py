@@ -21,12 +21,15 @@ from late.cli.metrics import Page
 from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError
+from late.events import PAGE_READ, default
 from late.metrics.serving import MetricsServer
 from late.outbox import connect
 from late.schema import migrate
 from late.schema.tables import timer
+from late.store import open_store
 from late.testing import drain
 from late.worker import Worker
+from tests.conformance.kit import own, parked
 from tests.integration.control_kit import rekey
 from tests.unit.api_kit import Client
 from tests.unit.cli_kit import Cli, cli
@@ -51,6 +54,9 @@ class Metrics:
             if s.name == name and labels.items() <= s.labels.items()
         ]  # fmt: skip
         return sum(found) if found else None
+
+    def count(self, name: str) -> int:
+        return sum(sample.name == name for sample in self.samples)
 
     def has(self, name: str) -> bool:
         return any(sample.name == name for sample in self.samples)
@@ -118,6 +124,8 @@ async def test_what_a_worker_says_is_what_has_happened(url: str) -> None:
                 and m.sum("late_queue_dead") == 1
                 and m.sum("late_queue_parked", queue="payments") == 1
                 and m.sum("late_freshness_seconds") == 0
+                and m.sum("late_shards_unowned") == 0
+                and m.count("late_tail_lag_seconds") == len(worker.scheduler.cores)
             ),
         )
         assert found.sum("late_enqueued_total", task="charge") == 41
@@ -126,11 +134,11 @@ async def test_what_a_worker_says_is_what_has_happened(url: str) -> None:
         assert found.sum("late_run_seconds_count", queue="payments") == 40
         assert found.sum("late_dead_letters_total", reason="attempts_exhausted") == 1
         assert found.sum("late_settle_tasks_sum") == 42, "each outcome is in one settlement"
-        assert found.sum("late_read_records_sum") == 42
-        assert found.sum("late_read_bytes_total") == 40 * len('{"n":0}') + 30 + len('{"n":1}') + 2
+        # A store may show a record again.
+        assert (found.sum("late_read_records_sum") or 0) >= 42
+        assert (found.sum("late_read_bytes_total") or 0) >= 40 * len('{"n":0}')
         assert found.sum("late_queue_depth", queue="payments") == 0
         assert found.sum("late_workers") == 1
-        assert found.sum("late_shards_unowned") == 0
         assert found.sum("late_slots") == worker.settings.concurrency
         assert found.sum("late_worker_trusted") == 1
         assert found.sum("late_shard_unsettled") == 0
@@ -141,8 +149,6 @@ async def test_what_a_worker_says_is_what_has_happened(url: str) -> None:
             if not all(found.has(name) for expr, _ in panel.queries for name in NAME.findall(expr))
         ]
         assert empty == [], "no panel of the dashboard is empty"
-        tail = [s.value for s in found.samples if s.name == "late_tail_lag_seconds"]
-        assert len(tail) == len(worker.scheduler.cores)
     finally:
         await worker.stop()
 
@@ -165,37 +171,70 @@ async def test_a_scrape_is_answered_while_the_loop_stands_still(database: str) -
         await worker.stop()
 
 
-def test_freshness_is_of_what_is_due_and_not_of_what_was_put_off(url: str) -> None:
-    app = late.App(url, shards=4)
+async def test_a_look_that_fails_costs_the_database_metrics_and_no_task(
+    database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(self: Control, *, limit: int) -> None:
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(Control, "overview", broken)
+    worker = Worker(made(database), settings=QUICK)
+    await worker.start()
+    try:
+        await until(worker, lambda m: m.sum("late_outcomes_total", outcome="done") == 40)
+        await until(worker, lambda m: "not today" in caplog.text)
+        assert (await scrape(worker)).sum("late_queue_depth") is None
+        assert not worker._failed
+    finally:
+        await worker.stop()
+
+
+async def test_nobody_counts_where_nobody_can_ask(database: str) -> None:
+    worker = Worker(made(database), settings=WorkerConfig(poll_max_s=0.05))
+    await worker.start()
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                if worker.dispatcher.ended >= 41:
+                    break
+                await asyncio.sleep(0.02)
+        assert b"late_outcomes_total" not in await worker.telemetry.page()
+        assert not default.wants(PAGE_READ)
+    finally:
+        await worker.stop()
+
+
+def stale_s(url: str) -> float:
+    with Control(url) as control:
+        [group] = control.status().groups
+    assert group.stale_s is not None
+    return group.stale_s
+
+
+def test_freshness_follows_the_work(database: str) -> None:
+    app = late.App(database, shards=4)
 
     @app.task
     def note() -> None: ...
 
-    def stale_s() -> float:
-        with Control(url) as control:
-            [group] = control.status().groups
-            overview, _ = control.overview(limit=10)
-            assert group.stale_s is not None
-            assert abs(group.stale_s - (overview.stale_s("default") or 0.0)) < 30
-            return group.stale_s
-
-    assert drain(app) == {}
-    assert stale_s() == 0, "an empty log is done"
-    with connect(url) as tx:
+    assert stale_s(database) == 0, "an empty log is done"
+    with connect(database) as tx:
         note.enqueue(tx)
-    assert stale_s() > 0, "committed, and not done"
+    assert stale_s(database) > 0, "committed, and not done"
     assert drain(app) == {"done": 1}
-    assert stale_s() == 0
-    with connect(url) as tx:
-        note.options(delay=3_600).enqueue(tx)
-    assert drain(app) == {}
-    assert stale_s() == 0, "put off: it is not due"
-    with Control(url) as control:
-        due_at_us = control.now() - 60_000_000
-    rekey(url, timer, lambda row: {"due_at_us": due_at_us})
-    assert stale_s() >= 60, "it was due, and is not done"
-    assert drain(app) == {"done": 1}
-    assert stale_s() == 0
+    assert stale_s(database) == 0
+
+
+async def test_freshness_is_of_what_is_due_and_not_of_what_was_put_off(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    owner = await own(store, 0)
+    now_us = await store.now()
+    await owner.settle(parked=(parked(now_us + 3_600_000_000),))
+    await store.close()
+    assert stale_s(url) == 0, "put off: it is not due"
+    rekey(url, timer, lambda row: {"due_at_us": now_us - 60_000_000})
+    assert stale_s(url) >= 60, "it was due, and is not done"
 
 
 def test_the_database_alone_tells_of_a_backlog_that_nobody_works_on(database: str) -> None:

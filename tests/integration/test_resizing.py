@@ -139,7 +139,8 @@ async def test_keys_keep_their_order_4_64_8(url: str, backend: Backend, control:
     # What the lane had and is empty is nobody's business any more.
     shards = {shard.shard_id for shard in control.status().shards}
     assert shards >= set(range(widths[2]))
-    assert {c.name: c.result for c in control.doctor()}["lanes"] == "ok"
+    checks = {check.name: check.result for check in control.doctor()}
+    assert (checks["resizes"], checks["lanes"]) == ("ok", "ok")
 
 
 def test_a_producer_learns_of_the_resize_in_its_own_transaction(
@@ -181,9 +182,9 @@ def test_a_worker_that_knows_of_no_resize_runs_nothing_of_it(
         control.resize("default", 5)
     [lane] = control.lanes()
     assert (lane.shards, lane.version, lane.draining[0].state) == (3, 1, "closing")
-    assert {check.name: check.result for check in control.doctor()}["lanes"] == "ok"
+    assert {check.name: check.result for check in control.doctor()}["resizes"] == "ok"
     monkeypatch.setattr("late.control.lanes.DRAIN_US", -1)
-    [found] = [check for check in control.doctor() if check.name == "lanes"]
+    [found] = [check for check in control.doctor() if check.name == "resizes"]
     assert found.result == "warning"
     assert "version 0 of lane default" in found.detail
     assert "no worker" in found.detail

@@ -4,16 +4,21 @@ one that serves. What becomes of the tasks is the same."""
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 import sqlite3
-from contextlib import AsyncExitStack, closing
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
 import late
+from late import config
 from late.api.offer import Listen
+from late.api.serve import Server
 from late.control import Control
 from late.errors import ConfigError
 from late.schema import migrate
@@ -21,6 +26,7 @@ from tests.integration.serve_kit import endpoints, until
 from tests.integration.test_serve_processes import ports, started
 from tests.unit.api_kit import Client
 
+Layout = Callable[[str], AbstractAsyncContextManager[int]]
 SHOP = """
 import os
 import late
@@ -61,41 +67,67 @@ def dies(n: int) -> None:
 def doubled(n: int) -> int:
     return 2 * n
 """
-ROLES = {"one": ["api,tail,dispatch"], "four": ["api", "tail", "tail", "dispatch"]}
+FOUR = ("api", "tail", "tail", "dispatch")
 
 
-@pytest.mark.parametrize("layout", ROLES)
-async def test_an_app_in_one_process_and_in_four(
-    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = f"sqlite:///{tmp_path}/shop.db"
-    migrate.upgrade(url)
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as tx:
-        tx.execute("create table done (what text, n int, attempt int)")
-    (tmp_path / "shop_app.py").write_text(SHOP)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.getcwd()]))
-    monkeypatch.setenv("SHOP_URL", url)
+@asynccontextmanager
+async def in_one(url: str) -> AsyncIterator[int]:
+    """The port of a server that does everything."""
+    app = importlib.import_module("shop_app").app
+    listen = Listen(http_port=0)
+    server = Server(app, listen, target="shop_app:app", settings=config.load(lease_ttl_s=2.0))
+    await server.start()
+    try:
+        assert server.http is not None
+        yield server.http.port
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def in_four(url: str) -> AsyncIterator[int]:
+    """The same of one that only serves; two others have the shards, and one runs the handlers."""
     async with AsyncExitStack() as stack:
         processes = [
             await stack.enter_async_context(
                 started("-m", "late.cli", "serve", "shop_app:app", "--roles", roles,
                         "--http-port", "0", "--grpc-port", "0", "--set", "lease_ttl_s=2.0")
             )
-            for roles in ROLES[layout]
+            for roles in FOUR
         ]  # fmt: skip
-        call = Client((await ports(processes[0]))["http"])
-        if layout == "four":
+        found = await ports(processes[0])
 
-            async def both_there() -> bool:
-                return len(await asyncio.to_thread(endpoints, url)) == 2
+        async def both_there() -> bool:
+            return len(await asyncio.to_thread(endpoints, url)) == 2
 
-            await until(both_there)
+        await until(both_there)
+        yield found["http"]
+        for process in reversed(processes):
+            process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            assert {await process.wait() for process in processes} == {0}
+
+
+@pytest.mark.parametrize("layout", [in_one, in_four], ids=["one", "four"])
+async def test_an_app_in_one_process_and_in_four(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    migrate.upgrade(url)
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as tx:
+        tx.execute("create table done (what text, n int, attempt int)")
+    (tmp_path / "shop_app.py").write_text(SHOP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "shop_app", raising=False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.getcwd()]))
+    monkeypatch.setenv("SHOP_URL", url)
+    async with layout(url) as port:
         tasks = [
             {"name": name, "payload": {"n": n}}
             for name in ("plain", "again", "child", "dies", "doubled")
             for n in range(3)
         ]
-        answer = await call("POST", "/v1/tasks", {"tasks": tasks})
+        answer = await Client(port)("POST", "/v1/tasks", {"tasks": tasks})
         assert answer.status == 201, answer.body
         doubled = [task["task_id"] for task in answer.json["tasks"][-3:]]
         with Control(url) as control:
@@ -103,10 +135,6 @@ async def test_an_app_in_one_process_and_in_four(
             waited = await asyncio.to_thread(control.wait, "default", token, timeout_s=60)
             assert waited.state in ("settled", "gone")
             letters = control.dead_letters()
-        for process in reversed(processes):
-            process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
-            assert {await process.wait() for process in processes} == {0}
     with closing(sqlite3.connect(tmp_path / "shop.db")) as tx:
         done = sorted(tx.execute("select what, n, attempt from done"))
     assert done == [

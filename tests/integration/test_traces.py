@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 import late
 from late import tracing
 from late.config import WorkerConfig
+from late.errors import ConfigError
 from late.outbox import connect
 from late.schema import migrate
 from late.testing import drain
@@ -178,3 +180,12 @@ async def test_a_collector_that_is_away_stops_nothing(
     finally:
         await worker.stop()
     assert drain(app) == {}
+
+
+def test_a_worker_without_the_library_says_what_to_install(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match=r"pip install 'late\[otel\]'"):
+        Worker(late.App(database), settings=WorkerConfig(otel=1))

@@ -192,7 +192,7 @@ def test_status_as_json_has_stable_keys(cli: Cli) -> None:
     assert queue["depth"] == {"n": 1, "capped": False}
     assert found["shards"][0].keys() == {
         "group", "shard_id", "owner", "owner_live", "epoch", "seq", "lag", "lag_s", "in_flight",
-        "settled_at_us",
+        "settled_at_us", "stale_s",
     }  # fmt: skip
     table = cli.fine("status")
     assert "mail" in table.out
@@ -215,12 +215,17 @@ def _only_dead(cli: Cli) -> str:
 
 
 def test_shards_and_groups(cli: Cli) -> None:
-    assert cli.fine("shards", "--json").json == {
-        "lanes": [{"name": "default", "first_shard": 0, "shards": 8}]
-    }
+    lane = {"name": "default", "first_shard": 0, "shards": 8, "version": 0, "draining": []}
+    assert cli.fine("shards", "--json").json == {"lanes": [lane]}
     assert "12" in cli.fine("shards", "--set", "12").out
     assert "cannot shrink" in cli.refused("shards", "--set", "11")
     assert "no lane 'bulk'" in cli.refused("shards", "--lane", "bulk", "--set", "9")
+    assert "not both" in cli.refused("shards", "--set", "16", "--resize", "16")
+    assert "12 shards of version 0 are closing" in cli.fine("shards", "--resize", "4").out
+    assert "use --resize" in cli.refused("shards", "--set", "16")
+    assert "a moment ago" in cli.refused("shards", "--resize", "16")
+    [lane] = cli.fine("shards", "--json").json["lanes"]
+    assert (lane["shards"], lane["version"], lane["draining"][0]["state"]) == (4, 1, "closing")
     assert [g["name"] for g in cli.fine("groups", "--json").json["groups"]] == ["default"]
     assert "default" in cli.fine("groups").out
 

@@ -15,6 +15,7 @@ from late.autoscaler import policy
 from late.autoscaler.keda import wish_of
 from late.cli.cli import app as command_line
 from late.config import load
+from late.metrics.catalogue import METRICS
 
 HERE = Path(__file__).parents[2] / "deploy" / "kubernetes"
 FILES = sorted(path for path in HERE.glob("*.yaml") if path.name != "kustomization.yaml")
@@ -128,6 +129,28 @@ def test_the_trigger_is_what_the_scaler_understands() -> None:
     assert (wish.group, wish.slots) == ("default", int(concurrency))
     auth = BY_NAME["keda.yaml:TriggerAuthentication"]
     assert trigger["authenticationRef"]["name"] == auth["metadata"]["name"]
+
+
+def test_the_hpa_asks_for_a_metric_that_is_served_and_limits_as_keda_does() -> None:
+    spec = BY_NAME["hpa.yaml:HorizontalPodAutoscaler"]["spec"]
+    scaled = BY_NAME["keda.yaml:ScaledObject"]["spec"]
+    [metric] = [each["external"] for each in spec["metrics"]]
+    assert "group" in METRICS[metric["metric"]["name"]].labels
+    assert metric["metric"]["selector"]["matchLabels"].keys() <= {"group"}
+    assert spec["scaleTargetRef"]["name"] == scaled["scaleTargetRef"]["name"]
+    assert (spec["minReplicas"], spec["maxReplicas"], spec["behavior"]) == (
+        scaled["minReplicaCount"],
+        scaled["maxReplicaCount"],
+        scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"],
+    )
+
+
+def test_what_is_scraped_is_served_there() -> None:
+    for key, pod in PODS.items():
+        meta = BY_NAME[key]["spec"]["template"]["metadata"].get("annotations", {})
+        if meta.get("prometheus.io/scrape") == "true":
+            ports = {str(p["containerPort"]) for c in pod["containers"] for p in c["ports"]}
+            assert meta["prometheus.io/port"] in ports, key
 
 
 @pytest.mark.parametrize("name", ["database.toml", "lane.toml"])

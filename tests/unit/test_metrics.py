@@ -108,6 +108,14 @@ def test_usage_becomes_counters_and_histograms() -> None:
     assert value(registry, "late_wait_seconds_bucket", **local, le="0.025") == 6
 
 
+def test_what_has_not_happened_yet_is_zero_where_there_can_be_one_series_only() -> None:
+    """An alert on an increase never sees the first time of a series that begins with it."""
+    registry = Registry()
+    metrics.follow(Emitter(), registry)
+    assert value(registry, "late_stalls_total") == 0
+    assert value(registry, "late_trust_lost_total") == 0
+
+
 def test_what_is_true_or_false_is_a_word() -> None:
     emitter, registry = Emitter(), Registry()
     metrics.follow(emitter, registry)

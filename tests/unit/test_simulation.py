@@ -256,7 +256,7 @@ def _first(word: str, plans: Iterable[Plan]) -> str:
 
 @pytest.mark.usefixtures("quiet")
 def test_commands_that_are_not_carried_out_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = [plan for seed in range(60) if (plan := Plan.draw(seed)).orders]
+    plans = [plan for seed in range(300) if (plan := Plan.draw(seed)).orders]
     change = Commands._change
 
     def forgets(kind: str) -> Any:

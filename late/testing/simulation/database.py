@@ -170,8 +170,8 @@ class Database:
             journal.timers[row.due_at_us, row.record.task_id] = row
         self.note(f"{s.settlement_id} {s.cursor} {len(s.open)} {len(journal.timers)}")
         self.truth.judge(s, journal, before)
-        self._revive(s, journal)
         self._settle_rest(s)
+        self._revive(s, journal)
         return SettleResult.SETTLED
 
     def _revive(self, s: Settlement, journal: Journal) -> None:

@@ -249,16 +249,16 @@ class Truth:
         group = shard[0]
         for task_id in sorted(again):
             old = self.witness[group][task_id]
+            self.orders.revived(group, task_id)  # it is read before what was asked of it
             if task_id in self.unsettled[shard] and not old.starts:
                 continue  # it would have been read anyway
             new = Witness(old.options, followed=old.followed, back_epoch=epoch)
             self.witness[group][task_id] = new
             self.unsettled[shard].add(task_id)
-            self.orders.revived(group, task_id)
             if old.options.ordering_key is not None:
                 queue = self._queues[shard][old.options.ordering_key]
                 queue[:] = [(n, t, new if t == task_id else w) for n, t, w in queue]
-        self._stays[shard] |= goes_on
+        self._stays[shard] = (self._stays[shard] - again) | goes_on
         left = self.unsettled[shard] - again - goes_on
         for task_id in left:
             self.witness[group][task_id].final = "left out"
