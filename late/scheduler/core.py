@@ -332,9 +332,9 @@ class ShardCore(CoreState):
         self._draining.look()
         pressed = len(self._window) > self._settings.window - self._settings.page_size
         since_us = self._now_us - (0 if pressed else self._settings.park_after_us)
-        half = self._settings.window // 2
-        if self._ready.limited > half or (self._ready.limited and pressed):
-            for entry, again_us in self._ready.surplus(half // 2):
+        most = self._settings.limited_max
+        if self._ready.limited > most or (self._ready.limited and pressed):
+            for entry, again_us in self._ready.surplus(most // 2):
                 self._park(entry, again_us, "limited", holds=True)
         for entry in self._keys.park_waiting(since_us, self._is_ready):
             if entry.timer_key is not None and entry.timer_key[0] == HELD_US:

@@ -34,3 +34,9 @@ class CoreSettings(msgspec.Struct, frozen=True):
     """How old it may get before it goes to the dead letters."""
     held_look_us: int = 100_000
     """How often it is looked for such tasks: each look goes over all keys."""
+
+    @property
+    def limited_max(self) -> int:
+        """Tasks that wait for a limit in memory; more are parked. Less than where the tail stops,
+        which would stand still for their neighbours until they are in the table."""
+        return max(self.window - self.page_size, self.window // 2) // 2

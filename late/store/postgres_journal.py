@@ -22,7 +22,7 @@ from late.task import Cursor, DeadLetter, Epoch, OpenTask, Parked, Reads, ShardI
 
 T = TypeVar("T")
 Statement = tuple[str, Any]
-ROWS_MAX = 500
+ROWS_MAX = 200
 """Of one statement that parks: the worker's loop stands still while they are encoded."""
 
 _encode = msgspec.json.Encoder().encode
