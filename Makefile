@@ -38,7 +38,7 @@ test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k na
 	$(DEV)
 	@echo "[test] all tests; PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
 	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
-	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/python scripts/run_tests.py -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 soak: ## 50,000 simulated worlds; 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)
