@@ -20,6 +20,7 @@ from late.control import (
     owners,
     resizing,
     schedules,
+    server,
     status,
     sweep,
     tasks,
@@ -122,6 +123,10 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
             for each in self.groups()
         ]
         return msgspec.structs.replace(found, groups=tuple(groups))
+
+    def server(self) -> server.Server:
+        """What the database server says of itself: sizes, transactions, rows."""
+        return server.look(self._engine)
 
     def owners(self, *, limit: int = owners.LIMIT) -> Owners:
         """Every shard's owner, its former ones, and how often those were refused; looks at the
