@@ -23,6 +23,7 @@ from late.control import (
     status,
     sweep,
     tasks,
+    today,
     verify,
 )
 from late.control.autoscale import AutoscaleCommands
@@ -123,11 +124,18 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         ]
         return msgspec.structs.replace(found, groups=tuple(groups))
 
-    def owners(self, *, limit: int = owners.LIMIT) -> Owners:
+    def owners(
+        self, *, limit: int = owners.LIMIT, only: tuple[str, int] | None = None
+    ) -> Owners:
         """Every shard's owner, its former ones, and how often those were refused; looks at the
-        last `limit` settlements per group and shard."""
+        last `limit` settlements per group and shard, or of `only` one (group, shard)."""
         self.check()
-        return owners.owners(self._engine, limit=limit)
+        return owners.owners(self._engine, limit=limit, only=only)
+
+    def usage_since(self, since_us: int, read: Mapping[today.Key, int]) -> today.Counted:
+        """What settlements have counted since a moment, beyond those that were `read`."""
+        self.check()
+        return today.usage_since(self._engine, since_us, read)
 
     def add_refused(self, counts: Mapping[tuple[str, int], Refused]) -> None:
         """For workers: settlements that were fenced and results that came too late."""
