@@ -1,0 +1,78 @@
+"use strict";
+// Times in the viewer's zone, charts, the stream of events, keys. The page works without any of it.
+(() => {
+  const zoned = new Intl.DateTimeFormat(undefined, {
+    year: "numeric", month: "2-digit", day: "2-digit",
+    hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+  });
+
+  function times(root) {
+    for (const each of root.querySelectorAll("time[datetime]:not([title])")) {
+      const moment = new Date(each.dateTime);
+      if (Number.isNaN(moment.getTime())) continue;
+      each.title = each.dateTime;
+      each.textContent = zoned.format(moment);
+    }
+  }
+
+  function chart(box) {
+    const points = JSON.parse(box.dataset.chart);
+    if (!points.length || typeof uPlot === "undefined" || box.firstChild) return;
+    const style = getComputedStyle(document.documentElement);
+    const color = (name) => style.getPropertyValue(name).trim();
+    const axis = { stroke: color("--dim"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } };
+    const columns = points[0].map((_, column) => points.map((point) => point[column]));
+    const steps = box.dataset.kind === "steps";
+    const series = steps
+      ? [{}, { label: "Size", stroke: color("--link"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) }]
+      : [{}, { label: "Backlog", stroke: color("--warn"), width: 2, scale: "tasks" },
+          { label: "Attempts/s", stroke: color("--link"), width: 2, scale: "rate" }];
+    const axes = steps ? [axis, axis]
+      : [axis, { ...axis, scale: "tasks", size: 70 }, { ...axis, scale: "rate", side: 1, size: 60, grid: { show: false } }];
+    const plot = new uPlot({ width: box.clientWidth || 320, height: 220, series, axes }, columns, box);
+    new ResizeObserver(() => {
+      if (box.clientWidth) plot.setSize({ width: box.clientWidth, height: 220 });
+    }).observe(box);
+  }
+
+  function dress(root) {
+    times(root);
+    root.querySelectorAll("[data-chart]").forEach(chart);
+  }
+
+  // What somebody types into or has opened is not taken away from under the hands.
+  function busy() {
+    const live = document.getElementById("live");
+    const at = document.activeElement;
+    return document.hidden || !live || live.querySelector("details[open]") ||
+      (live.contains(at) && at.matches("input, select, textarea"));
+  }
+
+  function listen() {
+    const from = document.body.dataset.live;
+    if (!from || typeof EventSource === "undefined") return;
+    const stream = new EventSource(from);
+    stream.addEventListener("look", () => {
+      if (!busy()) document.body.dispatchEvent(new Event("late:look"));
+    });
+    stream.addEventListener("end", () => stream.close());
+    addEventListener("pagehide", () => stream.close());
+  }
+
+  let going = false;
+  function key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+    if (event.key === "/") {
+      const find = document.querySelector(".find input");
+      if (find) { event.preventDefault(); find.focus(); }
+    } else if (going) {
+      const link = document.querySelector(`nav a[accesskey="${CSS.escape(event.key)}"]`);
+      if (link) link.click();
+    }
+    going = !going && event.key === "g";
+  }
+
+  document.addEventListener("DOMContentLoaded", () => { dress(document); listen(); });
+  document.addEventListener("htmx:afterSettle", () => dress(document));
+  document.addEventListener("keydown", key);
+})();
