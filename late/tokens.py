@@ -20,7 +20,8 @@ from late import validate
 from late.errors import ConfigError, InvalidName
 
 Scope = Literal["enqueue", "consume", "view", "operate"]
-"""`view`: look at the operations page. `operate`: that too, `/metrics`, and change what it shows."""
+"""`view`: look at the page for operators. `operate`: that too, change what it shows, and get
+`/metrics`."""
 SCOPES: tuple[Scope, ...] = ("enqueue", "consume", "view", "operate")
 CERTIFICATE = "certificate"
 """In the place of a hash: who comes with a client certificate for this name, and no secret."""

@@ -124,9 +124,7 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         ]
         return msgspec.structs.replace(found, groups=tuple(groups))
 
-    def owners(
-        self, *, limit: int = owners.LIMIT, only: tuple[str, int] | None = None
-    ) -> Owners:
+    def owners(self, *, limit: int = owners.LIMIT, only: tuple[str, int] | None = None) -> Owners:
         """Every shard's owner, its former ones, and how often those were refused; looks at the
         last `limit` settlements per group and shard, or of `only` one (group, shard)."""
         self.check()

@@ -37,9 +37,7 @@ class Refused(msgspec.Struct, frozen=True):
         return Refused(self.fenced + other.fenced, self.late + other.late)
 
 
-def owners(
-    engine: Engine, *, limit: int = LIMIT, only: tuple[str, int] | None = None
-) -> Owners:
+def owners(engine: Engine, *, limit: int = LIMIT, only: tuple[str, int] | None = None) -> Owners:
     """Every shard of every group with its terms, ascending; the latest term first.
 
     Args:

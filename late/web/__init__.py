@@ -3,12 +3,15 @@
 | module | what | pure |
 |---|---|---|
 | `shape.py` | numbers, ages and times for people | yes |
-| `overview.py`, `queues.py`, `dead.py`, `places.py`, `task.py`, `cost.py` | values of the control plane become models of pages | yes |
+| `overview.py`, `queues.py`, `dead.py` | values of the control plane become models of pages | yes |
+| `places.py`, `task.py`, `cost.py` | the same of shards, groups, one task, today's usage | yes |
 | `guard.py` | headers, the form token, what a form may say | yes |
 | `files.py` | scripts and styles, checked by their sums | |
-| `look.py`, `today.py` | one look at the database, and one walk over today's journal, for everybody who watches | |
+| `look.py`, `today.py` | one look, and one walk over a day, for everybody who watches | |
 | `render.py` | models become HTML, by Jinja2 with escaping always on | |
-| `screens.py`, `actions.py`, `live.py` | routes that show, that change, and the stream of events | |
+| `desk.py` | what all routes have at hand, and the frame of every page | |
+| `screens.py`, `actions.py` | routes that show, and routes that change | |
+| `live.py` | the stream of events | |
 | `site.py` | all of it as routes, and who may ask for them | |
 
 Every screen works without a script: links, forms, and whole pages. With one, the part that is

@@ -84,6 +84,6 @@ def confirmed(name: str, typed: str) -> None:
         raise ConfigError(f"type {name!r} to confirm it: this cannot be undone")
 
 
-def totals(resets: Sequence[tuple[int, int, int, int]]) -> tuple[int, ...]:
+def totals(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Columns of a preview, added up over the shards."""
-    return tuple(map(sum, zip(*resets, strict=True))) if resets else (0, 0, 0, 0)
+    return tuple(map(sum, zip(*rows, strict=True)))

@@ -43,7 +43,10 @@ class Renderer:
             "segment": lambda text: quote(str(text), safe=""),
             "data": lambda value: msgspec.json.encode(value).decode(),
         }
-        self._templates.globals |= {"root": root, "file": lambda name: f"{root}static/{names[name]}"}
+        self._templates.globals |= {
+            "root": root,
+            "file": lambda name: f"{root}static/{names[name]}",
+        }
 
     def page(self, template: str, **model: Any) -> str:
         """One whole page."""
