@@ -21,7 +21,7 @@ from late.web.site import Site
 
 KEY = b"k" * 32
 NOW_US = 1_000
-HOSTILE = "<script>alert(1)</script>'\"&{{7*7}}\u202e"
+HOSTILE = "<script>alert(1)</script>'\"&{{1337*7}}\u202e"
 """What must come back as a text wherever a text is shown."""
 
 
