@@ -32,6 +32,8 @@ LIMIT = 1_000
 """Where counting the depth of one group and shard stops."""
 POINTS = 300
 """Of the chart: ten minutes of looks."""
+SHARE = 0.1
+"""Of the time that may go into looking: where a look takes long, they are fewer."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -56,7 +58,8 @@ class Look:
         self._control = control
         self._every_s = every_s
         self._seen: Seen | None = None
-        self._at = 0.0
+        self._at = self._took_s = 0.0
+        self._changed = False
         self._looking: asyncio.Task[None] | None = None
         self._failure: LateError | None = None
         self.points: deque[Point] = deque(maxlen=POINTS)
@@ -80,7 +83,10 @@ class Look:
         Raises:
             StoreError: the database was never seen.
         """
-        if self._seen is None or self.age_s > self._every_s:
+        # Twice, as a look that was under way when something changed does not know of it.
+        for _ in range(2):
+            if not self._due:
+                break
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look(), name="late-look")
             waited = None if self._seen is None else PATIENCE_S
@@ -90,9 +96,14 @@ class Look:
             raise self._failure
         return self._seen
 
+    @property
+    def _due(self) -> bool:
+        rest_s = max(self._every_s, self._took_s / SHARE)
+        return self._seen is None or self._changed or self.age_s > rest_s
+
     def forget(self) -> None:
         """Somebody has changed something: the next to ask gets a new look."""
-        self._at -= self._every_s
+        self._changed = True
 
     async def close(self) -> None:
         """Wait for a look under way: it holds a connection."""
@@ -102,6 +113,7 @@ class Look:
 
     async def _look(self) -> None:
         began = time.monotonic()
+        self._changed = False
         try:
             seen = await in_thread(self._read)
         except LateError as error:
@@ -111,6 +123,7 @@ class Look:
             self._failure = error
             return
         self._seen, self._at, self._failure = seen, began, None
+        self._took_s = time.monotonic() - began
         self.version += 1
         self.points.append(point_of(seen))
 
@@ -118,7 +131,7 @@ class Look:
         status, signals = self._control.overview(limit=LIMIT)
         groups = tuple(
             msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
-            for each in self._control.groups()
+            for each in self._control.groups(limit=LIMIT)
         )
         return Seen(status, signals, groups, self._control.live_knobs().queues)
 

@@ -283,12 +283,10 @@ async def test_a_group_is_paused_resumed_and_reset_by_its_name(tmp_path: Path) -
 async def test_a_schedule_is_paused_resumed_and_run(tmp_path: Path) -> None:
     async with page(tmp_path) as it:
         with transaction(it.url) as connection:
-            columns = {column.name for column in schedule.columns}
             row = {"name": "nightly", "shard_id": 1, "rule": "0 3 * * *", "zone": "UTC",
                    "catch_up": "latest", "catch_up_max": 1, "overlap": "skip", "queue": "mail",
                    "task_name": "report", "payload": b"{}", "anchor_us": 0,
-                   "next_due_at_us": 10**15, "paused": False, "updated_at_us": 1}  # fmt: skip
-            row = {name: value for name, value in row.items() if name in columns}
+                   "next_due_at_us": 10**15, "updated_at_us": 1}  # fmt: skip
             connection.execute(schedule.insert().values(**row))
         assert "nightly" in await it.shown("schedules")
         await it.post("schedules/nightly/pause")
@@ -324,7 +322,7 @@ async def test_a_dead_database_is_said_and_the_last_look_stays(
         monkeypatch.setattr(type(it.control), "dead_letters", fails)
         it.site._desk.look.forget()
         text = await it.shown("queues")
-        assert "The database does not answer." in text
+        assert re.search(r"The database does not answer. What you see is [0-9.]+ m?s old", text)
         assert "mail" in text
         answer = await it.get("dead")
         assert (answer.status_code, "Back to the overview" in answer.text) == (503, True)
