@@ -61,7 +61,7 @@ class Look:
         self._at = self._took_s = 0.0
         self._changed = False
         self._looking: asyncio.Task[None] | None = None
-        self._failure: LateError | None = None
+        self._failure: Exception | None = None
         self.points: deque[Point] = deque(maxlen=POINTS)
         self.version = 0
         """One more with every look that succeeded or began to fail."""
@@ -70,7 +70,11 @@ class Look:
     def trouble(self) -> str:
         """Why there is nothing newer; empty when all is well. Not the database's own words: they
         may name hosts and users."""
-        return "" if self._failure is None else "The database does not answer."
+        if self._failure is None:
+            return ""
+        if isinstance(self._failure, LateError):
+            return "The database does not answer."
+        return "The database cannot be looked at: the server's log says why."
 
     @property
     def age_s(self) -> float:
@@ -116,10 +120,13 @@ class Look:
         self._changed = False
         try:
             seen = await in_thread(self._read)
-        except LateError as error:
+        except Exception as error:
+            # Whatever it is: what was seen stays, and says how old it is.
             if self._failure is None:
                 self.version += 1
-                logger.warning("the database could not be looked at for the page: %s", error)
+                trace = None if isinstance(error, LateError) else error
+                text = "the database could not be looked at for the page: %s"
+                logger.warning(text, error, exc_info=trace)
             self._failure = error
             return
         self._seen, self._at, self._failure = seen, began, None

@@ -102,7 +102,7 @@ class Screens:
         if not found.shards:
             raise ConfigError(f"no shard {shard_id} in the group {group[:128]!r}")
         return self._desk.page(
-            request, visitor, "shard.html", f"Shard {shard_id} of {group}", live=True,
+            request, visitor, "shard.html", f"Shard {shard_id} of {group}",
             view=found.shards[0], seen_us=found.now_us,
         )  # fmt: skip
 
@@ -133,7 +133,7 @@ class Screens:
         fields = {name: getattr(chosen, name) for name in dead.FIELDS}
         model["sent"] = model["sent"] or {name: text for name, text in fields.items() if text}
         return self._desk.page(
-            request, visitor, "dead.html", "Dead letters", live=model["rehearsal"] is None,
+            request, visitor, "dead.html", "Dead letters",
             page=dead.causes(letters), chosen=fields, said=dead.said(chosen),
             differences=dead.differences, **model,
         )  # fmt: skip

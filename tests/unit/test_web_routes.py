@@ -354,3 +354,17 @@ async def test_a_stream_says_that_there_is_something_newer(tmp_path: Path) -> No
         answer = await it.get("live")
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert b"event: end" in answer.content
+
+
+async def test_a_thousand_queues_make_no_large_page(tmp_path: Path) -> None:
+    async with page(tmp_path) as it:
+        insert(it.url, *(task(n % 8, queue=f"queue-{n:04}") for n in range(1_000)))
+        for path in ("", "queues", "queues/queue-0007", "shards"):
+            answer = await it.get(path)
+            assert answer.status_code == 200
+            assert len(answer.content) < 64 * 1024, path
+        assert "queue-0049" in await it.shown("queues")
+        assert "queue-0050" not in await it.shown("queues")
+        following = re.search(r'rel="next" href="/ui/([^"]+)"', await it.shown("queues"))
+        assert following is not None
+        assert "queue-0050" in await it.shown(following[1])
