@@ -22,6 +22,8 @@ PACE_US = 60_000_000
 """How far back the pace is looked at."""
 ROWS = 50
 """Settlements of a shard that are read; a busy shard writes as many in a second."""
+FAILED = frozenset({"retried", "dead"})
+"""Outcomes of attempts that failed."""
 _usage = msgspec.json.Decoder(tuple[Usage, ...])
 
 
@@ -45,11 +47,12 @@ def _of(
     found: Status, pace: Sequence[tuple[Usage, float]], name: str, queue: str | None
 ) -> Signals:
     queues = [q for q in found.queues if q.group == name and queue in (None, q.queue)]
-    rate = busy_s = 0.0
+    rate = busy_s = failed = 0.0
     for usage, span_s in pace:
         if queue in (None, usage.queue):
             rate += usage.attempts / span_s
             busy_s += usage.busy_us / 1e6 / span_s
+            failed += usage.attempts / span_s if usage.outcome in FAILED else 0.0
     return Signals(
         backlog=sum(q.depth.n + q.in_flight.n for q in queues),
         age_s=max((q.oldest_age_s or 0.0 for q in queues), default=0.0),
@@ -57,6 +60,7 @@ def _of(
         busy_s=busy_s / rate if rate else 0.0,
         workers=sum(name in each.groups for each in found.workers),
         shards=sum(each.group == name for each in found.shards),
+        failed=failed,
     )
 
 

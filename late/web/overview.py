@@ -21,6 +21,8 @@ Level = Literal["bad", "warn", "ok"]
 SHOWN = 30
 """Of what needs attention; beyond, it is a number."""
 BUSIEST = 10
+FAILING, FAILING_BAD = 0.05, 0.5
+"""Shares of attempts that fail: from which on it is worth a look, and from which on an outage."""
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -75,14 +77,21 @@ def _tiles(seen: Seen) -> Iterator[Tile]:
     drains = [each.drain_s for each in seen.signals.values() if each.backlog]
     longest = max(drains, default=0.0)
     yield Tile("Flow", f"{number(rate)}/s", "attempts, last minute")
+    failed = sum(each.failed for each in seen.signals.values())
     drained = "nothing moves" if longest == float("inf") else f"gone in {age(longest)}"
     yield Tile("Backlog", count(total["depth"] + total["in_flight"]), drained if drains else "")
+    share = failed / rate if rate else 0.0
+    yield Tile("Errors", f"{number(failed)}/s", f"{share:.0%} of attempts", _failing(share))
     late = stale is not None and stale > FRESHNESS_S
     yield Tile("Freshness", age(stale), "all older is done", "bad" if late else "ok")
     yield Tile("Parked", count(total["parked"]), "delays and retries")
     yield Tile("Dead", count(total["dead"]), "dead letters", "warn" if total["dead"].n else "ok")
     workers = len(status.workers)
     yield Tile("Workers", number(workers), "alive", "ok" if workers else "bad")
+
+
+def _failing(share: float) -> Level:
+    return "bad" if share >= FAILING_BAD else "warn" if share >= FAILING else "ok"
 
 
 def attention(seen: Seen) -> Iterator[Attention]:
@@ -113,6 +122,11 @@ def _of_group(group: GroupView, seen: Seen) -> Iterator[Attention]:
     elif homeless and group.lag.n:
         text = f"No live worker serves it; {count(group.lag)} wait."
         yield Attention("bad", f"Nobody works group {group.name}", text, "workers")
+    pace = seen.signals.get(group.name)
+    if pace is not None and pace.rate and _failing(pace.failed / pace.rate) != "ok":
+        share = pace.failed / pace.rate
+        text = f"{number(pace.failed)}/s, {share:.0%} of its attempts, in the last minute."
+        yield Attention(_failing(share), f"Tasks of {group.name} fail", text, "dead")
     if group.lagging:
         text = f"The oldest that it has not read is {age(group.lag_s)} old."
         yield Attention("bad", f"Group {group.name} lags", text, where)

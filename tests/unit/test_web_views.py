@@ -58,6 +58,11 @@ def group(**changes: Any) -> GroupView:
     return GroupView(**(given | changes))
 
 
+def failing(rate: float) -> Seen:
+    pace = msgspec.structs.replace(PACE, failed=rate)
+    return msgspec.structs.replace(seen(groups=(group(),)), signals={"default": pace})
+
+
 def whats(found: Seen) -> list[tuple[str, str]]:
     return [(each.level, each.what) for each in overview.overview(found).attention]
 
@@ -110,6 +115,9 @@ def test_the_worst_comes_first_and_many_are_a_number() -> None:
     found = overview.overview(seen(*letters, groups=(group(lagging=True, lag_s=900.0),)))
     assert found.attention[0].level == "bad"
     assert (len(found.attention), found.more) == (overview.SHOWN, 41 - overview.SHOWN)
+    assert whats(failing(0.9)) == []
+    assert whats(failing(1.0)) == [("warn", "Tasks of default fail")]
+    assert whats(failing(10.0)) == [("bad", "Tasks of default fail")]
     assert point_of(seen())[1:] == (100, 20.0)
 
 
