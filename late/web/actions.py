@@ -14,7 +14,7 @@ from starlette.responses import Response
 from late.control import audit
 from late.control.knobs import Turned
 from late.errors import ConfigError, InvalidTask
-from late.knobs import Knobs, encode
+from late.knobs import Kind, encode
 from late.threads import in_thread
 from late.web import dead, places, queues
 from late.web.desk import Desk, Visitor, back
@@ -41,44 +41,45 @@ class Actions:
         self._desk.look.forget()
         return result
 
-    # --- queues
+    # --- queues and targets
 
     async def knobs(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        name = request.path_params["queue"]
-        now = await in_thread(self._screens.knobs, name)
+        name, kind = request.path_params["name"], _kind(request)
+        show = self._screens.queue if kind == "queue" else self._screens.target
+        turn = self._desk.control.turn_knobs
+        now = await in_thread(self._screens.knobs, kind, name)
         if fields.get("before") != encode(now):
             raise Stale("the knobs were changed since this page was made: look at them again")
         try:
             changes = queues.changes(now, fields)
-            turned = await in_thread(
-                self._desk.control.turn_knobs, "queue", name, changes, dry_run=True
-            )
+            turned = await in_thread(turn, kind, name, changes, dry_run=True)
         except InvalidTask as error:
-            return await self._screens.queue(request, visitor, problem=str(error), status=400)
+            return await show(request, visitor, problem=str(error), status=400)
         if fields.get("do") == "apply":
-            turned = await self._do(visitor, self._desk.control.turn_knobs, "queue", name, changes)
-            return back(f"queues/{quote(name, safe='')}", _word(turned, "turned"))
+            turned = await self._do(visitor, turn, kind, name, changes)
+            return back(f"{kind}s/{quote(name, safe='')}", _word(turned, "turned"))
         sent = {key: text for key, text in fields.items() if key.startswith(queues.PREFIX)}
-        return await self._screens.queue(
+        effects = await self._effects(name, turned) if kind == "queue" else []
+        return await show(
             request, visitor, preview=queues.preview(turned.before, turned.after), sent=sent,
-            effects=await self._effects(name, turned.before, turned.after),
+            effects=effects,
         )  # fmt: skip
 
-    async def _effects(self, name: str, before: Knobs, after: Knobs) -> list[str]:
+    async def _effects(self, name: str, turned: Turned) -> list[str]:
         seen = await self._desk.look.seen()
         ours = [queue for queue in seen.status.queues if queue.queue == name]
         pairs = [(queue.group, name) for queue in ours]
         paces = await in_thread(self._desk.control.signals, pairs) if pairs else []
-        return queues.effects(before, after, ours, paces)
+        return queues.effects(turned.before, turned.after, ours, paces)
 
     async def undo(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        name = request.path_params["queue"]
+        name, kind = request.path_params["name"], _kind(request)
         asked = fields.get("audit", "")
-        known = await in_thread(self._desk.control.audit, subject=f"queue:{name}", limit=1_000)
+        known = await in_thread(self._desk.control.audit, subject=f"{kind}:{name}", limit=1_000)
         if asked not in {entry.audit_id for entry in known}:
-            raise ConfigError("that change was not one of this queue")
+            raise ConfigError(f"that change was not one of this {kind}")
         turned = await self._do(visitor, self._desk.control.rollback_knobs, asked)
-        return back(f"queues/{quote(name, safe='')}", _word(turned, "undone"))
+        return back(f"{kind}s/{quote(name, safe='')}", _word(turned, "undone"))
 
     # --- dead letters
 
@@ -172,6 +173,10 @@ class Actions:
         call, word = calls[deed]
         await self._do(visitor, call, name)
         return back("schedules", word)
+
+
+def _kind(request: Request) -> Kind:
+    return "target" if request.path_params["deed"] == "target" else "queue"
 
 
 def _word(turned: Turned, word: str) -> str:

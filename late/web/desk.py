@@ -23,6 +23,7 @@ ROOT = "/ui/"
 SCREENS = (
     ("", "Overview", "o"),
     ("queues", "Queues", "q"),
+    ("targets", "Targets", "r"),
     ("groups", "Groups", "g"),
     ("shards", "Shards", "s"),
     ("tasks", "Tasks", "t"),

@@ -45,6 +45,8 @@ class Seen(msgspec.Struct, frozen=True):
     groups: tuple[GroupView, ...]
     queues: Mapping[str, Knobs]
     """Knobs of the queues that have any."""
+    targets: Mapping[str, Knobs] = {}
+    """The same of targets."""
 
 
 Point = tuple[float, int, float]
@@ -140,7 +142,8 @@ class Look:
             msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
             for each in self._control.groups(limit=LIMIT)
         )
-        return Seen(status, signals, groups, self._control.live_knobs().queues)
+        knobs = self._control.live_knobs()
+        return Seen(status, signals, groups, knobs.queues, knobs.targets)
 
 
 def point_of(seen: Seen) -> Point:

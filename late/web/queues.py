@@ -12,7 +12,7 @@ from late import knobs as rules
 from late.alerts.rules import OBJECTIVE_S
 from late.autoscaler.workers import Signals
 from late.control.views import Count, QueueStatus
-from late.knobs import Knobs
+from late.knobs import Kind, Knobs
 from late.web.look import Seen
 from late.web.shape import age, number
 
@@ -131,15 +131,17 @@ def _mark(row: Row) -> str:
     return f"{row.status.queue} {row.status.group}"
 
 
-def form(knobs: Knobs) -> list[Field]:
-    """Every knob of a queue."""
+def form(knobs: Knobs, defaults: Knobs = rules.LOCAL, kind: Kind = "queue") -> list[Field]:
+    """Every knob that a queue, or a target, can have."""
     found = []
     for name in rules.NAMES:
-        kind: Literal["flag", "severity", "text"] = (
+        if kind == "target" and name in rules.QUEUE_ONLY:
+            continue
+        input_: Literal["flag", "severity", "text"] = (
             "flag" if name in FLAGS else "severity" if name == "severity" else "text"
         )
-        default = typed(getattr(rules.LOCAL, name)) or "none"
-        found.append(Field(name, HELP[name], kind, typed(getattr(knobs, name)), default))
+        default = typed(getattr(defaults, name)) or "none"
+        found.append(Field(name, HELP[name], input_, typed(getattr(knobs, name)), default))
     return found
 
 

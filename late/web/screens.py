@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from late.errors import ConfigError
-from late.knobs import Knobs, encode
+from late.knobs import LOCAL, REMOTE, Kind, Knobs, encode
 from late.threads import in_thread
 from late.web import cost, dead, overview, places, queues, task
 from late.web.desk import ROOT, Desk, Visitor
@@ -48,21 +48,49 @@ class Screens:
 
     async def queue(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """One queue; `more` is a preview, or what went wrong with a change."""
-        desk, name = self._desk, request.path_params["queue"]
+        return await self._knobbed(request, visitor, "queue", **more)
+
+    async def targets(self, request: Request, visitor: Visitor) -> Response:
+        """Targets with knobs; with a name the way to its own."""
+        name = request.query_params.get("name", "").strip()
+        if name:
+            return RedirectResponse(f"{ROOT}targets/{quote(name[:128], safe='')}", 303)
+        seen = await self._desk.look.seen()
+        found = {
+            name: {each.name: each.after for each in queues.preview(Knobs(), knobs)}
+            for name, knobs in sorted(seen.targets.items())
+        }
+        return self._desk.page(
+            request, visitor, "targets.html", "Targets", targets=found, **_seen(seen)
+        )
+
+    async def target(self, request: Request, visitor: Visitor, **more: Any) -> Response:
+        """One target, as `queue`."""
+        return await self._knobbed(request, visitor, "target", **more)
+
+    async def _knobbed(
+        self, request: Request, visitor: Visitor, kind: Kind, **more: Any
+    ) -> Response:
+        desk, name = self._desk, request.path_params["name"]
         seen = await desk.look.seen()
         # Not those of the look: a form must begin with what is set now.
-        knobs = await in_thread(self.knobs, name)
-        audit = await in_thread(desk.control.audit, subject=f"queue:{name}", limit=AUDITED)
+        knobs = await in_thread(self.knobs, kind, name)
+        audit = await in_thread(desk.control.audit, subject=f"{kind}:{name}", limit=AUDITED)
+        defaults = REMOTE if kind == "target" and name != "local" else LOCAL
         model: dict[str, Any] = {"preview": None, "effects": [], "sent": {}, **more}
+        rows = [row for row in queues.rows(seen) if row.status.queue == name]
         return desk.page(
-            request, visitor, "queue.html", f"Queue {name}", live=model["preview"] is None,
-            name=name, rows=[row for row in queues.rows(seen) if row.status.queue == name],
-            fields=queues.form(knobs), before=encode(knobs), audit=audit, **_seen(seen), **model,
+            request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,
+            live=kind == "queue" and model["preview"] is None,
+            rows=rows if kind == "queue" else [],
+            fields=queues.form(knobs, defaults, kind), before=encode(knobs), audit=audit,
+            **_seen(seen), **model,
         )  # fmt: skip
 
-    def knobs(self, name: str) -> Knobs:
-        """What is set for a queue now; blocks."""
-        return self._desk.control.live_knobs().queues.get(name, Knobs())
+    def knobs(self, kind: Kind, name: str) -> Knobs:
+        """What is set for a queue or a target now; blocks."""
+        live = self._desk.control.live_knobs()
+        return (live.queues if kind == "queue" else live.targets).get(name, Knobs())
 
     async def groups(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._desk.look.seen()

@@ -64,7 +64,9 @@ class Site:
         screens: dict[str, Screen] = {
             "": shown.overview,
             "queues": shown.queues,
-            "queues/{queue}": shown.queue,
+            "queues/{name}": shown.queue,
+            "targets": shown.targets,
+            "targets/{name}": shown.target,
             "groups": shown.groups,
             "groups/{group}": shown.group,
             "shards": shown.shards,
@@ -78,8 +80,6 @@ class Site:
             "cost": shown.cost,
         }
         actions: dict[str, Action] = {
-            "queues/{queue}/knobs": done.knobs,
-            "queues/{queue}/undo": done.undo,
             "dead/redrive": done.redrive,
             "dead/purge": done.purge,
             "tasks/{task_id}/cancel": done.cancel,
@@ -87,6 +87,9 @@ class Site:
             "tasks/{task_id}/edit": done.edit,
             "groups/{group}/reset": done.reset,
         }
+        for kind in ("queue", "target"):
+            actions[f"{kind}s/{{name}}/knobs"] = _deed(done.knobs, kind)
+            actions[f"{kind}s/{{name}}/undo"] = _deed(done.undo, kind)
         for deed in ("pause", "resume"):
             actions[f"groups/{{group}}/{deed}"] = _deed(done.group, deed)
         for deed in ("pause", "resume", "run"):
@@ -275,7 +278,7 @@ async def _home(request: Request) -> Response:
 
 
 def _deed(action: Action, deed: str) -> Action:
-    """`action` told which of its deeds is asked for."""
+    """`action` told which of its deeds is asked for, or upon what kind of thing."""
 
     async def call(request: Request, visitor: Visitor, fields: Any) -> Response:
         request.path_params["deed"] = deed

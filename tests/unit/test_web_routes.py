@@ -22,11 +22,13 @@ from tests.integration.control_kit import insert, transaction
 from tests.unit.web_kit import HOSTILE, Page, fields_of, page
 
 SCREENS = (
-    "", "queues", "queues/mail", "groups", "groups/default", "shards", "shards/default/3",
+    "", "queues", "queues/mail", "targets", "targets/billing", "groups",
+    "groups/default", "shards", "shards/default/3",
     "tasks", "dead", "schedules", "workers", "autoscaler", "cost",
 )  # fmt: skip
 ACTIONS = (
-    "queues/mail/knobs", "queues/mail/undo", "dead/redrive", "dead/purge",
+    "queues/mail/knobs", "queues/mail/undo", "targets/local/knobs", "targets/local/undo",
+    "dead/redrive", "dead/purge",
     "groups/default/pause", "groups/default/resume", "groups/default/reset",
     "schedules/nightly/pause", "schedules/nightly/resume", "schedules/nightly/run",
 )  # fmt: skip
@@ -241,6 +243,24 @@ async def test_a_knob_is_previewed_turned_and_turned_back(tmp_path: Path) -> Non
         assert undone.headers["location"] == "/ui/queues/mail?done=undone"
         assert it.control.live_knobs().queues == {}
         assert (await it.post("queues/other/undo", {"audit": entry.audit_id})).status_code == 400
+
+
+async def test_a_target_has_the_knobs_of_targets(tmp_path: Path) -> None:
+    async with page(tmp_path) as it:
+        text = await it.shown("targets/billing")
+        assert "knob.breaker" in text
+        assert "knob.max_backlog" not in text
+        assert 'placeholder="0.5"' in text
+        sent = {"before": "{}", "knob.breaker": "0.3", "do": "preview"}
+        assert "<td>0.3</td>" in (await it.post("targets/billing/knobs", sent)).text
+        answer = await it.post("targets/billing/knobs", {**sent, "do": "apply"})
+        assert answer.headers["location"] == "/ui/targets/billing?done=turned"
+        assert it.control.live_knobs().targets["billing"].breaker == 0.3
+        assert it.control.live_knobs().queues == {}
+        assert "breaker=0.3" in await it.shown("targets")
+        (entry,) = it.control.audit(subject="target:billing")
+        assert (await it.post("targets/billing/undo", {"audit": entry.audit_id})).status_code == 303
+        assert it.control.live_knobs().targets == {}
 
 
 async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: Path) -> None:
