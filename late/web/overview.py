@@ -151,5 +151,5 @@ def _of_queue(queue: QueueStatus, knobs: Knobs) -> Iterator[Attention]:
         yield Attention("warn", f"Queue {name} is closed", "It refuses new tasks.", where)
     if queue.dead.n:
         link = f"dead?queue={quote(queue.queue, safe='')}&group={quote(queue.group, safe='')}"
-        text = f"{count(queue.dead)} will not run again by themselves."
+        text = f"{count(queue.dead)} wait for a decision."
         yield Attention("warn", f"Dead letters in {name}", text, link)
