@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import ColumnElement, Connection, Engine, select
 
 from late.control.rows import now_us
 from late.control.status import journals
@@ -74,7 +74,7 @@ def usage_since(
     return Counted(now, tuple(found), reached, whole)
 
 
-def _of(key: Key) -> tuple[object, object]:
+def _of(key: Key) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return settlement.c.consumer_group == key[0], settlement.c.shard_id == key[1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import msgspec
 
@@ -96,7 +97,7 @@ def which(fields: Mapping[str, str]) -> Filter:
     Raises:
         ConfigError: a time that is no number; `Filter.check` refuses the rest.
     """
-    given = {name: fields[name] for name in FIELDS if fields.get(name)}
+    given: dict[str, Any] = {name: fields[name] for name in FIELDS if fields.get(name)}
     before = fields.get("before")
     if before and not (before.isascii() and before.isdigit() and len(before) < 19):
         raise ConfigError(f"before {short(before, 40)!r}: microseconds")

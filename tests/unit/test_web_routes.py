@@ -212,6 +212,15 @@ async def test_who_may_look_may_not_change_and_who_is_nobody_sees_nothing(tmp_pa
         assert (await it.get("")).status_code == 303
 
 
+@pytest.mark.parametrize("secure", [False, True])
+async def test_cookies_are_for_the_page_alone(tmp_path: Path, secure: bool) -> None:
+    async with page(tmp_path, secure=secure) as it:
+        (cookie,) = (await it.get("")).headers.get_list("set-cookie")
+        words = {word.strip().lower() for word in cookie.split(";")[1:]}
+        assert {"httponly", "samesite=strict", "path=/ui/"} <= words
+        assert ("secure" in words) is secure
+
+
 async def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
     async with page(tmp_path) as it:
         answer = await it.get("", headers={"Host": "evil.example"})

@@ -63,7 +63,11 @@ def fields_of(form: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def page(
-    folder: Path, *, changes: bool = True, tokens: list[Token] | None = None
+    folder: Path,
+    *,
+    changes: bool = True,
+    secure: bool = False,
+    tokens: list[Token] | None = None,
 ) -> AsyncIterator[Page]:
     """The page on a fresh database; with `tokens`, for their holders only."""
     url = f"sqlite:///{folder}/page.db"
@@ -71,7 +75,7 @@ async def page(
     control = Control(url)
     access = Access(None if tokens is None else lambda: tokens, now_us=lambda: NOW_US)
     await access.load()
-    site = Site(control, Gate(access), key=KEY, changes=changes, secure=False)
+    site = Site(control, Gate(access), key=KEY, changes=changes, secure=secure)
     transport = httpx.ASGITransport(Starlette(routes=site.routes()))
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
