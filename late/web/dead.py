@@ -21,6 +21,8 @@ FIELDS = ("group", "queue", "name", "reason", "error")
 """Of the filter, as the form and the links have them."""
 _VARIABLE = re.compile(r"[0-9'\"\[{(<]")
 _STEM_MIN = 6
+_Key = tuple[str, str, str, str, str]
+"""Group, queue, name, reason, stem."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -52,19 +54,27 @@ def causes(found: Sequence[DeadView], *, most: int = LOOKED_AT) -> DeadPage:
     ordered = sorted(found, key=_cause)
     groups = [_of(key, list(letters)) for key, letters in groupby(ordered, key=_cause)]
     groups.sort(key=lambda each: (-each.count, -each.last_us))
-    # The last moment of the page is asked for again: several may have died in it, and to see one
-    # twice is better than never.
-    before_us = found[-1].dead_at_us + 1 if len(found) >= most else None
-    return DeadPage(tuple(groups), len(found), before_us)
+    return DeadPage(tuple(groups), len(found), _before(found) if len(found) >= most else None)
 
 
-def _of(key: tuple[str, ...], letters: list[DeadView]) -> Cause:
+def _before(found: Sequence[DeadView]) -> int:
+    """Where the next page begins: with the last moment of this one once more, for several may have
+    died in it, and to see one twice is better than never. Only where a whole page died in one
+    moment it is passed over, as there would be no end to it otherwise."""
+    first, last = found[0].dead_at_us, found[-1].dead_at_us
+    return last if first == last else last + 1
+
+
+def _of(key: _Key, letters: list[DeadView]) -> Cause:
+    group, queue, name, reason, common = key
     times = [letter.dead_at_us for letter in letters]
     latest = sorted(letters, key=lambda letter: -letter.dead_at_us)[:EXAMPLES]
-    return Cause(*key, len(letters), min(times), max(times), tuple(latest))
+    return Cause(
+        group, queue, name, reason, common, len(letters), min(times), max(times), tuple(latest)
+    )
 
 
-def _cause(letter: DeadView) -> tuple[str, str, str, str, str]:
+def _cause(letter: DeadView) -> _Key:
     error = letter.errors[-1].error if letter.errors else ""
     return letter.group, letter.queue, letter.name, letter.reason, stem(error)
 

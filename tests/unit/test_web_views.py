@@ -192,6 +192,8 @@ def test_dead_letters_of_one_cause_are_one() -> None:
     assert all(first.stem in each.errors[-1].error for each in first.examples)
     assert dead.causes(found, most=4).before_us is None
     assert dead.causes(found, most=3).before_us == 8
+    alike = [letter(5, "a")] * 3
+    assert dead.causes(alike, most=3).before_us == 5, "the next page would be this one"
     assert dead.stem("") == ""
 
 
