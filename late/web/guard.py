@@ -30,7 +30,10 @@ HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-FORM_BYTES = 64 * 1024
+FORM_BYTES = 128 * 1024
+"""A payload as long as the page shows, each character of which may take several as it is sent."""
+FORM_S = 10.0
+"""How long a browser may take to send one."""
 FIELDS_MAX = 100
 SEED, TOKEN = "late_seed", "late_token"
 """Names of the cookies."""

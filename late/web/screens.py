@@ -147,9 +147,10 @@ class Screens:
         found = await in_thread(
             self._desk.control.show, request.path_params["task_id"], payload=wants
         )
+        payload, whole = task.payload(found)
         return self._desk.page(
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
-            task=found, lives=task.lives(found), **more,
+            task=found, lives=task.lives(found), payload=payload, whole=whole, **more,
         )  # fmt: skip
 
     async def dead(self, request: Request, visitor: Visitor, **more: Any) -> Response:

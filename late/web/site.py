@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -175,10 +176,14 @@ class Site:
         if kind != "application/x-www-form-urlencoded":
             raise Stale("this is no form of this page")
         body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > guard.FORM_BYTES:
-                raise Stale("this form is larger than any of this page")
+        try:
+            async with asyncio.timeout(guard.FORM_S):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > guard.FORM_BYTES:
+                        raise Stale("this form is larger than any of this page")
+        except TimeoutError:
+            raise Stale("this form did not come") from None
         found = guard.fields(body)
         guard.check_form(
             self._desk.key,

@@ -31,6 +31,10 @@ _NOW: dict[str, str] = {
 }
 
 
+PAYLOAD_SHOWN = 24 * 1024
+"""Characters of a payload that a page has; a longer one is neither shown whole nor edited here."""
+
+
 class Moment(msgspec.Struct, frozen=True):
     """One thing that happened, or will."""
 
@@ -51,6 +55,12 @@ class Life(msgspec.Struct, frozen=True):
     moments: tuple[Moment, ...]
     owner: str | None
     can_cancel: bool
+
+
+def payload(task: TaskView) -> tuple[str | None, bool]:
+    """What is shown of the payload, None where it was not asked for; and whether that is all."""
+    text = task.payload
+    return (None, False) if text is None else (text[:PAYLOAD_SHOWN], len(text) <= PAYLOAD_SHOWN)
 
 
 def lives(task: TaskView) -> list[Life]:

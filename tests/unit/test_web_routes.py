@@ -338,6 +338,17 @@ async def test_a_task_is_cancelled_and_a_dead_one_edited(tmp_path: Path) -> None
         assert good.status_code == 303
 
 
+async def test_a_large_payload_is_cut_and_a_large_form_refused(tmp_path: Path) -> None:
+    async with page(tmp_path) as it:
+        large = task(0, b'{"x":"' + b"y" * 200_000 + b'"}')
+        insert(it.url, large)
+        answer = await it.get(f"tasks/{large.task_id}?payload=1")
+        assert (answer.status_code, "And more" in answer.text) == (200, True)
+        assert len(answer.content) < 64 * 1024
+        refused = await it.post(f"tasks/{large.task_id}/edit", {"payload": "z" * 200_000})
+        assert (refused.status_code, "larger than any" in refused.text) == (409, True)
+
+
 async def test_a_dead_database_is_said_and_the_last_look_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
