@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,7 +27,7 @@ from late.errors import ConfigError, InvalidPolicy
 from late.ids import new_id
 from late.knobs import Knobs
 from late.task import AttemptError, StepDetail, Usage
-from late.web import cost, dead, guard, overview, places, queues, shape, task
+from late.web import cost, dead, files, guard, overview, places, queues, shape, task
 from late.web.look import Seen, point_of
 
 NOW_US = 1_800_000_000_000_000
@@ -287,3 +290,31 @@ def test_a_form_token_is_of_one_seed_one_caller_one_deployment() -> None:
     with pytest.raises(guard.Stale):
         guard.fields(b"&".join(b"a%d=1" % n for n in range(guard.FIELDS_MAX + 1)))
     assert guard.fields(b"a=1&a=%202+&b=%ff") == {"a": "2", "b": "\ufffd"}
+
+
+def test_no_template_lets_a_text_through_unescaped() -> None:
+    folder = Path(files.__file__).parent
+    templates = sorted((folder / "templates").glob("*.html"))
+    assert len(templates) > 10
+    for path in templates:
+        text = path.read_text()
+        assert not re.search(r"\|\s*safe|autoescape|\bstyle=|\son\w+=", text), path.name
+        # Within a tag every value is in quotes, where escaping holds.
+        assert not re.search(r"=\{\{", text), path.name
+    for path in folder.glob("*.py"):
+        assert "Markup" not in path.read_text(), path.name
+
+
+def test_a_vendored_file_that_was_changed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(files.__file__).parent
+    shutil.copytree(folder / "static", tmp_path / "static")
+    monkeypatch.setattr(files, "files", lambda package: tmp_path)
+    found, names = files.load()
+    assert set(names) == {"htmx.min.js", "uplot.min.js", "uplot.min.css", "late.js", "late.css"}
+    assert all(len(found[name].packed) < len(found[name].plain) for name in names.values())
+    with (tmp_path / "static/vendor/htmx.min.js").open("a") as file:
+        file.write(" ")
+    with pytest.raises(ConfigError, match="was changed"):
+        files.load()
