@@ -6,6 +6,7 @@ count attempts and the time that they took.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -41,6 +42,25 @@ def overview(engine: Engine, *, limit: int) -> tuple[Status, dict[str, Signals]]
     names = sorted({shard.group for shard in found.shards})
     with reading(engine) as connection:
         return found, {n: _of(found, _pace(connection, found, n), n, None) for n in names}
+
+
+def detailed(
+    engine: Engine, *, limit: int
+) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
+    """As `overview`, and the signals of every (group, queue) that has tasks."""
+    found = status(engine, limit=limit)
+    names = sorted({shard.group for shard in found.shards})
+    with reading(engine) as connection:
+        paces = {name: _pace(connection, found, name) for name in names}
+    # Each queue looks through its own counts alone: a thousand of them would otherwise look
+    # through those of all.
+    apart: dict[tuple[str, str], list[tuple[Usage, float]]] = defaultdict(list)
+    for name, pace in paces.items():
+        for each in pace:
+            apart[name, each[0].queue].append(each)
+    pairs = ((queue.group, queue.queue) for queue in found.queues)
+    queues = {key: _of(found, apart.get(key, ()), *key) for key in pairs}
+    return found, {name: _of(found, paces[name], name, None) for name in names}, queues
 
 
 def _of(

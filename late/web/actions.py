@@ -68,8 +68,7 @@ class Actions:
     async def _effects(self, name: str, turned: Turned) -> list[str]:
         seen = await self._desk.look.seen()
         ours = [queue for queue in seen.status.queues if queue.queue == name]
-        pairs = [(queue.group, name) for queue in ours]
-        paces = await in_thread(self._desk.control.signals, pairs) if pairs else []
+        paces = [pace for (_, queue), pace in seen.paces.items() if queue == name]
         return queues.effects(turned.before, turned.after, ours, paces)
 
     async def undo(self, request: Request, visitor: Visitor, fields: Fields) -> Response:

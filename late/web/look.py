@@ -47,6 +47,8 @@ class Seen(msgspec.Struct, frozen=True):
     """Knobs of the queues that have any."""
     targets: Mapping[str, Knobs] = {}
     """The same of targets."""
+    paces: Mapping[tuple[str, str], Signals] = {}
+    """By (group, queue), of those that have tasks."""
 
 
 Point = tuple[float, int, float]
@@ -137,13 +139,13 @@ class Look:
         self.points.append(point_of(seen))
 
     def _read(self) -> Seen:
-        status, signals = self._control.overview(limit=LIMIT)
+        status, signals, paces = self._control.detailed(limit=LIMIT)
         groups = tuple(
             msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
             for each in self._control.groups(limit=LIMIT)
         )
         knobs = self._control.live_knobs()
-        return Seen(status, signals, groups, knobs.queues, knobs.targets)
+        return Seen(status, signals, groups, knobs.queues, knobs.targets, paces)
 
 
 def point_of(seen: Seen) -> Point:

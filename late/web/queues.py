@@ -54,6 +54,8 @@ class Row(msgspec.Struct, frozen=True):
     knobs: Knobs
     level: Literal["bad", "warn", "ok"]
     badges: tuple[str, ...]
+    pace: Signals | None = None
+    """What it did lately; None where it has no tasks."""
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -92,10 +94,15 @@ def rows(seen: Seen) -> list[Row]:
     known = {queue.queue for queue in seen.status.queues}
     quiet = [QueueStatus(group="", queue=name) for name in seen.queues if name not in known]
     found = sorted([*seen.status.queues, *quiet], key=_key)
-    return [_row(queue, seen.queues.get(queue.queue, Knobs())) for queue in found]
+    return [
+        _row(
+            queue, seen.queues.get(queue.queue, Knobs()), seen.paces.get((queue.group, queue.queue))
+        )
+        for queue in found
+    ]
 
 
-def _row(queue: QueueStatus, knobs: Knobs) -> Row:
+def _row(queue: QueueStatus, knobs: Knobs, pace: Signals | None) -> Row:
     badges = [word for word in ("paused", "closed") if getattr(knobs, word)]
     late = (queue.oldest_age_s or 0.0) > (knobs.objective_s or OBJECTIVE_S)
     if late:
@@ -104,7 +111,7 @@ def _row(queue: QueueStatus, knobs: Knobs) -> Row:
         badges.append("no tasks")
     warn = bool(badges) or queue.dead.n > 0
     level: Literal["bad", "warn", "ok"] = "bad" if late else "warn" if warn else "ok"
-    return Row(queue, knobs, level, tuple(badges))
+    return Row(queue, knobs, level, tuple(badges), pace)
 
 
 def listed(

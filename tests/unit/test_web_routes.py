@@ -82,6 +82,7 @@ async def test_every_screen_is_there_empty_and_full(tmp_path: Path) -> None:
         ):
             assert state in await it.shown(f"tasks/{record.task_id}")
         assert "5.0 s" in await it.shown("cost")
+        assert "<td>0.02/s</td><td>5.0 s</td>" in await it.shown("queues/mail")
         assert "Dead letters in mail (default)" in await it.shown("")
 
 
@@ -358,7 +359,7 @@ async def test_a_dead_database_is_said_and_the_last_look_stays(
         def fails(*args: Any, **kwargs: Any) -> Any:
             raise StoreUnavailable("no route to db.internal, user=admin")
 
-        monkeypatch.setattr(type(it.control), "overview", fails)
+        monkeypatch.setattr(type(it.control), "detailed", fails)
         monkeypatch.setattr(type(it.control), "dead_letters", fails)
         it.site._desk.look.forget()
         text = await it.shown("queues")
