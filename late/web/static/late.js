@@ -17,10 +17,11 @@
 
   function chart(box) {
     const points = JSON.parse(box.dataset.chart);
-    if (!points.length || typeof uPlot === "undefined" || box.firstChild) return;
+    // One point makes no line: there is more to see in a moment.
+    if (points.length < 2 || typeof uPlot === "undefined" || box.firstChild) return;
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
-    const axis = { stroke: color("--dim"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } };
+    const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
     const columns = points[0].map((_, column) => points.map((point) => point[column]));
     const steps = box.dataset.kind === "steps";
     const series = steps
@@ -30,9 +31,11 @@
     const axes = steps ? [axis, axis]
       : [axis, { ...axis, scale: "tasks", size: 70 }, { ...axis, scale: "rate", side: 1, size: 60, grid: { show: false } }];
     const plot = new uPlot({ width: box.clientWidth || 320, height: 220, series, axes }, columns, box);
-    new ResizeObserver(() => {
-      if (box.clientWidth) plot.setSize({ width: box.clientWidth, height: 220 });
-    }).observe(box);
+    // In the next frame: a size that is changed while sizes are told of would be told of again.
+    new ResizeObserver(() => requestAnimationFrame(() => {
+      const width = box.clientWidth;
+      if (width && width !== plot.width) plot.setSize({ width, height: 220 });
+    })).observe(box);
   }
 
   function dress(root) {
