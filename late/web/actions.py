@@ -11,7 +11,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from late.control import audit
+from late.control import Filter, audit
 from late.control.knobs import Turned
 from late.errors import ConfigError, InvalidTask
 from late.knobs import Kind, encode
@@ -123,7 +123,7 @@ class Actions:
 
     async def redrive_one(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         task_id = request.path_params["task_id"]
-        which = dead.Filter(task_id=task_id, group=fields.get("group") or None)
+        which = Filter(task_id=task_id, group=fields.get("group") or None)
         moved = await self._do(visitor, self._desk.control.redrive, which)
         if not moved.count:
             raise Stale("it is no dead letter any more")

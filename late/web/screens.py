@@ -205,7 +205,7 @@ class Screens:
         )  # fmt: skip
 
 
-def _seen(seen: Seen) -> dict[str, int]:
+def _seen(seen: Seen) -> dict[str, Any]:
     return {"seen_us": seen.status.now_us}
 
 
