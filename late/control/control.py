@@ -23,6 +23,7 @@ from late.control import (
     status,
     sweep,
     tasks,
+    timers,
     today,
     verify,
 )
@@ -43,6 +44,7 @@ from late.control.views import (
     Owners,
     Status,
     TaskView,
+    TimerView,
 )
 from late.knobs import Kind
 from late.lanes import Lane, Layout
@@ -163,6 +165,13 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         """Whether every task of the log is in exactly one place; reads all of the tables."""
         self.check()
         return verify.verify(self._engine, group_name=group, shard_id=shard_id)
+
+    def timers(
+        self, *, group: str | None = None, from_us: int = 0, limit: int = timers.LIMIT
+    ) -> list[TimerView]:
+        """Parked tasks, the next to come due first, none due before `from_us`."""
+        self.check()
+        return timers.listed(self._engine, group=group, from_us=from_us, limit=limit)
 
     # --- dead letters
 

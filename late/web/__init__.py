@@ -5,6 +5,7 @@
 | `shape.py` | numbers, ages and times for people | yes |
 | `overview.py`, `queues.py`, `dead.py` | values of the control plane become models of pages | yes |
 | `places.py`, `task.py`, `cost.py` | the same of shards, groups, one task, today's usage | yes |
+| `timers.py` | the same of what is parked | yes |
 | `guard.py` | headers, the form token, what a form may say | yes |
 | `files.py` | scripts and styles, checked by their sums | |
 | `look.py`, `today.py` | one look, and one walk over a day, for everybody who watches | |

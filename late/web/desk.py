@@ -28,6 +28,7 @@ SCREENS = (
     ("shards", "Shards", "s"),
     ("tasks", "Tasks", "t"),
     ("dead", "Dead letters", "d"),
+    ("timers", "Timers", "m"),
     ("schedules", "Schedules", "c"),
     ("workers", "Workers", "w"),
     ("autoscaler", "Autoscaler", "a"),

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from late.errors import ConfigError
 from late.knobs import LOCAL, REMOTE, Kind, Knobs, encode
 from late.threads import in_thread
-from late.web import cost, dead, overview, places, queues, task
+from late.web import cost, dead, overview, places, queues, task, timers
 from late.web.desk import ROOT, Desk, Visitor
 from late.web.look import Seen
 
@@ -167,6 +167,20 @@ class Screens:
             differences=dead.differences, **model,
         )  # fmt: skip
 
+    async def timers(self, request: Request, visitor: Visitor) -> Response:
+        seen = await self._desk.look.seen()
+        group = request.query_params.get("group", "")[:128]
+        from_us = _number(request, "from", 0)
+        found = await in_thread(
+            self._desk.control.timers, group=group or None, from_us=from_us, limit=timers.PAGE
+        )
+        now_us = seen.status.now_us + int(self._desk.look.age_s * 1e6)
+        return self._desk.page(
+            request, visitor, "timers.html", "Timers", live=True, group=group,
+            groups=[each.name for each in seen.groups], page=timers.timers(found, now_us),
+            **_seen(seen),
+        )  # fmt: skip
+
     async def schedules(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         found = await in_thread(self._desk.control.schedules)
         return self._desk.page(
@@ -212,4 +226,4 @@ def _seen(seen: Seen) -> dict[str, Any]:
 def _number(request: Request, name: str, default: int) -> int:
     """A whole number of the query; `default` where it is none."""
     text = request.query_params.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default

@@ -75,6 +75,7 @@ class Site:
             "tasks": shown.tasks,
             "tasks/{task_id}": shown.task,
             "dead": shown.dead,
+            "timers": shown.timers,
             "schedules": shown.schedules,
             "workers": shown.workers,
             "autoscaler": shown.autoscaler,

@@ -24,7 +24,7 @@ from tests.unit.web_kit import HOSTILE, Page, fields_of, page
 SCREENS = (
     "", "queues", "queues/mail", "targets", "targets/billing", "groups",
     "groups/default", "shards", "shards/default/3",
-    "tasks", "dead", "schedules", "workers", "autoscaler", "cost",
+    "tasks", "dead", "timers", "schedules", "workers", "autoscaler", "cost",
 )  # fmt: skip
 ACTIONS = (
     "queues/mail/knobs", "queues/mail/undo", "targets/local/knobs", "targets/local/undo",
@@ -81,6 +81,8 @@ async def test_every_screen_is_there_empty_and_full(tmp_path: Path) -> None:
             records, ("ended", "runs", "parked", "dead", "waits"), strict=True
         ):
             assert state in await it.shown(f"tasks/{record.task_id}")
+        assert str(records[2].task_id) in await it.shown("timers?group=default&from=1")
+        assert "Nothing is parked" in await it.shown(f"timers?from={10**17}")
         assert "5.0 s" in await it.shown("cost")
         assert "<td>0.02/s</td><td>5.0 s</td>" in await it.shown("queues/mail")
         assert "Dead letters in mail (default)" in await it.shown("")

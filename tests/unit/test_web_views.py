@@ -21,13 +21,14 @@ from late.control.views import (
     StepView,
     TaskInGroup,
     TaskView,
+    TimerView,
     WorkerStatus,
 )
 from late.errors import ConfigError, InvalidPolicy
 from late.ids import new_id
 from late.knobs import Knobs
-from late.task import AttemptError, StepDetail, Usage
-from late.web import cost, dead, files, guard, overview, places, queues, shape, task
+from late.task import HELD_US, AttemptError, StepDetail, Usage
+from late.web import cost, dead, files, guard, overview, places, queues, shape, task, timers
 from late.web.look import Seen, point_of
 
 NOW_US = 1_800_000_000_000_000
@@ -263,6 +264,21 @@ def test_shards_come_in_pages_and_the_homeless_are_counted() -> None:
     with pytest.raises(ConfigError):
         places.confirmed("audit", "Audit")
     assert places.totals([(1, 2), (3, 4)]) == (4, 6)
+
+
+def test_pages_of_timers_follow_one_another_and_end() -> None:
+    def view(due_at_us: int) -> TimerView:
+        return TimerView(new_id(0), "default", 0, due_at_us, "delay", None, "mail", "send", 0)
+
+    late = int((timers.OVERDUE_S + 1) * 1e6)
+    page = timers.timers([view(NOW_US - late), view(NOW_US - 1), view(NOW_US + 10**6)], NOW_US)
+    assert [row.level for row in page.rows] == ["warn", "ok", "ok"]
+    assert ([row.in_s for row in page.rows][2], page.from_us) == (1.0, None)
+    # The last moment begins the next page too, unless it was all of this one.
+    assert timers.timers([view(1), view(2)], 0, most=2).from_us == 2
+    assert timers.timers([view(2), view(2)], 0, most=2).from_us == 3
+    held = timers.timers([view(1), view(HELD_US)], 0, most=2)
+    assert (held.rows[1].in_s, held.from_us) == (None, None)
 
 
 def test_figures_are_short() -> None:
