@@ -47,6 +47,7 @@ class Actions:
         name, kind = request.path_params["name"], _kind(request)
         show = self._screens.queue if kind == "queue" else self._screens.target
         turn = self._desk.control.turn_knobs
+        sent = {key: text for key, text in fields.items() if key.startswith(queues.PREFIX)}
         now = await in_thread(self._screens.knobs, kind, name)
         if fields.get("before") != encode(now):
             raise Stale("the knobs were changed since this page was made: look at them again")
@@ -54,11 +55,10 @@ class Actions:
             changes = queues.changes(now, fields)
             turned = await in_thread(turn, kind, name, changes, dry_run=True)
         except InvalidTask as error:
-            return await show(request, visitor, problem=str(error), status=400)
+            return await show(request, visitor, problem=str(error), status=400, sent=sent)
         if fields.get("do") == "apply":
             turned = await self._do(visitor, turn, kind, name, changes)
             return back(f"{kind}s/{quote(name, safe='')}", _word(turned, "turned"))
-        sent = {key: text for key, text in fields.items() if key.startswith(queues.PREFIX)}
         effects = await self._effects(name, turned) if kind == "queue" else []
         return await show(
             request, visitor, preview=queues.preview(turned.before, turned.after), sent=sent,

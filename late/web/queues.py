@@ -138,8 +138,13 @@ def _mark(row: Row) -> str:
     return f"{row.status.queue} {row.status.group}"
 
 
-def form(knobs: Knobs, defaults: Knobs = rules.LOCAL, kind: Kind = "queue") -> list[Field]:
-    """Every knob that a queue, or a target, can have."""
+def form(
+    knobs: Knobs,
+    defaults: Knobs = rules.LOCAL,
+    kind: Kind = "queue",
+    sent: Mapping[str, str] | None = None,
+) -> list[Field]:
+    """Every knob that a queue, or a target, can have; with what was typed, where it was `sent`."""
     found = []
     for name in rules.NAMES:
         if kind == "target" and name in rules.QUEUE_ONLY:
@@ -148,7 +153,8 @@ def form(knobs: Knobs, defaults: Knobs = rules.LOCAL, kind: Kind = "queue") -> l
             "flag" if name in FLAGS else "severity" if name == "severity" else "text"
         )
         default = typed(getattr(defaults, name)) or "none"
-        found.append(Field(name, HELP[name], input_, typed(getattr(knobs, name)), default))
+        value = (sent or {}).get(PREFIX + name, typed(getattr(knobs, name)))
+        found.append(Field(name, HELP[name], input_, value, default))
     return found
 
 

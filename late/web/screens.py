@@ -83,7 +83,8 @@ class Screens:
             request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,
             live=kind == "queue" and model["preview"] is None,
             rows=rows if kind == "queue" else [],
-            fields=queues.form(knobs, defaults, kind), before=encode(knobs), audit=audit,
+            fields=queues.form(knobs, defaults, kind, model["sent"]), before=encode(knobs),
+            audit=audit,
             **_seen(seen), **model,
         )  # fmt: skip
 

@@ -51,15 +51,47 @@
       (live.contains(at) && at.matches("input, select, textarea"));
   }
 
+  let stream = null, later = 0, warning = 0;
+
+  // Told only when it lasts: a stream is joined again within seconds of a break.
+  function lost(is, after) {
+    clearTimeout(warning);
+    const notice = document.getElementById("lost");
+    if (!notice) return;
+    if (is) warning = setTimeout(() => { notice.hidden = false; }, after);
+    else notice.hidden = true;
+  }
+
+  function refresh() {
+    if (!busy()) document.body.dispatchEvent(new Event("late:look"));
+  }
+
+  // Only while it is in sight: a browser has six connections for one host, and a stream takes one.
   function listen() {
     const from = document.body.dataset.live;
-    if (!from || typeof EventSource === "undefined") return;
-    const stream = new EventSource(from);
-    stream.addEventListener("look", () => {
-      if (!busy()) document.body.dispatchEvent(new Event("late:look"));
+    if (!from || typeof EventSource === "undefined" || stream || document.hidden) return;
+    stream = new EventSource(from);
+    stream.addEventListener("open", () => lost(false));
+    stream.addEventListener("look", refresh);
+    stream.addEventListener("error", () => {
+      lost(true, 5000);
+      // Refused, and not tried again by the browser: full, or signed out meanwhile.
+      if (stream && stream.readyState === EventSource.CLOSED) {
+        leave();
+        later = setTimeout(listen, 20000 + Math.random() * 20000);
+      }
     });
-    stream.addEventListener("end", () => stream.close());
-    addEventListener("pagehide", () => stream.close());
+  }
+
+  function leave() {
+    clearTimeout(later);
+    if (stream) stream.close();
+    stream = null;
+  }
+
+  function appear() {
+    if (document.hidden) leave();
+    else { listen(); refresh(); }
   }
 
   let going = false;
@@ -76,6 +108,11 @@
   }
 
   document.addEventListener("DOMContentLoaded", () => { dress(document); listen(); });
-  document.addEventListener("htmx:afterSettle", () => dress(document));
+  document.addEventListener("htmx:afterSettle", () => { lost(false); dress(document); });
+  for (const failed of ["htmx:responseError", "htmx:sendError"])
+    document.addEventListener(failed, () => lost(true, 0));
+  document.addEventListener("visibilitychange", appear);
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", (event) => { if (event.persisted) appear(); });
   document.addEventListener("keydown", key);
 })();
