@@ -5,7 +5,7 @@ Usage and not money: prices are the reports' (`late report cost`), which divide 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -59,6 +59,15 @@ def lines(shares: Mapping[tuple[str, str], Share], knobs: Mapping[str, Knobs]) -
         by_owner[owner] = by_owner.get(owner, 0) + share.busy_us
         found.append(Line(owner, group, queue, share, share.busy_us / whole))
     return sorted(found, key=lambda x: (-by_owner[x.owner], x.owner, -x.share.busy_us, x.queue))
+
+
+def together(found: Sequence[Line]) -> Share:
+    """Of lines that are not shown one by one."""
+    whole = Share()
+    for line in found:
+        for name in Share.__struct_fields__:
+            setattr(whole, name, getattr(whole, name) + getattr(line.share, name))
+    return whole
 
 
 def add(shares: dict[tuple[str, str], Share], found: Iterable[tuple[str, Usage]]) -> None:

@@ -12,17 +12,30 @@ import msgspec
 from late.control.dead import Filter
 from late.control.views import DeadView
 from late.errors import ConfigError
-from late.web.shape import short
+from late.web.shape import fitting, short
 
 LOOKED_AT = 200
 """The latest dead letters that are grouped; older ones are on further pages."""
-EXAMPLES = 5
+CAUSES = 30
+"""Shown of them; beyond, it is a number."""
+EXAMPLES, EXAMPLES_MIN = 5, 1
+"""Of each cause, where there are few causes and where there are many."""
+ERRORS_SHOWN = 24 * 1024
+"""Characters of errors on one page: a letter's own page has more."""
 FIELDS = ("group", "queue", "name", "reason", "error")
 """Of the filter, as the form and the links have them."""
 _VARIABLE = re.compile(r"[0-9'\"\[{(<]")
 _STEM_MIN = 6
 _Key = tuple[str, str, str, str, str]
 """Group, queue, name, reason, stem."""
+
+
+class Example(msgspec.Struct, frozen=True):
+    """One of those that died alike."""
+
+    letter: DeadView
+    errors: tuple[tuple[int, int, str, str], ...]
+    """(attempt, when, worker, error), where it differs from the one before."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -37,13 +50,15 @@ class Cause(msgspec.Struct, frozen=True):
     count: int
     first_us: int
     last_us: int
-    examples: tuple[DeadView, ...]
+    examples: tuple[Example, ...]
 
 
 class DeadPage(msgspec.Struct, frozen=True):
     """The model of the screen."""
 
     causes: tuple[Cause, ...]
+    more: int
+    """Causes that are not listed."""
     looked_at: int
     before_us: int | None
     """Where the next page begins; None when these were all."""
@@ -52,9 +67,17 @@ class DeadPage(msgspec.Struct, frozen=True):
 def causes(found: Sequence[DeadView], *, most: int = LOOKED_AT) -> DeadPage:
     """Group one page of dead letters, which comes latest first: the commonest cause first."""
     ordered = sorted(found, key=_cause)
-    groups = [_of(key, list(letters)) for key, letters in groupby(ordered, key=_cause)]
-    groups.sort(key=lambda each: (-each.count, -each.last_us))
-    return DeadPage(tuple(groups), len(found), _before(found) if len(found) >= most else None)
+    groups = [(key, list(letters)) for key, letters in groupby(ordered, key=_cause)]
+    groups.sort(key=lambda each: (-len(each[1]), -max(x.dead_at_us for x in each[1])))
+    shown = groups[:CAUSES]
+    examples = max(EXAMPLES_MIN, min(EXAMPLES, CAUSES // max(1, len(shown))))
+    room = ERRORS_SHOWN // (examples * max(1, len(shown)))
+    return DeadPage(
+        causes=tuple(_of(key, letters, examples, room) for key, letters in shown),
+        more=len(groups) - len(shown),
+        looked_at=len(found),
+        before_us=_before(found) if len(found) >= most else None,
+    )
 
 
 def _before(found: Sequence[DeadView]) -> int:
@@ -65,13 +88,19 @@ def _before(found: Sequence[DeadView]) -> int:
     return last if first == last else last + 1
 
 
-def _of(key: _Key, letters: list[DeadView]) -> Cause:
+def _of(key: _Key, letters: list[DeadView], examples: int, room: int) -> Cause:
     group, queue, name, reason, common = key
     times = [letter.dead_at_us for letter in letters]
-    latest = sorted(letters, key=lambda letter: -letter.dead_at_us)[:EXAMPLES]
-    return Cause(
-        group, queue, name, reason, common, len(letters), min(times), max(times), tuple(latest)
-    )
+    latest = sorted(letters, key=lambda letter: -letter.dead_at_us)[:examples]
+    shown = tuple(Example(each, _fitting(differences(each), room)) for each in latest)
+    return Cause(group, queue, name, reason, common, len(letters), min(times), max(times), shown)
+
+
+def _fitting(
+    errors: list[tuple[int, int, str, str]], room: int
+) -> tuple[tuple[int, int, str, str], ...]:
+    texts = fitting([each[-1] for each in errors], room)
+    return tuple((*each[:3], text) for each, text in zip(errors, texts, strict=True))
 
 
 def _cause(letter: DeadView) -> _Key:

@@ -19,6 +19,8 @@ TERMS = 1_000
 """Settlements of a shard that are looked at for its terms."""
 DECISIONS = 100
 AUDITED = 20
+LINES = 100
+"""Of a table that may be long."""
 
 
 class Screens:
@@ -58,7 +60,7 @@ class Screens:
         seen = await self._desk.look.seen()
         found = {
             name: {each.name: each.after for each in queues.preview(Knobs(), knobs)}
-            for name, knobs in sorted(seen.targets.items())
+            for name, knobs in sorted(seen.targets.items())[:LINES]
         }
         return self._desk.page(
             request, visitor, "targets.html", "Targets", targets=found, **_seen(seen)
@@ -164,8 +166,7 @@ class Screens:
         model["sent"] = model["sent"] or {name: text for name, text in fields.items() if text}
         return self._desk.page(
             request, visitor, "dead.html", "Dead letters",
-            page=dead.causes(letters), chosen=fields, said=dead.said(chosen),
-            differences=dead.differences, **model,
+            page=dead.causes(letters), chosen=fields, said=dead.said(chosen), **model,
         )  # fmt: skip
 
     async def timers(self, request: Request, visitor: Visitor) -> Response:
@@ -183,16 +184,20 @@ class Screens:
         )  # fmt: skip
 
     async def schedules(self, request: Request, visitor: Visitor, **more: Any) -> Response:
-        found = await in_thread(self._desk.control.schedules)
+        after = request.query_params.get("after", "")
+        found = [
+            each for each in await in_thread(self._desk.control.schedules) if each.name > after
+        ]
         return self._desk.page(
-            request, visitor, "schedules.html", "Schedules", live=True, schedules=found, **more
-        )
+            request, visitor, "schedules.html", "Schedules", live=True, schedules=found[:LINES],
+            following=len(found) > LINES, **more,
+        )  # fmt: skip
 
     async def workers(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._desk.look.seen()
         return self._desk.page(
             request, visitor, "workers.html", "Workers", live=True,
-            workers=seen.status.workers, **_seen(seen),
+            workers=seen.status.workers[:LINES], others=seen.status.workers[LINES:], **_seen(seen),
         )  # fmt: skip
 
     async def autoscaler(self, request: Request, visitor: Visitor) -> Response:
@@ -213,10 +218,11 @@ class Screens:
         desk = self._desk
         await desk.today.look()
         seen = await desk.look.seen()
+        found = cost.lines(desk.today.shares, seen.queues)
         return desk.page(
             request, visitor, "cost.html", "Usage of today", whole=desk.today.whole,
-            lines=cost.lines(desk.today.shares, seen.queues), since_us=desk.today.since_us,
-            **_seen(seen),
+            lines=found[:LINES], rest=cost.together(found[LINES:]), others=len(found[LINES:]),
+            since_us=desk.today.since_us, **_seen(seen),
         )  # fmt: skip
 
 

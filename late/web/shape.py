@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from late.control.views import Count
@@ -51,6 +52,17 @@ def when(us: int | None) -> str:
     if us is None or not 0 <= us <= _YEAR_9999_US:
         return ""
     return datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="seconds")[:-6] + "Z"
+
+
+def fitting(texts: Sequence[str], most: int, *, least: int = 200) -> list[str]:
+    """Texts that are `most` characters together, and no less than `least` each: the last ones
+    whole, as they tell most, and of those before them the beginnings."""
+    found = []
+    for text in reversed(texts):
+        kept = text if len(text) <= max(most, least) else text[: max(most, least) - 1] + "…"
+        most -= len(kept)
+        found.append(kept)
+    return found[::-1]
 
 
 def short(text: str, most: int = 120) -> str:

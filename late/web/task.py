@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from late.control.views import StepView, TaskInGroup, TaskView
-from late.web.shape import age
+from late.web.shape import age, fitting
 
 Level = Literal["bad", "warn", "ok"]
 _LEVELS: dict[str, Level] = {
@@ -31,6 +32,10 @@ _NOW: dict[str, str] = {
 }
 
 
+MOMENTS = 100
+"""Of one timeline: the first quarter and what is latest."""
+ERRORS_SHOWN = 24 * 1024
+"""Characters of errors in one timeline."""
 PAYLOAD_SHOWN = 24 * 1024
 """Characters of a payload that a page has; a longer one is neither shown whole nor edited here."""
 
@@ -69,7 +74,7 @@ def lives(task: TaskView) -> list[Life]:
 
 
 def _life(task: TaskView, group: TaskInGroup) -> Life:
-    moments = sorted([*_begin(task), *_steps(group)], key=lambda each: each.at_us)
+    moments = _fitting(sorted([*_begin(task), *_steps(group)], key=lambda each: each.at_us))
     level: Level = {"dead": "bad", "parked": "warn"}.get(group.state, "ok")  # type: ignore[assignment]
     return Life(
         group=group.group,
@@ -80,6 +85,17 @@ def _life(task: TaskView, group: TaskInGroup) -> Life:
         owner=group.owner,
         can_cancel=group.state in ("logged", "open", "parked"),
     )
+
+
+def _fitting(moments: list[Moment]) -> list[Moment]:
+    """The first and the last of many, with as much of their errors as a page may have."""
+    left = len(moments) - MOMENTS
+    if left > 0:
+        begin, end = moments[: MOMENTS // 4], moments[MOMENTS // 4 + left :]
+        note = Moment(end[0].at_us, f"{left} more before", "late show has all of them")
+        moments = [*begin, note, *end]
+    texts = fitting([each.error for each in moments], ERRORS_SHOWN)
+    return [replace(each, error=text) for each, text in zip(moments, texts, strict=True)]
 
 
 def _why(group: TaskInGroup) -> str:

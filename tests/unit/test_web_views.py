@@ -193,12 +193,38 @@ def test_dead_letters_of_one_cause_are_one() -> None:
         9,
     )
     assert (second.stem, second.count) == ("OSError:", 1)
-    assert all(first.stem in each.errors[-1].error for each in first.examples)
+    assert all(first.stem in each.errors[-1][-1] for each in first.examples)
     assert dead.causes(found, most=4).before_us is None
     assert dead.causes(found, most=3).before_us == 8
     alike = [letter(5, "a")] * 3
     assert dead.causes(alike, most=3).before_us == 5, "the next page would be this one"
     assert dead.stem("") == ""
+
+
+def test_many_causes_and_long_errors_make_no_large_page() -> None:
+    found = [letter(n, *("x" * 4_000 + f" {k}" for k in range(20))) for n in range(200)]
+    found = [msgspec.structs.replace(each, queue=f"q{n}") for n, each in enumerate(found)]
+    page = dead.causes(found)
+    assert (len(page.causes), page.more) == (dead.CAUSES, 200 - dead.CAUSES)
+    texts = [e[-1] for cause in page.causes for each in cause.examples for e in each.errors]
+    assert sum(map(len, texts)) < 200 * dead.CAUSES * 20 + dead.ERRORS_SHOWN
+    (cause,) = dead.causes(found[:1]).causes
+    (example,) = cause.examples
+    assert example.errors[-1][-1] == "x" * 4_000 + " 19", "the last is whole where there is room"
+    assert len(example.errors[0][-1]) == 200
+
+
+def test_a_long_life_is_told_by_its_ends() -> None:
+    steps = tuple(
+        StepView(n, n * 10 + 10, "retried", "w1", StepDetail(n, error="y" * 4_000))
+        for n in range(500)
+    )
+    made = TaskView("id", 3, 5, (TaskInGroup("default", "open", history=steps),))
+    (life,) = task.lives(made)
+    assert len(life.moments) == task.MOMENTS + 1
+    assert sum(len(each.error) for each in life.moments) < task.ERRORS_SHOWN + 200 * task.MOMENTS
+    assert any("more before" in each.what for each in life.moments)
+    assert (life.moments[0].what, life.moments[-1].at_us) == ("Made", 5_000)
 
 
 def test_only_errors_that_differ_are_shown() -> None:
@@ -250,6 +276,8 @@ def test_usage_is_added_up_and_divided_by_owner() -> None:
     mail = found[0].share
     assert (mail.enqueued, mail.ended, mail.attempts, mail.retries) == (5, 2, 3, 1)
     assert found[1].share.ended == 0
+    rest = cost.together(found[1:])
+    assert (rest.busy_us, rest.attempts, rest.ended) == (400, 2, 1)
     assert cost.day_of(cost.DAY_US * 3 + 5) == cost.DAY_US * 3
 
 
