@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, select
 
 from late.autoscaler.workers import Signals
 from late.control.status import status
-from late.control.views import Status
+from late.control.views import QueueStatus, Status
 from late.schema.engine import reading
 from late.schema.tables import settlement
 from late.task import Usage
@@ -52,21 +52,26 @@ def detailed(
     names = sorted({shard.group for shard in found.shards})
     with reading(engine) as connection:
         paces = {name: _pace(connection, found, name) for name in names}
-    # Each queue looks through its own counts alone: a thousand of them would otherwise look
-    # through those of all.
+    # Each queue looks through its own counts alone, and at no other queue: a thousand of them would
+    # otherwise look at a million.
     apart: dict[tuple[str, str], list[tuple[Usage, float]]] = defaultdict(list)
     for name, pace in paces.items():
         for each in pace:
             apart[name, each[0].queue].append(each)
-    pairs = ((queue.group, queue.queue) for queue in found.queues)
-    queues = {key: _of(found, apart.get(key, ()), *key) for key in pairs}
+    keyed = {(queue.group, queue.queue): queue for queue in found.queues}
+    queues = {key: _of(found, apart.get(key, ()), *key, [own]) for key, own in keyed.items()}
     return found, {name: _of(found, paces[name], name, None) for name in names}, queues
 
 
 def _of(
-    found: Status, pace: Sequence[tuple[Usage, float]], name: str, queue: str | None
+    found: Status,
+    pace: Sequence[tuple[Usage, float]],
+    name: str,
+    queue: str | None,
+    queues: Sequence[QueueStatus] | None = None,
 ) -> Signals:
-    queues = [q for q in found.queues if q.group == name and queue in (None, q.queue)]
+    if queues is None:
+        queues = [q for q in found.queues if q.group == name and queue in (None, q.queue)]
     rate = busy_s = failed = 0.0
     for usage, span_s in pace:
         if queue in (None, usage.queue):

@@ -19,7 +19,7 @@ TERMS = 1_000
 """Settlements of a shard that are looked at for its terms."""
 DECISIONS = 100
 AUDITED = 20
-LINES = 100
+LINES = 50
 """Of a table that may be long."""
 
 
