@@ -209,7 +209,10 @@ def measure(url: str, ids: Sequence[str], *, times: int) -> list[dict[str, Any]]
     """One line for each screen, and one for the look that they share."""
     program = browser.find()
     found = []
-    with Served(url) as served, Chromium(program) if program else nullcontext() as chromium:
+    with (
+        Served(url, every_s=None) as served,
+        Chromium(program) if program else nullcontext() as chromium,
+    ):
         control = served.site._desk.control
         timed = Timed(control)
         look = [_look(control, timed) for _ in range(times)]

@@ -131,10 +131,15 @@ class Actions:
 
     async def edit(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         task_id = request.path_params["task_id"]
-        payload = fields.get("payload", "").encode()
-        await self._do(
-            visitor, self._desk.control.edit, task_id, payload, group=fields.get("group") or None
-        )
+        text, group = fields.get("payload", ""), fields.get("group") or None
+        try:
+            await self._do(visitor, self._desk.control.edit, task_id, text.encode(), group=group)
+        except (ConfigError, InvalidTask) as error:
+            if visitor.may_read:
+                return await self._screens.task(
+                    request, visitor, problem=str(error), status=400, payload=text, whole=True
+                )
+            raise
         return back(f"tasks/{task_id}", "edited")
 
     # --- groups and schedules

@@ -15,8 +15,12 @@ import msgspec
 
 from late.errors import ConfigError
 
-KINDS = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
-OWN = ("late.css", "late.js")
+KINDS = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+OWN = ("late.css", "late.js", "late.svg")
 _SUM_SHOWN = 12
 
 

@@ -118,7 +118,8 @@ def _of_group(group: GroupView, seen: Seen) -> Iterator[Attention]:
         yield Attention("warn", f"Group {group.name} is not registered", text, where)
     if homeless and group.workers:
         text = f"{homeless} of {len(ours)} shards have no live owner."
-        yield Attention("bad", f"Shards of {group.name} are not worked", text, "shards")
+        link = f"shards?group={quote(group.name, safe='')}"
+        yield Attention("bad", f"Shards of {group.name} are not worked", text, link)
     elif homeless and group.lag.n:
         text = f"No live worker serves it; {count(group.lag)} wait."
         yield Attention("bad", f"Nobody works group {group.name}", text, "workers")

@@ -145,15 +145,17 @@ class Screens:
         return self._desk.page(request, visitor, "tasks.html", "Tasks", id="")
 
     async def task(self, request: Request, visitor: Visitor, **more: Any) -> Response:
-        """One task; its payload only for who may operate, and only when asked for."""
+        """One task; its payload only for who may operate, and only when asked for. `more` is what
+        was typed in its place, and what is wrong with that."""
         wants = request.query_params.get("payload") == "1" and visitor.may_read
         found = await in_thread(
             self._desk.control.show, request.path_params["task_id"], payload=wants
         )
         payload, whole = task.payload(found)
+        model = {"payload": payload, "whole": whole, **more}
         return self._desk.page(
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
-            task=found, lives=task.lives(found), payload=payload, whole=whole, **more,
+            task=found, lives=task.lives(found), **model,
         )  # fmt: skip
 
     async def dead(self, request: Request, visitor: Visitor, **more: Any) -> Response:

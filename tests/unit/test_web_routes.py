@@ -107,7 +107,7 @@ async def test_what_a_browser_must_not_do_is_forbidden_to_it(tmp_path: Path) -> 
 async def test_files_are_kept_for_ever_and_come_compressed(tmp_path: Path) -> None:
     async with page(tmp_path) as it:
         names = set(re.findall(r'"/ui/static/([^"]+)"', (await it.get("")).text))
-        assert len(names) == 5
+        assert len(names) == 6
         sizes = 0
         for name in names:
             answer = await it.get(f"static/{name}")

@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -31,9 +32,20 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-default-apps",
     "--disable-dev-shm-usage", "--disable-extensions", "--disable-sync", "--hide-scrollbars",
     "--mute-audio", "--password-store=basic", "--remote-debugging-pipe",
+    # A window behind others is drawn all the same.
+    "--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding",
+    "--disable-background-timer-throttling",
     # Nothing but this machine, whatever a page names.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )  # fmt: skip
+
+
+# Not by a shell: some know no descriptor above 9. The first pipe has the lower numbers, so neither
+# is written over before it was copied.
+BECOME = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
+    "os.execv(sys.argv[3], sys.argv[3:])"
+)
 
 
 class BrowserError(Exception):
@@ -58,7 +70,7 @@ class Chromium:
             flags.append("--no-sandbox")  # its sandbox does not work for root
         try:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", f'exec "$@" 3<&{its_in} 4>&{its_out}', "sh", program, *flags],
+                [sys.executable, "-IS", "-c", BECOME, str(its_in), str(its_out), program, *flags],
                 pass_fds=(its_in, its_out),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -162,7 +174,8 @@ class Person:
     def tab(self, width: int = 1280, height: int = 900, **media: str) -> Tab:
         """A new tab; `media` such as `prefers_color_scheme="dark"`."""
         made = self.chromium.call(
-            "Target.createTarget", {"url": "about:blank", "browserContextId": self._context}
+            "Target.createTarget",
+            {"url": "about:blank", "browserContextId": self._context, "newWindow": True},
         )
         tab = Tab(self.chromium, made["targetId"])
         tab.resize(width, height)
@@ -236,7 +249,8 @@ class Tab:
             # A page that is being left has nothing to evaluate in.
             with suppress(BrowserError):
                 found = self.evaluate(script)
-            if found:
+            # An element comes as an empty object, and is there.
+            if found not in (None, False, 0, ""):
                 return found
             if time.monotonic() > end:
                 raise BrowserError(

@@ -83,7 +83,7 @@ def picture(tab: Tab, path: Path) -> int:
 def take(chromium: Chromium, scene: Scene, folder: Path, kind: str) -> int:
     """All of them; returns how many bytes they are."""
     total = 0
-    with Served(scene.url) as served, Moving(scene.url):
+    with Served(scene.url, every_s=None) as served, Moving(scene.url):
         tab = Person(chromium).tab(WIDTH, HEIGHT, prefers_color_scheme="light")
         tab.go(served.root)
         # The next look is asked for by the stream of this very page.

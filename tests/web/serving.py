@@ -17,11 +17,19 @@ PATIENCE_S = 60.0
 
 
 class Served:
-    """The page on a free port, or on the given one."""
+    """The page on a free port, or on the given one; it looks every `every_s`, which nobody waits
+    for, or as it does otherwise."""
 
     def __init__(
-        self, url: str, *, changes: bool = True, auth: bool = False, port: int = 0
+        self,
+        url: str,
+        *,
+        changes: bool = True,
+        auth: bool = False,
+        port: int = 0,
+        every_s: float | None = 0.2,
     ) -> None:
+        self._every_s = every_s
         self._server = Server(
             late.App(url), Listen(http_port=port, roles=("web",), web_changes=changes, auth=auth)
         )
@@ -52,6 +60,8 @@ class Served:
         self._loop = asyncio.get_running_loop()
         self._asked = asyncio.Event()
         await self._server.start()
+        if self._every_s is not None:
+            self.site._desk.look._every_s = self.site._streams._every_s = self._every_s
         self._ready.set()
         try:
             await self._asked.wait()

@@ -44,7 +44,7 @@ FAULTS = """
     if (!each.labels.length) faults.push(`no label: ${each.outerHTML}`);
   for (const each of document.querySelectorAll("a, button"))
     if (!each.innerText.trim()) faults.push(`no name: ${each.outerHTML}`);
-  for (const each of document.querySelectorAll("th:not([scope])"))
+  for (const each of document.querySelectorAll(":not([role=img] *):is(th):not([scope])"))
     faults.push(`a head of nothing: ${each.outerHTML}`);
   for (const each of document.querySelectorAll("button, input:not([type=hidden]), select, nav a")) {
     const box = each.getBoundingClientRect();
@@ -84,32 +84,26 @@ FAULTS = """
 """
 
 
-@pytest.mark.parametrize(
-    ("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 3840)]
-)
+@pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280), ("dark", 3840)])
 def test_every_screen_can_be_read_and_used(
     people: Callable[[], Person], served: Served, scene: Scene, scheme: str, width: int
 ) -> None:
     tab = people().tab(width, 900, prefers_color_scheme=scheme)
+    tab.call("Network.setCacheDisabled", {"cacheDisabled": True})
     found: dict[str, Any] = {}
-    for path in screens(scene):
+    # What is wide has but a few kinds of things on it.
+    for path in screens(scene) if width < 3_000 else ("", "queues", "queues/payments"):
+        tab.received = 0
         tab.go(served.root + path)
         assert tab.evaluate(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
         found[path] = tab.evaluate(FAULTS)
+        # With all that it loads, for somebody who comes for the first time.
+        assert 1_000 < tab.received <= PAGE_BYTES_MAX, path
         if path == "groups/nothing-here":
             tab.faults.clear()  # the browser complains of the status, which is right
         assert tab.faults == [], path
     assert {path: faults for path, faults in found.items() if faults} == {}
     assert tab.dialogs == []
-
-
-def test_no_page_is_large_with_all_that_it_loads(tab: Tab, served: Served, scene: Scene) -> None:
-    tab.call("Network.setCacheDisabled", {"cacheDisabled": True})
-    for path in screens(scene)[:-1]:
-        tab.received = 0
-        tab.go(served.root + path)
-        tab.wait("document.querySelector('link[rel=stylesheet]').sheet")
-        assert 1_000 < tab.received <= PAGE_BYTES_MAX, path
 
 
 def test_screens_are_reached_by_keys(tab: Tab, served: Served, scene: Scene) -> None:

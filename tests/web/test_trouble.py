@@ -61,7 +61,7 @@ def test_a_page_follows_again_after_the_server_came_back(
     assert "payments" in tab.text("#live table"), "what was there stays"
     with Served(scene.url, port=served.port):
         control.turn_knobs("queue", "payments", {"paused": True})
-        tab.shows("paused", "#live table tr:nth-child(2)")
+        tab.shows("paused", "#live tr:has(a[href$='/payments'])")
         tab.wait("document.getElementById('lost').hidden")
         assert tab.evaluate("window.stays")
 

@@ -55,11 +55,16 @@
 
   // Told only when it lasts: a stream is joined again within seconds of a break.
   function lost(is, after) {
-    clearTimeout(warning);
     const notice = document.getElementById("lost");
     if (!notice) return;
-    if (is) warning = setTimeout(() => { notice.hidden = false; }, after);
-    else notice.hidden = true;
+    if (is) {
+      // The first break counts: the browser tries again and again, and each try is one.
+      warning = warning || setTimeout(() => { notice.hidden = false; }, after);
+      return;
+    }
+    clearTimeout(warning);
+    warning = 0;
+    notice.hidden = true;
   }
 
   function refresh() {
