@@ -24,7 +24,7 @@ from late.web.screens import Screens
 T = TypeVar("T")
 Fields = Mapping[str, str]
 Action = Callable[[Request, Visitor, Fields], Awaitable[Response]]
-RESET_FIELDS = ("place", "moment_us")
+RESET_FIELDS = ("place", "moment")
 
 
 class Actions:
@@ -153,7 +153,7 @@ class Actions:
 
     async def reset(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name = request.path_params["group"]
-        to = places.reset_to(fields.get("place", ""), fields.get("moment_us", ""))
+        to = places.reset_to(fields.get("place", ""), fields.get("moment", ""))
         if fields.get("do") == "apply":
             places.confirmed(name, fields.get("confirm", ""))
             await self._do(visitor, self._desk.control.reset_group, name, to)

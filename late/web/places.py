@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -12,6 +14,7 @@ from late.errors import ConfigError
 from late.web.look import Seen
 
 PAGE = 64
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ShardRow(msgspec.Struct, frozen=True):
@@ -61,17 +64,23 @@ def group_level(group: GroupView) -> Literal["bad", "warn", "ok"]:
     return "ok" if group.state == "working" else "warn"
 
 
-def reset_to(place: str, moment_us: str) -> str | int:
-    """Where a group is to begin anew, as the form says it.
+def reset_to(place: str, moment: str) -> str | int:
+    """Where a group is to begin anew, as the form says it: a moment in microseconds, or as a date
+    and time with its zone.
 
     Raises:
         ConfigError: neither a word that is known nor a moment.
     """
     if place in ("beginning", "now"):
         return place
-    if place == "moment" and moment_us.isascii() and moment_us.isdigit() and len(moment_us) < 19:
-        return int(moment_us)
-    raise ConfigError("begin at the beginning, now, or a moment in microseconds")
+    if place == "moment" and moment.isascii() and moment.isdigit() and len(moment) < 19:
+        return int(moment)
+    if place == "moment":
+        with suppress(ValueError, OverflowError):
+            at = datetime.fromisoformat(moment)
+            if at.tzinfo is not None:
+                return (at - EPOCH) // timedelta(microseconds=1)
+    raise ConfigError("begin at the beginning, now, or a moment such as 2026-05-01T12:00:00Z")
 
 
 def confirmed(name: str, typed: str) -> None:

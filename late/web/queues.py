@@ -152,7 +152,7 @@ def form(
         input_: Literal["flag", "severity", "text"] = (
             "flag" if name in FLAGS else "severity" if name == "severity" else "text"
         )
-        default = typed(getattr(defaults, name)) or "none"
+        default = typed(getattr(defaults, name)) or ("off" if name in FLAGS else "none")
         value = (sent or {}).get(PREFIX + name, typed(getattr(knobs, name)))
         found.append(Field(name, HELP[name], input_, value, default))
     return found

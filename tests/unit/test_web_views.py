@@ -287,8 +287,11 @@ def test_shards_come_in_pages_and_the_homeless_are_counted() -> None:
     assert ([r.status.shard_id for r in page.rows], page.after, page.homeless) == ([0, 1], 1, 1)
     page = places.shards(found, after=1, most=3)
     assert ([r.level for r in page.rows], page.after) == (["bad", "ok", "ok"], None)
-    with pytest.raises(ConfigError):
-        places.reset_to("moment", "yesterday")
+    assert places.reset_to("moment", "1777636800000001") == 1_777_636_800_000_001
+    assert places.reset_to("moment", "2026-05-01T14:00:00.000001+02:00") == 1_777_636_800_000_001
+    for text in ("yesterday", "2026-05-01T12:00:00", "", "9" * 19):
+        with pytest.raises(ConfigError):
+            places.reset_to("moment", text)
     with pytest.raises(ConfigError):
         places.confirmed("audit", "Audit")
     assert places.totals([(1, 2), (3, 4)]) == (4, 6)
@@ -356,7 +359,14 @@ def test_a_vendored_file_that_was_changed_is_refused(
     shutil.copytree(folder / "static", tmp_path / "static")
     monkeypatch.setattr(files, "files", lambda package: tmp_path)
     found, names = files.load()
-    assert set(names) == {"htmx.min.js", "uplot.min.js", "uplot.min.css", "late.js", "late.css"}
+    assert set(names) == {
+        "htmx.min.js",
+        "uplot.min.js",
+        "uplot.min.css",
+        "late.js",
+        "late.css",
+        "late.svg",
+    }
     assert all(len(found[name].packed) < len(found[name].plain) for name in names.values())
     with (tmp_path / "static/vendor/htmx.min.js").open("a") as file:
         file.write(" ")

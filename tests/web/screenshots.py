@@ -34,7 +34,7 @@ def screens(scene: Scene) -> dict[str, str]:
     """What each picture is of."""
     return {
         "overview": "", "queues": "queues", "queue": "queues/payments", "targets": "targets",
-        "groups": "groups", "group": "groups/default", "shards": "shards",
+        "groups": "groups", "group": "groups/default", "shards": "shards?group=default",
         "shard": "shards/default/1", "task": f"tasks/{scene.dead[0]}", "dead": "dead",
         "timers": "timers", "schedules": "schedules", "workers": "workers",
         "autoscaler": "autoscaler", "usage": "cost",

@@ -1,17 +1,17 @@
 "use strict";
 // Times in the viewer's zone, charts, the stream of events, keys. The page works without any of it.
 (() => {
-  const zoned = new Intl.DateTimeFormat(undefined, {
-    year: "numeric", month: "2-digit", day: "2-digit",
-    hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
-  });
+  const day = { year: "numeric", month: "2-digit", day: "2-digit" };
+  const hour = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
+  const [dated, today] = [{ ...day, ...hour }, hour].map((o) => new Intl.DateTimeFormat(undefined, o));
 
   function times(root) {
     for (const each of root.querySelectorAll("time[datetime]:not([title])")) {
       const moment = new Date(each.dateTime);
       if (Number.isNaN(moment.getTime())) continue;
       each.title = each.dateTime;
-      each.textContent = zoned.format(moment);
+      const isToday = moment.toDateString() === new Date().toDateString();
+      each.textContent = (isToday ? today : dated).format(moment);
     }
   }
 
