@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -39,6 +39,13 @@ test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k na
 	@echo "[test] all tests; PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
 	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
 	@$(BIN)/python scripts/run_tests.py -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+
+browser: ## find Chromium for the tests of the page, or install it (by apt, as root)
+	@$(PYTHON) scripts/browser.py --install
+
+screenshots: browser ## make the pictures in docs/screens again
+	$(DEV)
+	@$(BIN)/python -m tests.web.screenshots $(ARGS)
 
 soak: ## 50,000 simulated worlds; 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)

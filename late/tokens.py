@@ -19,8 +19,10 @@ import msgspec
 from late import validate
 from late.errors import ConfigError, InvalidName
 
-Scope = Literal["enqueue", "consume", "operate"]
-SCOPES: tuple[Scope, ...] = ("enqueue", "consume", "operate")
+Scope = Literal["enqueue", "consume", "view", "operate"]
+"""`view`: look at the page for operators. `operate`: that too, change what it shows, and get
+`/metrics`."""
+SCOPES: tuple[Scope, ...] = ("enqueue", "consume", "view", "operate")
 CERTIFICATE = "certificate"
 """In the place of a hash: who comes with a client certificate for this name, and no secret."""
 _PREFIX = "late."
@@ -112,7 +114,7 @@ def checked(
     wrong = sorted(set(scopes) - set(SCOPES))
     if wrong or not scopes:
         raise ConfigError(
-            f"scopes are enqueue, consume and operate, got {', '.join(wrong) or 'none'}"
+            f"scopes are enqueue, consume, view and operate, got {', '.join(wrong) or 'none'}"
         )
     for pattern in queues:
         if pattern != "*" and not validate.is_name(pattern.replace("*", "x")):

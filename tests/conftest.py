@@ -22,9 +22,15 @@ SKIPS: dict[str, str] = {
     "no Spanner emulator": "a laptop without the Google Cloud SDK's; CI must have one",
     "no CockroachDB": "experimental: nobody had a node yet, not even CI; docs/stores.md says so",
     "Node.js is not installed": "a laptop without it or its wheel; CI must have one",
+    "no Chromium": "a laptop without a browser: make browser; CI must have one",
     "this database has no savepoints": "Spanner: its transactions have none",
 }
-MISSING_SERVER = ("no PostgreSQL", "no Spanner emulator", "Node.js is not installed")
+MISSING_SERVER = (
+    "no PostgreSQL",
+    "no Spanner emulator",
+    "Node.js is not installed",
+    "no Chromium",
+)
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 

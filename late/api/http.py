@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from math import ceil
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
@@ -20,6 +19,7 @@ from late import tracing
 from late.api import failures, limits, wire
 from late.api.access import demand
 from late.api.failures import BadRequest, Forbidden, TooLarge, Unsupported
+from late.api.gate import Gate
 from late.api.openapi import document
 from late.api.service import Service
 from late.api.source import Delivery
@@ -39,10 +39,12 @@ def make(
     *,
     state: Callable[[], tuple[bool, str]] = lambda: (True, ""),
     metrics: Callable[[], Awaitable[bytes]] | None = None,
+    more: Sequence[Route] = (),
 ) -> Any:
     """The ASGI application.
 
     Args:
+        more: routes beside those of the API, which guard themselves.
         state: whether this process is ready, and why not, for `/readyz`.
         metrics: makes the page of `/metrics`, which only who may `operate` every queue gets.
     """
@@ -62,7 +64,28 @@ def make(
     ]
     if metrics is not None:
         routes.append(Route("/metrics", api.guarded(api.metrics)))
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    return _application([*routes, *more])
+
+
+def beside(routes: Sequence[Route], state: Callable[[], tuple[bool, str]]) -> Any:
+    """The ASGI application of a process that has no API: `routes`, and whether it is well."""
+
+    async def livez(request: Request) -> Response:
+        return _json({"live": True})
+
+    async def readyz(request: Request) -> Response:
+        return _told_ready(state)
+
+    return _application([*routes, Route("/livez", livez), Route("/readyz", readyz)])
+
+
+def _application(routes: Sequence[Route]) -> Any:
+    return Starlette(routes=list(routes), exception_handlers={HTTPException: _no_route})
+
+
+def _told_ready(state: Callable[[], tuple[bool, str]]) -> Response:
+    ready, reason = state()
+    return _json({"ready": ready, "reason": reason}, 200 if ready else 503)
 
 
 class _Api:
@@ -158,8 +181,7 @@ class _Api:
         return _json({"live": True})
 
     async def readyz(self, request: Request) -> Response:
-        ready, reason = self._state()
-        return _json({"ready": ready, "reason": reason}, 200 if ready else 503)
+        return _told_ready(self._state)
 
     # -- around all of them ----------------------------------------------------------------------
 
@@ -177,15 +199,9 @@ class _Api:
         return endpoint
 
     def _admit(self, request: Request) -> Caller:
-        access = self._service.access
-        if access.open:
-            # A page in a browser must not reach what only this machine may ask, under a name of
-            # its own that leads here.
-            host = urlsplit(f"//{request.headers.get('host', 'localhost')}").hostname or ""
-            if not limits.loopback(host):
-                raise Forbidden("without tokens only the names of this machine are served")
-        names = request.scope.get("late.certificate", ())
-        return access.admit(request.headers.get("authorization"), names)
+        names = tuple(request.scope.get("late.certificate", ()))
+        given, host = request.headers.get("authorization"), request.headers.get("host")
+        return Gate(self._service.access).admit(given, host, names)
 
 
 def _trace(puts: Sequence[wire.Put], request: Request) -> None:

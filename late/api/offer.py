@@ -14,7 +14,9 @@ from late.errors import ConfigError
 if TYPE_CHECKING:
     from late.api.listen import Tls
 
-ROLES = ("api", "tail", "dispatch")
+ROLES = ("api", "tail", "dispatch", "web")
+INTERFACES = frozenset({"api", "web"})
+"""Roles that neither own shards nor run handlers."""
 
 
 class Listen(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,8 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
     """Clients' certificates by this authority count, under the token of their name."""
     rate: float = limits.RATE
     roles: tuple[str, ...] = ROLES
+    web_changes: bool = False
+    """The page may change things, for callers that may `operate`."""
     advertise: str | None = None
     """host:port under which other processes reach this one's gRPC; its own address when None."""
 
@@ -57,6 +61,8 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("certificates of clients take TLS: give --tls-cert and --tls-key")
         if "api" in self.roles and self.http_port is None and self.grpc_port is None:
             raise ConfigError("nothing to serve: give a port for HTTP or for gRPC")
+        if set(self.roles) == {"web"} and self.http_port is None:
+            raise ConfigError("the page is served over HTTP: give a port for it")
         limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.auth)
         if self.tls_cert is None or self.tls_key is None:
             return None
@@ -70,7 +76,7 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
             batches = sorted(
                 n for n, t in app.tasks.items() if t.policy.target.startswith("batch:")
             )
-            if batches and set(self.roles) != {"api"}:
+            if batches and set(self.roles) - INTERFACES:
                 raise ConfigError(
                     f"a batch is put together where its shards are, but {batches[0]!r} is one: it "
                     "takes the roles tail and dispatch in one process"

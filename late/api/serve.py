@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from late import config, events, metrics
 from late.api import limits
 from late.api.access import Access
-from late.api.offer import Listen
+from late.api.gate import Gate
+from late.api.offer import INTERFACES, Listen
 from late.api.produce import Producer
 from late.api.service import Service
 from late.api.source import Local
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from late.api.fleet import Fleet
     from late.api.listen import HttpServer
     from late.api.rpc import RpcServer
+    from late.web.site import Site
 
 
 ANNOUNCE_EVERY_S = 2.0
@@ -120,6 +122,7 @@ class Server:
         self._stop_asked = asyncio.Event()
         self._stopping = False
         self.stopped = False
+        self.page: Site | None = None
         self.http: HttpServer | None = None
         self.grpc: RpcServer | None = None
 
@@ -148,18 +151,12 @@ class Server:
         key = await in_thread(control.receipt_key)
         local = self._local(key)
         fleet = self._peers = self._fleet(local, key)
-        if fleet is None and local is None:
+        if fleet is None and local is None and "api" in listen.roles:
             raise ConfigError("without shards tasks come from other processes: that takes gRPC, "
                               "pip install 'late[grpc]'")  # fmt: skip
         service = None
+        access = await self._access()
         if "api" in listen.roles:
-            access = Access(
-                control.tokens if listen.auth else None,
-                now_us=self._clock.now_us,
-                pace=limits.Pace(listen.rate),
-            )
-            await access.load()
-            self._begin("tokens", access.run())
             await self._producer.look(control)
             self._begin("knobs", self._producer.follow(control))
             source: Any = fleet or local
@@ -178,11 +175,21 @@ class Server:
             await self._serve_grpc(service, local, key)
             if "dispatch" in listen.roles and self.worker is None:
                 await self._execute(fleet, key)
-        if service is not None:
-            if self._app.max_backlog is not None:
-                self._begin("backlog", service.watch_backlog())
-            if listen.http_port is not None:
-                self.http = await self._serve_http(service, listen.http_port)
+        if service is not None and self._app.max_backlog is not None:
+            self._begin("backlog", service.watch_backlog())
+        if listen.http_port is not None and INTERFACES & set(listen.roles):
+            self.http = await self._serve_http(service, access, key, listen.http_port)
+
+    async def _access(self) -> Access:
+        access = Access(
+            self._control.tokens if self._listen.auth else None,
+            now_us=self._clock.now_us,
+            pace=limits.Pace(self._listen.rate),
+        )
+        if INTERFACES & set(self._listen.roles):
+            await access.load()
+            self._begin("tokens", access.run())
+        return access
 
     async def _execute(self, fleet: Fleet, key: bytes) -> None:
         from late.api.executor import Executor
@@ -211,7 +218,9 @@ class Server:
         )
 
     def _fleet(self, local: Local | None, key: bytes) -> Fleet | None:
-        """The other processes too, where gRPC is installed."""
+        """The other processes too, where gRPC is installed; the page asks none of them."""
+        if set(self._listen.roles) == {"web"}:
+            return None
         try:
             from late.api.fleet import Fleet
         except ModuleNotFoundError:
@@ -221,7 +230,9 @@ class Server:
         me = "" if self.worker is None else self.worker.id
         return Fleet(local, self._control.endpoints, me=me, key=key, tls=tls)
 
-    async def _serve_http(self, service: Service, port: int) -> HttpServer:
+    async def _serve_http(
+        self, service: Service | None, access: Access, key: bytes, port: int
+    ) -> HttpServer:
         try:
             from late.api import http
             from late.api.listen import HttpServer
@@ -229,15 +240,27 @@ class Server:
             raise ConfigError(
                 "HTTP takes starlette and uvicorn: pip install 'late[serve]'"
             ) from error
-        server = HttpServer(
-            http.make(service, state=self._ready, metrics=self._metrics),
-            self._listen.host,
-            port,
-            tls=self._tls,
-        )
+        routes = [] if (site := self._page(access, key)) is None else site.routes()
+        if service is None:
+            made = http.beside(routes, self._ready)
+        else:
+            made = http.make(service, state=self._ready, metrics=self._metrics, more=routes)
+        server = HttpServer(made, self._listen.host, port, tls=self._tls)
         await server.start()
         self._tell("http", server.port)
         return server
+
+    def _page(self, access: Access, key: bytes) -> Site | None:
+        """The page for operators, where it is asked for."""
+        if "web" not in self._listen.roles:
+            return None
+        try:
+            from late.web.site import Site
+        except ModuleNotFoundError as error:
+            raise ConfigError("the page takes jinja2: pip install 'late[serve]'") from error
+        changes, secure = self._listen.web_changes, self._tls is not None
+        self.page = Site(self._control, Gate(access), key=key, changes=changes, secure=secure)
+        return self.page
 
     async def _serve_grpc(self, service: Service | None, local: Local | None, key: bytes) -> None:
         """`late.v1.Queue` where a port was given for it, and the shards of this process for the
@@ -322,6 +345,8 @@ class Server:
         self._stopping = True
         if self.grpc is not None:
             self.grpc.drain()
+        if self.page is not None:
+            self.page.drain()
 
     async def _end(self) -> None:
         for server in (self.http, self.grpc):
@@ -330,6 +355,8 @@ class Server:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        if self.page is not None:
+            await self.page.close()
         if self._peers is not None:
             await self._peers.close()
         self._close()

@@ -30,6 +30,8 @@ class Signals(msgspec.Struct, frozen=True):
     workers: int
     """Live ones of the group."""
     shards: int
+    failed: float = 0.0
+    """How many of `rate` failed: they will be retried, or the task died."""
 
     @property
     def drain_s(self) -> float:

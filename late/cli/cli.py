@@ -28,6 +28,7 @@ from late.cli import (
     targets,
     throughput,
     token,
+    top,
     verify,
 )
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
@@ -56,6 +57,7 @@ app.command("worker")(run.worker)
 app.command("serve")(serve.serve)
 app.command("enqueue")(run.enqueue)
 app.command("status")(look.status)
+app.command("top")(top.top)
 app.command("show")(look.show)
 app.command("metrics")(metrics.metrics)
 app.command("cancel")(command.cancel)

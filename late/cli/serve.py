@@ -40,7 +40,8 @@ GrpcOption = Annotated[
 RolesOption = Annotated[
     str,
     typer.Option(
-        help="api: the interfaces. tail: own shards. dispatch: run the app's handlers. Without "
+        help="api: the interfaces. web: the page for operators, at /ui/. tail: own shards. "
+        "dispatch: run the app's handlers. Without "
         "tail the tasks come from other processes; without dispatch they run there."
     ),
 ]
@@ -65,7 +66,10 @@ def serve(
     tls_ca: Annotated[
         str | None, typer.Option(metavar="FILE", help="Clients' certificates by it count as well.")
     ] = None,
-    roles: RolesOption = "api,tail,dispatch",
+    roles: RolesOption = "api,tail,dispatch,web",
+    web_changes: Annotated[
+        bool, typer.Option("--web-changes", help="Let the page change things, not only show them.")
+    ] = False,
     advertise: AdvertiseOption = None,
     rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
     group: Annotated[
@@ -108,6 +112,7 @@ def serve(
         tls_ca=tls_ca,
         rate=rate,
         roles=tuple(dict.fromkeys(part.strip() for part in roles.split(","))),
+        web_changes=web_changes,
         advertise=advertise,
     )
     end_logging = show_log(log_level, json=log_json)

@@ -18,7 +18,9 @@ NameArgument = Annotated[str, typer.Argument(help="For logs, and to revoke it by
 @app.command()
 def create(
     name: NameArgument,
-    scope: Annotated[list[str], typer.Option(help="enqueue, consume or operate; may be repeated.")],
+    scope: Annotated[
+        list[str], typer.Option(help="enqueue, consume, view or operate; may be repeated.")
+    ],
     queue: Annotated[
         list[str] | None,
         typer.Option(help="Queue, or a pattern with *; may be repeated. Default: all."),

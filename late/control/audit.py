@@ -5,6 +5,9 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -16,6 +19,7 @@ from late.schema.tables import audit
 
 ACTOR_VARIABLE = "LATE_ACTOR"
 _ACTOR_MAX = 256
+_acting: ContextVar[str | None] = ContextVar("late_actor", default=None)
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -31,9 +35,20 @@ class Entry(msgspec.Struct, frozen=True):
     after: str | None
 
 
+@contextmanager
+def acting(name: str) -> Iterator[None]:
+    """What is done inside, also in threads that are begun there, was done by `name`: for an
+    interface with many callers in one process."""
+    token = _acting.set(name)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
 def actor() -> str:
-    """Who acts: `LATE_ACTOR` (an interface sets its caller's name), else user@host."""
-    named = os.environ.get(ACTOR_VARIABLE)
+    """Who acts: the name of `acting`, else `LATE_ACTOR`, else user@host."""
+    named = _acting.get() or os.environ.get(ACTOR_VARIABLE)
     if named:
         return named[:_ACTOR_MAX]
     try:

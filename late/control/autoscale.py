@@ -16,7 +16,7 @@ from late.autoscaler.autoscaler import STARTED, Lost, Term
 from late.autoscaler.decide import Decision
 from late.autoscaler.workers import Signals
 from late.control.rows import SPANNER, now_us, object_of
-from late.control.signals import overview, signals
+from late.control.signals import detailed, overview, signals
 from late.control.views import Status
 from late.errors import ConfigError
 from late.schema.engine import reading, write
@@ -237,6 +237,13 @@ class AutoscaleCommands:
         """`status` without its groups, and what an orchestrator would scale each of them by."""
         self.check()
         return overview(self._engine, limit=limit)
+
+    def detailed(
+        self, *, limit: int
+    ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
+        """As `overview`, and the same of every (group, queue) that has tasks."""
+        self.check()
+        return detailed(self._engine, limit=limit)
 
     def controllers(self) -> list[ControllerView]:
         """Every autoscaler that ever acted, and who acts now."""

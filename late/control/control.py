@@ -24,6 +24,8 @@ from late.control import (
     status,
     sweep,
     tasks,
+    timers,
+    today,
     verify,
 )
 from late.control.autoscale import AutoscaleCommands
@@ -43,6 +45,7 @@ from late.control.views import (
     Owners,
     Status,
     TaskView,
+    TimerView,
 )
 from late.knobs import Kind
 from late.lanes import Lane, Layout
@@ -128,11 +131,16 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         """What the database server says of itself: sizes, transactions, rows."""
         return server.look(self._engine)
 
-    def owners(self, *, limit: int = owners.LIMIT) -> Owners:
+    def owners(self, *, limit: int = owners.LIMIT, only: tuple[str, int] | None = None) -> Owners:
         """Every shard's owner, its former ones, and how often those were refused; looks at the
-        last `limit` settlements per group and shard."""
+        last `limit` settlements per group and shard, or of `only` one (group, shard)."""
         self.check()
-        return owners.owners(self._engine, limit=limit)
+        return owners.owners(self._engine, limit=limit, only=only)
+
+    def usage_since(self, since_us: int, read: Mapping[today.Key, int]) -> today.Counted:
+        """What settlements have counted since a moment, beyond those that were `read`."""
+        self.check()
+        return today.usage_since(self._engine, since_us, read)
 
     def add_refused(self, counts: Mapping[tuple[str, int], Refused]) -> None:
         """For workers: settlements that were fenced and results that came too late."""
@@ -162,6 +170,13 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         """Whether every task of the log is in exactly one place; reads all of the tables."""
         self.check()
         return verify.verify(self._engine, group_name=group, shard_id=shard_id)
+
+    def timers(
+        self, *, group: str | None = None, from_us: int = 0, limit: int = timers.LIMIT
+    ) -> list[TimerView]:
+        """Parked tasks, the next to come due first, none due before `from_us`."""
+        self.check()
+        return timers.listed(self._engine, group=group, from_us=from_us, limit=limit)
 
     # --- dead letters
 

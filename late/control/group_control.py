@@ -32,10 +32,11 @@ class GroupControl:
 
     # --- consumer groups
 
-    def groups(self, *, alarm_s: float = lag.ALARM_S) -> list[GroupView]:
-        """The consumer groups, ascending by name, with how far behind they are."""
+    def groups(self, *, alarm_s: float = lag.ALARM_S, limit: int = lag.LIMIT) -> list[GroupView]:
+        """The consumer groups, ascending by name, with how far behind they are; counting stops at
+        `limit` records of one shard."""
         self.check()
-        return lag.groups(self._engine, alarm_s=alarm_s)
+        return lag.groups(self._engine, alarm_s=alarm_s, limit=limit)
 
     def group(self, name: str) -> GroupView:
         """One of them."""

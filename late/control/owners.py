@@ -37,12 +37,13 @@ class Refused(msgspec.Struct, frozen=True):
         return Refused(self.fenced + other.fenced, self.late + other.late)
 
 
-def owners(engine: Engine, *, limit: int = LIMIT) -> Owners:
+def owners(engine: Engine, *, limit: int = LIMIT, only: tuple[str, int] | None = None) -> Owners:
     """Every shard of every group with its terms, ascending; the latest term first.
 
     Args:
         limit: how many settlements of one group and shard are looked at. A term that began before
             them is marked as `cut`.
+        only: this (group, shard) and no other.
     """
     if limit < 1:
         raise ConfigError(f"limit {limit}: at least 1")
@@ -61,6 +62,8 @@ def owners(engine: Engine, *, limit: int = LIMIT) -> Owners:
         for name in groups_of(connection):
             for shard_id in shard_ids(connection):
                 key = (name, shard_id)
+                if only not in (None, key):
+                    continue
                 held = leases.get(key)
                 tenures = _tenures(connection, *key, last[key].seq, limit) if key in last else ()
                 owner, epoch = (held.owner, held.epoch) if held else (None, 0)

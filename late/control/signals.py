@@ -6,6 +6,7 @@ count attempts and the time that they took.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, Engine, select
 
 from late.autoscaler.workers import Signals
 from late.control.status import status
-from late.control.views import Status
+from late.control.views import QueueStatus, Status
 from late.schema.engine import reading
 from late.schema.tables import settlement
 from late.task import Usage
@@ -22,6 +23,8 @@ PACE_US = 60_000_000
 """How far back the pace is looked at."""
 ROWS = 50
 """Settlements of a shard that are read; a busy shard writes as many in a second."""
+FAILED = frozenset({"retried", "dead"})
+"""Outcomes of attempts that failed."""
 _usage = msgspec.json.Decoder(tuple[Usage, ...])
 
 
@@ -41,15 +44,40 @@ def overview(engine: Engine, *, limit: int) -> tuple[Status, dict[str, Signals]]
         return found, {n: _of(found, _pace(connection, found, n), n, None) for n in names}
 
 
+def detailed(
+    engine: Engine, *, limit: int
+) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
+    """As `overview`, and the signals of every (group, queue) that has tasks."""
+    found = status(engine, limit=limit)
+    names = sorted({shard.group for shard in found.shards})
+    with reading(engine) as connection:
+        paces = {name: _pace(connection, found, name) for name in names}
+    # Each queue looks through its own counts alone, and at no other queue: a thousand of them would
+    # otherwise look at a million.
+    apart: dict[tuple[str, str], list[tuple[Usage, float]]] = defaultdict(list)
+    for name, pace in paces.items():
+        for each in pace:
+            apart[name, each[0].queue].append(each)
+    keyed = {(queue.group, queue.queue): queue for queue in found.queues}
+    queues = {key: _of(found, apart.get(key, ()), *key, [own]) for key, own in keyed.items()}
+    return found, {name: _of(found, paces[name], name, None) for name in names}, queues
+
+
 def _of(
-    found: Status, pace: Sequence[tuple[Usage, float]], name: str, queue: str | None
+    found: Status,
+    pace: Sequence[tuple[Usage, float]],
+    name: str,
+    queue: str | None,
+    queues: Sequence[QueueStatus] | None = None,
 ) -> Signals:
-    queues = [q for q in found.queues if q.group == name and queue in (None, q.queue)]
-    rate = busy_s = 0.0
+    if queues is None:
+        queues = [q for q in found.queues if q.group == name and queue in (None, q.queue)]
+    rate = busy_s = failed = 0.0
     for usage, span_s in pace:
         if queue in (None, usage.queue):
             rate += usage.attempts / span_s
             busy_s += usage.busy_us / 1e6 / span_s
+            failed += usage.attempts / span_s if usage.outcome in FAILED else 0.0
     return Signals(
         backlog=sum(q.depth.n + q.in_flight.n for q in queues),
         age_s=max((q.oldest_age_s or 0.0 for q in queues), default=0.0),
@@ -57,6 +85,7 @@ def _of(
         busy_s=busy_s / rate if rate else 0.0,
         workers=sum(name in each.groups for each in found.workers),
         shards=sum(each.group == name for each in found.shards),
+        failed=failed,
     )
 
 

@@ -96,7 +96,7 @@ def status(engine: Engine, *, queue: str | None = None, limit: int = LIMIT) -> S
         facts = {row.key: row.value for row in connection.execute(select(meta.c.key, meta.c.value))}
         tally = _Tally(now)
         workers = _workers(connection, now)
-        due = dict(_firsts(connection, timer.c.due_at_us))
+        due = dict(firsts(connection, timer.c.due_at_us))
         shards = _shards(connection, tally, {w.worker_id for w in workers}, due, limit)
         _elsewhere(connection, tally, timer, "parked", limit)
         _elsewhere(connection, tally, dead, "dead", limit)
@@ -267,7 +267,7 @@ def _log(
 def _elsewhere(connection: Connection, tally: _Tally, table: Table, field: str, limit: int) -> None:
     """Count the rows of the timers or the dead letters."""
     time = timer.c.due_at_us if table is timer else dead.c.dead_at_us
-    for (name, shard_id), _ in _firsts(connection, time):
+    for (name, shard_id), _ in firsts(connection, time):
         first = (
             select(table.c.queue)
             .where(table.c.consumer_group == name, table.c.shard_id == shard_id)
@@ -280,7 +280,7 @@ def _elsewhere(connection: Connection, tally: _Tally, table: Table, field: str, 
             tally.add((name, queue), field, n, capped=capped)
 
 
-def _firsts(connection: Connection, time: Column[int]) -> Iterator[tuple[tuple[str, int], int]]:
+def firsts(connection: Connection, time: Column[int]) -> Iterator[tuple[tuple[str, int], int]]:
     """Each (group, shard) that has rows in the timers or the dead letters, with the least time
     among them: one step along the primary key for each."""
     key = (time.table.c.consumer_group, time.table.c.shard_id)

@@ -208,6 +208,21 @@ class DeadView(msgspec.Struct, frozen=True):
     payload: str | None = None
 
 
+class TimerView(msgspec.Struct, frozen=True):
+    """One parked task."""
+
+    task_id: str
+    group: str
+    shard_id: int
+    due_at_us: int
+    """`late.task.HELD_US` for one that waits behind its ordering key and not for a time."""
+    reason: str
+    held_key: str | None
+    queue: str
+    name: str
+    attempts: int
+
+
 class Moved(msgspec.Struct, frozen=True):
     """What a purge or a redrive did, or with `dry_run` would do."""
 

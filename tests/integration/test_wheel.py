@@ -27,3 +27,11 @@ def test_the_wheel_carries_migrations_the_demo_and_the_type_marker(tmp_path: Pat
         }
         assert wanted
         assert wanted <= names
+    page = {
+        str(path.relative_to(ROOT))
+        for folder in ("static", "templates")
+        for path in (ROOT / "late/web" / folder).rglob("*")
+        if path.is_file()
+    }
+    assert len(page) > 15
+    assert page <= names

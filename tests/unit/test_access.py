@@ -50,6 +50,7 @@ async def test_every_scope_allows_its_own(tmp_path: Path) -> None:
         assert found == {
             "enqueue": [201, 403, 403, 200],
             "consume": [403, 200, 404, 200],
+            "view": [403, 403, 403, 200],
             "operate": [403, 403, 403, 200],
         }
 

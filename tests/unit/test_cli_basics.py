@@ -32,7 +32,7 @@ COMMANDS = [
     ("report", "cost"), ("report", "impact"), ("report", "capacity"),
     ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
     ("autoscale", "simulate"), ("autoscale", "workers"),
-    ("metrics",), ("alerts", "list"), ("alerts", "render"), ("alerts", "dashboard"),
+    ("metrics",), ("top",), ("alerts", "list"), ("alerts", "render"), ("alerts", "dashboard"),
 ]  # fmt: skip
 
 
@@ -42,7 +42,8 @@ def test_every_command_has_help(cli: Cli, command: tuple[str, ...]) -> None:
     assert "Usage:" in text
     folders = (("report", "cost"), ("report", "impact"), ("report", "capacity"))
     made = (("metrics",), ("alerts", "render"), ("alerts", "dashboard"))  # for other programs
-    if command not in (("worker",), ("serve",), ("roles", "sql"), *folders, *made):
+    live = (("worker",), ("serve",), ("top",))
+    if command not in (*live, ("roles", "sql"), *folders, *made):
         assert "--json" in text
 
 

@@ -1,0 +1,224 @@
+"""`late top`: the first screen of the page, live in a terminal.
+
+The models are those of `late.web`, so that the page, this and the pager agree on what needs
+attention; here they only become cells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from late.cli.options import UrlArgument, UrlOption, control_of
+from late.cli.output import moment, plain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from late.control import Control
+    from late.web.look import Look, Point, Seen
+    from late.web.overview import Overview
+    from late.web.queues import Row
+
+COLORS = {"bad": "red", "warn": "yellow", "ok": "green"}
+BARS = "▁▂▃▄▅▆▇█"
+ATTENTION = 6
+"""Lines of what needs attention; the rest is a number."""
+QUIT = (b"q", b"Q", b"\x1b")
+"""Keys that end it; Ctrl-C does as everywhere."""
+
+
+def top(
+    url: UrlArgument = None,
+    url_option: UrlOption = None,
+    queue: Annotated[str, typer.Option(help="Only queues whose name holds this.")] = "",
+    every: Annotated[
+        float, typer.Option(help="Seconds between two looks.", min=0.2, max=3_600)
+    ] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="One look; also where the output is no terminal.")
+    ] = False,
+) -> None:
+    """Show what needs attention, the flow and the busiest queues, live, until `q`.
+
+    One look takes no more than a tenth of the time, as on the page (late serve --roles web), and
+    while the database does not answer, the last one stays and says how old it is.
+    """
+    with control_of(url, url_option) as control, suppress(KeyboardInterrupt):
+        live = not once and sys.stdout.isatty()
+        asyncio.run(_run(control, queue, every, live=live))
+
+
+async def _run(control: Control, text: str, every_s: float, *, live: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from late.web.look import Look
+
+    # What goes wrong is on the screen; a line of the log would tear it.
+    logging.getLogger("late.web").addHandler(logging.NullHandler())
+    look = Look(control, every_s=every_s)
+    # Into a pipe there is no height to fit.
+    console = Console(highlight=False, markup=False, width=None if live else 120)
+    stop = asyncio.Event()
+    try:
+        await look.seen()
+        if not live:
+            console.print(await _frame(look, control.url, text, 1_000))
+            return
+        with _keys(stop.set), Live(console=console, screen=True, auto_refresh=False) as shown:
+            while not stop.is_set():
+                frame = await _frame(look, control.url, text, console.height)
+                shown.update(frame, refresh=True)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(every_s):
+                        await stop.wait()
+    finally:
+        await look.close()
+
+
+@contextmanager
+def _keys(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` at `q`; where there is no such terminal, Ctrl-C is left."""
+    try:
+        import termios
+        import tty
+
+        fd = sys.stdin.fileno()
+        before = termios.tcgetattr(fd)
+    except (ImportError, OSError, ValueError, termios.error):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        pressed = os.read(fd, 64)
+        # A terminal that was closed gives nothing for ever.
+        if not pressed or pressed[:1] in QUIT:
+            stop()
+
+    tty.setcbreak(fd)
+    loop.add_reader(fd, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(fd)
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+async def _frame(look: Look, where: str, text: str, height: int) -> RenderableType:
+    seen = await look.seen()
+    return frame(
+        seen, list(look.points), where=where, text=text, height=height,
+        trouble=look.trouble, age_s=look.age_s,
+    )  # fmt: skip
+
+
+def frame(
+    seen: Seen,
+    points: Sequence[Point],
+    *,
+    where: str,
+    text: str = "",
+    height: int = 40,
+    trouble: str = "",
+    age_s: float = 0.0,
+) -> RenderableType:
+    """One screenful of at most `height` lines. Every text is shown as one: none drives a terminal
+    or is read as markup."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from late.web import queues, shape
+    from late.web.overview import overview
+
+    model = overview(seen)
+    parts: list[RenderableType] = [
+        Text(f"late top  {plain(where)}  {moment(seen.status.now_us)}", "bold", no_wrap=True)
+    ]
+    if trouble:
+        parts.append(Text(f"{trouble} What you see is {shape.age(age_s)} old.", "bold red"))
+    parts += [_tiles(model), *_flow(points), *_attention(model)]
+    rows = [row for row in queues.rows(seen) if text.lower() in row.status.queue.lower()]
+    rows.sort(key=lambda row: -(row.status.depth.n + row.status.in_flight.n))
+    room = max(1, height - len(parts) - 4)
+    parts.append(_queues(rows[:room]))
+    if len(rows) > room:
+        parts.append(Text(f"and {len(rows) - room:,} more", "dim"))
+    return Group(*parts)
+
+
+def _tiles(model: Overview) -> RenderableType:
+    from rich.text import Text
+
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for tile in model.tiles:
+        style = "bold" if tile.level == "ok" else f"bold {COLORS[tile.level]}"
+        line.append(f"{tile.label} ", "dim").append(f"{tile.value}  ", style)
+    return line
+
+
+def _flow(points: Sequence[Point]) -> list[RenderableType]:
+    """Backlog and attempts a second since this was started, each line by its own greatest."""
+    from rich.text import Text
+
+    if len(points) < 2:
+        return []
+    last = points[-60:]
+    lines = (("backlog", [p[1] for p in last]), ("attempts/s", [p[2] for p in last]))
+    return [
+        Text(f"{name:<11}{bars(values)} {values[-1]:,.4g}", "cyan", no_wrap=True)
+        for name, values in lines
+    ]
+
+
+def bars(values: Sequence[float]) -> str:
+    """A line of bars, by the greatest of the values."""
+    most = max(values, default=0) or 1
+    return "".join(BARS[min(len(BARS) - 1, int(value / most * len(BARS)))] for value in values)
+
+
+def _attention(model: Overview) -> list[RenderableType]:
+    from rich.text import Text
+
+    if not model.attention:
+        return [Text("Nothing needs attention.", "green")]
+    lines: list[RenderableType] = []
+    for each in model.attention[:ATTENTION]:
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append("● ", COLORS[each.level]).append(plain(each.what), "bold")
+        lines.append(line.append(f"  {plain(each.detail)}"))
+    more = len(model.attention) - ATTENTION + model.more
+    return [*lines, Text(f"  and {more} more", "dim")] if more > 0 else lines
+
+
+def _queues(rows: Sequence[Row]) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from late.web import shape
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
+    made.add_column("queue", overflow="ellipsis", no_wrap=True, ratio=2)
+    made.add_column("group", overflow="ellipsis", no_wrap=True, ratio=1)
+    for name in ("pace", "waiting", "in flight", "parked", "dead", "oldest"):
+        made.add_column(name, justify="right", no_wrap=True)
+    made.add_column("state", no_wrap=True)
+    for row in rows:
+        of = row.status
+        counts = [shape.count(n) for n in (of.depth, of.in_flight, of.parked, of.dead)]
+        made.add_row(
+            Text(plain(of.queue)), Text(plain(of.group or "-")),
+            "-" if row.pace is None else f"{shape.number(row.pace.rate)}/s",
+            *counts, shape.age(of.oldest_age_s),
+            Text(" ".join(row.badges) or "works", COLORS[row.level]),
+        )  # fmt: skip
+    return made

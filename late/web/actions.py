@@ -1,0 +1,204 @@
+"""What the page changes. What moves much is shown first and done on a second press; what cannot be
+undone must be typed. A form that was made before something changed is refused, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from late.control import Filter, audit
+from late.control.knobs import Turned
+from late.errors import ConfigError, InvalidTask
+from late.knobs import Kind, encode
+from late.threads import in_thread
+from late.web import dead, places, queues
+from late.web.desk import Desk, Visitor, back
+from late.web.guard import Stale
+from late.web.screens import Screens
+
+T = TypeVar("T")
+Fields = Mapping[str, str]
+Action = Callable[[Request, Visitor, Fields], Awaitable[Response]]
+RESET_FIELDS = ("place", "moment")
+
+
+class Actions:
+    """Routes that change. Each gets a form that was checked, from a visitor who may change."""
+
+    def __init__(self, desk: Desk, screens: Screens) -> None:
+        self._desk = desk
+        self._screens = screens
+
+    async def _do(self, visitor: Visitor, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call the control plane in the visitor's name, and let the next look be a new one."""
+        with audit.acting(f"{visitor.caller.name}@page"):
+            result = await in_thread(call, *args, **kwargs)
+        self._desk.look.forget()
+        return result
+
+    # --- queues and targets
+
+    async def knobs(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        name, kind = request.path_params["name"], _kind(request)
+        show = self._screens.queue if kind == "queue" else self._screens.target
+        turn = self._desk.control.turn_knobs
+        sent = {key: text for key, text in fields.items() if key.startswith(queues.PREFIX)}
+        now = await in_thread(self._screens.knobs, kind, name)
+        if fields.get("before") != encode(now):
+            raise Stale("the knobs were changed since this page was made: look at them again")
+        try:
+            changes = queues.changes(now, fields)
+            turned = await in_thread(turn, kind, name, changes, dry_run=True)
+        except InvalidTask as error:
+            return await show(request, visitor, problem=str(error), status=400, sent=sent)
+        if fields.get("do") == "apply":
+            turned = await self._do(visitor, turn, kind, name, changes)
+            return back(f"{kind}s/{quote(name, safe='')}", _word(turned, "turned"))
+        effects = await self._effects(name, turned) if kind == "queue" else []
+        return await show(
+            request, visitor, preview=queues.preview(turned.before, turned.after), sent=sent,
+            effects=effects,
+        )  # fmt: skip
+
+    async def _effects(self, name: str, turned: Turned) -> list[str]:
+        seen = await self._desk.look.seen()
+        ours = [queue for queue in seen.status.queues if queue.queue == name]
+        paces = [pace for (_, queue), pace in seen.paces.items() if queue == name]
+        return queues.effects(turned.before, turned.after, ours, paces)
+
+    async def undo(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        name, kind = request.path_params["name"], _kind(request)
+        asked = fields.get("audit", "")
+        known = await in_thread(self._desk.control.audit, subject=f"{kind}:{name}", limit=1_000)
+        if asked not in {entry.audit_id for entry in known}:
+            raise ConfigError(f"that change was not one of this {kind}")
+        turned = await self._do(visitor, self._desk.control.rollback_knobs, asked)
+        return back(f"{kind}s/{quote(name, safe='')}", _word(turned, "undone"))
+
+    # --- dead letters
+
+    async def redrive(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        rate = _real(fields, "rate")
+        return await self._move(
+            request, visitor, fields, "redrive", self._desk.control.redrive, rate=rate
+        )
+
+    async def purge(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        if fields.get("do") == "apply":
+            places.confirmed("purge", fields.get("confirm", ""))
+        return await self._move(request, visitor, fields, "purge", self._desk.control.purge)
+
+    async def _move(
+        self,
+        request: Request,
+        visitor: Visitor,
+        fields: Fields,
+        deed: str,
+        call: Callable[..., Any],
+        **more: Any,
+    ) -> Response:
+        which, limit = dead.which(fields), _whole(fields, "limit")
+        if fields.get("do") == "apply":
+            await self._do(visitor, call, which, limit=limit, **more)
+            return back("dead", "purged" if deed == "purge" else "redriven")
+        names = (*dead.FIELDS, "before", "limit", "rate")
+        sent = {name: fields[name] for name in names if fields.get(name)}
+        # What dies while somebody reads the preview is not meant by it.
+        sent.setdefault("before", str(await in_thread(self._desk.control.now)))
+        which = dead.which(sent)
+        rehearsal = await in_thread(call, which, limit=limit, dry_run=True, **more)
+        return await self._screens.dead(request, visitor, rehearsal=rehearsal, deed=deed, sent=sent)
+
+    # --- tasks
+
+    async def cancel(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        task_id = request.path_params["task_id"]
+        await self._do(visitor, self._desk.control.cancel, task_id, group=fields.get("group"))
+        return back(f"tasks/{task_id}", "cancelled")
+
+    async def redrive_one(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        task_id = request.path_params["task_id"]
+        which = Filter(task_id=task_id, group=fields.get("group") or None)
+        moved = await self._do(visitor, self._desk.control.redrive, which)
+        if not moved.count:
+            raise Stale("it is no dead letter any more")
+        return back(f"tasks/{task_id}", "redriven")
+
+    async def edit(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        task_id = request.path_params["task_id"]
+        text, group = fields.get("payload", ""), fields.get("group") or None
+        try:
+            await self._do(visitor, self._desk.control.edit, task_id, text.encode(), group=group)
+        except (ConfigError, InvalidTask) as error:
+            if visitor.may_read:
+                return await self._screens.task(
+                    request, visitor, problem=str(error), status=400, payload=text, whole=True
+                )
+            raise
+        return back(f"tasks/{task_id}", "edited")
+
+    # --- groups and schedules
+
+    async def group(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        name, deed = request.path_params["group"], request.path_params["deed"]
+        control = self._desk.control
+        call = control.pause_group if deed == "pause" else control.resume_group
+        await self._do(visitor, call, name)
+        return back(f"groups/{quote(name, safe='')}", f"{deed}d")
+
+    async def reset(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        name = request.path_params["group"]
+        to = places.reset_to(fields.get("place", ""), fields.get("moment", ""))
+        if fields.get("do") == "apply":
+            places.confirmed(name, fields.get("confirm", ""))
+            await self._do(visitor, self._desk.control.reset_group, name, to)
+            return back(f"groups/{quote(name, safe='')}", "reset")
+        found = await in_thread(self._desk.control.reset_group, name, to, dry_run=True)
+        rows = [(s.again, s.skipped, s.unparked, s.dead, s.kept) for s in found.shards]
+        sent = {field: fields.get(field, "") for field in RESET_FIELDS}
+        return await self._screens.group(
+            request, visitor, reset=found, reset_shown=str(to), totals=places.totals(rows),
+            sent=sent,
+        )  # fmt: skip
+
+    async def schedule(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        name, deed = request.path_params["schedule"], request.path_params["deed"]
+        control = self._desk.control
+        calls: dict[str, tuple[Callable[[str], object], str]] = {
+            "pause": (control.pause_schedule, "paused"),
+            "resume": (control.resume_schedule, "resumed"),
+            "run": (control.run_schedule, "ran"),
+        }
+        call, word = calls[deed]
+        await self._do(visitor, call, name)
+        return back("schedules", word)
+
+
+def _kind(request: Request) -> Kind:
+    return "target" if request.path_params["deed"] == "target" else "queue"
+
+
+def _word(turned: Turned, word: str) -> str:
+    return word if turned.audit_id is not None else "same"
+
+
+def _whole(fields: Fields, name: str) -> int | None:
+    text = fields.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ConfigError(f"{name} is a whole number, got {text[:40]!r}")
+    return int(text)
+
+
+def _real(fields: Fields, name: str) -> float | None:
+    text = fields.get(name, "")
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise ConfigError(f"{name} is a number, got {text[:40]!r}") from None

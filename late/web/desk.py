@@ -1,0 +1,146 @@
+"""What every route has at hand, and the frame that every page is in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from late.control import Control
+from late.tokens import Caller
+from late.web import files, guard
+from late.web.guard import Gate
+from late.web.look import Look
+from late.web.render import Renderer
+from late.web.shape import short
+from late.web.today import Today
+
+ROOT = "/ui/"
+SCREENS = (
+    ("", "Overview", "o"),
+    ("queues", "Queues", "q"),
+    ("targets", "Targets", "r"),
+    ("groups", "Groups", "g"),
+    ("shards", "Shards", "s"),
+    ("tasks", "Tasks", "t"),
+    ("dead", "Dead letters", "d"),
+    ("timers", "Timers", "m"),
+    ("schedules", "Schedules", "c"),
+    ("workers", "Workers", "w"),
+    ("autoscaler", "Autoscaler", "a"),
+    ("cost", "Usage", "u"),
+)
+"""Path, name, and the key that leads there."""
+DONE: Mapping[str, str] = {
+    "turned": "Changed. Workers follow within five seconds.",
+    "same": "Nothing to change: these are the values that it has.",
+    "undone": "Undone. Workers follow within five seconds.",
+    "redriven": "Sent back. They start within seconds, or at the rate that you gave.",
+    "purged": "Deleted.",
+    "paused": "Paused. What runs may finish.",
+    "resumed": "It goes on.",
+    "ran": "Enqueued.",
+    "reset": "The group begins anew.",
+    "cancelled": "No attempt of it will start any more.",
+    "edited": "Sent back with the new payload.",
+}
+"""What an action says when the screen is shown again. A link carries the word and never the text:
+what is said here must not be anybody's to write."""
+
+
+class Visitor(msgspec.Struct, frozen=True):
+    """Who asks for a page, and what that one may do there."""
+
+    caller: Caller
+    seed: str
+    token: str
+    """What its forms carry."""
+    may_change: bool = False
+    may_read: bool = False
+    """Payloads."""
+    has_session: bool = False
+
+
+class Desk:
+    """Shared by all routes of one page.
+
+    Args:
+        key: the deployment's own, for form tokens.
+        changes: whether the page may change anything at all.
+        secure: whether it is served over TLS only.
+    """
+
+    def __init__(
+        self, control: Control, gate: Gate, *, key: bytes, changes: bool, secure: bool
+    ) -> None:
+        self.control = control
+        self.gate = gate
+        self.key = key
+        self.changes = changes
+        self.secure = secure
+        self.look = Look(control)
+        self.today = Today(control)
+        self.stopping = asyncio.Event()
+        self.files, names = files.load()
+        self._renderer = Renderer(names, ROOT)
+
+    def visitor(self, caller: Caller, seed: str, *, has_session: bool = False) -> Visitor:
+        """`caller` with what the page lets it do."""
+        operates = caller.may("operate")
+        return Visitor(
+            caller=caller,
+            seed=seed,
+            token=guard.form_token(self.key, seed, caller.name),
+            may_change=self.changes and operates,
+            may_read=operates,
+            has_session=has_session,
+        )
+
+    def page(
+        self,
+        request: Request,
+        visitor: Visitor,
+        template: str,
+        title: str,
+        *,
+        status: int = 200,
+        problem: str = "",
+        live: bool = False,
+        **model: Any,
+    ) -> Response:
+        """One page in its frame.
+
+        Args:
+            live: it is fetched again, from where it is, at every new look.
+            problem: what went wrong, told above everything.
+        """
+        here = request.url.path.removeprefix(ROOT).partition("/")[0]
+        again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        frame = {
+            "title": short(title, 160),
+            "screens": SCREENS,
+            "here": here,
+            "caller": visitor.caller.name,
+            "may_change": visitor.may_change,
+            "may_read": visitor.may_read,
+            "has_session": visitor.has_session,
+            "token": visitor.token,
+            "live": live and request.method == "GET",
+            "live_from": again,
+            "trouble": self.look.trouble if live else "",
+            "look_age_s": self.look.age_s,
+            "seen_us": None,
+            "done": DONE.get(request.query_params.get("done", ""), ""),
+            "problem": problem,
+        }
+        return HTMLResponse(self._renderer.page(template, **{**frame, **model}), status)
+
+
+def back(path: str, done: str) -> Response:
+    """To a screen after an action, so that loading it again repeats nothing."""
+    assert done in DONE
+    return RedirectResponse(f"{ROOT}{path}?done={done}", 303)

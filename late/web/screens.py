@@ -1,0 +1,238 @@
+"""The screens: each asks the control plane, makes a model of the answer, and has it rendered."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from late.errors import ConfigError
+from late.knobs import LOCAL, REMOTE, Kind, Knobs, encode
+from late.threads import in_thread
+from late.web import cost, dead, overview, places, queues, task, timers
+from late.web.desk import ROOT, Desk, Visitor
+from late.web.look import Seen
+
+TERMS = 1_000
+"""Settlements of a shard that are looked at for its terms."""
+DECISIONS = 100
+AUDITED = 20
+LINES = 50
+"""Of a table that may be long."""
+
+
+class Screens:
+    """Routes that show."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def overview(self, request: Request, visitor: Visitor) -> Response:
+        seen = await self._desk.look.seen()
+        return self._desk.page(
+            request, visitor, "overview.html", "Overview", live=True, charts=True,
+            model=overview.overview(seen), points=list(self._desk.look.points), **_seen(seen),
+        )  # fmt: skip
+
+    async def queues(self, request: Request, visitor: Visitor) -> Response:
+        seen = await self._desk.look.seen()
+        asked = request.query_params
+        text, group = asked.get("text", "")[:128], asked.get("group", "")[:128]
+        page = queues.listed(
+            queues.rows(seen), text=text, group=group, after=asked.get("after", "")
+        )
+        return self._desk.page(
+            request, visitor, "queues.html", "Queues", live=True, page=page, text=text,
+            group=group, groups=[each.name for each in seen.groups], **_seen(seen),
+        )  # fmt: skip
+
+    async def queue(self, request: Request, visitor: Visitor, **more: Any) -> Response:
+        """One queue; `more` is a preview, or what went wrong with a change."""
+        return await self._knobbed(request, visitor, "queue", **more)
+
+    async def targets(self, request: Request, visitor: Visitor) -> Response:
+        """Targets with knobs; with a name the way to its own."""
+        name = request.query_params.get("name", "").strip()
+        if name:
+            return RedirectResponse(f"{ROOT}targets/{quote(name[:128], safe='')}", 303)
+        seen = await self._desk.look.seen()
+        found = {
+            name: {each.name: each.after for each in queues.preview(Knobs(), knobs)}
+            for name, knobs in sorted(seen.targets.items())[:LINES]
+        }
+        return self._desk.page(
+            request, visitor, "targets.html", "Targets", targets=found, **_seen(seen)
+        )
+
+    async def target(self, request: Request, visitor: Visitor, **more: Any) -> Response:
+        """One target, as `queue`."""
+        return await self._knobbed(request, visitor, "target", **more)
+
+    async def _knobbed(
+        self, request: Request, visitor: Visitor, kind: Kind, **more: Any
+    ) -> Response:
+        desk, name = self._desk, request.path_params["name"]
+        seen = await desk.look.seen()
+        # Not those of the look: a form must begin with what is set now.
+        knobs = await in_thread(self.knobs, kind, name)
+        audit = await in_thread(desk.control.audit, subject=f"{kind}:{name}", limit=AUDITED)
+        defaults = REMOTE if kind == "target" and name != "local" else LOCAL
+        model: dict[str, Any] = {"preview": None, "effects": [], "sent": {}, **more}
+        rows = [row for row in queues.rows(seen) if row.status.queue == name]
+        return desk.page(
+            request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,
+            live=kind == "queue" and model["preview"] is None,
+            rows=rows if kind == "queue" else [],
+            fields=queues.form(knobs, defaults, kind, model["sent"]), before=encode(knobs),
+            audit=audit,
+            **_seen(seen), **model,
+        )  # fmt: skip
+
+    def knobs(self, kind: Kind, name: str) -> Knobs:
+        """What is set for a queue or a target now; blocks."""
+        live = self._desk.control.live_knobs()
+        return (live.queues if kind == "queue" else live.targets).get(name, Knobs())
+
+    async def groups(self, request: Request, visitor: Visitor) -> Response:
+        seen = await self._desk.look.seen()
+        return self._desk.page(
+            request, visitor, "groups.html", "Consumer groups", live=True, groups=seen.groups,
+            signals=seen.signals, level=places.group_level, **_seen(seen),
+        )  # fmt: skip
+
+    async def group(self, request: Request, visitor: Visitor, **more: Any) -> Response:
+        """One group; `more` is a preview of a reset, or what went wrong."""
+        name = request.path_params["group"]
+        seen = await self._desk.look.seen()
+        group = next((each for each in seen.groups if each.name == name), None)
+        if group is None:
+            raise ConfigError(f"no consumer group {name[:128]!r}")
+        model: dict[str, Any] = {
+            "reset": None, "reset_shown": "", "totals": (), "sent": {}, **more
+        }  # fmt: skip
+        return self._desk.page(
+            request, visitor, "group.html", f"Group {name}", live=model["reset"] is None,
+            group=group, level=places.group_level, **_seen(seen), **model,
+        )  # fmt: skip
+
+    async def shards(self, request: Request, visitor: Visitor) -> Response:
+        seen = await self._desk.look.seen()
+        group = request.query_params.get("group", "")[:128]
+        page = places.shards(seen, group=group, after=_number(request, "after", -1))
+        group = group or (page.groups[0] if page.groups else "")
+        return self._desk.page(
+            request, visitor, "shards.html", "Shards and owners", live=True, page=page,
+            group=group, **_seen(seen),
+        )  # fmt: skip
+
+    async def shard(self, request: Request, visitor: Visitor) -> Response:
+        group, shard_id = request.path_params["group"], request.path_params["shard"]
+        found = await in_thread(self._desk.control.owners, limit=TERMS, only=(group, shard_id))
+        if not found.shards:
+            raise ConfigError(f"no shard {shard_id} in the group {group[:128]!r}")
+        return self._desk.page(
+            request, visitor, "shard.html", f"Shard {shard_id} of {group}",
+            view=found.shards[0], seen_us=found.now_us,
+        )  # fmt: skip
+
+    async def tasks(self, request: Request, visitor: Visitor) -> Response:
+        """A form for an id; with an id the way to its task."""
+        text = request.query_params.get("id", "").strip()
+        if text:
+            return RedirectResponse(f"{ROOT}tasks/{quote(text[:64], safe='')}", 303)
+        return self._desk.page(request, visitor, "tasks.html", "Tasks", id="")
+
+    async def task(self, request: Request, visitor: Visitor, **more: Any) -> Response:
+        """One task; its payload only for who may operate, and only when asked for. `more` is what
+        was typed in its place, and what is wrong with that."""
+        wants = request.query_params.get("payload") == "1" and visitor.may_read
+        found = await in_thread(
+            self._desk.control.show, request.path_params["task_id"], payload=wants
+        )
+        payload, whole = task.payload(found)
+        model = {"payload": payload, "whole": whole, **more}
+        return self._desk.page(
+            request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
+            task=found, lives=task.lives(found), **model,
+        )  # fmt: skip
+
+    async def dead(self, request: Request, visitor: Visitor, **more: Any) -> Response:
+        """Dead letters by cause; `more` is a rehearsal, or what went wrong."""
+        model: dict[str, Any] = {"rehearsal": None, "deed": "", "sent": {}, **more}
+        asked = model["sent"] or request.query_params
+        chosen = dead.which(asked)
+        letters = await in_thread(self._desk.control.dead_letters, chosen, limit=dead.LOOKED_AT)
+        fields = {name: getattr(chosen, name) for name in dead.FIELDS}
+        model["sent"] = model["sent"] or {name: text for name, text in fields.items() if text}
+        return self._desk.page(
+            request, visitor, "dead.html", "Dead letters",
+            page=dead.causes(letters), chosen=fields, said=dead.said(chosen), **model,
+        )  # fmt: skip
+
+    async def timers(self, request: Request, visitor: Visitor) -> Response:
+        seen = await self._desk.look.seen()
+        group = request.query_params.get("group", "")[:128]
+        from_us = _number(request, "from", 0)
+        found = await in_thread(
+            self._desk.control.timers, group=group or None, from_us=from_us, limit=timers.PAGE
+        )
+        now_us = seen.status.now_us + int(self._desk.look.age_s * 1e6)
+        return self._desk.page(
+            request, visitor, "timers.html", "Timers", live=True, group=group,
+            groups=[each.name for each in seen.groups], page=timers.timers(found, now_us),
+            **_seen(seen),
+        )  # fmt: skip
+
+    async def schedules(self, request: Request, visitor: Visitor, **more: Any) -> Response:
+        after = request.query_params.get("after", "")
+        found = [
+            each for each in await in_thread(self._desk.control.schedules) if each.name > after
+        ]
+        return self._desk.page(
+            request, visitor, "schedules.html", "Schedules", live=True, schedules=found[:LINES],
+            following=len(found) > LINES, **more,
+        )  # fmt: skip
+
+    async def workers(self, request: Request, visitor: Visitor) -> Response:
+        seen = await self._desk.look.seen()
+        return self._desk.page(
+            request, visitor, "workers.html", "Workers", live=True,
+            workers=seen.status.workers[:LINES], others=seen.status.workers[LINES:], **_seen(seen),
+        )  # fmt: skip
+
+    async def autoscaler(self, request: Request, visitor: Visitor) -> Response:
+        control = self._desk.control
+        found = await in_thread(control.controllers)
+        made = await in_thread(control.decisions, limit=DECISIONS)
+        sizes = {
+            each.name: [(d.at_us / 1e6, d.to_size) for d in reversed(made)
+                        if d.controller == each.name]
+            for each in found
+        }  # fmt: skip
+        return self._desk.page(
+            request, visitor, "autoscaler.html", "Autoscaler", live=True, charts=True,
+            controllers=found, decisions=made, sizes=sizes,
+        )  # fmt: skip
+
+    async def cost(self, request: Request, visitor: Visitor) -> Response:
+        desk = self._desk
+        await desk.today.look()
+        seen = await desk.look.seen()
+        found = cost.lines(desk.today.shares, seen.queues)
+        return desk.page(
+            request, visitor, "cost.html", "Usage of today", whole=desk.today.whole,
+            lines=found[:LINES], rest=cost.together(found[LINES:]), others=len(found[LINES:]),
+            since_us=desk.today.since_us, **_seen(seen),
+        )  # fmt: skip
+
+
+def _seen(seen: Seen) -> dict[str, Any]:
+    return {"seen_us": seen.status.now_us}
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    """A whole number of the query; `default` where it is none."""
+    text = request.query_params.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default

@@ -1,0 +1,123 @@
+"use strict";
+// Times in the viewer's zone, charts, the stream of events, keys. The page works without any of it.
+(() => {
+  const day = { year: "numeric", month: "2-digit", day: "2-digit" };
+  const hour = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
+  const [dated, today] = [{ ...day, ...hour }, hour].map((o) => new Intl.DateTimeFormat(undefined, o));
+
+  function times(root) {
+    for (const each of root.querySelectorAll("time[datetime]:not([title])")) {
+      const moment = new Date(each.dateTime);
+      if (Number.isNaN(moment.getTime())) continue;
+      each.title = each.dateTime;
+      const isToday = moment.toDateString() === new Date().toDateString();
+      each.textContent = (isToday ? today : dated).format(moment);
+    }
+  }
+
+  function chart(box) {
+    const points = JSON.parse(box.dataset.chart);
+    // One point makes no line: there is more to see in a moment.
+    if (points.length < 2 || typeof uPlot === "undefined" || box.firstChild) return;
+    const style = getComputedStyle(document.documentElement);
+    const color = (name) => style.getPropertyValue(name).trim();
+    const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
+    const columns = points[0].map((_, column) => points.map((point) => point[column]));
+    const steps = box.dataset.kind === "steps";
+    const series = steps
+      ? [{}, { label: "Size", stroke: color("--link"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) }]
+      : [{}, { label: "Backlog", stroke: color("--warn"), width: 2, scale: "tasks" },
+          { label: "Attempts/s", stroke: color("--link"), width: 2, scale: "rate" }];
+    const axes = steps ? [axis, axis]
+      : [axis, { ...axis, scale: "tasks", size: 70 }, { ...axis, scale: "rate", side: 1, size: 60, grid: { show: false } }];
+    const plot = new uPlot({ width: box.clientWidth || 320, height: 220, series, axes }, columns, box);
+    // In the next frame: a size that is changed while sizes are told of would be told of again.
+    new ResizeObserver(() => requestAnimationFrame(() => {
+      const width = box.clientWidth;
+      if (width && width !== plot.width) plot.setSize({ width, height: 220 });
+    })).observe(box);
+  }
+
+  function dress(root) {
+    times(root);
+    root.querySelectorAll("[data-chart]").forEach(chart);
+  }
+
+  // What somebody types into or has opened is not taken away from under the hands.
+  function busy() {
+    const live = document.getElementById("live");
+    const at = document.activeElement;
+    return document.hidden || !live || live.querySelector("details[open]") ||
+      (live.contains(at) && at.matches("input, select, textarea"));
+  }
+
+  let stream = null, later = 0, warning = 0;
+
+  // Told only when it lasts: a stream is joined again within seconds of a break.
+  function lost(is, after) {
+    const notice = document.getElementById("lost");
+    if (!notice) return;
+    if (is) {
+      // The first break counts: the browser tries again and again, and each try is one.
+      warning = warning || setTimeout(() => { notice.hidden = false; }, after);
+      return;
+    }
+    clearTimeout(warning);
+    warning = 0;
+    notice.hidden = true;
+  }
+
+  function refresh() {
+    if (!busy()) document.body.dispatchEvent(new Event("late:look"));
+  }
+
+  // Only while it is in sight: a browser has six connections for one host, and a stream takes one.
+  function listen() {
+    const from = document.body.dataset.live;
+    if (!from || typeof EventSource === "undefined" || stream || document.hidden) return;
+    stream = new EventSource(from);
+    stream.addEventListener("open", () => lost(false));
+    stream.addEventListener("look", refresh);
+    stream.addEventListener("error", () => {
+      lost(true, 5000);
+      // Refused, and not tried again by the browser: full, or signed out meanwhile.
+      if (stream && stream.readyState === EventSource.CLOSED) {
+        leave();
+        later = setTimeout(listen, 20000 + Math.random() * 20000);
+      }
+    });
+  }
+
+  function leave() {
+    clearTimeout(later);
+    if (stream) stream.close();
+    stream = null;
+  }
+
+  function appear() {
+    if (document.hidden) leave();
+    else { listen(); refresh(); }
+  }
+
+  let going = false;
+  function key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+    if (event.key === "/") {
+      const find = document.querySelector(".find input");
+      if (find) { event.preventDefault(); find.focus(); }
+    } else if (going) {
+      const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
+      if (link) link.click();
+    }
+    going = !going && event.key === "g";
+  }
+
+  document.addEventListener("DOMContentLoaded", () => { dress(document); listen(); });
+  document.addEventListener("htmx:afterSettle", () => { lost(false); dress(document); });
+  for (const failed of ["htmx:responseError", "htmx:sendError"])
+    document.addEventListener(failed, () => lost(true, 0));
+  document.addEventListener("visibilitychange", appear);
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", (event) => { if (event.persisted) appear(); });
+  document.addEventListener("keydown", key);
+})();

@@ -1,0 +1,82 @@
+"""`late serve` with the page: alone, and beside everything else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import late
+from late.api.offer import Listen
+from late.api.serve import Server
+from late.errors import ConfigError
+from late.schema import migrate
+from tests.integration.serve_kit import PAYMENTS, serving
+from tests.unit.api_kit import Client
+
+
+async def test_the_page_alone_has_no_worker_and_no_api(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/page.db"
+    migrate.upgrade(url)
+    server = Server(late.App(url), Listen(http_port=0, roles=("web",)))
+    await server.start()
+    try:
+        assert (server.worker, server.grpc) == (None, None)
+        assert server.http is not None
+        call = Client(server.http.port)
+        page = await call("GET", "/ui/")
+        assert (page.status, b"No worker is alive" in page.body) == (200, True)
+        assert (await call("GET", "/")).headers["location"] == "/ui/"
+        assert (await call("GET", "/readyz")).json["ready"]
+        assert (await call("GET", "/v1/queues")).status == 404
+    finally:
+        await server.stop()
+
+
+async def test_the_page_is_beside_the_api_and_sees_what_it_does(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/page.db"
+    migrate.upgrade(url)
+    async with serving(url) as it:
+        task_id = await it.put(payload={"trip": 7})
+        assert (await it.call("GET", PAYMENTS)).status == 200
+        page = await it.call("GET", f"/ui/tasks/{task_id}")
+        assert (page.status, b"Enqueued" in page.body) == (200, True)
+        assert b"payments" in (await it.call("GET", "/ui/queues")).body
+        assert b"No worker is alive" not in (await it.call("GET", "/ui/")).body
+        assert (await it.call("GET", "/ui/dead")).headers["cache-control"] == "no-store"
+
+
+async def test_a_stream_follows_and_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/page.db"
+    migrate.upgrade(url)
+    server = Server(late.App(url), Listen(http_port=0, roles=("web",)))
+    await server.start()
+    try:
+        assert server.http is not None
+        assert server.page is not None
+        streams = server.page._streams
+        for leaves in (True, False):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.http.port)
+            writer.write(b"GET /ui/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            await reader.readuntil(b"retry: 3000")
+            assert streams.open == 1
+            if not leaves:
+                break
+            writer.close()
+            async with asyncio.timeout(20):
+                while streams.open:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        stopping = asyncio.create_task(server.stop())
+        assert b"event: end" in await reader.read()
+        await stopping
+        writer.close()
+        assert streams.open == 0
+    finally:
+        if not server.stopped:
+            await server.stop()
+
+
+def test_the_page_without_a_port_is_refused() -> None:
+    with pytest.raises(ConfigError, match="over HTTP"):
+        Listen(http_port=None, roles=("web",)).checked()

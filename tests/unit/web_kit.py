@@ -1,0 +1,86 @@
+"""The page for operators in this process, over a database that is filled by hand."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+
+from late.api.access import Access
+from late.api.gate import Gate
+from late.control import Control
+from late.schema import migrate
+from late.tokens import Token
+from late.web.site import Site
+
+KEY = b"k" * 32
+NOW_US = 1_000
+HOSTILE = "<script>alert(1)</script>'\"&{{1337*7}}\u202e"
+"""What must come back as a text wherever a text is shown."""
+
+
+class Page:
+    """A browser without scripts."""
+
+    def __init__(self, client: httpx.AsyncClient, control: Control, site: Site, url: str) -> None:
+        self.client = client
+        self.control = control
+        self.site = site
+        self.url = url
+
+    async def get(self, path: str, **options: Any) -> httpx.Response:
+        return await self.client.get(f"/ui/{path}", **options)
+
+    async def shown(self, path: str) -> str:
+        """A page that must be there, with every text as a reader sees it."""
+        answer = await self.get(path)
+        assert answer.status_code == 200, answer.text
+        return html.unescape(answer.text)
+
+    async def post(
+        self, path: str, fields: dict[str, str] | None = None, **options: Any
+    ) -> httpx.Response:
+        """A form with the token of this browser's session, unless another is given."""
+        token = options.pop("token", None) or await self.token()
+        data = {"token": token, **(fields or {})}
+        return await self.client.post(f"/ui/{path}", data=data, **options)
+
+    async def token(self) -> str:
+        return fields_of((await self.get("queues/any")).text)["token"]
+
+
+def fields_of(form: str) -> dict[str, str]:
+    """The hidden fields of a page's forms; the last of a name counts."""
+    pairs = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', form)
+    return {name: html.unescape(value) for name, value in pairs}
+
+
+@asynccontextmanager
+async def page(
+    folder: Path,
+    *,
+    changes: bool = True,
+    secure: bool = False,
+    tokens: list[Token] | None = None,
+) -> AsyncIterator[Page]:
+    """The page on a fresh database; with `tokens`, for their holders only."""
+    url = f"sqlite:///{folder}/page.db"
+    migrate.upgrade(url)
+    control = Control(url)
+    access = Access(None if tokens is None else lambda: tokens, now_us=lambda: NOW_US)
+    await access.load()
+    site = Site(control, Gate(access), key=KEY, changes=changes, secure=secure)
+    transport = httpx.ASGITransport(Starlette(routes=site.routes()))
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            yield Page(client, control, site, url)
+    finally:
+        site.drain()
+        await site.close()
+        control.close()

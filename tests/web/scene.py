@@ -1,0 +1,186 @@
+"""A database in the middle of an ordinary afternoon: some of everything that a screen can show.
+
+Eight shards: six belong to two workers that are alive, one to a worker that has vanished, one to
+nobody. Two queues fail now and then, one is paused, one has dead letters of two kinds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from late import outbox
+from late.control import Control, audit
+from late.schema import migrate
+from late.schema.engine import make_engine, writing
+from late.schema.tables import controller, decision
+from late.store import open_store
+from late.store.base import Store
+from late.task import AttemptError, NewTask, Record, Schedule, TaskId, Usage
+from tests.conformance.kit import Owner, dead, open_of, parked, task, worker
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+ALIVE_S = 86_400.0
+QUEUES = ("mail", "payments", "receipts", "search-index", "thumbnails")
+NAMES = ("send", "charge", "print", "index", "shrink")
+WORKERS = ("worker-a1", "worker-b2")
+VANISHED = "worker-c3"
+A_SHARD = 12
+"""Tasks of each shard."""
+
+
+@dataclass
+class Scene:
+    """What was put there, for those who look for it."""
+
+    url: str
+    records: dict[int, list[Record]] = field(default_factory=dict)
+    dead: list[TaskId] = field(default_factory=list)
+    parked: list[TaskId] = field(default_factory=list)
+    waiting: list[TaskId] = field(default_factory=list)
+
+
+def fill(url: str) -> Scene:
+    """Make the schema in an empty database, and the scene in it; blocks."""
+    migrate.upgrade(url)
+    scene = Scene(url)
+    with Control(url) as control:
+        control.create_group("audit", start="beginning")
+        control.create_group("reports", queues=["payments"], start="beginning")
+        control.pause_group("reports")
+        asyncio.run(_work(scene))
+        _turn(control)
+        control.sync_schedules([_schedule("nightly-report", "0 3 * * *", control.now()),
+                                _schedule("sweep", "every 90s", control.now())])  # fmt: skip
+    _autoscaled(url)
+    return scene
+
+
+def _tasks(shard: int) -> list[NewTask]:
+    numbers = range(shard * A_SHARD, (shard + 1) * A_SHARD)
+    return [
+        task(
+            shard,
+            b'{"order": %d, "amount": "12.50"}' % n,
+            queue=QUEUES[n % len(QUEUES)],
+            name=NAMES[n % len(NAMES)],
+            headers='{"trace": "4bf92f3577b34da6"}',
+        )
+        for n in numbers
+    ]
+
+
+async def _work(scene: Scene) -> None:
+    store = open_store(scene.url)
+    await store.open()
+    try:
+        made = {shard: _tasks(shard) for shard in range(8)}
+        _insert(scene.url, [each for tasks in made.values() for each in tasks])
+        for name in (*WORKERS, VANISHED):
+            await store.heartbeat(worker(name), ALIVE_S)
+        for shard in range(7):
+            name = VANISHED if shard == 6 else WORKERS[shard % 2]
+            await _shard(scene, store, shard, name)
+        await store.heartbeat(worker(VANISHED), 0.001)
+    finally:
+        await store.close()
+
+
+def _insert(url: str, tasks: list[NewTask]) -> None:
+    engine = make_engine(url)
+    try:
+        with writing(engine) as connection:
+            outbox.insert(connection, tasks)
+    finally:
+        engine.dispose()
+
+
+async def _shard(scene: Scene, store: Store, shard: int, name: str) -> None:
+    (lease,) = await store.acquire(name, [("default", shard)])  # type: ignore[list-item]
+    owner = Owner(store, lease)
+    (page,) = await store.read({shard: lease.cursor}, 100)  # type: ignore[dict-item]
+    found = scene.records[shard] = list(page.records)
+    now = await store.now()
+    letters = [
+        dead(of=each, attempts=len(errors), errors=errors)
+        for each, errors in ((found[5], _declined(now, shard)), (found[6], _away(now, shard)))
+    ]
+    put_off = [
+        parked(now + (5 + 3 * shard) * MINUTE, of=found[3], reason="retry"),
+        parked(now + (60 + shard) * MINUTE, of=found[4], reason="delay"),
+    ]
+    usage = [
+        Usage(each.queue, each.name, "local", outcome, 4, 4, (n + 2) * 300_000, payload_bytes=2_048)
+        for n, each in enumerate(found[:5])
+        for outcome in (("done", "retried") if n == 1 else ("done",))
+    ]
+    await owner.settle(
+        cursor=page.cursor_after(found[8]),
+        open=(open_of(found[7]), open_of(found[8])),
+        parked=tuple(put_off),
+        dead=tuple(letters),
+        usage=tuple(usage),
+    )
+    scene.dead += [each.record.task_id for each in letters]
+    scene.parked += [each.record.task_id for each in put_off]
+    scene.waiting += [each.task_id for each in found[9:]]
+
+
+def _declined(now: int, shard: int) -> tuple[AttemptError, ...]:
+    text = f"CardDeclined: card {4000 + shard} was declined by the bank"
+    return tuple(AttemptError(n, now - (4 - n) * MINUTE, WORKERS[0], text) for n in (1, 2, 3))
+
+
+def _away(now: int, shard: int) -> tuple[AttemptError, ...]:
+    first = AttemptError(1, now - 9 * MINUTE, WORKERS[1], "TimeoutError: no answer in 5 s")
+    text = "ConnectionRefusedError: [Errno 111] mail relay refused the connection"
+    return (first, AttemptError(2, now - 7 * MINUTE, WORKERS[shard % 2], text))
+
+
+def _turn(control: Control) -> None:
+    with audit.acting("olga@page"):
+        control.turn_knobs("queue", "payments", {"rate": 50.0, "owner": "billing"})
+        control.turn_knobs("queue", "thumbnails", {"paused": True, "owner": "media"})
+        control.turn_knobs("target", "bank", {"breaker": 0.3})
+    with audit.acting("eve"):
+        control.turn_knobs("queue", "payments", {"rate": 20.0, "max_backlog": 100_000})
+        control.turn_knobs("queue", "old-name", {"rate": 5.0})
+
+
+def _schedule(name: str, rule: str, now_us: int) -> Schedule:
+    every = rule.startswith("every")
+    return Schedule(
+        name=name, shard_id=1, rule=rule, zone="UTC" if every else "Europe/Berlin",
+        catch_up="latest", catch_up_max=1, overlap="skip", queue="receipts",
+        task_name=name.replace("-", "_"), payload=b"{}", options=None, anchor_us=now_us,
+        next_due_at_us=now_us + 90 * SECOND,
+    )  # fmt: skip
+
+
+def _autoscaled(url: str) -> None:
+    with Control(url) as control:
+        now = control.now()
+    engine = make_engine(url)
+    try:
+        with writing(engine) as connection:
+            connection.execute(
+                controller.insert().values(
+                    name="tasks-db", owner="scaler-1", epoch=3, expires_at_us=now + 10**12, seq=4,
+                    up_us=now - 30 * MINUTE, down_us=now - 4 * MINUTE, looked_at_us=now,
+                    last='"holds: 41 % of the processor"',
+                )
+            )  # fmt: skip
+            for seq, (ago, size, to) in enumerate(
+                ((180, 300, 500), (120, 500, 900), (30, 900, 1200), (4, 1200, 900)), start=1
+            ):
+                connection.execute(
+                    decision.insert().values(
+                        controller="tasks-db", seq=seq, epoch=3, owner="scaler-1",
+                        at_us=now - ago * MINUTE, rule="processor", from_size=size, to_size=to,
+                        wanted=to, inputs="{}", result="applied",
+                        why="72 % of the processor is used" if to > size else "31 % is used",
+                    )
+                )  # fmt: skip
+    finally:
+        engine.dispose()

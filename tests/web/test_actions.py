@@ -1,0 +1,178 @@
+"""What operators do on the page, pressed and typed in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from late.control import Control
+from late.control.dead import Filter
+from tests.web.chromium import Person, Tab
+from tests.web.scene import Scene
+from tests.web.serving import Served
+
+
+def knob(tab: Tab, name: str) -> str:
+    return str(tab.evaluate(f"document.querySelector('[name=\"knob.{name}\"]').value"))
+
+
+def test_a_knob_is_previewed_changed_and_undone(tab: Tab, served: Served, control: Control) -> None:
+    tab.go(served.root + "queues/payments")
+    assert (knob(tab, "rate"), knob(tab, "owner")) == ("20", "billing")
+    tab.type("input[name='knob.rate']", "0.5")
+    tab.choose("select[name='knob.paused']", "on")
+    tab.follow(lambda: tab.press("button", "Preview"))
+    tab.shows("Nothing more starts", ".preview")
+    assert control.live_knobs().queues["payments"].rate == 20.0
+    tab.follow(lambda: tab.press("button", "Change it"))
+    tab.shows("Changed. Workers follow")
+    changed = control.live_knobs().queues["payments"]
+    assert (changed.rate, changed.paused, changed.owner) == (0.5, True, "billing")
+    tab.follow(lambda: tab.press("button", "Undo"))
+    tab.shows("Undone.")
+    back = control.live_knobs().queues["payments"]
+    assert (back.rate, back.paused) == (20.0, None)
+    assert {entry.actor for entry in control.audit(subject="queue:payments", limit=2)} == {
+        "anybody@page"
+    }
+
+
+def test_a_knob_out_of_range_is_told_and_nothing_that_was_typed_is_lost(
+    tab: Tab, served: Served, control: Control
+) -> None:
+    before = control.live_knobs().queues["payments"]
+    for name, value, told in (("rate", "-1", "rate must be"), ("breaker", "often", "breaker")):
+        tab.go(served.root + "queues/payments")
+        tab.type("input[name='knob.timeout_s']", "9")
+        tab.type(f"input[name='knob.{name}']", value)
+        tab.follow(lambda: tab.press("button", "Preview"))
+        tab.shows(told, ".notice.bad")
+        assert (knob(tab, name), knob(tab, "timeout_s")) == (value, "9")
+    assert control.live_knobs().queues["payments"] == before
+
+
+def test_dead_letters_are_sent_back_at_a_rate_and_purged(
+    tab: Tab, served: Served, control: Control, scene: Scene
+) -> None:
+    assert len(control.dead_letters()) == len(scene.dead) == 14
+    tab.go(served.root + "dead")
+    tab.type("input[name=error]", "CardDeclined")
+    tab.follow(lambda: tab.press("button", "Filter"))
+    tab.type("form[action$='/redrive'] input[name=limit]", "3")
+    tab.type("form[action$='/redrive'] input[name=rate]", "5")
+    tab.follow(lambda: tab.press("button", "Preview redrive"))
+    tab.shows("This would send back: 3", ".preview")
+    assert len(control.dead_letters()) == 14
+    tab.follow(lambda: tab.press(".preview button", "Send them back"))
+    tab.shows("Sent back.")
+    assert len(control.dead_letters(Filter(error="CardDeclined"))) == 4
+    assert len(control.timers()) == len(scene.parked) + 3
+
+    tab.follow(lambda: tab.press("button", "Preview purge"))
+    tab.type(".preview input[name=confirm]", "yes")
+    tab.follow(lambda: tab.press(".preview button", "Delete them"))
+    tab.shows("this cannot be undone", ".notice.bad")
+    assert len(control.dead_letters()) == 11
+    tab.go(served.root + "dead")
+    tab.follow(lambda: tab.press("button", "Preview purge"))
+    tab.type(".preview input[name=confirm]", "purge")
+    tab.follow(lambda: tab.press(".preview button", "Delete them"))
+    tab.shows("No dead letters.")
+    assert control.dead_letters() == []
+
+
+def test_a_schedule_is_run_paused_and_resumed(tab: Tab, served: Served, control: Control) -> None:
+    depth = sum(queue.depth.n for queue in control.status(queue="receipts").queues)
+    form = "form[action$='/schedules/nightly-report/{}'] button"
+    tab.go(served.root + "schedules")
+    tab.follow(lambda: tab.press(form.format("run")))
+    tab.shows("Enqueued.")
+    groups = len([g for g in control.groups() if g.queues is None])
+    assert sum(queue.depth.n for queue in control.status(queue="receipts").queues) == depth + groups
+    tab.follow(lambda: tab.press(form.format("pause")))
+    tab.shows("paused", "#live")
+    assert [each.paused for each in control.schedules()] == [True, False]
+    tab.follow(lambda: tab.press(form.format("resume")))
+    assert [each.paused for each in control.schedules()] == [False, False]
+
+
+def test_a_group_is_paused_and_reset_after_a_dry_run(
+    tab: Tab, served: Served, control: Control
+) -> None:
+    lag = control.group("audit").lag.n
+    tab.go(served.root + "groups/audit")
+    tab.follow(lambda: tab.press("button", "Pause"))
+    tab.shows("paused", ".facts")
+    tab.choose("select[name=place]", "now")
+    tab.follow(lambda: tab.press("button", "Preview"))
+    tab.shows("To begin anew at now would do this")
+    assert str(lag) in tab.text(".preview tfoot")
+    assert control.group("audit").lag.n == lag
+    tab.type("input[name=confirm]", "default")
+    tab.follow(lambda: tab.press("button", "Reset it"))
+    tab.shows("type 'audit' to confirm it")
+    assert control.group("audit").lag.n == lag > 0
+    tab.go(served.root + "groups/audit")
+    tab.choose("select[name=place]", "now")
+    tab.follow(lambda: tab.press("button", "Preview"))
+    tab.type("input[name=confirm]", "audit")
+    tab.follow(lambda: tab.press("button", "Reset it"))
+    tab.shows("The group begins anew.")
+    assert control.group("audit").lag.n == 0
+
+
+def test_a_dead_task_is_sent_back_with_another_payload(
+    tab: Tab, served: Served, control: Control, scene: Scene
+) -> None:
+    tab.go(f"{served.root}tasks/{scene.dead[0]}")
+    tab.follow(lambda: tab.press("a", "Show the payload"))
+    tab.type("textarea[name=payload]", '{"order": 1')
+    tab.follow(lambda: tab.press("form[action$='/edit'] button", "Send back"))
+    tab.shows("the payload is not JSON", ".notice.bad")
+    assert tab.evaluate("document.querySelector('textarea').value") == '{"order": 1'
+    tab.type("textarea[name=payload]", '{"order": 1}')
+    tab.follow(lambda: tab.press("form[action$='/edit'] button", "Send back"))
+    tab.shows("Sent back with the new payload.")
+    tab.go(f"{served.root}tasks/{scene.parked[0]}")
+    tab.follow(lambda: tab.press("button", "Cancel in default"))
+    tab.shows("No attempt of it will start any more.")
+
+
+def test_of_two_operators_at_once_the_second_is_told(
+    people: Callable[[], Person], served: Served, control: Control
+) -> None:
+    one, two = people().tab(), people().tab()
+    for tab, rate in ((one, "1"), (two, "2")):
+        tab.go(served.root + "queues/mail")
+        tab.type("input[name='knob.rate']", rate)
+        tab.follow(lambda tab=tab: tab.press("button", "Preview"))  # type: ignore[misc]
+    one.follow(lambda: one.press("button", "Change it"))
+    two.follow(lambda: two.press("button", "Change it"))
+    two.shows("the knobs were changed since this page was made")
+    assert control.live_knobs().queues["mail"].rate == 1.0
+    two.go(served.root + "queues/mail")
+    assert knob(two, "rate") == "1"
+    two.type("input[name='knob.rate']", "2")
+    two.follow(lambda: two.press("button", "Preview"))
+    two.follow(lambda: two.press("button", "Change it"))
+    assert control.live_knobs().queues["mail"].rate == 2.0
+    changes = [entry.action for entry in control.audit(subject="queue:mail")]
+    assert changes == ["queue.set", "queue.set"]
+
+
+def test_what_a_page_shows_that_is_gone_meanwhile_is_told(
+    tab: Tab, served: Served, control: Control, scene: Scene
+) -> None:
+    tab.go(f"{served.root}tasks/{scene.dead[1]}")
+    control.purge(Filter(task_id=scene.dead[1]))
+    tab.follow(lambda: tab.press("button", "Send back in default"))
+    tab.shows("it is no dead letter any more")
+    tab.go(served.root + "schedules")
+    control.remove_schedule("sweep")
+    tab.follow(lambda: tab.press("form[action$='/schedules/sweep/run'] button"))
+    tab.shows("sweep", ".notice.bad")
+    # Letters that die while a preview is read are not meant by it.
+    tab.go(served.root + "dead?queue=mail")
+    tab.follow(lambda: tab.press("button", "Preview redrive"))
+    control.redrive(Filter(queue="mail"))
+    tab.follow(lambda: tab.press(".preview button", "Send them back"))
+    assert control.dead_letters(Filter(queue="mail")) == []
