@@ -172,6 +172,7 @@ class Screens:
         )  # fmt: skip
 
     async def timers(self, request: Request, visitor: Visitor) -> Response:
+        """As of now; it does not follow, as it asks every shard for each who looks."""
         seen = await self._desk.look.seen()
         group = request.query_params.get("group", "")[:128]
         from_us = _number(request, "from", 0)
@@ -180,7 +181,7 @@ class Screens:
         )
         now_us = seen.status.now_us + int(self._desk.look.age_s * 1e6)
         return self._desk.page(
-            request, visitor, "timers.html", "Timers", live=True, group=group,
+            request, visitor, "timers.html", "Timers", group=group,
             groups=[each.name for each in seen.groups], page=timers.timers(found, now_us),
             **_seen(seen),
         )  # fmt: skip
