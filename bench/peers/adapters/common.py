@@ -6,7 +6,7 @@ An adapter is a program with these commands, and one line of JSON as its last li
 |---|---|---|
 | `prepare` | makes the peer's schema | its versions |
 | `bulk FIRST COUNT` | puts tasks in, as many at once as it is made for | seconds |
-| `single COUNT CLIENTS` | a business row and a task a transaction, on so many connections | seconds |
+| `single COUNT CLIENTS` | business row + task a transaction, on so many connections | seconds |
 | `produce RATE SECONDS FILE` | the same at a rate; writes `number time` of each commit to FILE | |
 | `work` | runs tasks until SIGTERM | |
 

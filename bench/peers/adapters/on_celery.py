@@ -1,7 +1,7 @@
-"""Celery with Redis. Its page on optimizing: a large prefetch for many short tasks, no results where
-none are read; late acknowledgement, because a task that a dead worker held must not be lost. A task
-is put in after the commit of the business row: no transaction holds both, and a crash between the
-two loses it.
+"""Celery with Redis. Its page on optimizing: a large prefetch for many short tasks, no results
+where none are read; late acknowledgement, because a task that a dead worker held must not be lost.
+A task is put in after the commit of the business row: no transaction holds both, and a crash
+between the two loses it.
 """
 
 from __future__ import annotations

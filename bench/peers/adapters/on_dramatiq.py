@@ -1,6 +1,6 @@
 """Dramatiq with Redis, started by its command line as its guide shows: a process per core with
-eight threads each. A task is put in after the commit of the business row: no transaction holds both,
-and a crash between the two loses it.
+eight threads each. A task is put in after the commit of the business row: no transaction holds
+both, and a crash between the two loses it.
 """
 
 from __future__ import annotations
