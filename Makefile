@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench bench-peers bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -80,6 +80,10 @@ check: lint types contracts tree test ## all of the above, as CI does
 bench: ## drain, enqueue, latency, WAL and statements per task, with the limits of the same run
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.main --postgres '{url}' $(ARGS)
+
+bench-peers: ## late beside other queues on the same server, each in its own environment (ARGS="--only pg-boss")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.peers --postgres '{url}' $(ARGS)
 
 bench-signals: ## what metrics and traces cost (ARGS="--tasks 20000")
 	$(DEV)

@@ -166,6 +166,10 @@ class Postgres:
         base, mark, query = self._admin.partition("?")
         return base.rsplit("/", 1)[0] + "/" + name + mark + query
 
+    def empty(self) -> str:
+        """URL of a database with nothing in it."""
+        return self._create()
+
     def close(self) -> None:
         """Drop what was made."""
         with closing(self._connect(self._admin, autocommit=True)) as connection:

@@ -2,12 +2,12 @@
 
 | file | what |
 |---|---|
-| `peers.toml` | who is measured: pinned packages, how to see that nothing is left, what is said of it |
+| `peers.toml` | who: pinned packages, how to see that nothing is left, what is said of it |
 | `roster.py` | that file as values |
 | `environments.py` | an environment of its own for each, under `.late/peers/` |
 | `adapters/` | one program per peer, the same commands for all; it runs in the peer's environment |
 | `running.py` | starts those programs and reads what they say |
-| `marks.py`, `cost.py`, `redis.py` | what handlers leave behind; what the database paid; a private Redis |
+| `marks.py`, `cost.py`, `redis.py` | what handlers leave; what a database paid; a private Redis |
 | `workloads.py` | W1 to W4, W7: from the programs and the database to numbers |
 | `table.py` | numbers to the tables of `docs/performance.md` |
 

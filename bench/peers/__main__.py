@@ -1,0 +1,134 @@
+"""`make bench-peers`: measures every peer in turn and writes one file of results.
+
+`python -m bench.peers --postgres URL [--only NAME ...]`. The order is that of the roster, with the
+limits of the same run before and after: what the same driver does with no queue at all. A peer that
+cannot be brought up or fails is written down with its reason and stops nobody else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bench import measure
+from bench.main import RESULTS, SINGLE, machine
+from bench.peers import redis, roster, table, workloads
+from bench.peers.environments import Unavailable, bring_up
+from bench.peers.running import Failed
+from bench.targets import Postgres
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
+    sizes = workloads.Sizes()
+    parser.add_argument("--postgres", metavar="URL", help="a server in which databases may be made")
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="these, and late")
+    parser.add_argument("--install", action="store_true", help="bring the environments up, no more")
+    parser.add_argument("--tasks", type=int, default=sizes.tasks, help="tasks to drain")
+    parser.add_argument("--singles", type=int, default=sizes.singles, help="single transactions")
+    parser.add_argument("--clients", type=int, nargs="+", default=sizes.clients)
+    parser.add_argument("--rates", type=int, nargs="+", default=sizes.rates, help="tasks a second")
+    parser.add_argument("--seconds", type=float, default=sizes.seconds, help="of a latency run")
+    parser.add_argument("--record", type=Path, help="write the results here as well")
+    return parser.parse_args(arguments)
+
+
+def limits(server: Postgres, count: int) -> dict[str, float]:
+    """What the driver does with the same rows and no queue."""
+    rows = measure.rows(count)
+    return {
+        "write_per_s": server.write_rate(rows),
+        "drain_per_s": server.drain_rate(rows),
+        "commit_per_s": server.commit_rate(SINGLE),
+    }
+
+
+def one(
+    peer: roster.Peer, server: Postgres, sizes: workloads.Sizes, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """One peer's entry in the results: its numbers, or why there are none."""
+    entry: dict[str, Any] = {
+        "peer": peer.name,
+        "title": peer.title,
+        "settings": peer.settings,
+        "durability": peer.durability,
+        "same_transaction": peer.same_transaction,
+    }
+    try:
+        with ExitStack() as stack:
+            environment = bring_up(peer)
+            address = stack.enter_context(redis.server()) if peer.redis else ""
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="late-bench-"))
+            bench = workloads.Bench(peer, environment, server, address, Path(scratch))
+            return entry | workloads.measure(bench, sizes, say)
+    except (Unavailable, Failed) as reason:
+        say(f"not measured: {reason}")
+        return entry | {"failed": str(reason)}
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    console = Console(width=max(Console().width, 110))
+    peers = roster.chosen(options.only, roster.read())
+    if options.install:
+        return _install(peers, console)
+    if not options.postgres:
+        console.print("--postgres is needed: make bench-peers finds or starts a server")
+        return 2
+    sizes = workloads.Sizes(
+        options.tasks,
+        options.singles,
+        tuple(options.clients),
+        tuple(options.rates),
+        options.seconds,
+    )
+    server = Postgres(options.postgres)
+    report: dict[str, Any] = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine(),
+        "server": server.versions(),
+        "peers": [],
+    }
+    try:
+        before = limits(server, sizes.tasks)
+        for peer in peers:
+            console.print(f"[b]{peer.title}[/]")
+            say = lambda text: console.print(f"  {text}", style="dim", markup=False)  # noqa: E731
+            report["peers"].append(one(peer, server, sizes, say))
+        after = limits(server, sizes.tasks)
+    finally:
+        server.close()
+    report["limits"] = {name: max(rate, after[name]) for name, rate in before.items()}
+    console.print(table.text(report), markup=False)
+    RESULTS.mkdir(exist_ok=True)
+    for path in (RESULTS / f"peers-{report['at'].replace(':', '')}.json", options.record):
+        if path is not None:
+            path.write_text(json.dumps(report, indent=1) + "\n")
+            console.print(f"written to {path.name}")
+    return 0
+
+
+def _install(peers: Sequence[roster.Peer], console: Console) -> int:
+    """Bring the environments up; how many could not be."""
+    missing = 0
+    for peer in peers:
+        try:
+            bring_up(peer)
+            console.print(f"{peer.name}: ready")
+        except Unavailable as reason:
+            missing += 1
+            console.print(f"{peer.name}: {reason}", markup=False)
+    return min(missing, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,195 @@
+"""W1 to W4 and W7: what is asked of every peer, the same way.
+
+| | what | how |
+|---|---|---|
+| W1 | drain | tasks wait; one worker starts. From its first start until its storage is empty |
+| W2 | putting in | in bulk; a business row and a task a transaction, with 1 to 16 clients |
+| W3 | commit to start | at a steady rate, the worker idle otherwise |
+| W4 | cost per task | over the whole life of the tasks of W1: see `cost.py` |
+| W7 | beside an open transaction | W3 while another transaction that has written stays open |
+
+A peer whose measurement fails is shown with the reason: no number stands for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench.peers import cost, marks, redis
+from bench.peers.environments import Environment
+from bench.peers.roster import Peer
+from bench.peers.running import Failed, Program, Running
+from bench.targets import Postgres
+
+PATIENCE_S = 60.0
+"""Without progress for this long a measurement gives up."""
+WARM_UP = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything."""
+
+    tasks: int = 50_000
+    singles: int = 2_000
+    clients: tuple[int, ...] = (1, 4, 16)
+    rates: tuple[int, ...] = (100, 1_000)
+    seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where the measurements of one peer take place."""
+
+    peer: Peer
+    environment: Environment
+    server: Postgres
+    redis: str
+    folder: Path
+
+    def fresh(self) -> tuple[Program, dict[str, Any]]:
+        """The peer's program on an empty database with its schema, and what `prepare` said."""
+        url = self.server.empty()
+        with closing(psycopg.connect(url, autocommit=True)) as connection:
+            connection.execute("create table business (id bigint primary key, note text)")
+        if self.redis:
+            redis.flush(self.redis)
+        program = Program(self.environment, url, self.redis, self.folder)
+        return program, program.run("prepare")
+
+    def left(self, url: str, count: int) -> int:
+        """Tasks that the peer's storage does not know as finished."""
+        if isinstance(self.peer.left, str):
+            with closing(psycopg.connect(url, autocommit=True)) as connection:
+                row: Any = connection.execute(self.peer.left.replace("{count}", str(count)))
+                return int(row.fetchone()[0])
+        return redis.left(self.redis, self.peer.left)
+
+
+def measure(bench: Bench, sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
+    """All numbers of one peer.
+
+    Raises:
+        Failed: one of its programs failed, or nothing moved.
+    """
+    say(f"drain: {sizes.tasks:,} no-ops, one worker")
+    found = drain(bench, sizes.tasks)
+    found["single"] = []
+    for clients in sizes.clients:
+        say(f"one per transaction, {clients} clients")
+        program, _ = bench.fresh()
+        seconds = program.run("single", sizes.singles, clients)["seconds"]
+        found["single"].append({"clients": clients, "per_s": sizes.singles / seconds})
+    found["latency"] = []
+    for rate, hold in [*((rate, False) for rate in sizes.rates), (sizes.rates[0], True)]:
+        say(f"latency: {rate}/s for {sizes.seconds:g} s" + ", a transaction open" * hold)
+        found["latency"].append(latency(bench, rate, sizes.seconds, hold=hold))
+    return found
+
+
+def drain(bench: Bench, count: int) -> dict[str, Any]:
+    """W1, the bulk of W2, and W4."""
+    program, said = bench.fresh()
+    before = cost.counters(program.url)
+    enqueue_s = program.run("bulk", 0, count)["seconds"]
+    inserted = cost.wal_bytes(program.url) - before.wal_bytes
+    server = cost.postmaster(program.url)
+    server_s = cost.cpu_s(server)
+    with program.worker() as running:
+        ended_ns = _empty(bench, program.url, count, running)
+        first_ns = marks.read(running.marks).first_ns
+    if first_ns is None:
+        raise Failed("nothing is left, and no task has started")
+    after = cost.counters(program.url)
+    server_after_s = cost.cpu_s(server)
+    database_s = None
+    if server_s is not None and server_after_s is not None:
+        database_s = server_after_s - server_s
+    return {
+        "versions": said["versions"],
+        "tasks": count,
+        "enqueue_bulk_per_s": count / enqueue_s,
+        "drain_per_s": count / ((ended_ns - first_ns) / 1e9),
+        "wal_insert_bytes": inserted / count,
+        "per_task": after.since(before).per_task(count),
+        "worker_cpu_us": None if running.cpu_s is None else running.cpu_s / count * 1e6,
+        "database_cpu_us": None if database_s is None else database_s / count * 1e6,
+    }
+
+
+def _empty(bench: Bench, url: str, count: int, running: Running) -> int:
+    """When the storage first knew every task as finished, in nanoseconds.
+
+    Asking costs the database something, so only marks are read until most tasks have started.
+
+    Raises:
+        Failed: the worker ended, or nothing moved for `PATIENCE_S`.
+    """
+    best, moved = (-1, count), time.monotonic()
+    while True:
+        running.check()
+        seen = marks.read(running.marks).seen
+        rest = bench.left(url, count) if seen >= 0.9 * count or count < 2_000 else count
+        now = time.time_ns()
+        if rest <= 0:
+            return now
+        if (seen, rest) != best:
+            best, moved = (seen, rest), time.monotonic()
+        if time.monotonic() - moved > PATIENCE_S:
+            raise Failed(f"{seen} of {count} started, {rest} unfinished, and nothing moves")
+        time.sleep(0.01)
+
+
+def latency(bench: Bench, rate: int, seconds: float, *, hold: bool) -> dict[str, Any]:
+    """W3, and with `hold` W7: from the return of a commit to the start of its handler."""
+    program, _ = bench.fresh()
+    commits = bench.folder / "commits"
+    with program.worker() as running:
+        program.run("bulk", 0, WARM_UP)
+        _empty(bench, program.url, WARM_UP, running)
+        with _held(program.url) if hold else nullcontext():
+            program.run("produce", rate, seconds, commits)
+            committed = marks.pairs(commits)
+            found = _started(running, len(committed))
+    lags = marks.lags_ms(committed, found.started)
+    return {
+        "asked_per_s": rate,
+        "open_transaction": hold,
+        "twice": found.again,
+        **marks.summary(lags, seconds),
+    }
+
+
+@contextmanager
+def _held(url: str) -> Iterator[None]:
+    """A transaction that has written and stays open, as a stuck client or a long report has."""
+    with closing(psycopg.connect(url)) as holder:
+        holder.execute("insert into business values (-1, 'held')")
+        yield
+        holder.rollback()
+
+
+def _started(running: Running, count: int) -> marks.Marks:
+    """The marks, once `count` tasks have started.
+
+    Raises:
+        Failed: they have not, and nothing moved for `PATIENCE_S`.
+    """
+    best, moved = -1, time.monotonic()
+    while True:
+        running.check()
+        found = marks.read(running.marks)
+        if len(found.started) >= count:
+            return found
+        if len(found.started) > best:
+            best, moved = len(found.started), time.monotonic()
+        if time.monotonic() - moved > PATIENCE_S:
+            raise Failed(f"{best} of {count} tasks started, and no more come")
+        time.sleep(0.05)
