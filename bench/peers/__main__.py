@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,7 @@ def main(arguments: Sequence[str]) -> int:
         before = limits(server, sizes.tasks)
         for peer in peers:
             console.print(f"[b]{peer.title}[/]")
-            say = lambda text: console.print(f"  {text}", style="dim", markup=False)  # noqa: E731
-            report["peers"].append(one(peer, server, sizes, say))
+            report["peers"].append(one(peer, server, sizes, partial(_say, console)))
         after = limits(server, sizes.tasks)
     finally:
         server.close()
@@ -115,6 +115,10 @@ def main(arguments: Sequence[str]) -> int:
             path.write_text(json.dumps(report, indent=1) + "\n")
             console.print(f"written to {path.name}")
     return 0
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(f"  {text}", style="dim", markup=False)
 
 
 def _install(peers: Sequence[roster.Peer], console: Console) -> int:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,5 @@ def _stop(process: subprocess.Popen[bytes]) -> float | None:
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
     """To what is left of a worker's group; its leader may be gone already."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(pid, number)
-    except ProcessLookupError:
-        pass
