@@ -1,0 +1,94 @@
+"""Writes `docs/performance.md`: `python -m scripts.performance_doc`.
+
+The numbers are those of `docs/figures/peers.json`, which `make bench-peers ARGS="--record
+docs/figures/peers.json"` writes; without that file the page has none. Who is measured and how comes
+from `bench/peers/peers.toml`. A test compares page and sources.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from bench.peers import roster, table
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+FIGURES = ROOT / "docs" / "figures" / "peers.json"
+
+HEAD = """# Beside other queues
+
+Written by `scripts/performance_doc.py`; what late does by itself is in [benchmarks](benchmarks.md).
+
+One command measures late and other queues in one run, on one PostgreSQL server with fsync on, with
+the same payload of some 120 bytes, one peer after the other:
+
+```
+make bench-peers
+make bench-peers ARGS="--only pg-boss --tasks 20000"
+make bench-peers ARGS="--record docs/figures/peers.json" && python -m scripts.performance_doc
+```
+
+Each peer has an environment of its own under `.late/peers/`, with the versions that
+`bench/peers/peers.toml` pins, and the settings that its own documentation recommends for
+throughput. Read ratios before rates: all of them stand in one table of one run.
+
+{how}
+Known bias: a producer and a worker in Python read one clock, those in Node.js each their own to a
+few microseconds; asking a storage what is left costs up to 10 ms at the end of a drain.
+"""
+
+HOW = {
+    "drain": "no-ops wait in the queue; one worker starts. From the first start of a handler until "
+    "the queue's own storage holds nothing unfinished: who acknowledges late is measured late",
+    "in bulk": "1,000 tasks a call where there is such a call, on one connection",
+    "one per transaction": "a row of the service's own and one task, with 1, 4 and 16 clients at "
+    "once. Queues that are not in PostgreSQL commit the row first and send the task then: a crash "
+    "in between loses it",
+    "commit to start": "from the return of the producer's commit to the first line of the handler, "
+    "at a steady rate; one producer per 250/s",
+    "beside an open transaction": "the same, while another transaction that has written stays open",
+    "WAL, rows, dead rows, transactions": "differences of the server's own counters from before "
+    "the first task to after the worker has stopped, per task",
+    "worker, database": "processor time per task: of the worker's processes with their start and "
+    "stop, and of the server's while the worker ran",
+}
+
+WHO = """
+## Who
+
+{table}
+"""
+
+NONE = """
+## Numbers
+
+No run has been recorded yet, so there are none here.
+"""
+
+
+def whom() -> str:
+    """Who takes part, from the roster."""
+    body = []
+    for peer in roster.read().values():
+        page = f"[page]({peer.docs})" if peer.docs.startswith("http") else f"`{peer.docs}`"
+        packages = ", ".join(f"`{name}`" for name in peer.packages) or "this checkout"
+        joins = "yes" if peer.same_transaction else "no"
+        body.append([peer.title, packages, peer.settings, page, joins, peer.durability])
+    head = ["", "packages", "settings", "follow", "joins the caller's transaction", "survives"]
+    return table.rows(head, body).replace("--:", "---")
+
+
+def page() -> str:
+    """The page as it should be."""
+    how = table.rows(["", "how it is measured"], list(HOW.items())).replace("--:", "---")
+    text = HEAD.format(how=how) + WHO.format(table=whom().rstrip())
+    if not FIGURES.exists():
+        return text + NONE
+    return text + "\n## Numbers\n\n" + table.text(json.loads(FIGURES.read_text()))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    sys.exit(0)
