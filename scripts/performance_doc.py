@@ -27,6 +27,7 @@ the same payload of some 120 bytes, one peer after the other:
 ```
 make bench-peers
 make bench-peers ARGS="--only pg-boss --tasks 20000"
+make bench-peers ARGS="--backlogs 10000 1000000 --workers 2"
 make bench-peers ARGS="--record docs/figures/peers.json" && python -m scripts.performance_doc
 ```
 
@@ -35,8 +36,8 @@ Each peer has an environment of its own under `.late/peers/`, with the versions 
 throughput. Read ratios before rates: all of them stand in one table of one run.
 
 {how}
-Known bias: a producer and a worker in Python read one clock, those in Node.js each their own to a
-few microseconds; asking a storage what is left costs up to 10 ms at the end of a drain.
+Known bias: a producer and a worker in Python read one clock, those in Node.js each an
+estimate of it; asking a storage what is left costs up to 10 ms at the end of a drain.
 """
 
 HOW = {

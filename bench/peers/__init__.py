@@ -8,7 +8,7 @@
 | `adapters/` | one program per peer, the same commands for all; it runs in the peer's environment |
 | `running.py` | starts those programs and reads what they say |
 | `marks.py`, `cost.py`, `redis.py` | what handlers leave; what a database paid; a private Redis |
-| `workloads.py` | W1 to W4, W7: from the programs and the database to numbers |
+| `workloads.py` | W1 to W5, W7, W8: from the programs and the database to numbers |
 | `table.py` | numbers to the tables of `docs/performance.md` |
 
 What is measured is the same for all: a drain lasts from the first start of a handler until the

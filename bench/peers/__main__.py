@@ -39,6 +39,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--clients", type=int, nargs="+", default=sizes.clients)
     parser.add_argument("--rates", type=int, nargs="+", default=sizes.rates, help="tasks a second")
     parser.add_argument("--seconds", type=float, default=sizes.seconds, help="of a latency run")
+    parser.add_argument("--backlogs", type=int, nargs="*", default=(), help="drains of other sizes")
+    parser.add_argument("--workers", type=int, nargs="*", default=(), help="drains by so many")
     parser.add_argument("--record", type=Path, help="write the results here as well")
     return parser.parse_args(arguments)
 
@@ -91,6 +93,8 @@ def main(arguments: Sequence[str]) -> int:
         tuple(options.clients),
         tuple(options.rates),
         options.seconds,
+        tuple(options.backlogs),
+        tuple(options.workers),
     )
     server = Postgres(options.postgres)
     report: dict[str, Any] = {

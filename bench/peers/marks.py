@@ -26,14 +26,14 @@ class Marks:
     again: int = 0
 
 
-def read(file: Path) -> Marks:
-    """The marks so far. The last line may be half written while the workers run: it is left out."""
-    return parse(file.read_text().rpartition("\n")[0].splitlines())
+def lines(file: Path) -> list[str]:
+    """The lines so far. The last one may be half written while the worker runs: it is left out."""
+    return file.read_text().rpartition("\n")[0].splitlines()
 
 
-def parse(lines: Sequence[str]) -> Marks:
+def parse(written: Sequence[str]) -> Marks:
     found = Marks()
-    for line in lines:
+    for line in written:
         what, _, value = line.partition(" ")
         number = int(value)
         if what == "first":
@@ -49,8 +49,8 @@ def parse(lines: Sequence[str]) -> Marks:
 
 def pairs(file: Path) -> dict[int, int]:
     """A producer's commits: number -> time."""
-    lines = (line.split() for line in file.read_text().splitlines())
-    return {int(number): int(at) for number, at in lines}
+    found = (line.split() for line in file.read_text().splitlines())
+    return {int(number): int(at) for number, at in found}
 
 
 def lags_ms(committed: Mapping[int, int], started: Mapping[int, int]) -> list[float]:

@@ -86,12 +86,12 @@ class Program:
         return answer
 
     @contextmanager
-    def worker(self) -> Iterator[Running]:
-        """The peer's worker, stopped with SIGTERM as a deployment would, and killed if it stays.
+    def worker(self, number: int = 0) -> Iterator[Running]:
+        """One of the peer's workers, stopped with SIGTERM as a deployment would, and killed if it stays.
 
         It leads a group of processes, so that nothing of it is left behind.
         """
-        marks, output = self.folder / "marks", self.folder / "worker.log"
+        marks, output = self.folder / f"marks-{number}", self.folder / f"worker-{number}.log"
         marks.write_bytes(b"")
         with output.open("wb") as log:
             process = subprocess.Popen(

@@ -63,6 +63,26 @@ def throughput(report: Mapping[str, Any]) -> str:
     return rows(head, body)
 
 
+def scale(report: Mapping[str, Any]) -> str:
+    """W5 and W8, as ratios to W1 of the same peer; nothing where neither was asked for."""
+    entries = measured(report)
+    backlogs = sorted({one["tasks"] for entry in entries for one in entry.get("backlog", ())})
+    workers = sorted({one["workers"] for entry in entries for one in entry.get("workers", ())})
+    if not (backlogs or workers):
+        return ""
+    head = ["drain, in parts of the one above"]
+    head += [f"{tasks:,} waiting" for tasks in backlogs]
+    head += [f"{count} workers" for count in workers]
+    body = []
+    for entry in entries:
+        sizes = {one["tasks"]: one["drain_per_s"] for one in entry.get("backlog", ())}
+        counts = {one["workers"]: one["drain_per_s"] for one in entry.get("workers", ())}
+        rates = [sizes.get(tasks) for tasks in backlogs] + [counts.get(n) for n in workers]
+        parts = [None if rate is None else rate / entry["drain_per_s"] for rate in rates]
+        body.append([entry["title"], *(shown(part, 2) for part in parts)])
+    return rows(head, body)
+
+
 def latency(report: Mapping[str, Any]) -> str:
     """W3 and W7: p50 / p99 in milliseconds at each rate."""
     entries = measured(report)
@@ -134,5 +154,5 @@ def text(report: Mapping[str, Any]) -> str:
         f"{found['write_per_s']:,.0f} written by COPY, "
         f"{found['commit_per_s']:,.0f} transactions/s of two inserts.\n"
     )
-    parts = (told, throughput(report), latency(report), costs(report), who(report))
-    return "\n".join(parts)
+    parts = [told, throughput(report), scale(report), latency(report), costs(report), who(report)]
+    return "\n".join(part for part in parts if part)

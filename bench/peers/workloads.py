@@ -1,4 +1,4 @@
-"""W1 to W4 and W7: what is asked of every peer, the same way.
+"""W1 to W5, W7 and W8: what is asked of every peer, the same way.
 
 | | what | how |
 |---|---|---|
@@ -6,7 +6,9 @@
 | W2 | putting in | in bulk; a business row and a task a transaction, with 1 to 16 clients |
 | W3 | commit to start | at a steady rate, the worker idle otherwise |
 | W4 | cost per task | over the whole life of the tasks of W1: see `cost.py` |
+| W5 | backlog | W1 at other sizes: does the rate hold when more waits? |
 | W7 | beside an open transaction | W3 while another transaction that has written stays open |
+| W8 | workers | W1 with several workers at once |
 
 A peer whose measurement fails is shown with the reason: no number stands for it.
 """
@@ -14,8 +16,8 @@ A peer whose measurement fails is shown with the reason: no number stands for it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,8 @@ class Sizes:
     clients: tuple[int, ...] = (1, 4, 16)
     rates: tuple[int, ...] = (100, 1_000)
     seconds: float = 10.0
+    backlogs: tuple[int, ...] = ()
+    workers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,16 @@ def measure(bench: Bench, sizes: Sizes, say: Callable[[str], None]) -> dict[str,
         program, _ = bench.fresh()
         seconds = program.run("single", sizes.singles, clients)["seconds"]
         found["single"].append({"clients": clients, "per_s": sizes.singles / seconds})
+    found["backlog"] = []
+    for tasks in sizes.backlogs:
+        say(f"drain: {tasks:,} no-ops, one worker")
+        again = drain(bench, tasks)
+        found["backlog"].append({"tasks": tasks, "drain_per_s": again["drain_per_s"]})
+    found["workers"] = []
+    for workers in sizes.workers:
+        say(f"drain: {sizes.tasks:,} no-ops, {workers} workers")
+        again = drain(bench, sizes.tasks, workers)
+        found["workers"].append({"workers": workers, "drain_per_s": again["drain_per_s"]})
     found["latency"] = []
     for rate, hold in [*((rate, False) for rate in sizes.rates), (sizes.rates[0], True)]:
         say(f"latency: {rate}/s for {sizes.seconds:g} s" + ", a transaction open" * hold)
@@ -94,21 +108,24 @@ def measure(bench: Bench, sizes: Sizes, say: Callable[[str], None]) -> dict[str,
     return found
 
 
-def drain(bench: Bench, count: int) -> dict[str, Any]:
-    """W1, the bulk of W2, and W4."""
+def drain(bench: Bench, count: int, workers: int = 1) -> dict[str, Any]:
+    """W1, the bulk of W2, and W4; with another `count` W5, with more `workers` W8."""
     program, said = bench.fresh()
     before = cost.counters(program.url)
     enqueue_s = program.run("bulk", 0, count)["seconds"]
     inserted = cost.wal_bytes(program.url) - before.wal_bytes
     server = cost.postmaster(program.url)
     server_s = cost.cpu_s(server)
-    with program.worker() as running:
-        ended_ns = _empty(bench, program.url, count, running)
-        first_ns = marks.read(running.marks).first_ns
+    with ExitStack() as stack:
+        all_running = [stack.enter_context(program.worker(number)) for number in range(workers)]
+        ended_ns = _empty(bench, program.url, count, all_running)
+        first_ns = _read(all_running).first_ns
     if first_ns is None:
         raise Failed("nothing is left, and no task has started")
     after = cost.counters(program.url)
     server_after_s = cost.cpu_s(server)
+    taken = [running.cpu_s for running in all_running]
+    worker_s = None if None in taken else sum(filter(None, taken))
     database_s = None
     if server_s is not None and server_after_s is not None:
         database_s = server_after_s - server_s
@@ -119,12 +136,18 @@ def drain(bench: Bench, count: int) -> dict[str, Any]:
         "drain_per_s": count / ((ended_ns - first_ns) / 1e9),
         "wal_insert_bytes": inserted / count,
         "per_task": after.since(before).per_task(count),
-        "worker_cpu_us": None if running.cpu_s is None else running.cpu_s / count * 1e6,
+        "worker_cpu_us": None if worker_s is None else worker_s / count * 1e6,
         "database_cpu_us": None if database_s is None else database_s / count * 1e6,
     }
 
 
-def _empty(bench: Bench, url: str, count: int, running: Running) -> int:
+def _read(all_running: Sequence[Running]) -> marks.Marks:
+    """The marks of all workers so far."""
+    lines = [line for running in all_running for line in marks.lines(running.marks)]
+    return marks.parse(lines)
+
+
+def _empty(bench: Bench, url: str, count: int, all_running: Sequence[Running]) -> int:
     """When the storage first knew every task as finished, in nanoseconds.
 
     Asking costs the database something, so only marks are read until most tasks have started.
@@ -134,8 +157,9 @@ def _empty(bench: Bench, url: str, count: int, running: Running) -> int:
     """
     best, moved = (-1, count), time.monotonic()
     while True:
-        running.check()
-        seen = marks.read(running.marks).seen
+        for running in all_running:
+            running.check()
+        seen = _read(all_running).seen
         rest = bench.left(url, count) if seen >= 0.9 * count or count < 2_000 else count
         now = time.time_ns()
         if rest <= 0:
@@ -153,7 +177,7 @@ def latency(bench: Bench, rate: int, seconds: float, *, hold: bool) -> dict[str,
     commits = bench.folder / "commits"
     with program.worker() as running:
         program.run("bulk", 0, WARM_UP)
-        _empty(bench, program.url, WARM_UP, running)
+        _empty(bench, program.url, WARM_UP, [running])
         with _held(program.url) if hold else nullcontext():
             program.run("produce", rate, seconds, commits)
             committed = marks.pairs(commits)
@@ -185,7 +209,7 @@ def _started(running: Running, count: int) -> marks.Marks:
     best, moved = -1, time.monotonic()
     while True:
         running.check()
-        found = marks.read(running.marks)
+        found = _read([running])
         if len(found.started) >= count:
             return found
         if len(found.started) > best:

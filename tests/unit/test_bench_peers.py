@@ -72,9 +72,9 @@ def test_marks_of_several_processes_are_added_up() -> None:
 def test_a_line_that_is_half_written_is_left_for_the_next_look(tmp_path: Path) -> None:
     file = tmp_path / "marks"
     file.write_text("first 10\n7 5")
-    assert marks.read(file).started == {}
+    assert marks.parse(marks.lines(file)).started == {}
     file.write_text("first 10\n7 50\n")
-    assert marks.read(file).started == {7: 50}
+    assert marks.parse(marks.lines(file)).started == {7: 50}
 
 
 def test_lags_are_never_negative_and_a_task_that_never_started_is_an_error() -> None:
@@ -185,6 +185,16 @@ def test_latencies_beside_an_open_transaction_stand_beside_those_without() -> No
     text = table.latency(REPORT)
     assert "100/s | 100/s, beside an open transaction |" in text
     assert "| Late | 1.3 / 9.0 | 2.0 / 12.0 |" in text
+
+
+def test_larger_backlogs_and_more_workers_are_parts_of_the_plain_drain() -> None:
+    assert table.scale(REPORT) == ""
+    late = entry("late", 50_000.0, backlog=[{"tasks": 1_000_000, "drain_per_s": 45_000.0}])
+    other = entry("other", 2_000.0, workers=[{"workers": 2, "drain_per_s": 3_000.0}])
+    text = table.scale({**REPORT, "peers": [late, other]})
+    assert "| 1,000,000 waiting | 2 workers |" in text
+    assert "| Late | 0.90 | – |" in text
+    assert "| Other | – | 1.50 |" in text
 
 
 def test_the_page_is_what_its_sources_say() -> None:
