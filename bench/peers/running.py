@@ -87,7 +87,7 @@ class Program:
 
     @contextmanager
     def worker(self, number: int = 0) -> Iterator[Running]:
-        """One of the peer's workers, stopped with SIGTERM as a deployment would, and killed if it stays.
+        """One of the peer's workers: stopped with SIGTERM as by a deploy, killed if it stays.
 
         It leads a group of processes, so that nothing of it is left behind.
         """

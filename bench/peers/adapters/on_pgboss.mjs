@@ -1,6 +1,6 @@
 // pg-boss: workers of whole batches that fetch on while batches are full, and NOTIFY for queues that
-// are idle, both as its page on workers describes them; jobs of a transaction through the option
-// `db`, as its page on jobs says. Failed jobs keep their defaults.
+// are idle, both as the documentation of its options describes them; jobs of a transaction through
+// the option `db`, as its page on jobs says.
 
 import { PgBoss } from 'pg-boss'
 import { BUSINESS, URL, connected, main, marks, payload, transaction, versionOf } from './common.mjs'
