@@ -1,6 +1,6 @@
-"""Procrastinate. No-ops are asynchronous, so one process runs `concurrency` of them; its pages
-`howto/production/concurrency` and `howto/production/delete_finished_jobs` say how, and
-`howto/advanced/shared_connection` how a job joins the caller's transaction.
+"""Procrastinate. No-ops are asynchronous, so one process runs many of them at once, and finished
+jobs are deleted, as its pages `howto/concurrency` and `howto/production/delete_finished_jobs` say;
+`howto/production/external_connection` lets a job join the caller's transaction.
 """
 
 from __future__ import annotations
