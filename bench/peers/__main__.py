@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from rich.console import Console
 
 from bench import measure
@@ -73,7 +74,7 @@ def one(
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="late-bench-"))
             bench = workloads.Bench(peer, environment, server, address, Path(scratch))
             return entry | workloads.measure(bench, sizes, say)
-    except (Unavailable, Failed) as reason:
+    except (Unavailable, Failed, OSError, psycopg.Error) as reason:
         say(f"not measured: {reason}")
         return entry | {"failed": str(reason)}
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from bench.targets import Postgres
 
 PATIENCE_S = 60.0
 """Without progress for this long a measurement gives up."""
+LOOK_BELOW = 2_000
+"""Processes leave a mark only every so many tasks: more than what may be unmarked at the end."""
 WARM_UP = 64
 
 
@@ -68,13 +71,17 @@ class Bench:
         program = Program(self.environment, url, self.redis, self.folder)
         return program, program.run("prepare")
 
-    def left(self, url: str, count: int) -> int:
-        """Tasks that the peer's storage does not know as finished."""
-        if isinstance(self.peer.left, str):
-            with closing(psycopg.connect(url, autocommit=True)) as connection:
-                row: Any = connection.execute(self.peer.left.replace("{count}", str(count)))
-                return int(row.fetchone()[0])
-        return redis.left(self.redis, self.peer.left)
+    @contextmanager
+    def watch(self, url: str, count: int) -> Iterator[Callable[[], int]]:
+        """Asks how many of `count` tasks the peer's storage does not know as finished."""
+        left = self.peer.left
+        if not isinstance(left, str):
+            yield partial(redis.left, self.redis, left)
+            return
+        statement: Any = left.replace("{count}", str(count))
+        with closing(psycopg.connect(url, autocommit=True)) as connection:
+            cursor: Any = connection.cursor()
+            yield lambda: int(cursor.execute(statement).fetchone()[0])
 
 
 def measure(bench: Bench, sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
@@ -150,25 +157,26 @@ def _read(all_running: Sequence[Running]) -> marks.Marks:
 def _empty(bench: Bench, url: str, count: int, all_running: Sequence[Running]) -> int:
     """When the storage first knew every task as finished, in nanoseconds.
 
-    Asking costs the database something, so only marks are read until most tasks have started.
+    Asking costs the database something, so only marks are read until `LOOK_BELOW` are left.
 
     Raises:
         Failed: the worker ended, or nothing moved for `PATIENCE_S`.
     """
     best, moved = (-1, count), time.monotonic()
-    while True:
-        for running in all_running:
-            running.check()
-        seen = _read(all_running).seen
-        rest = bench.left(url, count) if seen >= 0.9 * count or count < 2_000 else count
-        now = time.time_ns()
-        if rest <= 0:
-            return now
-        if (seen, rest) != best:
-            best, moved = (seen, rest), time.monotonic()
-        if time.monotonic() - moved > PATIENCE_S:
-            raise Failed(f"{seen} of {count} started, {rest} unfinished, and nothing moves")
-        time.sleep(0.01)
+    with bench.watch(url, count) as left:
+        while True:
+            for running in all_running:
+                running.check()
+            seen = _read(all_running).seen
+            rest = left() if count - seen < LOOK_BELOW else count
+            now = time.time_ns()
+            if rest <= 0:
+                return now
+            if (seen, rest) != best:
+                best, moved = (seen, rest), time.monotonic()
+            if time.monotonic() - moved > PATIENCE_S:
+                raise Failed(f"{seen} of {count} started, {rest} unfinished, and nothing moves")
+            time.sleep(0.01)
 
 
 def latency(bench: Bench, rate: int, seconds: float, *, hold: bool) -> dict[str, Any]:
