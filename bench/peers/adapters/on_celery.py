@@ -43,23 +43,22 @@ def stamp(n: int, note: str) -> None:
 
 
 class Connected:
-    """Celery has no call for many tasks at once; one connection of the broker serves them all."""
+    """Celery has no call for many tasks at once: they share a producer of its pool instead."""
 
     def __init__(self) -> None:
         self._connection = psycopg.connect(URL)
-        self._producer = app.amqp.Producer(app.connection_for_write())
 
     async def bulk(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            nothing.apply_async((number, NOTE), producer=self._producer)
+        with app.producer_pool.acquire(block=True) as producer:
+            for number in numbers:
+                nothing.apply_async((number, NOTE), producer=producer)
 
     async def single(self, number: int, task: str) -> None:
         with self._connection.transaction():
             self._connection.execute(BUSINESS, (number,))
-        app.tasks[task].apply_async((number, NOTE), producer=self._producer)
+        app.tasks[task].apply_async((number, NOTE))
 
     async def close(self) -> None:
-        self._producer.close()
         self._connection.close()
 
 
