@@ -24,7 +24,7 @@ from rich.console import Console
 from bench import measure
 from bench.main import RESULTS, SINGLE, machine
 from bench.peers import redis, roster, table, workloads
-from bench.peers.environments import Unavailable, bring_up
+from bench.peers.environments import Unavailable, bring_up, installed
 from bench.peers.running import Failed
 from bench.targets import Postgres
 
@@ -70,6 +70,7 @@ def one(
     try:
         with ExitStack() as stack:
             environment = bring_up(peer)
+            entry["installed"] = installed(peer, environment)
             address = stack.enter_context(redis.server()) if peer.redis else ""
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="late-bench-"))
             bench = workloads.Bench(peer, environment, server, address, Path(scratch))

@@ -17,12 +17,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from bench.peers.roster import ADAPTERS, Peer
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".late" / "peers"
 NODE_MIN = 22
+LIST = """
+from importlib.metadata import distributions
+for each in distributions():
+    print(f"{each.name}=={each.version}")
+"""
 
 
 class Unavailable(Exception):
@@ -50,6 +56,28 @@ def bring_up(peer: Peer, home: Path = HOME) -> Environment:
     folder = home / peer.name
     make = _python if peer.kind == "python" else _node
     return make(peer, folder)
+
+
+def installed(peer: Peer, environment: Environment) -> list[str]:
+    """Everything in a peer's environment, with versions: only what was asked for is pinned, and a
+    result must say what else took part. What late itself runs with is in its lock files."""
+    if peer.kind == "self":
+        return []
+    if peer.kind == "node":
+        return locked(json.loads((environment.folder / "package-lock.json").read_text()))
+    done = subprocess.run(
+        [environment.command[0], "-c", LIST], check=True, capture_output=True, text=True
+    )
+    return sorted(done.stdout.split())
+
+
+def locked(lock: dict[str, Any]) -> list[str]:
+    """`name@version` of every package in npm's lock."""
+    folders = {path: entry for path, entry in lock["packages"].items() if path}
+    return sorted(
+        f"{path.rpartition('node_modules/')[2]}@{entry['version']}"
+        for path, entry in folders.items()
+    )
 
 
 def fingerprint(peer: Peer) -> str:

@@ -63,6 +63,17 @@ def test_a_peer_whose_python_is_missing_is_not_available(
         environments._interpreter((9, 1))
 
 
+def test_what_was_installed_is_read_from_the_lock() -> None:
+    lock = {
+        "packages": {
+            "": {"name": "late-bench"},
+            "node_modules/pg": {"version": "8.0.0"},
+            "node_modules/pg/node_modules/@types/pg": {"version": "1.2.3"},
+        }
+    }
+    assert environments.locked(lock) == ["@types/pg@1.2.3", "pg@8.0.0"]
+
+
 def test_marks_of_several_processes_are_added_up() -> None:
     found = marks.parse(["first 20", "seen 200", "first 10", "7 50", "seen 200", "7 60", "8 55"])
     assert (found.first_ns, found.seen, found.again) == (10, 400, 1)
