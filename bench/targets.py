@@ -172,8 +172,17 @@ class Postgres:
 
     def close(self) -> None:
         """Drop what was made."""
+        self._drop(*self._made)
+
+    def drop(self, url: str) -> None:
+        """Drop one that was made, so that vacuuming it disturbs no later measurement."""
+        name = url.partition("?")[0].rpartition("/")[2]
+        self._made.remove(name)
+        self._drop(name)
+
+    def _drop(self, *names: str) -> None:
         with closing(self._connect(self._admin, autocommit=True)) as connection:
-            for name in self._made:
+            for name in names:
                 connection.execute(f"drop database if exists {name} with (force)")
 
     def _connect(self, url: str, *, autocommit: bool = False) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,15 +61,25 @@ class Bench:
     redis: str
     folder: Path
 
-    def fresh(self) -> tuple[Program, dict[str, Any]]:
-        """The peer's program on an empty database with its schema, and what `prepare` said."""
+    @contextmanager
+    def fresh(self) -> Iterator[tuple[Program, dict[str, Any]]]:
+        """The peer's program on an empty database with its schema, and what `prepare` said.
+
+        The database is gone afterwards, and what came before is on disk: neither a vacuum nor a
+        checkpoint of one measurement shall fall into the next.
+        """
         url = self.server.empty()
-        with closing(psycopg.connect(url, autocommit=True)) as connection:
-            connection.execute("create table business (id bigint primary key, note text)")
-        if self.redis:
-            redis.flush(self.redis)
-        program = Program(self.environment, url, self.redis, self.folder)
-        return program, program.run("prepare")
+        try:
+            with closing(psycopg.connect(url, autocommit=True)) as connection:
+                connection.execute("create table business (id bigint primary key, note text)")
+                with suppress(psycopg.errors.InsufficientPrivilege):
+                    connection.execute("checkpoint")
+            if self.redis:
+                redis.flush(self.redis)
+            program = Program(self.environment, url, self.redis, self.folder)
+            yield program, program.run("prepare")
+        finally:
+            self.server.drop(url)
 
     @contextmanager
     def watch(self, url: str, count: int) -> Iterator[Callable[[], int]]:
@@ -95,8 +105,8 @@ def measure(bench: Bench, sizes: Sizes, say: Callable[[str], None]) -> dict[str,
     found["single"] = []
     for clients in sizes.clients:
         say(f"one per transaction, {clients} clients")
-        program, _ = bench.fresh()
-        seconds = program.run("single", sizes.singles, clients)["seconds"]
+        with bench.fresh() as (program, _):
+            seconds = program.run("single", sizes.singles, clients)["seconds"]
         found["single"].append({"clients": clients, "per_s": sizes.singles / seconds})
     found["backlog"] = []
     for tasks in sizes.backlogs:
@@ -117,25 +127,22 @@ def measure(bench: Bench, sizes: Sizes, say: Callable[[str], None]) -> dict[str,
 
 def drain(bench: Bench, count: int, workers: int = 1) -> dict[str, Any]:
     """W1, the bulk of W2, and W4; with another `count` W5, with more `workers` W8."""
-    program, said = bench.fresh()
-    before = cost.counters(program.url)
-    enqueue_s = program.run("bulk", 0, count)["seconds"]
-    inserted = cost.wal_bytes(program.url) - before.wal_bytes
-    server = cost.postmaster(program.url)
-    server_s = cost.cpu_s(server)
-    with ExitStack() as stack:
-        all_running = [stack.enter_context(program.worker(number)) for number in range(workers)]
-        ended_ns = _empty(bench, program.url, count, all_running)
-        first_ns = _read(all_running).first_ns
-    if first_ns is None:
-        raise Failed("nothing is left, and no task has started")
-    after = cost.counters(program.url)
-    server_after_s = cost.cpu_s(server)
+    with bench.fresh() as (program, said):
+        before = cost.counters(program.url)
+        enqueue_s = program.run("bulk", 0, count)["seconds"]
+        inserted = cost.wal_bytes(program.url) - before.wal_bytes
+        server = cost.postmaster(program.url)
+        server_s = cost.cpu_s(server)
+        with ExitStack() as stack:
+            all_running = [stack.enter_context(program.worker(number)) for number in range(workers)]
+            ended_ns = _empty(bench, program.url, count, all_running)
+            first_ns = _read(all_running).first_ns
+        if first_ns is None:
+            raise Failed("nothing is left, and no task has started")
+        after = cost.counters(program.url)
+        database_s = _difference(server_s, cost.cpu_s(server))
     taken = [running.cpu_s for running in all_running]
     worker_s = None if None in taken else sum(filter(None, taken))
-    database_s = None
-    if server_s is not None and server_after_s is not None:
-        database_s = server_after_s - server_s
     return {
         "versions": said["versions"],
         "tasks": count,
@@ -146,6 +153,10 @@ def drain(bench: Bench, count: int, workers: int = 1) -> dict[str, Any]:
         "worker_cpu_us": None if worker_s is None else worker_s / count * 1e6,
         "database_cpu_us": None if database_s is None else database_s / count * 1e6,
     }
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
 
 
 def _read(all_running: Sequence[Running]) -> marks.Marks:
@@ -181,9 +192,8 @@ def _empty(bench: Bench, url: str, count: int, all_running: Sequence[Running]) -
 
 def latency(bench: Bench, rate: int, seconds: float, *, hold: bool) -> dict[str, Any]:
     """W3, and with `hold` W7: from the return of a commit to the start of its handler."""
-    program, _ = bench.fresh()
     commits = bench.folder / "commits"
-    with program.worker() as running:
+    with bench.fresh() as (program, _), program.worker() as running:
         program.run("bulk", 0, WARM_UP)
         _empty(bench, program.url, WARM_UP, [running])
         with _held(program.url) if hold else nullcontext():
