@@ -52,8 +52,8 @@ HOW = {
     "beside an open transaction": "the same, while another transaction that has written stays open",
     "WAL, rows, dead rows, transactions": "differences of the server's own counters from before "
     "the first task to after the worker has stopped, per task",
-    "worker, database": "processor time per task: of the worker's processes with their start and "
-    "stop, and of the server's while the worker ran",
+    "worker, database": "processor time per task: of the worker's processes during the drain, and "
+    "of the server's from before the worker's start until after its end",
 }
 
 WHO = """

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,8 +29,6 @@ class Running:
     process: subprocess.Popen[bytes]
     marks: Path
     output: Path
-    cpu_s: float | None = None
-    """Its processor seconds and its children's, once it has stopped."""
 
     def check(self) -> None:
         """Raises:
@@ -103,30 +100,19 @@ class Program:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        running = Running(process, marks, output)
         try:
-            yield running
+            yield Running(process, marks, output)
         finally:
-            running.cpu_s = _stop(process)
+            _stop(process)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> float | None:
-    """End it; the processor seconds of it and of the children that it waited for."""
-    if process.poll() is not None:
-        _signal_group(process.pid, signal.SIGKILL)
-        return None
-    process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while True:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            _signal_group(process.pid, signal.SIGKILL)
-            return usage.ru_utime + usage.ru_stime
-        if time.monotonic() > deadline:
-            _signal_group(process.pid, signal.SIGKILL)
-            deadline = float("inf")
-        time.sleep(0.02)
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End it, and whatever is left of its group."""
+    with suppress(subprocess.TimeoutExpired):
+        process.terminate()
+        process.wait(STOP_TIMEOUT_S)
+    _signal_group(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

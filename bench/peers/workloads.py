@@ -135,28 +135,42 @@ def drain(bench: Bench, count: int, workers: int = 1) -> dict[str, Any]:
         server_s = cost.cpu_s(server)
         with ExitStack() as stack:
             all_running = [stack.enter_context(program.worker(number)) for number in range(workers)]
-            ended_ns = _empty(bench, program.url, count, all_running)
-            first_ns = _read(all_running).first_ns
-        if first_ns is None:
-            raise Failed("nothing is left, and no task has started")
+            emptied = _empty(bench, program.url, count, all_running)
         after = cost.counters(program.url)
         database_s = _difference(server_s, cost.cpu_s(server))
-    taken = [running.cpu_s for running in all_running]
-    worker_s = None if None in taken else sum(filter(None, taken))
     return {
         "versions": said["versions"],
         "tasks": count,
         "enqueue_bulk_per_s": count / enqueue_s,
-        "drain_per_s": count / ((ended_ns - first_ns) / 1e9),
+        "drain_per_s": count / emptied.seconds,
         "wal_insert_bytes": inserted / count,
         "per_task": after.since(before).per_task(count),
-        "worker_cpu_us": None if worker_s is None else worker_s / count * 1e6,
-        "database_cpu_us": None if database_s is None else database_s / count * 1e6,
+        "worker_cpu_us": _each_us(emptied.worker_cpu_s, count),
+        "database_cpu_us": _each_us(database_s, count),
     }
 
 
 def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
+
+
+def _each_us(seconds: float | None, count: int) -> float | None:
+    return None if seconds is None else seconds / count * 1e6
+
+
+def _cpu_s(all_running: Sequence[Running]) -> float | None:
+    """Processor seconds of the workers and their children so far."""
+    taken = [cost.cpu_s(running.process.pid) for running in all_running]
+    return None if None in taken else sum(filter(None, taken))
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """A drain, from the first start until the storage was empty."""
+
+    seconds: float
+    worker_cpu_s: float | None
+    """Of the workers in that time: what it takes to start one is no cost of a task."""
 
 
 def _read(all_running: Sequence[Running]) -> marks.Marks:
@@ -165,8 +179,8 @@ def _read(all_running: Sequence[Running]) -> marks.Marks:
     return marks.parse(lines)
 
 
-def _empty(bench: Bench, url: str, count: int, all_running: Sequence[Running]) -> int:
-    """When the storage first knew every task as finished, in nanoseconds.
+def _empty(bench: Bench, url: str, count: int, all_running: Sequence[Running]) -> Emptied:
+    """Wait until the storage knows every task as finished.
 
     Asking costs the database something, so only marks are read until `LOOK_BELOW` are left.
 
@@ -174,19 +188,24 @@ def _empty(bench: Bench, url: str, count: int, all_running: Sequence[Running]) -
         Failed: the worker ended, or nothing moved for `PATIENCE_S`.
     """
     best, moved = (-1, count), time.monotonic()
+    before_s = first_ns = None
     with bench.watch(url, count) as left:
         while True:
             for running in all_running:
                 running.check()
-            seen = _read(all_running).seen
-            rest = left() if count - seen < LOOK_BELOW else count
-            now = time.time_ns()
-            if rest <= 0:
-                return now
-            if (seen, rest) != best:
-                best, moved = (seen, rest), time.monotonic()
+            found = _read(all_running)
+            if first_ns is None and found.first_ns is not None:
+                before_s = _cpu_s(all_running)
+            first_ns = found.first_ns
+            rest = left() if first_ns and count - found.seen < LOOK_BELOW else count
+            now_ns = time.time_ns()
+            if first_ns and rest <= 0:
+                used_s = _difference(before_s, _cpu_s(all_running))
+                return Emptied((now_ns - first_ns) / 1e9, used_s)
+            if (found.seen, rest) != best:
+                best, moved = (found.seen, rest), time.monotonic()
             if time.monotonic() - moved > PATIENCE_S:
-                raise Failed(f"{seen} of {count} started, {rest} unfinished, and nothing moves")
+                raise Failed(f"{found.seen} of {count} started, {rest} left, and nothing moves")
             time.sleep(0.01)
 
 
