@@ -37,7 +37,7 @@ throughput. Read ratios before rates: all of them stand in one table of one run.
 
 {how}
 Known bias: a producer and a worker in Python read one clock, those in Node.js each an
-estimate of it; asking a storage what is left costs up to 10 ms at the end of a drain.
+estimate of it; asking a storage what is left costs some milliseconds at the end of a drain.
 """
 
 HOW = {

@@ -33,8 +33,10 @@ from bench.targets import Postgres
 
 PATIENCE_S = 60.0
 """Without progress for this long a measurement gives up."""
-LOOK_BELOW = 2_000
-"""Processes leave a mark only every so many tasks: more than what may be unmarked at the end."""
+LOOK_BELOW = 5_000
+"""Unmarked tasks from which on the storage is asked: more than all processes together may leave
+without a mark at the end, and more than the fastest does between two looks."""
+LOOK_S, LOOK_NEAR_S = 0.02, 0.005
 WARM_UP = 64
 
 
@@ -197,16 +199,17 @@ def _empty(bench: Bench, url: str, count: int, all_running: Sequence[Running]) -
             if first_ns is None and found.first_ns is not None:
                 before_s = _cpu_s(all_running)
             first_ns = found.first_ns
-            rest = left() if first_ns and count - found.seen < LOOK_BELOW else count
+            near = first_ns is not None and count - found.seen < LOOK_BELOW
+            rest = left() if near else count
             now_ns = time.time_ns()
-            if first_ns and rest <= 0:
+            if first_ns is not None and rest <= 0:
                 used_s = _difference(before_s, _cpu_s(all_running))
                 return Emptied((now_ns - first_ns) / 1e9, used_s)
             if (found.seen, rest) != best:
                 best, moved = (found.seen, rest), time.monotonic()
             if time.monotonic() - moved > PATIENCE_S:
                 raise Failed(f"{found.seen} of {count} started, {rest} left, and nothing moves")
-            time.sleep(0.01)
+            time.sleep(LOOK_NEAR_S if near else LOOK_S)
 
 
 def latency(bench: Bench, rate: int, seconds: float, *, hold: bool) -> dict[str, Any]:
