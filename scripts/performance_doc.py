@@ -25,6 +25,7 @@ One command measures late and other queues in one run, on one PostgreSQL server 
 the same payload of some 120 bytes, one peer after the other:
 
 ```
+make bench-peers ARGS=--install      # bring the environments up and do nothing else
 make bench-peers
 make bench-peers ARGS="--only pg-boss --tasks 20000"
 make bench-peers ARGS="--backlogs 10000 1000000 --workers 2"
