@@ -66,7 +66,7 @@ class ObanPeer:
             await install(pool)
 
     async def client(self) -> Connected:
-        pool = AsyncConnectionPool(URL, min_size=0, open=False)
+        pool = AsyncConnectionPool(URL, min_size=0, max_size=2, open=False)
         await pool.open()
         connection = await psycopg.AsyncConnection.connect(URL, autocommit=True)
         return Connected(pool, connection, Oban(pool=pool))
