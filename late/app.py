@@ -250,12 +250,14 @@ class App(Registry, Commanding):
         self._depths[queue] = (depth, time.monotonic(), bound)
 
     def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
-        """The rows of `calls` for the lane as the database has it now, which this app adopts."""
+        """The rows of `calls` for the lane as the database has it now, which this app adopts
+        unless it knows a later one: from another database, or from before a restore."""
         self.adopt(lane)
-        return [self.row(call) for call in calls]
+        given = lane if lane.version else Lane(shards=self.shards)  # as in `adopt`
+        return [self.row(call, given) for call in calls]
 
-    def row(self, call: Call) -> NewTask:
-        """The row of one call, with an id of its own.
+    def row(self, call: Call, lane: Lane | None = None) -> NewTask:
+        """The row of one call, with an id of its own; for the app's lane if none is given.
 
         Raises:
             PayloadTooLarge: with its seal it is above 1 MiB.
@@ -264,7 +266,7 @@ class App(Registry, Commanding):
         options = checked.options
         key = options.ordering_key
         # Asked once: another thread may adopt another lane meanwhile.
-        lane, options_json = self.lane, checked.options_json
+        lane, options_json = lane or self.lane, checked.options_json
         if key is None:
             shard_id = lane.first_shard + next(self._turns) % lane.shards
         else:

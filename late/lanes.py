@@ -7,6 +7,7 @@ it another width and the next version. A version that was closed is an `Extent` 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 import xxhash
@@ -47,7 +48,7 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.keys and not self.more
 
 
-class Extent(msgspec.Struct, frozen=True):
+class Extent(msgspec.Struct, frozen=True, dict=True):
     """A closed version of a lane."""
 
     first_shard: int
@@ -60,16 +61,38 @@ class Extent(msgspec.Struct, frozen=True):
 
     def holds(self, group: str, key: str, shard_id: int) -> bool:
         """Whether a later task of `key`, in `shard_id`, has to wait for this version."""
-        shards = [place(key, self.first_shard, self.shards)]
+        # In its own shard it stands behind them anyway.
         if self.version == 0:
             # Its rows were placed by the apps' own `shards=`, which may be less than the lane's.
-            shards = list(range(self.first_shard, self.first_shard + self.shards))
-        return any(
-            left is None or left.more or key in left.keys
-            for each in shards
-            if each != shard_id  # in its own shard it stands behind them anyway
-            for left in (self.left.get((group, each)),)
-        )
+            silent = self._silent.get(group, self._shards)
+            named = self._named.get((group, key), ())
+            return len(silent) > (shard_id in silent) or len(named) > (shard_id in named)
+        old = place(key, self.first_shard, self.shards)
+        left = self.left.get((group, old))
+        return old != shard_id and (left is None or left.more or key in left.keys)
+
+    @property
+    def _shards(self) -> range:
+        return range(self.first_shard, self.first_shard + self.shards)
+
+    @cached_property
+    def _silent(self) -> dict[str, frozenset[int]]:
+        """The shards where none of a group's keys may move yet; all of a group that is not here."""
+        free: dict[str, set[int]] = {group: set() for group, _ in self.left}
+        for (group, shard_id), left in self.left.items():
+            if not left.more:
+                free[group].add(shard_id)
+        return {group: frozenset(self._shards) - shards for group, shards in free.items()}
+
+    @cached_property
+    def _named(self) -> dict[tuple[str, str], set[int]]:
+        """(group, key) -> the shards that name it. Made once: each core asks for each key that it
+        holds back, many times a second."""
+        found: dict[tuple[str, str], set[int]] = {}
+        for (group, shard_id), left in self.left.items():
+            for key in left.keys:
+                found.setdefault((group, key), set()).add(shard_id)
+        return found
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -93,7 +116,8 @@ class Gate:
 
     def set(self, layout: Layout) -> bool:
         """The lanes as the database has them now. True if that may let tasks go."""
-        changed = layout != self.layout
+        if layout == self.layout:
+            return False  # and what the old one has worked out stays
         self.layout = layout
         by_first: dict[int, list[Extent]] = {}
         for extent in layout.extents:
@@ -102,7 +126,7 @@ class Gate:
             (lane, tuple(by_first.get(lane.first_shard, ())))
             for lane in sorted(layout.lanes, key=lambda lane: -lane.first_shard)
         ]
-        return changed
+        return True
 
     def opens(self, group: str, shard_id: int, key: str, version: int) -> bool:
         """Whether a task of `key` whose shard was chosen by `version` may start."""

@@ -176,6 +176,7 @@ class Worker:
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
+            shards_beyond=lambda: self.keeper.shards_beyond,
             concurrency=settings.concurrency,
             now_us=self.clock.now_us,
             settle_soon=self.settler.poke,

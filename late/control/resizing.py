@@ -195,18 +195,21 @@ def _drained(each: Extent, names: list[str]) -> bool:
 
 def _close(seen: Any, connection: Connection) -> None:
     """Write the closings, if no transaction can write by the closed version any more."""
-    row = connection.execute(_locked(connection, seen)).first()
-    if row is None or row.closings is not None:
-        return
     at = (extent.c.lane == seen.lane, extent.c.version == seen.version)
+    known, waits = seen, None
     if connection.dialect.name == "postgresql":
-        running = set(connection.execute(_RUNNING).scalars())
-        waits = set(msgspec.json.decode(row.waits_for)) & running if row.waits_for else running
-        prepared = connection.execute(_PREPARED).scalar_one()
-        if row.waits_for is None or waits or prepared:
-            said = msgspec.json.encode(sorted(waits)).decode()
-            connection.execute(update(extent).where(*at).values(waits_for=said))
+        known = connection.execute(select(extent).where(*at)).first()
+        if known is None or known.closings is not None:
             return
+        waits = _waits(connection, known.waits_for)
+    # Not before: the lock gives this transaction its number, and what is still looked for might
+    # get a higher one, commit after the look and stand in the log behind the closing.
+    row = connection.execute(_locked(connection, seen)).first()
+    if row is None or row.closings is not None or row.waits_for != known.waits_for:
+        return
+    if waits is not None:
+        connection.execute(update(extent).where(*at).values(waits_for=waits))
+        return
     first = connection.execute(
         select(lane.c.first_shard).where(lane.c.name == seen.lane)
     ).scalar_one()
@@ -214,6 +217,16 @@ def _close(seen: Any, connection: Connection) -> None:
     outbox.insert(connection, rows)
     ids = msgspec.json.encode([each.task_id for each in rows]).decode()
     connection.execute(update(extent).where(*at).values(closings=ids))
+
+
+def _waits(connection: Connection, waits_for: str | None) -> str | None:
+    """The transactions to be waited for after this look, None if all have ended."""
+    running = set(connection.execute(_RUNNING).scalars())
+    waits = set(msgspec.json.decode(waits_for)) & running if waits_for else running
+    prepared = connection.execute(_PREPARED).scalar_one()
+    if waits_for is None or waits or prepared:
+        return msgspec.json.encode(sorted(waits)).decode()
+    return None
 
 
 def _locked(connection: Connection, seen: Any) -> Any:

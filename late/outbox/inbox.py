@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from late.errors import InvalidTask
+from late.errors import InvalidTask, StoreError
 from late.outbox.base import AsyncTransaction, Steps, SyncTransaction
 from late.outbox.running import run, run_async
 from late.outbox.steps import Target
@@ -65,5 +65,8 @@ def _claim(attempt: Attempt, into: Target) -> Steps[Claim]:
     answer = yield bind(_CLAIM, task_id=task_id, group=group, shard=shard_id, epoch=epoch)
     if answer.rowcount == 1:
         return Claim.TAKEN
+    if answer.rowcount:
+        # A driver that does not count: nobody may be told that the effects are there.
+        raise StoreError(f"one row claimed, the driver says {answer.rowcount}")
     answer = yield bind(_LATER, fetch=True, group=group, shard=shard_id, epoch=epoch)
     return Claim.OVER if answer.rows else Claim.DONE

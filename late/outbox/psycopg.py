@@ -2,10 +2,14 @@
 to PostgreSQL or to CockroachDB, which says so when it is connected to.
 
 A connection in autocommit mode with no transaction block open commits the task by itself.
+
+In pipeline mode an answer is there after the next synchronisation only, and the steps of an insert
+decide by answers: a pipeline inside the caller's synchronises where it ends.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import psycopg
@@ -30,8 +34,10 @@ class _Connection:
         return _autocommits(self._cursor.connection)
 
     def execute(self, statement: Statement) -> Answer:
-        self._cursor.execute(statement.sql.encode(), statement.params)
-        return Answer(self._cursor.rowcount, self._cursor.fetchall() if statement.fetch else ())
+        with _answering(self._cursor.connection):
+            self._cursor.execute(statement.sql.encode(), statement.params)
+        rows = self._cursor.fetchall() if statement.fetch else ()
+        return Answer(self._cursor.rowcount, rows)
 
 
 class _AsyncConnection:
@@ -46,7 +52,8 @@ class _AsyncConnection:
         return _autocommits(self._cursor.connection)
 
     async def execute(self, statement: Statement) -> Answer:
-        await self._cursor.execute(statement.sql.encode(), statement.params)
+        async with _answering(self._cursor.connection):
+            await self._cursor.execute(statement.sql.encode(), statement.params)
         rows = await self._cursor.fetchall() if statement.fetch else ()
         return Answer(self._cursor.rowcount, rows)
 
@@ -55,15 +62,26 @@ def _dialect(tx: Any) -> Dialect:
     return COCKROACH if tx.info.parameter_status("crdb_version") else PSYCOPG
 
 
+def _answering(tx: Any) -> Any:
+    """At whose end the statements inside have been answered."""
+    return tx.pipeline() if tx.info.pipeline_status else nullcontext()
+
+
 def _autocommits(tx: Any) -> bool:
     return bool(tx.autocommit) and tx.info.transaction_status == TransactionStatus.IDLE
 
 
 def connection(tx: psycopg.Connection[Any]) -> _Connection:
     """The adapter of a `psycopg.Connection`."""
+    if tx.autocommit:
+        with _answering(tx):
+            pass  # only after it is known whether a transaction block is open
     return _Connection(tx)
 
 
 async def async_connection(tx: psycopg.AsyncConnection[Any]) -> _AsyncConnection:
     """The adapter of a `psycopg.AsyncConnection`."""
+    if tx.autocommit:
+        async with _answering(tx):
+            pass
     return _AsyncConnection(tx)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from late.command import Command
-from late.errors import InvalidTask, KeyConflict, SchemaMismatch, TransactionAborted
+from late.errors import InvalidTask, KeyConflict, SchemaMismatch, StoreError, TransactionAborted
 from late.lanes import Lane
 from late.outbox.base import Statement, Steps
 from late.outbox.dialects import Dialect
@@ -99,8 +99,11 @@ def _fenced(
     """Insert all rows in one statement, by the lane as it is then; returns them as written."""
     for _ in range(ROUNDS_MAX):
         answer = yield dialect.tasks(rows, layout)
-        if answer.rowcount:
+        if answer.rowcount == len(rows):
             return rows
+        if answer.rowcount:
+            # A driver that does not count: nobody may be told that tasks are there.
+            raise StoreError(f"{len(rows)} tasks inserted, the driver says {answer.rowcount}")
         lane = yield from _lane(dialect)
         rows, layout = again(lane), lane.version
     raise TransactionAborted("the lane was resized again and again")

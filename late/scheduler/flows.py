@@ -37,6 +37,8 @@ class Flows:
         self._rooms: dict[str, int] = {}
         self._now_us = 0
         self._closed: set[Flow] = set()
+        self._refused: set[Flow] = set()
+        """Flows of which the last that wanted to start was not allowed to."""
         self._lines: dict[Flow, Line] = {}
         self.limited = 0
         """Entries that have a flow."""
@@ -87,6 +89,7 @@ class Flows:
             entries += queue
         self._main = ReadyQueue()
         self._flows, self._turns, self._order, self.limited = {}, {}, deque(), 0
+        self._refused.clear()
         for entry in sorted(entries, key=lambda entry: entry.order):
             self.push(entry)
 
@@ -150,7 +153,9 @@ class Flows:
             if entry.state == "ready" and not self._take(entry, flow):
                 queue.push_front(entry, entry.options.priority)
                 self._closed.add(flow)
+                self._refused.add(flow)
                 return None
+            self._refused.discard(flow)
             self.limited -= 1
             found = entry if entry.state == "ready" else None
         if not queue:
@@ -167,6 +172,7 @@ class Flows:
     def _drop(self, flow: Flow) -> None:
         """An empty flow: tenants come and go, and must not be kept for ever."""
         del self._flows[flow]
+        self._refused.discard(flow)
         of_queue = (flow.queue, flow.target)
         self._turns[of_queue].remove(flow)
         if not self._turns[of_queue]:
@@ -208,29 +214,43 @@ class Flows:
     # ------------------------------------------------------------------ too many
 
     def surplus(self, keep: int) -> list[tuple[Entry, int]]:
-        """Take out what is beyond the first entries of each flow, `keep` in all: each with the
-        time at which to look at it again."""
+        """Take out of each flow that is held back what is beyond its first entries, `keep` in all,
+        and beyond what it starts until the first of them is back: each with the time at which to
+        look at it again. A flow that waits for nothing but a slot of this process stays whole: it
+        moves as everything does."""
         now_us = self._now_us
         lines = self._lines.items()
         self._lines = {f: line for f, line in lines if f in self._flows or not line.over(now_us)}
         found: list[tuple[Entry, int]] = []
+        held_back = [flow for flow in self._flows if self._is_held_back(flow)]
+        each = max(1, keep // max(1, len(held_back)))
+        for flow in held_back:
+            line = self._lines.setdefault(flow, Line())
+            if line.measure(now_us) is not None:
+                found += self._cut(flow, line, max(each, line.keeps))
+        return found
+
+    def _is_held_back(self, flow: Flow) -> bool:
+        no_room = flow.target != LOCAL_POOL and self._rooms.get(flow.target, 0) <= 0
+        return no_room or flow in self._refused
+
+    def _cut(self, flow: Flow, line: Line, keep: int) -> list[tuple[Entry, int]]:
+        now_us, queue = self._now_us, self._flows[flow]
+        found: list[tuple[Entry, int]] = []
         taken: set[TaskId] = set()
-        each = keep // max(1, len(self._flows))
-        for flow, queue in list(self._flows.items()):
-            kept: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
-            for entry in queue:
-                if entry.state != "ready" or entry.record.task_id in taken:
-                    continue  # cancelled or put off while it stood in line, or back since
-                if len(kept) < each:
-                    kept.push(entry, entry.options.priority)
-                    continue
-                taken.add(entry.record.task_id)
-                ahead = len(kept) + len(taken)
-                line = self._lines.setdefault(flow, Line(now_us))
-                again_us = self._limits.look_again_us(flow, ahead, now_us)
-                found.append((entry, max(again_us, line.join_us(now_us))))
-            self.limited -= len(queue) - len(kept)
-            self._flows[flow] = kept
-            if not kept:
-                self._drop(flow)
+        kept: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
+        for entry in queue:
+            if entry.state != "ready" or entry.record.task_id in taken:
+                continue  # cancelled or put off while it stood in line, or back since
+            if len(kept) < keep:
+                kept.push(entry, entry.options.priority)
+                continue
+            taken.add(entry.record.task_id)
+            ahead = len(kept) + len(taken)
+            again_us = self._limits.look_again_us(flow, ahead, now_us)
+            found.append((entry, max(again_us, line.join_us(now_us))))
+        self.limited -= len(queue) - len(kept)
+        self._flows[flow] = kept
+        if not kept:
+            self._drop(flow)
         return found

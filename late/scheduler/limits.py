@@ -24,7 +24,6 @@ from late.scheduler.part import Part
 from late.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
 
 LOCAL_POOL = "local"
-STALL_US = 5_000_000
 PAUSED_LOOK_US = 30_000_000
 """A paused task that was parked is looked at again after this, and up to twice as long."""
 _headers = msgspec.json.Decoder(dict[str, str])
@@ -211,10 +210,9 @@ class Limits:
         return None if part is None else part.knobs
 
     def look_again_us(self, flow: Flow, ahead: int, now_us: int) -> int:
-        """When a task with `ahead` others before it may start, as far as one can say: what is
-        parked until then leaves room for others, and is spread so that not all come back at once.
-        """
-        at_us = now_us + STALL_US + (ahead * 7_919_000) % STALL_US
+        """When a task with `ahead` others before it may start, as far as the knobs say; what moves
+        comes back in its line (`line.py`). Spread, so that not all come back at once."""
+        at_us = now_us
         for part in self._parts(flow):
             if part.knobs.paused:
                 at_us = max(at_us, now_us + PAUSED_LOOK_US + (ahead * 7_919_000) % PAUSED_LOOK_US)

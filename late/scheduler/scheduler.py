@@ -101,6 +101,7 @@ class Scheduler:
         pools: Mapping[str, Pool] | None = None,
         limits: Limits | None = None,
         shards_total: Callable[[], int] = lambda: 0,
+        shards_beyond: Callable[[], int] = lambda: 0,
         trusted: Callable[[], bool] = lambda: True,
         on_fenced: Callable[[Shard], None] = lambda shard: None,
         settings: CoreSettings | None = None,
@@ -124,6 +125,7 @@ class Scheduler:
         self.gate = Gate()
         """Which keys may move to another shard, after their lane was resized."""
         self._shards_total = shards_total
+        self._shards_beyond = shards_beyond
         self._rooms: dict[str, int] = {}
         self._concurrency = concurrency
         self._now_us = now_us
@@ -345,7 +347,9 @@ class Scheduler:
         trusted = self._trusted()
         room = self._room() if trusted else 0
         self._rooms = {name: pool.room if trusted else 0 for name, pool in self._pools.items()}
-        self.limits.begin(len(self.cores), self._shards_total(), now_us)
+        # Shards that are not in the total have nothing to start: they must not claim a part of it.
+        mine = len(self.cores) - self._shards_beyond()
+        self.limits.begin(mine, self._shards_total(), now_us)
         limited = self.limits.started
         shards = list(self.cores)
         self._turn += 1

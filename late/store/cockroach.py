@@ -228,9 +228,11 @@ class CockroachStore:
 async def _shards(
     connection: Connection, lanes: list[Any], leases: list[Any]
 ) -> tuple[ShardId, ...]:
-    """Every shard of a lane, and every other that holds records or timers (a lane that was made
-    smaller): a look into each gap between the lanes, one step down the index per shard found."""
+    """Every shard of a lane, and every other that holds records, timers or schedules (a lane that
+    was made smaller): a look into each gap between the lanes, one step down the index per shard
+    found."""
     shards = {shard for first, count in lanes for shard in range(first, first + count)}
+    shards |= {row[0] for row in await rows_of(connection, sql.SCHEDULED)}
     for group, shard, *_ in leases:
         # Timers are written by owners only, so that there was a lease.
         if shard not in shards and await rows_of(connection, sql.TIMED, (group, shard)):

@@ -131,6 +131,7 @@ LOGGED = """
 select l.shard_id from late_task l where l.shard_id >= %s and l.shard_id < %s
  order by l.shard_id limit 1
 """
+SCHEDULED = "select distinct s.shard_id from late_schedule s"
 TIMED = """
 select 1 from late_timer t where t.consumer_group = %s and t.shard_id = %s limit 1
 """

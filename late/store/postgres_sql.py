@@ -314,9 +314,9 @@ select worker_id, address, consumer_groups, capacity, version from late_worker
  where expires_at_us > {NOW} order by worker_id
 """
 LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"
-# Every shard of a lane, and every other that holds records or timers (a lane that was made
-# smaller). Only the gaps between the lanes are searched, one step down the index per shard found:
-# `select distinct shard_id` would walk the whole log.
+# Every shard of a lane, and every other that holds records, timers or schedules (a lane that was
+# made smaller). Only the gaps between the lanes are searched, one step down the index per shard
+# found: `select distinct shard_id` would walk the whole log.
 SHARDS = """
 with recursive
 gap (lo, hi) as (
@@ -341,6 +341,7 @@ timed (consumer_group, shard_id) as (
 select generate_series(first_shard, first_shard + shards - 1) as shard_id from late_lane
 union select shard_id from logged where shard_id is not null
 union select shard_id from timed
+union select shard_id from late_schedule
 order by 1
 """
 CLOCK = f"select {NOW}"

@@ -108,6 +108,7 @@ class Keeper:
         self._roster = Roster()
         self._unsteady: frozenset[str] = frozenset()
         self._membership: Membership | None = None
+        self._beyond = 0
         self._news = asyncio.Event()
         self._trusted_until = -math.inf
         self._back_until = -math.inf
@@ -149,6 +150,12 @@ class Keeper:
             return 0
         return len(seen.shards) * len({group for each in seen.workers for group in each.groups})
 
+    @property
+    def shards_beyond(self) -> int:
+        """Of those held, how many are not among these: their lane was made narrower, and nothing
+        is in them any more. They are kept, because a task may still come by the old width."""
+        return self._beyond
+
     def observe(self, membership: Membership, trusted_until: float) -> None:
         """Take in what a heartbeat has brought: for `Heartbeat(on_membership=...)`."""
         held_epochs = {key: lease.epoch for key, lease in self._held.items()}
@@ -169,6 +176,8 @@ class Keeper:
             self._on_trusted()
         self._unsteady = self._roster.observe(membership)
         self._membership = worked(self._seen(membership))
+        listed = set(membership.shards)
+        self._beyond = sum(shard not in listed for _, shard in self._held)
         if any(w.worker_id == self._me and w.capacity == 0 for w in membership.workers):
             self._announced.set()
         self._news.set()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from late.ids import new_id
 from late.store.base import Lease, Settlement, SettleResult, Store, WorkerInfo
 from late.task import Cursor, DeadLetter, NewTask, OpenTask, Parked, Record, ShardId, TaskId
+
+if TYPE_CHECKING:
+    from tests.conformance.backends import Raw
 
 BEGINNING = Cursor("")
 PATIENCE_S = 20.0
@@ -137,3 +140,20 @@ def parked(due_at_us: int, *, of: Record | None = None, **changes: Any) -> Parke
 def dead(of: Record | None = None, **changes: Any) -> DeadLetter:
     given: dict[str, Any] = {"reason": "failed", "attempts": 3, "deaths": 0} | changes
     return DeadLetter(record=of or record(), **given)
+
+
+def schedule(
+    raw: Raw, name: str, due_at_us: int | None, open_task_id: str | None = None, *, shard: int = 0
+) -> None:
+    """Insert a schedule of every minute."""
+    raw.execute(
+        "insert into late_schedule (name, shard_id, rule, zone, catch_up, catch_up_max, overlap,"
+        " queue, task_name, payload, anchor_us, next_due_at_us, open_task_id, updated_at_us)"
+        " values (?, ?, '* * * * *', 'UTC', 'latest', 1, 'skip', 'default', 'count', ?, 0, ?, ?,"
+        " 0)",
+        name,
+        shard,
+        b"{}",
+        due_at_us,
+        open_task_id,
+    )

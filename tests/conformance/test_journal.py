@@ -19,6 +19,7 @@ from tests.conformance.kit import (
     parked,
     read_all,
     record,
+    schedule,
     task,
     worker,
 )
@@ -264,19 +265,6 @@ async def test_a_key_with_a_period_stays_and_says_that_its_task_has_ended(
 
 
 # --- recurring -----------------------------------------------------------------------------------
-
-
-def schedule(raw: Raw, name: str, due_at_us: int | None, open_task_id: str | None = None) -> None:
-    raw.execute(
-        "insert into late_schedule (name, shard_id, rule, zone, catch_up, catch_up_max, overlap,"
-        " queue, task_name, payload, anchor_us, next_due_at_us, open_task_id, updated_at_us)"
-        " values (?, 0, '* * * * *', 'UTC', 'latest', 1, 'skip', 'default', 'count', ?, 0, ?, ?,"
-        " 0)",
-        name,
-        b"{}",
-        due_at_us,
-        open_task_id,
-    )
 
 
 def schedule_row(raw: Raw, name: str) -> tuple[int | None, str | None]:

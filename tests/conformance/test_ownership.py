@@ -11,7 +11,7 @@ from late.ids import new_id
 from late.store.base import HeldKey, LeaseView, SettleResult, Store
 from late.task import HELD_US, ShardId, Suspect
 from tests.conformance.backends import Raw
-from tests.conformance.kit import Owner, own, parked, task, until, worker
+from tests.conformance.kit import Owner, own, parked, schedule, task, until, worker
 
 SHARDS = [("default", ShardId(shard)) for shard in range(4)]
 
@@ -153,6 +153,14 @@ async def test_heartbeats_show_the_fleet(store: Store, other_store: Store) -> No
     assert seen.leases == (LeaseView("default", ShardId(2), "w1", owner.lease.epoch),)
     assert seen.shards == tuple(range(8)), "the lane of a fresh schema"
     assert before_us <= seen.now_us <= await store.now()
+
+
+async def test_a_schedule_keeps_its_shard_of_a_lane_that_was_wider(store: Store, raw: Raw) -> None:
+    schedule(raw, "nightly", 60, shard=40)
+
+    seen = await store.heartbeat(worker("w1"), 60)
+
+    assert seen.shards == (*range(8), 40)
 
 
 async def test_leaving_is_seen_at_once(store: Store, other_store: Store) -> None:

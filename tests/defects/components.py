@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -177,7 +178,7 @@ def usage_twice() -> None:
     """A settlement that carries usage leaves it for the next one, too."""
 
     def take(self: Any) -> Any:
-        kept = {key: list(row) for key, row in self._rows.items()}
+        kept = copy.deepcopy(self._rows)
         rows = old(self)
         self._rows = kept if not getattr(self, "_again", False) else {}
         self._again = bool(self._rows)

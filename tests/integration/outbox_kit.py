@@ -179,6 +179,18 @@ async def psycopg_async(url: str) -> AsyncIterator[Caller]:
         await tx.close()
 
 
+@asynccontextmanager
+async def psycopg_pipeline(url: str) -> AsyncIterator[Caller]:
+    with closing(psycopg.connect(url)) as tx, tx.pipeline():
+        yield Caller(tx, tx.execute, lambda how: getattr(tx, how)())
+
+
+@asynccontextmanager
+async def psycopg_async_pipeline(url: str) -> AsyncIterator[Caller]:
+    async with psycopg_async(url) as caller, caller.tx.pipeline():
+        yield caller
+
+
 SQLITE: dict[str, Opener] = {
     "sqlite3": sqlite_default,
     "sqlite3-begin": sqlite_explicit,
@@ -191,6 +203,8 @@ SQLITE: dict[str, Opener] = {
 POSTGRES: dict[str, Opener] = {
     "psycopg": psycopg_sync,
     "psycopg-async": psycopg_async,
+    "psycopg-pipeline": psycopg_pipeline,
+    "psycopg-async-pipeline": psycopg_async_pipeline,
     "postgres-connection": core,
     "postgres-session": session,
     "postgres-async-connection": async_core,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 
 import msgspec
 
@@ -104,7 +105,9 @@ def test_delays_and_the_ways_back_from_the_dead_letters_are_steps(url: str) -> N
     # An operator's step has his name, the other one that of the worker which found the command.
     assert by_operator[1].worker == by_command[3].worker == audit.actor()
     assert by_command[1].worker not in (audit.actor(), "")
-    assert [s.at_us for s in by_command] == sorted(s.at_us for s in by_command)
+    # By the worker's idea of the database's clock, which is corrected now and then.
+    times = [s.at_us for s in by_command]
+    assert all(later - earlier > -100_000 for earlier, later in pairwise(times)), times
     assert [s.event for s in in_group(url, later).history] == ["delayed"]
     assert in_group(url, later).history[0].detail.until_us is not None
     assert in_group(url, unkept).history == ()

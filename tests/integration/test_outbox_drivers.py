@@ -315,3 +315,33 @@ async def test_connect_names_what_is_wrong(tmp_path: Path) -> None:
             async with outbox.connect_async(wrong):
                 pass
     assert not (tmp_path / "missing.db").exists()
+
+
+@pytest.mark.parametrize("kind", ["psycopg-pipeline", "psycopg-async-pipeline"])
+async def test_a_pipeline_inserts_by_the_lane_as_it_is(clean: str, kind: str) -> None:
+    lane = "update late_lane set version = {}"
+    with closing(kit.raw(clean)) as connection:
+        connection.execute(lane.format(1))
+        try:
+            async with kit.POSTGRES[kind](clean) as caller:
+                by_version_0 = late.App(clean).task(greet.fn).options(ordering_key="k")
+                ids = [await caller.wait(by_version_0.enqueue(caller.tx, "Ada")) for _ in range(2)]
+                await caller.commit()
+        finally:
+            connection.execute(lane.format(0))
+    assert kit.rows(clean) == [(task_id, "greet") for task_id in ids]
+
+
+@pytest.mark.parametrize("kind", ["psycopg-pipeline", "psycopg-async-pipeline"])
+async def test_a_pipeline_in_autocommit_mode(clean: str, kind: str) -> None:
+    once = greet.options(unique_key="k")
+    async with kit.POSTGRES[kind](clean) as caller:
+        await caller.wait(caller.tx.set_autocommit(True))
+        await caller.execute("select 1")
+        with pytest.raises(late.InvalidTask, match="needs a transaction"):
+            await caller.wait(once.enqueue(caller.tx, "Ada"))
+        assert kit.count(clean, "late_unique") == 0
+        await caller.execute("begin")
+        task_id = await caller.wait(once.enqueue(caller.tx, "Ada"))
+        await caller.execute("commit")
+    assert kit.rows(clean) == [(task_id, "greet")]

@@ -17,7 +17,7 @@ from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError
 from late.ids import shard_of
-from late.lanes import Gate
+from late.lanes import Gate, Lane, place
 from late.outbox import connect
 from late.schema.engine import make_engine, write
 from late.schema.tables import lease
@@ -166,6 +166,26 @@ def test_a_producer_learns_of_the_resize_in_its_own_transaction(
     shown = control.show(ids[0])
     assert shown.options == {"ordering_key": "k0", "layout": 1}
     assert drain(app) == {"done": 8}
+
+
+def test_a_database_that_lost_the_resize_is_written_by_what_it_has(
+    url: str, backend: Backend, control: Control
+) -> None:
+    if not backend.resizes:
+        return
+    app = late.App(url, shards=5)
+
+    @app.task
+    def note(n: int) -> None: ...
+
+    app.adopt(Lane(shards=3, version=1))
+    with connect(url) as tx:
+        ids = [note.options(ordering_key=f"k{n}").enqueue(tx, n) for n in range(6)]
+        ids.append(note.options(ordering_key="k1", unique_key="u").enqueue(tx, 6))
+    wanted = [place(f"k{n}", 0, 5) for n in (*range(6), 1)]
+    assert [shard_of(each) for each in ids] == wanted
+    assert control.show(ids[0]).options == {"ordering_key": "k0"}
+    assert drain(app) == {"done": 7}
 
 
 def test_a_worker_that_knows_of_no_resize_runs_nothing_of_it(

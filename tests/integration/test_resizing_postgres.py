@@ -8,10 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import create_engine, event
 
 import late
+from late.command import CLOSED
 from late.config import WorkerConfig
 from late.control import Control
+from late.control.resizing import keep
 from late.lanes import place
 from late.outbox import connect
 from late.worker import Worker
@@ -73,6 +76,29 @@ async def test_what_began_before_runs_first(url: str, isolation: str) -> None:
 
 def enqueue(old: psycopg.Connection[Any]) -> None:
     old.execute("select late_enqueue('note', '{\"n\": 1}', ordering_key => %s)", (KEY,))
+
+
+def test_what_writes_at_the_last_moment_stands_before_the_closing(url: str) -> None:
+    plain = url.replace("+psycopg", "")
+    with Control(url) as control, psycopg.connect(plain) as old, psycopg.connect(plain) as look:
+        old.execute("set transaction isolation level repeatable read")
+        old.execute("select shards from late_lane")
+        control.resize("default", 3)
+        engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+        keep(engine)
+
+        def before(_: Any, __: Any, statement: str, *___: Any) -> None:
+            if "pg_locks" in statement and not old.closed:
+                enqueue(old)
+                old.commit()
+                old.close()
+
+        event.listen(engine, "before_cursor_execute", before)
+        keep(engine)
+        engine.dispose()
+        names = look.execute("select name from late_task order by xid, shard_id").fetchall()
+    assert old.closed
+    assert [name for (name,) in names] == ["note"] + [CLOSED] * 8
 
 
 def test_the_function_places_by_the_lane_as_it_is(url: str) -> None:

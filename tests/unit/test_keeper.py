@@ -250,6 +250,18 @@ async def test_a_newer_view_replaces_the_rest_of_an_older_plan() -> None:
             assert set(asked) == {0, *placed("me", ["me", "peer"])}
 
 
+async def test_what_a_narrower_lane_has_left_is_kept_and_not_counted() -> None:
+    with VirtualClock() as clock:
+        fleet = Fleet(clock)
+        async with running(fleet):
+            await fleet.show(fleet.view())
+            assert (fleet.keeper.shards_total, fleet.keeper.shards_beyond) == (8, 0)
+            fleet.shards = fleet.shards[:3]
+            await fleet.show(fleet.view())
+            assert fleet.held() == list(range(8))
+            assert (fleet.keeper.shards_total, fleet.keeper.shards_beyond) == (3, 5)
+
+
 async def test_an_old_view_takes_nothing_away() -> None:
     with VirtualClock() as clock:
         fleet = Fleet(clock)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -60,6 +62,39 @@ def test_the_first_version_was_placed_by_the_apps() -> None:
         gate = view(1, Extent(0, 0, 4, closings, done | {("g", n): Left(("k",))}))
         assert not gate.opens("g", 6, "k", 1)
         assert gate.opens("g", 6, "j", 1)
+
+
+ANSWERS = st.builds(Left, st.lists(st.sampled_from(KEYS), unique=True).map(tuple), st.booleans())
+
+
+@given(st.dictionaries(st.tuples(st.sampled_from("gh"), st.integers(0, 3)), ANSWERS))
+def test_the_first_version_holds_what_any_other_shard_may_have(
+    left: dict[tuple[str, int], Left],
+) -> None:
+    extent = Extent(0, 0, 4, left=left)
+    for group, key, shard_id in itertools.product("gh", KEYS, range(6)):
+        others = [left.get((group, n), Left(more=True)) for n in range(4) if n != shard_id]
+        held = any(each.more or key in each.keys for each in others)
+        assert extent.holds(group, key, shard_id) is held
+
+
+def test_many_keys_do_not_look_at_each_shard_again() -> None:
+    looks = 0
+
+    class Counted(dict[tuple[str, int], Left]):
+        def get(self, *asked: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().get(*asked)
+
+        def items(self) -> Any:
+            nonlocal looks
+            looks += len(self)
+            return super().items()
+
+    gate = view(1, Extent(0, 0, 64, left=Counted({("g", n): Left() for n in range(64)})))
+    assert all(gate.opens("g", 6, f"k{n}", 1) for n in range(100))
+    assert looks <= 2 * 64
 
 
 class Resizing:

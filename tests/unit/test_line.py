@@ -1,42 +1,60 @@
-"""When the parked tasks of a jammed flow come back."""
+"""The line of a flow that is held back: its speed, and when its parked tasks come back."""
 
 from __future__ import annotations
 
-from late.scheduler.line import LOOK_MAX_US, LOOK_MIN_US, Line
+import pytest
+
+from late.scheduler.line import LOOK_MAX_US, LOOK_MIN_US, STANDS_US, Line
 
 S = 1_000_000
 
 
+def moving(per_s: int, seconds: int = 10) -> tuple[Line, int]:
+    """A line that has moved at this speed, and the time."""
+    line = Line()
+    line.measure(0)
+    for tenth in range(10 * seconds):
+        line.starts += per_s // 10
+        line.measure((tenth + 1) * S // 10)
+    return line, seconds * S
+
+
+def test_a_young_line_says_nothing() -> None:
+    line = Line()
+    assert line.measure(0) is None
+    line.starts += 50
+    assert line.measure(S // 10) is None
+    assert line.measure(S // 2) == pytest.approx(100)
+
+
+def test_its_speed_is_that_of_the_last_second_or_so() -> None:
+    line, now_us = moving(400)
+    assert line.per_s == pytest.approx(400, rel=0.01)
+    assert line.measure(now_us + 2 * S) == 0
+
+
 def test_they_come_back_about_twice_as_fast_as_the_flow_moves() -> None:
-    line = Line(0)
-    for second in range(10):  # long enough for the average
-        line.starts = 100
-        line.join_us((second + 1) * S)
-    now_us = 10 * S
+    line, now_us = moving(100)
     looks = [line.join_us(now_us) for _ in range(1_000)]
     assert looks == sorted(looks)
-    assert 4.5 * S < looks[-1] - looks[0] < 6 * S
+    assert looks[0] >= now_us + LOOK_MIN_US
+    assert 4.5 * S < looks[-1] - looks[0] < 5.5 * S
+    assert line.keeps == 100, "as many as start until the first is back"
 
 
-def test_a_long_line_comes_back_within_a_minute_and_evenly() -> None:
-    line = Line(0)
-    looks = [line.join_us(0) for _ in range(10_000)]
-    assert min(looks) >= LOOK_MIN_US
-    assert max(looks) <= LOOK_MAX_US
-    middle = sum(look < (LOOK_MIN_US + LOOK_MAX_US) / 2 for look in looks)
-    assert 4_500 < middle < 5_500
+def test_a_line_that_stands_is_looked_at_seldom_and_within_a_minute() -> None:
+    line, now_us = moving(0)
+    looks = [line.join_us(now_us) for _ in range(10_000)]
+    assert min(looks) >= now_us + STANDS_US
+    assert max(looks) <= now_us + LOOK_MAX_US
+    middle = sum(look < now_us + (STANDS_US + LOOK_MAX_US) / 2 for look in looks)
+    assert 4_500 < middle < 5_500, "evenly"
 
 
 def test_the_line_goes_on_where_it_ended() -> None:
-    line = Line(0)
-    first = [line.join_us(0) for _ in range(20)]
-    then = line.join_us(1 * S)
+    line, now_us = moving(0)
+    first = [line.join_us(now_us) for _ in range(20)]
+    then = line.join_us(now_us + S)
     assert then > first[-1]
     assert not line.over(first[-1])
     assert line.over(then)
-
-
-def test_a_flow_that_stood_still_begins_anew() -> None:
-    line = Line(0)
-    line.join_us(0)
-    assert line.join_us(100 * S) >= 100 * S + LOOK_MIN_US

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from late.errors import StoreUnavailable
 from late.events import Emitter, Event
+from late.scheduler.limits import Limits
 from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Settlement, SettleResult, Store
@@ -36,7 +37,7 @@ class Empty:
 class Watched:
     """A scheduler and what it tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.forgotten: list[Any] = []
         emitter = Emitter()
@@ -51,6 +52,7 @@ class Watched:
             read_soon=lambda: None,
             on_fenced=self.forgotten.append,
             emitter=emitter,
+            **options,
         )
 
     def _listen(self, event: Event, values: Mapping[str, Any]) -> None:
@@ -126,3 +128,15 @@ async def test_only_what_is_new_is_told_and_a_failure_is_made_up_for() -> None:
     counts[SHARD] = (3, 5)
     await refusals.tell()
     assert told == [{SHARD: (1, 5), ("audit", ShardId(0)): (0, 1)}, {SHARD: (2, 0)}]
+
+
+async def test_empty_shards_beyond_the_lane_claim_no_part_of_the_fleets_limits() -> None:
+    limits = Limits(slots=1)
+    shares: list[tuple[int, int]] = []
+    limits.begin = lambda mine, total, now_us: shares.append((mine, total))  # type: ignore[method-assign]
+    it = Watched(limits=limits, shards_total=lambda: 8, shards_beyond=lambda: 3)
+    for shard in range(5):
+        lease = Lease("default", ShardId(shard), "me", Epoch(1), 1, Cursor(""), (), {})
+        it.scheduler.acquired([lease])
+    it.scheduler._pass()
+    assert shares == [(2, 8)]

@@ -1,0 +1,84 @@
+"""Which tasks of a jam leave the window: those that a knob holds back, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from late.knobs import Knobs
+from late.scheduler.entry import Entry
+from late.scheduler.flows import Flows
+from late.scheduler.limits import Limits
+from tests.unit.test_limits import S, entry, outcome
+
+
+def flows(knobs: Knobs, number: int, **fields: object) -> tuple[Flows, Limits]:
+    """A shard with so many ready tasks of one queue."""
+    limits = Limits()
+    limits.set({"q": knobs}, {}, 0)
+    limits.begin(1, 1, 0)
+    made = Flows("g", limits)
+    for n in range(number):
+        each = entry(n, **fields)
+        each.move("ready")
+        made.push(each)
+    return made, limits
+
+
+def starts(made: Flows, now_us: int, room: int) -> list[Entry]:
+    made.open(now_us, {"local": room})
+    found = []
+    while (each := made.next()) is not None:
+        found.append(each)
+    return found
+
+
+def ended(limits: Limits, entries: Iterable[Entry], now_us: int) -> None:
+    limits.ended([outcome(each.record.sequence) for each in entries], now_us)
+
+
+def test_what_waits_for_a_slot_only_stays() -> None:
+    made, _ = flows(Knobs(timeout_s=30.0), 1_000)
+    for tenth in range(20):
+        assert len(starts(made, tenth * S // 10, 16)) == 16
+        assert made.surplus(250) == []
+    assert made.limited == 1_000 - 20 * 16
+
+
+def test_what_a_knob_holds_back_leaves_once_its_speed_is_known() -> None:
+    made, _ = flows(Knobs(concurrency=2), 1_000)
+    assert len(starts(made, 0, 16)) == 2
+    assert made.surplus(250) == [], "it may move fast"
+    assert starts(made, S // 2, 16) == []
+    parked = made.surplus(250)
+    assert made.limited == 250
+    assert len(parked) == 1_000 - 2 - 250
+    assert all(S < again_us <= 61 * S for _, again_us in parked)
+
+
+def test_a_queue_that_moves_fast_keeps_what_it_starts_meanwhile() -> None:
+    """Else its slots would stand idle until the first of the parked ones is back."""
+    made, limits = flows(Knobs(concurrency=50), 2_000)
+    for turn in range(30):  # 50 at a time, 20 ms each: 2,500 a second
+        now_us = turn * 20_000
+        begun = starts(made, now_us, 64)
+        assert len(begun) == 50
+        assert made.surplus(250) == []
+        ended(limits, begun, now_us + 20_000)
+
+
+def test_each_of_many_tenants_keeps_one() -> None:
+    limits = Limits()
+    limits.set({"q": Knobs(paused=True)}, {}, 0)
+    limits.begin(1, 1, 0)
+    made = Flows("g", limits)
+    for n in range(600):
+        each = entry(n, target=f"t{n % 300}")
+        each.move("ready")
+        made.push(each)
+    rooms = {f"t{n}": 1 for n in range(300)}
+    for now_us in (0, S):
+        made.open(now_us, rooms)
+        assert made.next() is None
+        parked = made.surplus(250)
+    assert len(parked) == 300
+    assert made.limited == 300
