@@ -137,9 +137,11 @@ def digest(name: str, values: object, key: bytes = b"") -> str:
 
 def _is_harmless(payload: bytes) -> bool:
     """Whether no limit but the size can be broken by these bytes of JSON."""
+    size = len(payload)
     return (
-        payload.count(b"[") + payload.count(b"{") <= DEPTH_MAX
-        and (len(payload) <= KEYS_MAX or payload.count(b":") <= KEYS_MAX)
+        # More levels than allowed take more bytes than that: each is opened and closed.
+        (size <= 2 * DEPTH_MAX or payload.count(b"[") + payload.count(b"{") <= DEPTH_MAX)
+        and (size <= KEYS_MAX or payload.count(b":") <= KEYS_MAX)
         and b"\\u0000" not in payload
         and _LONG_INT not in payload.translate(_DIGITS)
     )

@@ -14,7 +14,10 @@ from late.payload import DEPTH_MAX, KEYS_MAX, _is_harmless
 def plainly(payload: bytes) -> bool:
     """The rule, slowly."""
     return (
-        payload.count(b"[") + payload.count(b"{") <= DEPTH_MAX
+        (
+            len(payload) <= 2 * DEPTH_MAX  # too short to close what it opens: no JSON
+            or payload.count(b"[") + payload.count(b"{") <= DEPTH_MAX
+        )
         and payload.count(b":") <= KEYS_MAX
         and b"\\u0000" not in payload
         and re.search(rb"[0-9]{19}", payload) is None
@@ -31,6 +34,11 @@ PIECES += [b"{", b"[" * 40, b":", b":" * KEYS_MAX, b"\xff", b"\xd9\xa0" * 19]
 def test_the_quick_look_is_the_plain_rule(pieces: list[bytes]) -> None:
     payload = b"".join(pieces)
     assert _is_harmless(payload) == plainly(payload)
+
+
+@pytest.mark.parametrize(("levels", "harmless"), [(DEPTH_MAX, True), (DEPTH_MAX + 1, False)])
+def test_the_shortest_json_of_too_many_levels_is_looked_at(levels: int, harmless: bool) -> None:
+    assert _is_harmless(b"[" * levels + b"]" * levels) is harmless
 
 
 @pytest.mark.parametrize(("digits", "harmless"), [(18, True), (19, False), (40, False)])
