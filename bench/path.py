@@ -66,7 +66,7 @@ class Shelf:
     def __init__(self, kept: Mapping[ShardId, list[Row]]) -> None:
         self._rows = kept
         self._at = dict.fromkeys(kept, 0)
-        self._left = sum(map(len, kept.values()))
+        self.left = sum(map(len, kept.values()))
         self.empty = asyncio.Event()
         """All of them are settled."""
 
@@ -88,8 +88,8 @@ class Shelf:
         for _ in statements_of(settlements):
             await asyncio.sleep(0)
         for settlement in settlements:
-            self._left -= sum(each.count for each in settlement.usage if each.outcome == "done")
-        if self._left <= 0:
+            self.left -= sum(each.count for each in settlement.usage if each.outcome == "done")
+        if self.left <= 0:
             self.empty.set()
         return [SettleResult.SETTLED] * len(settlements)
 
