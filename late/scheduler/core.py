@@ -133,7 +133,7 @@ class ShardCore(CoreState):
         plain = record.options is None and entry.known and is_name(record.queue)
         if plain and not entry.deaths:
             entry.due_at_us = record.created_at_us
-            entry.move("ready")
+            entry.state = "ready"  # it is `logged`: `move` would look that up
             self._ready.push(entry)
             return
         fault = None if plain else entry.inspect()

@@ -140,6 +140,24 @@ async def test_under_light_load_a_record_waits_for_half_a_poll() -> None:
         assert lateness_s[-1] <= POLL_MIN_S * 1.2 + 1e-6
 
 
+@pytest.mark.parametrize(("takes", "share"), [(0.5, 1.0), (1.0, 1.2), (4.0, 4.2)])
+async def test_the_pace_counts_from_the_start_of_a_read_and_leaves_a_pause(
+    takes: float, share: float
+) -> None:
+    """In parts of the shortest pause: how long a read takes, and how far two starts are apart."""
+    with VirtualClock() as clock:
+        log = Log(clock)
+        log.read_takes_s = POLL_MIN_S * takes
+        reader = Reader(log, 1, page_size=1000)
+        async with running(reader):
+            for _ in range(200):
+                log.commit(1)
+                await asyncio.sleep(POLL_MIN_S)
+        times = [at for at, _, _ in log.reads]
+        apart = [after - before for before, after in itertools.pairwise(times)]
+        assert sum(apart) / len(apart) == pytest.approx(POLL_MIN_S * share, rel=0.06)
+
+
 async def test_a_record_is_late_by_an_eighth_of_the_silence_at_most() -> None:
     rng = random.Random(8)
     with VirtualClock() as clock:
