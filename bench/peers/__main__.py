@@ -23,7 +23,7 @@ from rich.console import Console
 
 from bench import measure
 from bench.main import RESULTS, SINGLE, machine
-from bench.peers import redis, roster, table, workloads
+from bench.peers import enduring, redis, roster, table, workloads
 from bench.peers.environments import Unavailable, bring_up, installed
 from bench.peers.running import Failed
 from bench.targets import Postgres
@@ -42,6 +42,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=sizes.seconds, help="of a latency run")
     parser.add_argument("--backlogs", type=int, nargs="*", default=(), help="drains of other sizes")
     parser.add_argument("--workers", type=int, nargs="*", default=(), help="drains by so many")
+    parser.add_argument("--rounds", type=int, default=0, help="of W7, with a snapshot held")
+    parser.add_argument("--enduring", nargs="*", default=[], metavar="NAME", help="in W7: these")
     parser.add_argument("--record", type=Path, help="write the results here as well")
     return parser.parse_args(arguments)
 
@@ -74,7 +76,14 @@ def one(
             address = stack.enter_context(redis.server()) if peer.redis else ""
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="late-bench-"))
             bench = workloads.Bench(peer, environment, server, address, Path(scratch))
-            return entry | workloads.measure(bench, sizes, say)
+            entry |= workloads.measure(bench, sizes, say)
+            if sizes.rounds and peer.name in {"late", *sizes.enduring}:
+                entry["enduring"] = []
+                for hold in (False, True):
+                    say(f"{sizes.rounds} rounds" + ", a snapshot held" * hold)
+                    found = enduring.endure(bench, sizes, hold=hold)
+                    entry["enduring"].append(found)
+            return entry
     except (Unavailable, Failed, OSError, psycopg.Error) as reason:
         say(f"not measured: {reason}")
         return entry | {"failed": str(reason)}
@@ -97,6 +106,8 @@ def main(arguments: Sequence[str]) -> int:
         options.seconds,
         tuple(options.backlogs),
         tuple(options.workers),
+        options.rounds,
+        tuple(options.enduring),
     )
     server = Postgres(options.postgres)
     report: dict[str, Any] = {

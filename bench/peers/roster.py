@@ -28,6 +28,7 @@ class Peer:
     durability: str
     packages: tuple[str, ...] = ()
     python: tuple[int, int] = (3, 11)
+    share: float = 1.0
     redis: bool = False
 
     @property

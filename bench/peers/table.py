@@ -109,6 +109,32 @@ def latency(report: Mapping[str, Any]) -> str:
     return rows(head, body)
 
 
+def enduring(report: Mapping[str, Any]) -> str:
+    """W7's rounds: the last one beside the first, and what came after, with a snapshot held and
+    without; nothing where it was not asked for."""
+    entries = [entry for entry in measured(report) if entry.get("enduring")]
+    if not entries:
+        return ""
+    rounds = len(entries[0]["enduring"][0]["per_s"])
+    head = [f"{rounds} rounds, one after the other", "first, /s", "last, /s", "p99 after, ms"]
+    head += ["first, a snapshot held, /s", "last, /s", "p99 after, ms", "last, held / not"]
+    body = []
+    for entry in entries:
+        free, held = sorted(entry["enduring"], key=lambda one: bool(one["held"]))
+        cells = [
+            cell
+            for one in (free, held)
+            for cell in (
+                shown(one["per_s"][0]),
+                shown(one["per_s"][-1]),
+                shown(one["p99_ms"], 1),
+            )
+        ]
+        share = held["per_s"][-1] / free["per_s"][-1]
+        body.append([entry["title"], *cells, shown(share, 2)])
+    return rows(head, body)
+
+
 def costs(report: Mapping[str, Any]) -> str:
     """W4, of those that keep their tasks in PostgreSQL."""
     entries = [entry for entry in measured(report) if entry["same_transaction"]]
@@ -154,5 +180,6 @@ def text(report: Mapping[str, Any]) -> str:
         f"{found['write_per_s']:,.0f} written by COPY, "
         f"{found['commit_per_s']:,.0f} transactions/s of two inserts.\n"
     )
-    parts = [told, throughput(report), scale(report), latency(report), costs(report), who(report)]
+    parts = [told, throughput(report), scale(report), latency(report)]
+    parts += [enduring(report), costs(report), who(report)]
     return "\n".join(part for part in parts if part)

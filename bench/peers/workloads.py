@@ -51,6 +51,9 @@ class Sizes:
     seconds: float = 10.0
     backlogs: tuple[int, ...] = ()
     workers: tuple[int, ...] = ()
+    rounds: int = 0
+    enduring: tuple[str, ...] = ()
+    """Who takes part in W7's rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,9 @@ def measure(bench: Bench, sizes: Sizes, say: Callable[[str], None]) -> dict[str,
     Raises:
         Failed: one of its programs failed, or nothing moved.
     """
-    say(f"drain: {sizes.tasks:,} no-ops, one worker")
-    found = drain(bench, sizes.tasks)
+    tasks = max(1_000, round(sizes.tasks * bench.peer.share))
+    say(f"drain: {tasks:,} no-ops, one worker")
+    found = drain(bench, tasks)
     found["single"] = []
     for clients in sizes.clients:
         say(f"one per transaction, {clients} clients")
@@ -111,14 +115,14 @@ def measure(bench: Bench, sizes: Sizes, say: Callable[[str], None]) -> dict[str,
             seconds = program.run("single", sizes.singles, clients)["seconds"]
         found["single"].append({"clients": clients, "per_s": sizes.singles / seconds})
     found["backlog"] = []
-    for tasks in sizes.backlogs:
-        say(f"drain: {tasks:,} no-ops, one worker")
-        again = drain(bench, tasks)
-        found["backlog"].append({"tasks": tasks, "drain_per_s": again["drain_per_s"]})
+    for waiting in sizes.backlogs:
+        say(f"drain: {waiting:,} no-ops, one worker")
+        again = drain(bench, waiting)
+        found["backlog"].append({"tasks": waiting, "drain_per_s": again["drain_per_s"]})
     found["workers"] = []
     for workers in sizes.workers:
-        say(f"drain: {sizes.tasks:,} no-ops, {workers} workers")
-        again = drain(bench, sizes.tasks, workers)
+        say(f"drain: {tasks:,} no-ops, {workers} workers")
+        again = drain(bench, tasks, workers)
         found["workers"].append({"workers": workers, "drain_per_s": again["drain_per_s"]})
     found["latency"] = []
     for rate, hold in [*((rate, False) for rate in sizes.rates), (sizes.rates[0], True)]:
@@ -137,17 +141,17 @@ def drain(bench: Bench, count: int, workers: int = 1) -> dict[str, Any]:
         server_s = cost.cpu_s(server)
         with ExitStack() as stack:
             all_running = [stack.enter_context(program.worker(number)) for number in range(workers)]
-            emptied = _empty(bench, program.url, count, all_running)
+            end = emptied(bench, program.url, count, all_running)
         after = cost.counters(program.url)
         database_s = _difference(server_s, cost.cpu_s(server))
     return {
         "versions": said["versions"],
         "tasks": count,
         "enqueue_bulk_per_s": count / enqueue_s,
-        "drain_per_s": count / emptied.seconds,
+        "drain_per_s": count / end.seconds,
         "wal_insert_bytes": inserted / count,
         "per_task": after.since(before).per_task(count),
-        "worker_cpu_us": _each_us(emptied.worker_cpu_s, count),
+        "worker_cpu_us": _each_us(end.worker_cpu_s, count),
         "database_cpu_us": _each_us(database_s, count),
     }
 
@@ -181,7 +185,7 @@ def _read(all_running: Sequence[Running]) -> marks.Marks:
     return marks.parse(lines)
 
 
-def _empty(bench: Bench, url: str, count: int, all_running: Sequence[Running]) -> Emptied:
+def emptied(bench: Bench, url: str, count: int, all_running: Sequence[Running]) -> Emptied:
     """Wait until the storage knows every task as finished.
 
     Asking costs the database something, so only marks are read until `LOOK_BELOW` are left.
@@ -217,11 +221,11 @@ def latency(bench: Bench, rate: int, seconds: float, *, hold: bool) -> dict[str,
     commits = bench.folder / "commits"
     with bench.fresh() as (program, _), program.worker() as running:
         program.run("bulk", 0, WARM_UP)
-        _empty(bench, program.url, WARM_UP, [running])
+        emptied(bench, program.url, WARM_UP, [running])
         with _held(program.url) if hold else nullcontext():
             program.run("produce", rate, seconds, commits)
             committed = marks.pairs(commits)
-            found = _started(running, len(committed))
+            found = started(running, len(committed))
     lags = marks.lags_ms(committed, found.started)
     return {
         "asked_per_s": rate,
@@ -240,7 +244,7 @@ def _held(url: str) -> Iterator[None]:
         holder.rollback()
 
 
-def _started(running: Running, count: int) -> marks.Marks:
+def started(running: Running, count: int) -> marks.Marks:
     """The marks, once `count` tasks have started.
 
     Raises:

@@ -9,7 +9,7 @@ nothing to forget.
 Pace, for the whole worker:
 
 - records come: every `poll_min_s` of the store's features, counted from the start of a read;
-- nothing comes: an eighth of the silence so far, up to `poll_max_s` (`pacing.poll_after_s`);
+- nothing comes: a 32nd of the silence so far, up to `poll_max_s` (`pacing.poll_after_s`);
 - a page was full: at once, for that shard alone, while the others keep their pace;
 - `wake()`: at once;
 - a transient error: full jitter from 0.1 to 30 s, and `wake()` does not shorten it.

@@ -14,6 +14,7 @@ from bench.peers.workloads import Sizes
 from tests.servers import postgres_url
 
 SMALL = ["--tasks", "300", "--singles", "10", "--clients", "2", "--rates", "20", "--seconds", "0.5"]
+SMALL += ["--rounds", "2"]
 
 
 @pytest.fixture
@@ -46,6 +47,8 @@ def test_a_small_run_measures_everything(
         assert one["reached_per_s"] == 20
         assert one["twice"] == 0
         assert 0 <= one["p50_ms"] <= one["p99_ms"] <= one["max_ms"]
+    assert [one["held"] for one in late["enduring"]] == [False, True]
+    assert all(len(one["per_s"]) == 2 and min(one["per_s"]) > 0 for one in late["enduring"])
     assert "| late |" in capsys.readouterr().out
 
 
