@@ -160,7 +160,7 @@ class Postgres:
 
     def _create(self) -> str:
         name = f"bench_{secrets.token_hex(4)}"
-        with closing(self._connect(self._admin, autocommit=True)) as connection:
+        with closing(self.connect(self._admin, autocommit=True)) as connection:
             connection.execute(f"create database {name}")
         self._made.append(name)
         base, mark, query = self._admin.partition("?")
@@ -181,24 +181,21 @@ class Postgres:
         self._drop(name)
 
     def _drop(self, *names: str) -> None:
-        with closing(self._connect(self._admin, autocommit=True)) as connection:
+        with closing(self.connect(self._admin, autocommit=True)) as connection:
             for name in names:
                 connection.execute(f"drop database if exists {name} with (force)")
-
-    def _connect(self, url: str, *, autocommit: bool = False) -> Any:
-        import psycopg
-
-        return psycopg.connect(url, autocommit=autocommit)
 
     def fresh(self) -> str:
         url = self._create()
         migrate.upgrade(url)
-        with closing(self._connect(url)) as connection, transaction(connection):
+        with closing(self.connect(url)) as connection, transaction(connection):
             connection.execute("create table business (id bigint primary key, note text)")
         return url
 
-    def connect(self, url: str) -> Any:
-        return self._connect(url)
+    def connect(self, url: str, *, autocommit: bool = False) -> Any:
+        import psycopg
+
+        return psycopg.connect(url, autocommit=autocommit)
 
     def business(self, connection: Any, number: int) -> None:
         connection.execute("insert into business values (%s, %s)", (number, "order"))
@@ -206,7 +203,7 @@ class Postgres:
     def versions(self) -> str:
         import psycopg
 
-        with closing(self._connect(self._admin)) as connection:
+        with closing(self.connect(self._admin)) as connection:
             settings = [
                 f"{name}={connection.execute(f'show {name}').fetchone()[0]}"
                 for name in ("fsync", "synchronous_commit", "shared_buffers")
@@ -215,7 +212,7 @@ class Postgres:
         return f"PostgreSQL {version} ({', '.join(settings)}), psycopg {psycopg.__version__}"
 
     def _bare(self) -> Any:
-        connection = self._connect(self._create())
+        connection = self.connect(self._create())
         connection.execute(
             "create table bare (seq bigint generated always as identity primary key,"
             " shard smallint, task_id uuid, queue text, name text, payload bytea)"
@@ -269,7 +266,7 @@ class Postgres:
             return seen / (time.perf_counter() - began)
 
     def written_bytes(self, url: str) -> int:
-        with closing(self._connect(url)) as connection:
+        with closing(self.connect(url)) as connection:
             (lsn,) = connection.execute(
                 "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"
             ).fetchone()
