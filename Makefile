@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench bench-guard bench-peers bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -84,6 +84,10 @@ bench: ## drain, enqueue, latency, WAL and statements per task, with the limits 
 bench-peers: ## late beside other queues on the same server, each in its own environment (ARGS="--only pg-boss")
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.peers --postgres '{url}' $(ARGS)
+
+bench-alone: ## larger backlogs, a million timers, two workers, gRPC: late alone (ARGS="--backlogs 10000")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.alone --postgres '{url}' $(ARGS)
 
 bench-guard: ## instructions per task, by perf or valgrind: fails on 10 % more than was kept (ARGS=--keep)
 	$(DEV)

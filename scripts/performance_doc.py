@@ -11,11 +11,13 @@ import json
 import sys
 from pathlib import Path
 
+from bench import alone_table
 from bench.peers import roster, table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures" / "peers.json"
+ALONE = ROOT / "docs" / "figures" / "alone.json"
 
 HEAD = """# Beside other queues
 
@@ -30,6 +32,7 @@ make bench-peers
 make bench-peers ARGS="--only pg-boss --tasks 20000"
 make bench-peers ARGS="--backlogs 10000 1000000 --workers 2"
 make bench-peers ARGS="--record docs/figures/peers.json" && python -m scripts.performance_doc
+make bench-peers ARGS="--record docs/figures/peers.json --go-on"   # after an interruption
 ```
 
 Each peer has an environment of its own under `.late/peers/`, with the versions that
@@ -43,7 +46,8 @@ estimate of it; asking a storage what is left costs some milliseconds at the end
 
 HOW = {
     "drain": "no-ops wait in the queue; one worker starts. From the first start of a handler until "
-    "the queue's own storage holds nothing unfinished: who acknowledges late is measured late",
+    "the queue's own storage holds nothing unfinished: who acknowledges late is measured late. A "
+    "tenth of the tasks for those that would take minutes",
     "in bulk": "1,000 tasks a call where there is such a call, on one connection",
     "one per transaction": "a row of the service's own and one task, with 1, 4 and 16 clients at "
     "once. Queues that are not in PostgreSQL commit the row first and send the task then: a crash "
@@ -51,6 +55,9 @@ HOW = {
     "commit to start": "from the return of the producer's commit to the first line of the handler, "
     "at a steady rate; one producer per 250/s",
     "beside an open transaction": "the same, while another transaction that has written stays open",
+    "rounds": "so many tasks are put in and drained, again and again, by a worker that runs on; "
+    "also while a transaction of the first round's time stays open and three queries overlap, so "
+    "that no dead row can be removed. Then the time from commit to start at 100/s",
     "WAL, rows, dead rows, transactions": "differences of the server's own counters from before "
     "the first task to after the worker has stopped, per task",
     "worker, database": "processor time per task: of the worker's processes during the drain, and "
@@ -67,6 +74,15 @@ NONE = """
 ## Numbers
 
 No run has been recorded yet, so there are none here.
+"""
+
+
+ALONE_HEAD = """
+## late alone, where it grows
+
+`make bench-alone`: backlogs and timers are written by SQL, as producers and settlements would have
+left them; `bench/alone.py` says how each is measured.
+
 """
 
 
@@ -88,7 +104,10 @@ def page() -> str:
     text = HEAD.format(how=how) + WHO.format(table=whom().rstrip())
     if not FIGURES.exists():
         return text + NONE
-    return text + "\n## Numbers\n\n" + table.text(json.loads(FIGURES.read_text()))
+    text += "\n## Numbers\n\n" + table.text(json.loads(FIGURES.read_text()))
+    if ALONE.exists():
+        text += ALONE_HEAD + alone_table.text(json.loads(ALONE.read_text()))
+    return text
 
 
 if __name__ == "__main__":

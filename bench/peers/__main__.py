@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -45,6 +46,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=0, help="of W7, with a snapshot held")
     parser.add_argument("--enduring", nargs="*", default=[], metavar="NAME", help="in W7: these")
     parser.add_argument("--record", type=Path, help="write the results here as well")
+    parser.add_argument("--go-on", action="store_true", help="with --record: the peers left there")
     return parser.parse_args(arguments)
 
 
@@ -63,6 +65,8 @@ def one(
 ) -> dict[str, Any]:
     """One peer's entry in the results: its numbers, or why there are none."""
     entry: dict[str, Any] = {
+        "at": now(),
+        "load_before": round(os.getloadavg()[0], 2),
         "peer": peer.name,
         "title": peer.title,
         "settings": peer.settings,
@@ -110,28 +114,53 @@ def main(arguments: Sequence[str]) -> int:
         tuple(options.enduring),
     )
     server = Postgres(options.postgres)
-    report: dict[str, Any] = {
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": machine(),
-        "server": server.versions(),
-        "peers": [],
-    }
+    report = begun(server, options)
+    RESULTS.mkdir(exist_ok=True)
+    files = [RESULTS / f"peers-{report['at'].replace(':', '')}.json"]
+    files += [options.record] if options.record else []
+    there = {entry["peer"] for entry in report["peers"] if "failed" not in entry}
     try:
-        before = limits(server, sizes.tasks)
+        bound(report, server, sizes)
         for peer in peers:
+            if peer.name in there:
+                continue
             console.print(f"[b]{peer.title}[/]")
             report["peers"].append(one(peer, server, sizes, partial(_say, console)))
-        after = limits(server, sizes.tasks)
+            write(report, files)  # what ends a run in the middle leaves what it has found
+        bound(report, server, sizes)
     finally:
         server.close()
-    report["limits"] = {name: max(rate, after[name]) for name, rate in before.items()}
+    write(report, files)
     console.print(table.text(report), markup=False)
-    RESULTS.mkdir(exist_ok=True)
-    for path in (RESULTS / f"peers-{report['at'].replace(':', '')}.json", options.record):
-        if path is not None:
-            path.write_text(json.dumps(report, indent=1) + "\n")
-            console.print(f"written to {path.name}")
+    for path in files:
+        console.print(f"written to {path.name}")
     return 0
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def begun(server: Postgres, options: argparse.Namespace) -> dict[str, Any]:
+    """A report without peers, or the one that is gone on with: without those that failed."""
+    if options.go_on and options.record and options.record.exists():
+        report: dict[str, Any] = json.loads(options.record.read_text())
+        report["peers"] = [entry for entry in report["peers"] if "failed" not in entry]
+        return report
+    head = {"at": now(), "machine": machine(), "server": server.versions()}
+    return {**head, "peers": [], "limits": {}}
+
+
+def bound(report: dict[str, Any], server: Postgres, sizes: workloads.Sizes) -> None:
+    """Measure the limits once more: the best of a run counts."""
+    found = report["limits"]
+    for name, rate in limits(server, sizes.tasks).items():
+        found[name] = max(rate, found.get(name, 0.0))
+
+
+def write(report: dict[str, Any], files: Sequence[Path]) -> None:
+    for path in files:
+        path.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def _say(console: Console, text: str) -> None:

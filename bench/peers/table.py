@@ -170,12 +170,20 @@ def who(report: Mapping[str, Any]) -> str:
     return rows(head, body).replace("--:", "---")
 
 
+def loads(report: Mapping[str, Any]) -> str:
+    """How much else the machine had to do."""
+    found = [(entry.get("load_before"), entry["title"]) for entry in report["peers"]]
+    each = [f"{title} {load}" for load, title in found if load is not None]
+    before = f"Load of the machine before the run: {report['machine']['load_before'][0]}"
+    return f"{before}; before each, left by the one before and by others: {', '.join(each)}."
+
+
 def text(report: Mapping[str, Any]) -> str:
     """All tables of a run."""
     found, box = report["limits"], report["machine"]
     told = (
         f"{report['at'][:10]}, {box['cpu']}, {box['cores']} cores, Python {box['python']}, "
-        f"{report['server']}. Load before: {box['load_before'][0]}.\n"
+        f"{report['server']}.\n{loads(report)}\n"
         f"The same driver without any queue: {found['drain_per_s']:,.0f} rows/s read and deleted, "
         f"{found['write_per_s']:,.0f} written by COPY, "
         f"{found['commit_per_s']:,.0f} transactions/s of two inserts.\n"

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from bench import alone_table
+from bench.peers import __main__ as program
 from bench.peers import cost, environments, marks, redis, roster, table
 from scripts import performance_doc
 
@@ -206,6 +208,60 @@ def test_larger_backlogs_and_more_workers_are_parts_of_the_plain_drain() -> None
     assert "| 1,000,000 waiting | 2 workers |" in text
     assert "| Late | 0.90 | – |" in text
     assert "| Other | – | 1.50 |" in text
+
+
+def test_rounds_show_what_a_held_snapshot_leaves_of_the_rate() -> None:
+    assert table.enduring(REPORT) == ""
+    free = {"held": False, "per_s": [1_000.0, 2_000.0], "p99_ms": 5.0}
+    held = {"held": True, "per_s": [900.0, 500.0], "p99_ms": 50.25}
+    late = entry("late", 50_000.0) | {"enduring": [held, free]}
+    text = table.enduring({**REPORT, "peers": [late, entry("other", 1.0)]})
+    assert "| Late | 1,000 | 2,000 | 5.0 | 900 | 500 | 50.2 | 0.25 |" in text
+    assert "Other" not in text
+
+
+def test_the_load_before_each_peer_is_said() -> None:
+    late = entry("late", 50_000.0) | {"load_before": 0.25}
+    assert "the run: 0.5; before each" in table.loads({**REPORT, "peers": [late]})
+    assert table.loads({**REPORT, "peers": [late]}).endswith("Late 0.25.")
+
+
+def test_what_late_does_alone_is_shown_in_parts_of_the_first() -> None:
+    text = alone_table.text(
+        {key: REPORT[key] for key in ("at", "machine", "server")}
+        | {
+            "load_after": 1.5,
+            "backlog": [{"waiting": 10_000, "per_s": 5e4}, {"waiting": 1_000_000, "per_s": 4.5e4}],
+            "workers": [{"workers": 1, "tasks": 7, "per_s": 10.0}],
+            "remote": [{"way": "push", "tasks": 9, "per_s": 3.0}],
+            "parked": {"parked": 1_000_000, "due": 10, "early": 0, "p50_ms": 1.0, "p99_ms": 2.0,
+                       "max_ms": 3.0, "memory_before_mib": 90.0, "memory_after_mib": 100.5},
+        }
+    )  # fmt: skip
+    assert "Load before: 0.5, after: 1.5." in text
+    assert "| in parts of the first | 1.00 | 0.90 |" in text
+    assert "| late by, p50 / p99 / most, ms | 1.0 / 2.0 / 3.0 |" in text
+    assert "| more than before, MiB | 10.5 |" in text
+    assert "| pushed to one service, /s | 3 |" in text
+
+
+def test_a_run_goes_on_where_it_ended_and_repeats_what_failed(tmp_path: Path) -> None:
+    record = tmp_path / "peers.json"
+    record.write_text(json.dumps(REPORT))
+    options = program.parse(["--postgres", "url", "--record", str(record), "--go-on"])
+    report = program.begun(SERVER, options)
+    assert [one["peer"] for one in report["peers"]] == ["late", "other"]
+    assert report["at"] == REPORT["at"]
+    anew = program.begun(SERVER, program.parse(["--postgres", "url", "--record", str(record)]))
+    assert anew["peers"] == []
+
+
+class Server:
+    def versions(self) -> str:
+        return "PostgreSQL 17"
+
+
+SERVER: Any = Server()
 
 
 def test_the_page_is_what_its_sources_say() -> None:
