@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-page bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -91,6 +91,10 @@ bench: ## drain, enqueue, latency, WAL and statements per task, with the limits 
 bench-signals: ## what metrics and traces cost (ARGS="--tasks 20000")
 	$(DEV)
 	@$(BIN)/python -m bench.signals $(ARGS)
+
+bench-page: ## the page at size: statements, bytes, first paint (ARGS="--store postgres --tasks 10000000")
+	$(DEV)
+	@$(BIN)/python -m bench.page $(ARGS)
 
 bench-restarts: ## deployments and kills under load: dispatch gap and takeover per shard (ARGS="--restarts 10")
 	$(DEV)
