@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-reading protos overload lock clean bench-page
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -103,6 +103,10 @@ bench-guard: ## instructions per task, by perf or valgrind: fails on 10 % more t
 bench-signals: ## what metrics and traces cost (ARGS="--tasks 20000")
 	$(DEV)
 	@$(BIN)/python -m bench.signals $(ARGS)
+
+bench-page: ## the page at size: statements, bytes, first paint (ARGS="--store postgres --tasks 10000000")
+	$(DEV)
+	@$(BIN)/python -m bench.page $(ARGS)
 
 bench-restarts: ## deployments and kills under load: dispatch gap and takeover per shard (ARGS="--restarts 10")
 	$(DEV)

@@ -130,7 +130,7 @@ def _bulk(table: str, dialect: str) -> str:
     }  # fmt: skip
     if postgres:
         values["queue"] = f"'queue-' || lpad((n * 7 % {QUEUES})::text, 4, '0')"
-        series = "select generate_series(:a, :b) n"
+        series = "select generate_series(cast(:a as bigint), cast(:b as bigint)) n"
     else:
         series = "with recursive s(n) as (select :a union all select n + 1 from s where n < :b)"
         series += " select n from s"

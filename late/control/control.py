@@ -17,6 +17,7 @@ from late.control import (
     doctor,
     knobs,
     lanes,
+    latest,
     owners,
     resizing,
     schedules,
@@ -186,6 +187,11 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         """Up to `limit` dead letters, the latest first."""
         self.check()
         return dead.listed(self._engine, which or Filter(), limit=limit, payload=payload)
+
+    def latest_dead(self, which: Filter | None = None, *, limit: int = 100) -> latest.Latest:
+        """As `dead_letters`, a page at a time, and quick however many there are."""
+        self.check()
+        return latest.latest(self._engine, which or Filter(), limit=limit)
 
     def purge(self, which: Filter, *, limit: int | None = None, dry_run: bool = False) -> Moved:
         """Delete dead letters for good, the oldest first, a thousand to a transaction."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Engine, Integer, func, select
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.functions import FunctionElement
 
 from late.control.moving import Mover
@@ -81,28 +82,28 @@ class Filter(msgspec.Struct, frozen=True):
         if since is not None and until is not None and since >= until:
             raise ConfigError("since must be before until")
 
-    def clauses(self) -> list[ColumnElement[bool]]:
-        """The conditions on `late_dead`."""
+    def clauses(self, of: ReadOnlyColumnCollection[str, Any] = dead.c) -> list[ColumnElement[bool]]:
+        """The conditions on `late_dead`, or on a part of it."""
         found: list[ColumnElement[bool]] = []
         for column, value in (
-            (dead.c.queue, self.queue),
-            (dead.c.name, self.name),
-            (dead.c.reason, self.reason),
-            (dead.c.consumer_group, self.group),
-            (dead.c.task_id, self.task_id),
+            (of.queue, self.queue),
+            (of.name, self.name),
+            (of.reason, self.reason),
+            (of.consumer_group, self.group),
+            (of.task_id, self.task_id),
         ):
             if value is not None:
                 found.append(column == value)
         if self.error is not None:
             # As JSON has it, where quotes and such are escaped.
             text = msgspec.json.encode(self.error).decode()[1:-1]
-            found.append(_Position(dead.c.errors, text) > 0)
+            found.append(_Position(of.errors, text) > 0)
         if self.task_id is not None:
-            found.append(dead.c.shard_id == shard_of(self.task_id))
+            found.append(of.shard_id == shard_of(self.task_id))
         if self.since_us is not None:
-            found.append(dead.c.dead_at_us >= self.since_us)
+            found.append(of.dead_at_us >= self.since_us)
         if self.until_us is not None:
-            found.append(dead.c.dead_at_us < self.until_us)
+            found.append(of.dead_at_us < self.until_us)
         return found
 
 
@@ -118,7 +119,7 @@ def listed(engine: Engine, which: Filter, *, limit: int, payload: bool) -> list[
         rows = connection.execute(
             select(*wanted, size).where(*which.clauses()).order_by(*order).limit(limit)
         )
-        return [_view(row._mapping, payload) for row in rows]
+        return [view_of(row._mapping, payload) for row in rows]
 
 
 def count(engine: Engine, which: Filter) -> int:
@@ -193,7 +194,7 @@ def _check_limit(limit: int) -> None:
         raise ConfigError(f"limit {limit}: at least 1")
 
 
-def _view(row: Any, payload: bool) -> DeadView:
+def view_of(row: Any, payload: bool) -> DeadView:
     options = object_of(row["options"])
     return DeadView(
         task_id=str(row["task_id"]),

@@ -64,8 +64,12 @@ class DeadPage(msgspec.Struct, frozen=True):
     """Where the next page begins; None when these were all."""
 
 
-def causes(found: Sequence[DeadView], *, most: int = LOOKED_AT) -> DeadPage:
-    """Group one page of dead letters, which comes latest first: the commonest cause first."""
+def causes(found: Sequence[DeadView], before_us: int | None = None) -> DeadPage:
+    """Group one page of dead letters, which comes latest first: the commonest cause first.
+
+    Args:
+        before_us: where the next page begins.
+    """
     ordered = sorted(found, key=_cause)
     groups = [(key, list(letters)) for key, letters in groupby(ordered, key=_cause)]
     groups.sort(key=lambda each: (-len(each[1]), -max(x.dead_at_us for x in each[1])))
@@ -76,16 +80,8 @@ def causes(found: Sequence[DeadView], *, most: int = LOOKED_AT) -> DeadPage:
         causes=tuple(_of(key, letters, examples, room) for key, letters in shown),
         more=len(groups) - len(shown),
         looked_at=len(found),
-        before_us=_before(found) if len(found) >= most else None,
+        before_us=before_us,
     )
-
-
-def _before(found: Sequence[DeadView]) -> int:
-    """Where the next page begins: with the last moment of this one once more, for several may have
-    died in it, and to see one twice is better than never. Only where a whole page died in one
-    moment it is passed over, as there would be no end to it otherwise."""
-    first, last = found[0].dead_at_us, found[-1].dead_at_us
-    return last if first == last else last + 1
 
 
 def _of(key: _Key, letters: list[DeadView], examples: int, room: int) -> Cause:

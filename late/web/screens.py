@@ -163,12 +163,13 @@ class Screens:
         model: dict[str, Any] = {"rehearsal": None, "deed": "", "sent": {}, **more}
         asked = model["sent"] or request.query_params
         chosen = dead.which(asked)
-        letters = await in_thread(self._desk.control.dead_letters, chosen, limit=dead.LOOKED_AT)
+        found = await in_thread(self._desk.control.latest_dead, chosen, limit=dead.LOOKED_AT)
         fields = {name: getattr(chosen, name) for name in dead.FIELDS}
         model["sent"] = model["sent"] or {name: text for name, text in fields.items() if text}
         return self._desk.page(
             request, visitor, "dead.html", "Dead letters",
-            page=dead.causes(letters), chosen=fields, said=dead.said(chosen), **model,
+            page=dead.causes(found.letters, found.before_us), chosen=fields,
+            said=dead.said(chosen), **model,
         )  # fmt: skip
 
     async def timers(self, request: Request, visitor: Visitor) -> Response:

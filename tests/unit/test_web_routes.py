@@ -362,7 +362,7 @@ async def test_a_dead_database_is_said_and_the_last_look_stays(
             raise StoreUnavailable("no route to db.internal, user=admin")
 
         monkeypatch.setattr(type(it.control), "detailed", fails)
-        monkeypatch.setattr(type(it.control), "dead_letters", fails)
+        monkeypatch.setattr(type(it.control), "latest_dead", fails)
         it.site._desk.look.forget()
         text = await it.shown("queues")
         assert re.search(r"The database does not answer. What you see is [0-9.]+ m?s old", text)

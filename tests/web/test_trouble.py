@@ -72,7 +72,7 @@ def test_a_dead_database_is_said_on_every_screen_and_so_is_its_return(
     def fails(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("no route to db.internal, user=admin")
 
-    names = ("detailed", "dead_letters", "timers", "schedules", "live_knobs", "turn_knobs",
+    names = ("detailed", "latest_dead", "timers", "schedules", "live_knobs", "turn_knobs",
              "show", "owners", "redrive", "controllers")  # fmt: skip
     tab.go(served.root + "queues")
     with monkeypatch.context() as broken:
