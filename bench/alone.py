@@ -39,12 +39,12 @@ DUE_S, DUE_RATE = 20, 500
 AHEAD_S = 15
 """Until the first of them does."""
 
-_ID = "('01999999-0000-7' || lpad(to_hex(g % 8), 3, '0') || '-8000-' || lpad(to_hex(g), 12, '0'))"
+_ID = "('01999999-0000-7' || lpad(to_hex(mod(g, 8)), 3, '0') || '-8000-' || lpad(to_hex(g), 12, '0'))"
 FILL = f"""
 do $$ begin
   for part in 0..({{count}} - 1) / 1000 loop
     insert into late_task (shard_id, task_id, queue, name, payload)
-    select g % {SHARDS}, {_ID}::uuid, 'bench', '{nothing.name}',
+    select mod(g, {SHARDS}), {_ID}::uuid, 'bench', '{nothing.name}',
            convert_to('{{{{"n":' || g || ',"note":"{measure.NOTE}"}}}}', 'utf8')
       from generate_series(part * 1000, least(part * 1000 + 999, {{count}} - 1)) g;
     {{commit}}
@@ -53,7 +53,7 @@ end $$"""
 PARK = f"""
 insert into late_timer (consumer_group, shard_id, due_at_us, task_id, reason, position, sequence,
                         queue, name, payload, created_at_us, attempts, deaths)
-select 'default', g % {SHARDS}, %(due)s::bigint + g * %(step)s::bigint, {_ID}::uuid, 'delay', 1, g,
+select 'default', mod(g, {SHARDS}), %(due)s::bigint + g * %(step)s::bigint, {_ID}::uuid, 'delay', 1, g,
        'bench', '{stamp.name}', convert_to('{{"n":' || g || ',"note":"{measure.NOTE}"}}', 'utf8'),
        %(due)s::bigint - 3600000000, 0, 0
   from generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s::bigint - 1) g"""
