@@ -5,7 +5,7 @@
 | W5 | backlog | so many wait; one worker's rate from its first start, for `SLOPE_S` at most |
 | W6 | parked | a million timers, some due soon: how late those start, what memory it takes |
 | W8 | workers | tasks appear at once, in one commit, when one or two workers hold all shards |
-| W9 | other processes | tasks fetched by one consumer over gRPC, and pushed to one service |
+| W9 | other processes | tasks appear at once: fetched by a consumer over gRPC, or pushed |
 
 Backlogs and timers are written by SQL, as producers and settlements would have left them.
 """
@@ -36,15 +36,19 @@ SLOPE_S = 20.0
 SHARDS = 8
 DUE_S, DUE_RATE = 20, 500
 """Of the parked tasks so many a second fall due, for so long."""
+MEET_S = 4.0
+"""Until a consumer or a service that has just started is known."""
 AHEAD_S = 15
 """Until the first of them does."""
 
-_ID = "('01999999-0000-7' || lpad(to_hex(g % 8), 3, '0') || '-8000-' || lpad(to_hex(g), 12, '0'))"
+_ID = (
+    "('01999999-0000-7' || lpad(to_hex(mod(g, 8)), 3, '0') || '-8000-' || lpad(to_hex(g), 12, '0'))"
+)
 FILL = f"""
 do $$ begin
   for part in 0..({{count}} - 1) / 1000 loop
     insert into late_task (shard_id, task_id, queue, name, payload)
-    select g % {SHARDS}, {_ID}::uuid, 'bench', '{nothing.name}',
+    select mod(g, {SHARDS}), {_ID}::uuid, 'bench', '{nothing.name}',
            convert_to('{{{{"n":' || g || ',"note":"{measure.NOTE}"}}}}', 'utf8')
       from generate_series(part * 1000, least(part * 1000 + 999, {{count}} - 1)) g;
     {{commit}}
@@ -53,8 +57,9 @@ end $$"""
 PARK = f"""
 insert into late_timer (consumer_group, shard_id, due_at_us, task_id, reason, position, sequence,
                         queue, name, payload, created_at_us, attempts, deaths)
-select 'default', g % {SHARDS}, %(due)s::bigint + g * %(step)s::bigint, {_ID}::uuid, 'delay', 1, g,
-       'bench', '{stamp.name}', convert_to('{{"n":' || g || ',"note":"{measure.NOTE}"}}', 'utf8'),
+select 'default', mod(g, {SHARDS}), %(due)s::bigint + g * %(step)s::bigint, {_ID}::uuid, 'delay',
+       1, g, 'bench', '{stamp.name}',
+       convert_to('{{"n":' || g || ',"note":"{measure.NOTE}"}}', 'utf8'),
        %(due)s::bigint - 3600000000, 0, 0
   from generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s::bigint - 1) g"""
 SETTLED = """
@@ -181,9 +186,9 @@ def workers(server: Postgres, folder: Path, count: int, number: int) -> dict[str
 
 
 def remote(server: Postgres, folder: Path, count: int, way: str) -> dict[str, Any]:
-    """W9."""
+    """W9. The tasks appear when both ends know each other: before, they would be parked, for
+    nobody takes them."""
     url = server.fresh()
-    fill(server, url, count)
     address = f"127.0.0.1:{free_port()}"
     with ExitStack() as stack:
         if way == "pull":
@@ -197,6 +202,12 @@ def remote(server: Postgres, folder: Path, count: int, way: str) -> dict[str, An
             running = stack.enter_context(measure.program(doing, url, folder, "service"))
             work = ["late.cli", "worker", "bench.remote:app"]
             stack.enter_context(measure.program(work, url, folder, "worker", BENCH_TARGET=address))
+        connection = stack.enter_context(closing(server.connect(url, autocommit=True)))
+        while connection.execute(OWNERS).fetchone()[0] < SHARDS:
+            running.check()
+            time.sleep(0.05)
+        time.sleep(MEET_S)
+        fill(server, url, count, at_once=True)
         found = rate(server, url, count, [running], 120.0)
     server.drop(url)
     return {"way": way, "tasks": count, "per_s": found}
