@@ -81,7 +81,9 @@ ALONE_HEAD = """
 ## late alone, where it grows
 
 `make bench-alone`: backlogs and timers are written by SQL, as producers and settlements would have
-left them; `bench/alone.py` says how each is measured.
+left them; `bench/alone.py` says how each is measured. Tasks for consumers or a service that nobody
+takes yet are parked, and come back within a minute: what is measured here begins when both ends
+know each other.
 
 """
 
