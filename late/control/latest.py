@@ -54,7 +54,7 @@ def latest(engine: Engine, which: Filter, *, limit: int) -> Latest:
     with reading(engine) as connection:
         shards = [key for key, _ in firsts(connection, dead.c.dead_at_us) if _wanted(which, *key)]
         some = any((which.queue, which.name, which.reason, which.error, which.task_id))
-        looked = max(LOOKED_MIN, LOOKED // max(1, len(shards))) if some else limit
+        looked = max(LOOKED_MIN, LOOKED // max(1, len(shards)), limit + 1) if some else limit
         keys: list[_Key] = []
         reached: int | None = None
         for name, shard_id in shards:
@@ -86,6 +86,12 @@ def _of_shard(
         which, queue=None, name=None, reason=None, error=None, task_id=None, group=None
     )
     ours = (dead.c.consumer_group == name, dead.c.shard_id == shard_id, *time.clauses())
+    if looked == limit:  # nothing is left out: what is looked at is what is found
+        keys = connection.execute(
+            select(dead.c.dead_at_us, dead.c.task_id).where(*ours).order_by(*order).limit(limit)
+        ).all()
+        end = keys[-1].dead_at_us if len(keys) == limit else None
+        return [(row[0], str(row[1]), name, shard_id) for row in keys], end
     end = connection.execute(
         select(dead.c.dead_at_us).where(*ours).order_by(*order).offset(looked - 1).limit(1)
     ).scalar()

@@ -13,27 +13,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 from sqlalchemy import (
     Column,
-    ColumnElement,
     Connection,
     Engine,
     Row,
     Table,
     and_,
     func,
-    literal,
-    or_,
     select,
-    tuple_,
 )
 
 from late.control import backlog
 from late.control.positions import registered, taken
-from late.control.rows import SPANNER, log_of, now_us, open_of, seconds
+from late.control.rows import log_of, now_us, open_of, seconds
 from late.control.views import Count, QueueStatus, ShardStatus, Status, WorkerStatus
 from late.errors import ConfigError
 from late.schema.engine import reading
@@ -271,6 +266,8 @@ def _elsewhere(connection: Connection, tally: _Tally, table: Table, field: str, 
         first = (
             select(table.c.queue)
             .where(table.c.consumer_group == name, table.c.shard_id == shard_id)
+            # Along the key: a planner that expects them everywhere would read the table for them.
+            .order_by(time)
             .limit(limit)
             .subquery()
         )
@@ -282,22 +279,21 @@ def _elsewhere(connection: Connection, tally: _Tally, table: Table, field: str, 
 
 def firsts(connection: Connection, time: Column[int]) -> Iterator[tuple[tuple[str, int], int]]:
     """Each (group, shard) that has rows in the timers or the dead letters, with the least time
-    among them: one step along the primary key for each."""
-    key = (time.table.c.consumer_group, time.table.c.shard_id)
-    last: tuple[str, int] = ("", -1)
-    while True:
+    among them: one step along the primary key for each.
+
+    The group is compared by itself: of a comparison of the pair PostgreSQL's planner expects next
+    to nothing where there is one group, and may then read all of it by another index and sort it.
+    """
+    of, shard = time.table.c.consumer_group, time.table.c.shard_id
+    names = select(of).order_by(of).limit(1)
+    name = connection.execute(names).scalar()
+    last = -1
+    while name is not None:
         following = connection.execute(
-            select(*key, time).where(_behind(connection, key, last)).order_by(*key, time).limit(1)
+            select(shard, time).where(of == name, shard > last).order_by(shard, time).limit(1)
         ).first()
         if following is None:
-            return
-        last = (following[0], following[1])
-        yield last, following[2]
-
-
-def _behind(
-    connection: Connection, key: tuple[Column[Any], Column[Any]], last: tuple[str, int]
-) -> ColumnElement[bool]:
-    if connection.dialect.name == SPANNER:  # which does not compare rows
-        return or_(key[0] > last[0], and_(key[0] == last[0], key[1] > last[1]))
-    return tuple_(*key) > tuple_(literal(last[0]), literal(last[1]))
+            name, last = connection.execute(names.where(of > name)).scalar(), -1
+            continue
+        last = following[0]
+        yield (name, last), following[1]
