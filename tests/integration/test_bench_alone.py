@@ -10,8 +10,10 @@ import pytest
 from bench import alone, alone_table
 from tests.servers import postgres_url
 
+pytestmark = pytest.mark.timeout(300)  # a busy machine takes five times as long
 
-def test_a_small_run_measures_what_needs_no_timers(
+
+def test_a_small_run_measures_what_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = postgres_url()
@@ -20,12 +22,12 @@ def test_a_small_run_measures_what_needs_no_timers(
     monkeypatch.setattr(alone, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(alone, "MEET_S", 1.0)
     record = tmp_path / "alone.json"
-    small = ["--backlogs", "300", "--parked", "0", "--tasks", "300", "--remote", "30"]
+    small = ["--backlogs", "300", "--parked", "0", "--tasks", "0", "--remote", "30"]
     assert alone.main(["--postgres", server, *small, "--record", str(record)]) == 0
     report = json.loads(record.read_text())
     assert [one["waiting"] for one in report["backlog"]] == [300]
-    assert [one["workers"] for one in report["workers"]] == [1, 2]
+    assert report["workers"] == []
     assert [one["way"] for one in report["remote"]] == ["pull", "push"]
-    for kind in ("backlog", "workers", "remote"):
+    for kind in ("backlog", "remote"):
         assert all(one["per_s"] > 0 for one in report[kind])
     assert "| pushed to one service, /s |" in alone_table.text(report)

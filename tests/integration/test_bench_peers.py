@@ -9,12 +9,16 @@ import pytest
 
 from bench.peers import __main__ as program
 from bench.peers import roster
+from bench.peers.enduring import endure
+from bench.peers.environments import bring_up
 from bench.peers.running import Failed, Program
-from bench.peers.workloads import Sizes
+from bench.peers.workloads import Bench, Sizes
+from bench.targets import Postgres
 from tests.servers import postgres_url
 
+pytestmark = pytest.mark.timeout(300)  # a busy machine takes five times as long
+
 SMALL = ["--tasks", "300", "--singles", "10", "--clients", "2", "--rates", "20", "--seconds", "0.5"]
-SMALL += ["--rounds", "2"]
 
 
 @pytest.fixture
@@ -47,9 +51,20 @@ def test_a_small_run_measures_everything(
         assert one["reached_per_s"] == 20
         assert one["twice"] == 0
         assert 0 <= one["p50_ms"] <= one["p99_ms"] <= one["max_ms"]
-    assert [one["held"] for one in late["enduring"]] == [False, True]
-    assert all(len(one["per_s"]) == 2 and min(one["per_s"]) > 0 for one in late["enduring"])
     assert "| late |" in capsys.readouterr().out
+
+
+def test_rounds_are_measured_beside_a_held_snapshot(server: str, tmp_path: Path) -> None:
+    peer, target = roster.read()["late"], Postgres(server)
+    bench = Bench(peer, bring_up(peer), target, "", tmp_path)
+    try:
+        found = endure(bench, Sizes(tasks=1_000, rounds=1, seconds=0.3), hold=True)
+    finally:
+        target.close()
+    assert found["held"] is True
+    assert [rate > 0 for rate in found["per_s"]] == [True]
+    assert found["reached_per_s"] == pytest.approx(100)
+    assert 0 <= found["p50_ms"] <= found["max_ms"]
 
 
 def test_a_peer_that_cannot_be_measured_is_written_down_and_stops_nobody() -> None:
