@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-page bench-restarts bench-signals bench-spark bench-reading protos overload lock clean
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-reading protos overload lock clean bench-page
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -38,7 +38,7 @@ test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k na
 	$(DEV)
 	@echo "[test] all tests; PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
 	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
-	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/python scripts/run_tests.py -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 browser: ## find Chromium for the tests of the page, or install it (by apt, as root)
 	@$(PYTHON) scripts/browser.py --install
@@ -87,6 +87,18 @@ check: lint types contracts tree test ## all of the above, as CI does
 bench: ## drain, enqueue, latency, WAL and statements per task, with the limits of the same run
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.main --postgres '{url}' $(ARGS)
+
+bench-peers: ## late beside other queues on the same server, each in its own environment (ARGS="--only pg-boss")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.peers --postgres '{url}' $(ARGS)
+
+bench-alone: ## larger backlogs, a million timers, two workers, gRPC: late alone (ARGS="--backlogs 10000")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.alone --postgres '{url}' $(ARGS)
+
+bench-guard: ## instructions per task, by perf or valgrind: fails on 10 % more than was kept (ARGS=--keep)
+	$(DEV)
+	@$(BIN)/python -m bench.guard $(ARGS)
 
 bench-signals: ## what metrics and traces cost (ARGS="--tasks 20000")
 	$(DEV)

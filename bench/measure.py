@@ -54,13 +54,23 @@ class Worker:
 @contextmanager
 def worker(url: str, folder: Path, *, counted: Path | None = None) -> Iterator[Worker]:
     """Start `late worker` and stop it as a deploy would, with SIGTERM."""
-    marks, output = folder / "marks", folder / "worker.log"
+    command = ["late.cli"] if counted is None else ["bench.counted", str(counted)]
+    with program([*command, "worker", "bench.tasks:app"], url, folder) as running:
+        yield running
+
+
+@contextmanager
+def program(
+    module: Sequence[str], url: str, folder: Path, name: str = "worker", **variables: str
+) -> Iterator[Worker]:
+    """Start a module with its arguments and stop it with SIGTERM; `name` tells its files from
+    those of others."""
+    marks, output = folder / f"{name}.marks", folder / f"{name}.log"
     marks.write_bytes(b"")
-    command = ["-m", "late.cli"] if counted is None else ["-m", "bench.counted", str(counted)]
-    environment = os.environ | {"BENCH_URL": url, "BENCH_MARKS": str(marks)}
+    environment = os.environ | {"BENCH_URL": url, "BENCH_MARKS": str(marks)} | variables
     with output.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, *command, "worker", "bench.tasks:app"],
+            [sys.executable, "-m", *module],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -191,7 +201,7 @@ def latency(
         for thread in threads:
             thread.join()
         holder.rollback()
-        started = _read_stamps(running, len(committed))
+        started = read_stamps(running, len(committed))
     lags = sorted(max(0.0, (started[n] - at) / 1e6) for n, at in committed.items())
     return {
         "asked_per_s": rate,
@@ -241,7 +251,7 @@ def _warm_up(target: Target, url: str, running: Worker) -> None:
     wait_settled(target, url, 64, running)
 
 
-def _read_stamps(running: Worker, count: int) -> dict[int, int]:
+def read_stamps(running: Worker, count: int) -> dict[int, int]:
     """Number -> start in ns, once all have come.
 
     Raises:

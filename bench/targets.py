@@ -160,32 +160,42 @@ class Postgres:
 
     def _create(self) -> str:
         name = f"bench_{secrets.token_hex(4)}"
-        with closing(self._connect(self._admin, autocommit=True)) as connection:
+        with closing(self.connect(self._admin, autocommit=True)) as connection:
             connection.execute(f"create database {name}")
         self._made.append(name)
         base, mark, query = self._admin.partition("?")
         return base.rsplit("/", 1)[0] + "/" + name + mark + query
 
+    def empty(self) -> str:
+        """URL of a database with nothing in it."""
+        return self._create()
+
     def close(self) -> None:
         """Drop what was made."""
-        with closing(self._connect(self._admin, autocommit=True)) as connection:
-            for name in self._made:
+        self._drop(*self._made)
+
+    def drop(self, url: str) -> None:
+        """Drop one that was made, so that vacuuming it disturbs no later measurement."""
+        name = url.partition("?")[0].rpartition("/")[2]
+        self._made.remove(name)
+        self._drop(name)
+
+    def _drop(self, *names: str) -> None:
+        with closing(self.connect(self._admin, autocommit=True)) as connection:
+            for name in names:
                 connection.execute(f"drop database if exists {name} with (force)")
-
-    def _connect(self, url: str, *, autocommit: bool = False) -> Any:
-        import psycopg
-
-        return psycopg.connect(url, autocommit=autocommit)
 
     def fresh(self) -> str:
         url = self._create()
         migrate.upgrade(url)
-        with closing(self._connect(url)) as connection, transaction(connection):
+        with closing(self.connect(url)) as connection, transaction(connection):
             connection.execute("create table business (id bigint primary key, note text)")
         return url
 
-    def connect(self, url: str) -> Any:
-        return self._connect(url)
+    def connect(self, url: str, *, autocommit: bool = False) -> Any:
+        import psycopg
+
+        return psycopg.connect(url, autocommit=autocommit)
 
     def business(self, connection: Any, number: int) -> None:
         connection.execute("insert into business values (%s, %s)", (number, "order"))
@@ -193,7 +203,7 @@ class Postgres:
     def versions(self) -> str:
         import psycopg
 
-        with closing(self._connect(self._admin)) as connection:
+        with closing(self.connect(self._admin)) as connection:
             settings = [
                 f"{name}={connection.execute(f'show {name}').fetchone()[0]}"
                 for name in ("fsync", "synchronous_commit", "shared_buffers")
@@ -202,7 +212,7 @@ class Postgres:
         return f"PostgreSQL {version} ({', '.join(settings)}), psycopg {psycopg.__version__}"
 
     def _bare(self) -> Any:
-        connection = self._connect(self._create())
+        connection = self.connect(self._create())
         connection.execute(
             "create table bare (seq bigint generated always as identity primary key,"
             " shard smallint, task_id uuid, queue text, name text, payload bytea)"
@@ -256,7 +266,7 @@ class Postgres:
             return seen / (time.perf_counter() - began)
 
     def written_bytes(self, url: str) -> int:
-        with closing(self._connect(url)) as connection:
+        with closing(self.connect(url)) as connection:
             (lsn,) = connection.execute(
                 "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"
             ).fetchone()

@@ -139,7 +139,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.010
     """How long an outcome waits for others to share its transaction."""
-    settle_batch: _Count = 256
+    settle_batch: _Count = 1000
     """Outcomes that are settled without waiting any longer."""
 
     otel: Annotated[int, Meta(ge=0, le=1)] = 0

@@ -108,6 +108,7 @@ class Task(Generic[P, R]):
             "json": msgspec.json.Decoder(stored).decode,
             "msgpack": msgspec.msgpack.Decoder(stored).decode,
         }
+        self._has_defaults = bool(getattr(self.shape, "__struct_defaults__", ()))
         self._check = self._decoders[codec.format]
         stored_as = None if codec.name == "json" else codec.name
         self.base = Options(priority=priority, codec=stored_as)
@@ -203,7 +204,7 @@ class Task(Generic[P, R]):
         if isinstance(values, dict):
             return values
         found = msgspec.structs.asdict(values)
-        if msgspec.UNSET in found.values():
+        if self._has_defaults and msgspec.UNSET in found.values():
             return {key: value for key, value in found.items() if value is not msgspec.UNSET}
         return found
 

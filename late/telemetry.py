@@ -9,6 +9,7 @@ the word that it stalls.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ from late.store.counting import statements
 
 if TYPE_CHECKING:
     from late.control import Control
+    from late.control.server import Server
     from late.control.views import Status
     from late.worker import Worker
 
@@ -61,7 +63,7 @@ class Telemetry:
         self._emitter = emitter
         self._loop: asyncio.AbstractEventLoop | None = None
         self._control: Control | None = None
-        self._looking: asyncio.Future[tuple[Status, dict[str, Signals]]] | None = None
+        self._looking: asyncio.Future[tuple[Status, dict[str, Signals], Server]] | None = None
 
     async def run(self) -> None:
         """Count, and look at the database while that is this worker's to do, until cancelled."""
@@ -134,23 +136,23 @@ class Telemetry:
         slots = self._worker.settings.concurrency
         self._looking = asyncio.ensure_future(asyncio.to_thread(self._overview))
         try:
-            seen, signals = await asyncio.shield(self._looking)
+            seen, signals, server = await asyncio.shield(self._looking)
         except Exception as error:
             # Telemetry must not take the work down with it, whatever it is.
             trace = None if isinstance(error, LateError) else error
             text = "the database could not be looked at for metrics: %s"
             logger.warning(text, error, exc_info=trace)
             return False
-        values = of_database(seen, signals, slots=slots)
+        values = itertools.chain(of_database(seen, signals, slots=slots), of_server(server))
         self.registry.replace(metrics.metrics_of("database"), values)
         return True
 
-    def _overview(self) -> tuple[Status, dict[str, Signals]]:
+    def _overview(self) -> tuple[Status, dict[str, Signals], Server]:
         from late.control import Control  # SQLAlchemy takes as long to load as all the rest
 
         # Kept: to make an engine and connect costs as much as the look.
         self._control = self._control or Control(self._worker.app.url)
-        return self._control.overview(limit=LIMIT)
+        return *self._control.overview(limit=LIMIT), self._control.server()
 
 
 def of_worker(worker: Worker) -> Iterator[Value]:
@@ -198,6 +200,32 @@ def _of_part(labels: tuple[str, str], part: Part, now_us: int) -> Iterator[Value
     if part.breaker is not None:
         yield "late_breaker_state", labels, _BREAKER[part.breaker.state]
         yield "late_breaker_opened_total", labels, part.breaker.opened
+
+
+def of_server(seen: Server) -> Iterator[Value]:
+    """What the database server says of itself, as far as it does."""
+    known: list[tuple[str, tuple[str, ...], float | None]] = [
+        ("size_bytes", (), seen.size_bytes),
+        ("connections", (), seen.connections),
+        ("connections_max", (), seen.connections_max),
+        ("transactions_total", ("commit",), seen.commits),
+        ("transactions_total", ("rollback",), seen.rollbacks),
+        ("rows_total", ("read",), seen.rows_read),
+        ("rows_total", ("insert",), seen.rows_inserted),
+        ("rows_total", ("update",), seen.rows_updated),
+        ("rows_total", ("delete",), seen.rows_deleted),
+        ("blocks_total", ("cache",), seen.blocks_cached),
+        ("blocks_total", ("disk",), seen.blocks_read),
+        ("wal_bytes_total", (), seen.wal_bytes),
+        ("temp_bytes_total", (), seen.temp_bytes),
+        ("deadlocks_total", (), seen.deadlocks),
+        ("oldest_transaction_seconds", (), seen.oldest_transaction_s),
+        ("replica_lag_seconds", (), seen.replica_lag_s),
+        ("dead_rows", (), seen.dead_rows),
+    ]
+    for name, labels, value in known:
+        if value is not None:
+            yield f"late_database_{name}", labels, value
 
 
 def of_database(

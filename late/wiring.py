@@ -1,7 +1,8 @@
-"""What of an app a worker can run: pure parts of the wiring in `worker.py`."""
+"""What of an app a worker can run: small parts of the wiring in `worker.py`."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Mapping
 
 import msgspec
@@ -10,6 +11,13 @@ from late.app import App
 from late.scheduler.entry import ROUTE
 from late.scheduler.limits import LOCAL_POOL
 from late.task import PULL, Policy
+
+
+def freeze() -> None:
+    """For a process that does nothing but work: what is in memory now is to stay, and is never
+    collected. A full collection of what was imported takes 20 ms, in which nothing starts."""
+    gc.collect()
+    gc.freeze()
 
 
 def policies_of(app: App) -> dict[str, Policy]:

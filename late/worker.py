@@ -51,7 +51,7 @@ from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
 from late.task import DEFAULT_GROUP, Policy
 from late.telemetry import Telemetry
-from late.wiring import alone, policies_of, possible, sweep
+from late.wiring import alone, freeze, policies_of, possible, sweep
 
 if TYPE_CHECKING:
     from late.control.knobs import Live
@@ -98,6 +98,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.ask_to_stop)
     await worker.start()
+    freeze()
     return await worker.wait()
 
 

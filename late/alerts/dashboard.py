@@ -12,6 +12,8 @@ import msgspec
 
 WIDTH = 12
 HEIGHT = 8
+SERVER = "Database server (PostgreSQL)"
+"""A row that is empty on other databases: they do not tell this by SQL."""
 _BY = 'group=~"$group",queue=~"$queue"'
 _GROUP = 'group=~"$group"'
 
@@ -103,6 +105,21 @@ ROWS: tuple[Row, ...] = (
         Panel("Heartbeat", _quantiles("late_heartbeat_seconds", ""), "s"),
         Panel("Clock of the database, ahead by", (
             ("max by (instance) (late_clock_offset_seconds)", "{{instance}}"),), "s"),
+    )),
+    Row(SERVER, (
+        Panel("Transactions of the database", (
+            _rate("late_database_transactions_total", "outcome", "{{outcome}}", ""),), "ops"),
+        Panel("Rows of the database", (
+            _rate("late_database_rows_total", "verb", "{{verb}}", ""),), "ops"),
+        Panel("Write-ahead log", (
+            ("max(rate(late_database_wal_bytes_total[$__rate_interval]))", "server"),), "Bps"),
+        Panel("Blocks, from cache and disk", (
+            _rate("late_database_blocks_total", "source", "{{source}}", ""),), "ops"),
+        Panel("Size", (("max(late_database_size_bytes)", "database"),), "bytes"),
+        Panel("Connections, and most", (
+            ("max(late_database_connections)", "connections"),
+            ("max(late_database_connections_max)", "most"))),
+        Panel("Rows that wait for vacuum", (("max(late_database_dead_rows)", "rows"),)),
     )),
 )  # fmt: skip
 

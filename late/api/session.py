@@ -83,13 +83,23 @@ class Session:
         try:
             done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
             for each in done:
-                each.result()
+                await self._ended(each)
         finally:
             # What is still at work has gone to others with the stream: its end is of no use.
             for each in [*loops, *self._busy.values()]:
                 each.cancel()
             await asyncio.gather(*loops, *self._busy.values(), return_exceptions=True)
             self._call.cancel()
+
+    async def _ended(self, loop: asyncio.Task[None]) -> None:
+        """Raise what ended the stream: its status, whichever loop met it first. To whom writes on
+        a call that has ended, grpc raises `InvalidStateError`."""
+        try:
+            loop.result()
+        except asyncio.InvalidStateError:
+            if not self._call.done():
+                raise
+            await _raise_status(self._call)
 
     async def _read(self, concurrency: int, opened: Callable[[], None]) -> None:
         while True:

@@ -11,6 +11,7 @@ import typer
 from late.cli import (
     alerts,
     autoscale,
+    bench,
     command,
     database,
     dead,
@@ -83,6 +84,7 @@ app.add_typer(roles.app, name="roles")
 app.add_typer(lake.app, name="lake")
 report.app.command("throughput")(throughput.throughput)
 app.add_typer(report.app, name="report")
+app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
 
 

@@ -21,6 +21,7 @@ from late.control import (
     owners,
     resizing,
     schedules,
+    server,
     status,
     sweep,
     tasks,
@@ -126,6 +127,10 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
             for each in self.groups()
         ]
         return msgspec.structs.replace(found, groups=tuple(groups))
+
+    def server(self) -> server.Server:
+        """What the database server says of itself: sizes, transactions, rows."""
+        return server.look(self._engine)
 
     def owners(self, *, limit: int = owners.LIMIT, only: tuple[str, int] | None = None) -> Owners:
         """Every shard's owner, its former ones, and how often those were refused; looks at the

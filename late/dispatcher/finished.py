@@ -34,6 +34,8 @@ class Finished:
         self._due = False
         """A delivery is scheduled for the next pass of the loop."""
         self._fenced: dict[tuple[str, int], int] = {}
+        self.added_at = 0.0
+        """Monotonic: when the last attempt ended."""
         self.turn_ends = inf
         """Monotonic: when the pass that is under way should end. Stale while none is scheduled."""
         self.dropped = 0
@@ -50,7 +52,7 @@ class Finished:
 
     def add(self, attempt: Attempt, verdict: Verdict, started_us: int, begun: float) -> None:
         """`attempt` ended. `begun` is monotonic."""
-        now = monotonic()
+        self.added_at = now = monotonic()
         if not self._due and self._loop is not None:
             self._due = True
             self.turn_ends = now + TURN_S

@@ -26,6 +26,15 @@ from late.dispatcher.threads import Threads
 from late.task import Attempt
 
 
+class Waiting:
+    """A handler that has not ended yet: `await waiting.work` for what it returns or raises."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Awaitable[object]) -> None:
+        self.work = work
+
+
 class InProcess:
     """Calls handlers. One per dispatcher; `start` and `close` may be called twice."""
 
@@ -47,8 +56,9 @@ class InProcess:
         self._threads.close()
         await self._processes.close()
 
-    async def call(self, slot: Slot, bound: Bound, attempt: Attempt) -> object:
-        """Return what the handler returned, or the `Verdict` of a child process.
+    def call(self, slot: Slot, bound: Bound, attempt: Attempt) -> object:
+        """Return what the handler returned, or the `Verdict` of a child process; `Waiting` for it
+        where it takes longer than one step. No coroutine: a no-op would pay for one of ours.
 
         Sets the slot's deadline when the handler starts. Cancellation is thrown into a coroutine
         and kills a child; a thread is left behind.
@@ -56,10 +66,10 @@ class InProcess:
         Raises: whatever decoding and the handler raise.
         """
         if bound.process:
-            return await self._processes.call(slot, bound, attempt)
+            return Waiting(self._processes.call(slot, bound, attempt))
         arguments = bound.decode(attempt.record, attempt.options)
         if not bound.is_async:
-            return await self._in_thread(slot, bound, attempt, arguments)
+            return Waiting(self._in_thread(slot, bound, attempt, arguments))
         slot.deadline = slot.begun + bound.timeout_s
         if bound.wants_context:
             context = AsyncContext(
@@ -80,7 +90,7 @@ class InProcess:
             step = variables.run(work.send, None)
         except StopIteration as end:  # It never waited: no further machinery.
             return end.value
-        return await _resume(work, variables, step)
+        return Waiting(_resume(work, variables, step))
 
     async def _in_thread(
         self, slot: Slot, bound: Bound, attempt: Attempt, arguments: Any

@@ -50,7 +50,7 @@ class Settler:
         on_result: Callable[[Settlement, SettleResult], None],
         on_error: Callable[[Sequence[Settlement], StoreError], None],
         delay_s: float = 0.010,
-        batch: int = 256,
+        batch: int = 1000,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         monotonic: Monotonic = time.monotonic,

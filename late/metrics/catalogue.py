@@ -231,5 +231,21 @@ _look("database", "late_workers", "Live workers.", "group")
 _look("database", "late_workers_wanted", "Workers that the load and its backlog need.", "group")
 _look("database", "late_shards", "Shards of the group.", "group")
 _look("database", "late_shards_unowned", "Those that no live worker owns.", "group")
+_look("database", "late_database_size_bytes", "Size of the database.")
+_look("database", "late_database_connections", "Connections to the database.")
+_look("database", "late_database_connections_max", "Those that the whole server takes.")
+_look("database", "late_database_transactions_total", "Transactions, by the server's own count.",
+      "outcome")  # fmt: skip
+_look("database", "late_database_rows_total", "Rows that were read, inserted, updated or deleted, "
+      "by the server's own count.", "verb")  # fmt: skip
+_look("database", "late_database_blocks_total", "Blocks that were asked for, from the cache or "
+      "from the disk.", "source")  # fmt: skip
+_look("database", "late_database_wal_bytes_total", "Write-ahead log of the whole server.")
+_look("database", "late_database_temp_bytes_total", "Spilt to the disk by queries.")
+_look("database", "late_database_deadlocks_total", "Deadlocks that the server has ended.")
+_look("database", "late_database_oldest_transaction_seconds", "Age of the oldest open transaction: "
+      "it holds up vacuum, and on PostgreSQL the tail.")  # fmt: skip
+_look("database", "late_database_replica_lag_seconds", "How far the slowest replica is behind.")
+_look("database", "late_database_dead_rows", "Rows of `late`'s tables that wait for vacuum.")
 _look("database", "late_looked_timestamp_seconds", "When the database was last looked at.",
       merge="min")  # fmt: skip

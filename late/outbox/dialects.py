@@ -141,6 +141,8 @@ Style = Literal["psycopg", "format", "numeric"]
 class Postgres:
     """Arrays and `unnest`: the text of a statement is the same for every number of rows, so that
     it is prepared once. psycopg gets `%b`, binary parameters: a bytea as text is twice as long.
+    What is the same in all rows, as a rule all but shard, id and payload, is given once: psycopg
+    writes arrays item by item, in Python.
     """
 
     tasks_max = 1_000_000
@@ -156,8 +158,13 @@ class Postgres:
         into = f"insert into late_task ({_COLUMNS})"
         self._one = f"{into} values ({', '.join(cast)})"
         self._many = f"{into} select * from unnest({arrays})"
+        queue, name, headers, options, shards, ids, payloads = marks
+        self._alike = (
+            f"{into} select s, i, {queue}::text, {name}::text, p, {headers}::text, {options}::text"
+            f" from unnest({shards}::smallint[], {ids}::uuid[], {payloads}::bytea[]) as u (s, i, p)"
+        )
         version = "$8" if style == "numeric" else marks[0]
-        self._fenced = f"{self._many} where {_UNCHANGED.format(f'{version}::bigint')}"
+        self._unchanged = f" where {_UNCHANGED.format(f'{version}::bigint')}"
         now = NOW_US["postgresql"]
         over = _OVER.format(now=now)
         self._claim = (
@@ -182,18 +189,19 @@ class Postgres:
                 self._one,
                 (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options),
             )
-        arrays = (
-            [r.shard_id for r in rows],
-            [r.task_id for r in rows],
-            [r.queue for r in rows],
-            [r.name for r in rows],
-            [r.payload for r in rows],
-            [r.headers for r in rows],
-            [r.options for r in rows],
-        )
+        shards, ids = [r.shard_id for r in rows], [r.task_id for r in rows]
+        payloads = [r.payload for r in rows]
+        alike = {(r.queue, r.name, r.headers, r.options) for r in rows}
+        params: tuple[object, ...]
+        if len(alike) == 1:
+            text, params = self._alike, (*alike.pop(), shards, ids, payloads)
+        else:
+            queues, names = [r.queue for r in rows], [r.name for r in rows]
+            headers, options = [r.headers for r in rows], [r.options for r in rows]
+            text, params = self._many, (shards, ids, queues, names, payloads, headers, options)
         if layout is None:
-            return Statement(self._many, arrays)
-        return Statement(self._fenced, (*arrays, layout))
+            return Statement(text, params)
+        return Statement(text + self._unchanged, (*params, layout))
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
         return Statement(

@@ -24,12 +24,12 @@ from late.lanes import Gate
 from late.scheduler import messages as m
 from late.scheduler.commands import Commands
 from late.scheduler.core_state import CoreState
-from late.scheduler.entry import Entry, expires_at_us, first_due_us, from_parked, from_record
+from late.scheduler.entry import Entry, first_due_us, from_parked, from_record
 from late.scheduler.limits import LOCAL_POOL, Limits
 from late.scheduler.settings import CoreSettings
 from late.scheduler.verdict import DEATHS_MAX, judge, killed
 from late.store.base import Lease, Settlement
-from late.task import HELD_US, DeadLetter, Outcome, Parked, Policy, Reason, Record, TaskId
+from late.task import HELD_US, DeadLetter, Outcome, Parked, Policy, Reason, Record
 from late.validate import is_name
 
 
@@ -108,11 +108,6 @@ class ShardCore(CoreState):
             if self._commands and (look := self._commands.load()) is not None:
                 effects.append(self._timers.asked(look))
 
-    @property
-    def _full(self) -> bool:
-        room = self._settings.window - self._settings.page_size
-        return len(self._window) > room or self._window.bytes > self._settings.window_bytes
-
     def _page_read(self, event: m.PageRead) -> None:
         self._reading = False
         page = event.page
@@ -135,11 +130,13 @@ class ShardCore(CoreState):
         record = entry.record
         if self.caution.deaths:
             self.caution.recall(entry)
-        fault = None
-        if record.options is not None or not entry.known:
-            fault = entry.inspect()
-        elif not is_name(record.queue):
-            fault = "invalid_name"
+        plain = record.options is None and entry.known and is_name(record.queue)
+        if plain and not entry.deaths:
+            entry.due_at_us = record.created_at_us
+            entry.state = "ready"  # it is `logged`: `move` would look that up
+            self._ready.push(entry)
+            return
+        fault = None if plain else entry.inspect()
         if fault is not None:
             self.bury(entry, fault)
             return
@@ -270,8 +267,7 @@ class ShardCore(CoreState):
         if self._wary_until_us >= 0:
             put_off = partial(caution.puts_off, care=care, until_us=self._wary_until_us)
         else:
-            for entry in ready.unlimited():
-                self._begin(entry, begun)
+            self._begin_all(ready.unlimited(), begun)
         while (next_one := ready.next(put_off)) is not None:
             self._begin(next_one, begun)
         for entry in caution.suspect(care):  # one more than there is room, or it might never start
@@ -301,6 +297,18 @@ class ShardCore(CoreState):
         else:
             begun.append(entry)
 
+    def _begin_all(self, entries: Sequence[Entry], begun: list[Entry]) -> None:
+        """As `_begin` of each, where no task is under suspicion: the way of nearly all."""
+        plain = not self._limits.any
+        for entry in entries:
+            if plain and entry.state == "ready" and entry.record.options is None:
+                entry.state = "running"  # `move` would ask once more
+                self.running += 1
+                begun.append(entry)
+            else:
+                self._begin(entry, begun)
+        self._window.cover_all(begun)
+
     def _dispatch(self, entries: Sequence[Entry], effects: list[m.Effect]) -> None:
         attempts = [entry.attempt(self.lease) for entry in entries]
         if self._limits.any:
@@ -309,22 +317,14 @@ class ShardCore(CoreState):
             effects.append(m.Dispatch(attempts))
 
     def _expire(self, entry: Entry) -> bool:
-        expires = None
-        if entry.record.options is not None:
-            expires = expires_at_us(entry.record, entry.options)
-        if self._limits.any:
-            expires = self._limits.expires_at_us(entry, expires)
-        if expires is None or self._now_us < expires:
+        if not self._is_expired(entry):
             return False
         self._end_unrun(entry, "expired")
         return True
 
     def _park_long_held(self) -> None:
         """Tasks that wait behind their key for long leave the window for the timer table."""
-        # Each look goes over all keys, so not at every grant.
-        since_us = self._now_us - self._looked_at_us
-        waits = len(self._keys) or self._ready.limited or self._draining
-        if not waits or 0 <= since_us < self._settings.held_look_us:
+        if not self._look_due:
             return
         self._looked_at_us = self._now_us
         for entry in self._keys.opened():
@@ -346,6 +346,7 @@ class ShardCore(CoreState):
     # ------------------------------------------------------------------ ending
 
     def _finished(self, outcomes: Sequence[Outcome]) -> None:
+        done: list[Outcome] = []
         for outcome in outcomes:
             attempt = outcome.attempt
             task_id = attempt.record.task_id
@@ -361,14 +362,16 @@ class ShardCore(CoreState):
             self.running -= 1
             if self.caution.marked:
                 self.caution.ended(task_id, again=outcome.kind == "interrupted")
-            if outcome.kind == "done":
-                self._draft.ledger.add(outcome, "done", ended=True)
-                if entry.policy.history:
-                    self._draft.note(entry, "done", self._now_us, outcome)
-                self._end(entry, "done", outcome.result)
-                self._release_key(entry)
-            else:
+            if outcome.kind != "done":
                 self._apply(entry, outcome)
+                continue
+            done.append(outcome)
+            if entry.policy.history:
+                self._draft.note(entry, "done", self._now_us, outcome)
+            self._end(entry, "done", outcome.result)
+            if entry.options.ordering_key is not None:
+                self._release_key(entry)
+        self._draft.ledger.add_done(done)
 
     def _apply(self, entry: Entry, outcome: Outcome) -> None:
         stalled = outcome.kind == "failed" and self._limits.stalled(entry)
@@ -422,7 +425,8 @@ class ShardCore(CoreState):
         entry.move(state)
         self._window.cover(entry)
         self._draft.end(entry, result)
-        self.caution.deaths.pop(entry.record.task_id, None)
+        if self.caution.deaths:
+            self.caution.deaths.pop(entry.record.task_id, None)
         if entry.options.schedule is not None:
             self._recurring.ended(entry.options.schedule, entry.record.task_id)
 
@@ -463,10 +467,9 @@ class ShardCore(CoreState):
         self._dispatch(self._marked(), effects)
         self._timers.rows_changed(settlement.unparked, new=bool(settlement.revived))
         self._commands.settled(settlement.revived)
-        for task_id in ended:
-            self._forget(task_id)
+        for task_id in self._window.forget_all([*ended, *parked]):
+            self._timers.parked.pop(task_id, None)
         for task_id, (entry, row) in parked.items():
-            self._forget(task_id)
             entry.index = None
             entry.timer_key = (row.due_at_us, task_id)
             if row.reason == "held":
@@ -494,7 +497,3 @@ class ShardCore(CoreState):
                 entry.move("ready")
                 self._ready.push_front(entry)
         return begun
-
-    def _forget(self, task_id: TaskId) -> None:
-        if not self._window.forget(task_id):
-            self._timers.parked.pop(task_id, None)

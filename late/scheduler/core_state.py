@@ -10,6 +10,7 @@ from late.lanes import Gate
 from late.scheduler.caution import Caution
 from late.scheduler.draft import Draft
 from late.scheduler.draining import Draining
+from late.scheduler.entry import Entry, expires_at_us
 from late.scheduler.flows import Flows
 from late.scheduler.keys import Keys
 from late.scheduler.limits import Limits
@@ -95,6 +96,26 @@ class CoreState:
     def limited(self) -> int:
         """How many tasks more could start, if it were not for the knobs."""
         return 0 if self._stopped or not self._recovered else self._ready.limited
+
+    @property
+    def _full(self) -> bool:
+        room = self._settings.window - self._settings.page_size
+        return len(self._window) > room or self._window.bytes > self._settings.window_bytes
+
+    @property
+    def _look_due(self) -> bool:
+        """Whether to see who has waited for long. It goes over all keys: not at every grant."""
+        since_us = self._now_us - self._looked_at_us
+        waits = len(self._keys) or self._ready.limited or self._draining
+        return bool(waits) and not 0 <= since_us < self._settings.held_look_us
+
+    def _is_expired(self, entry: Entry) -> bool:
+        expires = None
+        if entry.record.options is not None:
+            expires = expires_at_us(entry.record, entry.options)
+        if self._limits.any:
+            expires = self._limits.expires_at_us(entry, expires)
+        return expires is not None and self._now_us >= expires
 
     def _is_ready(self, task_id: str) -> bool:
         entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)

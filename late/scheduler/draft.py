@@ -91,7 +91,8 @@ class Draft:
         """The task is over in this group; `result` is JSON."""
         task_id = entry.record.task_id
         self._ended[task_id] = entry
-        self._unpark(entry)
+        if entry.timer_key is not None:
+            self._unpark(entry)
         if ttl_us := entry.policy.result_ttl_us:
             value = b'{"outcome":"%b","value":%b}' % (entry.state.encode(), result or b"null")
             self._results.append(Result(task_id, value, ttl_us))

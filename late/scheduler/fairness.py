@@ -37,7 +37,7 @@ class ReadyQueue(Generic[T]):
 
     def push(self, item: T, priority: int = 0) -> None:
         """Add behind its equals."""
-        self._queue(priority).append(item)
+        (self._queues.get(priority) or self._queue(priority)).append(item)
         self._size += 1
 
     def push_front(self, item: T, priority: int = 0) -> None:
@@ -74,6 +74,20 @@ class ReadyQueue(Generic[T]):
         if not queue:
             self._drop(priority)
         return item
+
+    def take(self, count: int) -> list[T]:
+        """`pop` so many times, or as often as there is something."""
+        found: list[T] = []
+        while len(self._order) > 1 and len(found) < count:
+            found.append(self.pop())
+        if self._order:
+            queue = self._queues[self._order[0]]
+            several = [queue.popleft() for _ in range(min(count - len(found), len(queue)))]
+            self._size -= len(several)
+            found += several
+            if not queue:
+                self._drop(self._order[0])
+        return found
 
     def _drop(self, priority: int) -> None:
         del self._queues[priority]

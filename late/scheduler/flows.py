@@ -48,16 +48,17 @@ class Flows:
 
     def push(self, entry: Entry) -> None:
         """Behind its equals."""
-        self._queue_of(entry).push(entry, entry.options.priority)
+        flow = self._limits.flow(entry)
+        queue = self._main if flow is None else self._queue_of(flow)
+        queue.push(entry, entry.options.priority)
 
     def push_front(self, entry: Entry) -> None:
         """Before its equals: it had been started already."""
-        self._queue_of(entry).push_front(entry, entry.options.priority)
-
-    def _queue_of(self, entry: Entry) -> ReadyQueue[Entry]:
         flow = self._limits.flow(entry)
-        if flow is None:
-            return self._main
+        queue = self._main if flow is None else self._queue_of(flow)
+        queue.push_front(entry, entry.options.priority)
+
+    def _queue_of(self, flow: Flow) -> ReadyQueue[Entry]:
         self.limited += 1
         queue = self._flows.get(flow)
         if queue is None:
@@ -117,7 +118,7 @@ class Flows:
         if self.limited or count <= 0:
             return []
         self._rooms[LOCAL_POOL] -= count
-        return [main.pop() for _ in range(count)]
+        return main.take(count)
 
     def _from_main(self) -> Entry | None:
         if not self._main or self._rooms.get(LOCAL_POOL, 0) <= 0:

@@ -56,7 +56,8 @@ class Limits:
             name: Part(_default(name), 0) for name in sorted(self._remote)
         }
         self._any = False
-        self._counted: dict[Owner, Flow] = {}
+        self._counted: dict[Owner, tuple[Flow, bool]] = {}
+        """The flow of what runs, and whether it is a retry."""
         self.opens_at_us: int | None = None
         """When the first of those that were refused since `begin` may start, by time alone."""
         self.started = 0
@@ -172,7 +173,7 @@ class Limits:
 
     def start(self, owner: Owner, flow: Flow, *, retry: bool, now_us: int) -> None:
         """It starts, after `admits`."""
-        self._counted[owner] = flow
+        self._counted[owner] = flow, retry
         self.started += 1
         for part in self._parts(flow):
             part.start(retry=retry, now_us=now_us)
@@ -180,10 +181,11 @@ class Limits:
 
     def undo(self, owner: Owner) -> None:
         """It did not start after all, or its shard is lost: nothing will be heard of it."""
-        flow = self._counted.pop(owner, None)
-        if flow is not None:
+        counted = self._counted.pop(owner, None)
+        if counted is not None:
+            flow, retry = counted
             for part in self._parts(flow):
-                part.undo()
+                part.undo(retry=retry)
                 _less(part.tenants, flow.tenant)
 
     def ended(self, outcomes: Sequence[Outcome], now_us: int) -> None:
@@ -192,9 +194,11 @@ class Limits:
             return
         for outcome in outcomes:
             owner = (outcome.attempt.group, outcome.attempt.record.task_id)
-            flow = self._counted.pop(owner, None)
-            for part in () if flow is None else self._parts(flow):
-                assert flow is not None
+            counted = self._counted.pop(owner, None)
+            if counted is None:
+                continue
+            flow, _ = counted
+            for part in self._parts(flow):
                 part.running -= 1
                 _less(part.tenants, flow.tenant)
                 part.ended(outcome, now_us)

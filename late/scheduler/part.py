@@ -103,9 +103,12 @@ class Part:
             else:
                 self.budget.earn(self.knobs.retry_budget or 0.0)
 
-    def undo(self) -> None:
-        """It did not start after all; nothing of it was told to anyone."""
+    def undo(self, *, retry: bool) -> None:
+        """It did not start after all, or nothing will be heard of it."""
         self.running -= 1
+        if self.budget is not None and not retry:
+            # A retry's token is not given back: one whose shard was lost may have been made.
+            self.budget.earn(-(self.knobs.retry_budget or 0.0))
         if self.bucket is not None:
             self.bucket.give_back()
         if self.breaker is not None:

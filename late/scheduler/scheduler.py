@@ -257,10 +257,15 @@ class Scheduler:
         now_us = self._now_us()
         by_shard: dict[Shard, list[Outcome]] = {}
         self.limits.ended(outcomes, now_us)
+        last: tuple[str, int] | None = None
+        part: list[Outcome] = []
         for outcome in outcomes:
             attempt = outcome.attempt
-            shard = (attempt.group, ShardId(attempt.record.shard_id))
-            by_shard.setdefault(shard, []).append(outcome)
+            key = (attempt.group, attempt.record.shard_id)
+            if key != last:  # as they were started: mostly one shard after the other
+                last = key
+                part = by_shard.setdefault((key[0], ShardId(key[1])), [])
+            part.append(outcome)
         for shard, part in by_shard.items():
             core = self.cores.get(shard)
             late = len(part)

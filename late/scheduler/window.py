@@ -10,12 +10,12 @@ index is not covered by the cursor, so a successor reads it again from the log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from late.scheduler.entry import Entry
 from late.store.base import Page, cursor_within
-from late.task import Cursor, OpenTask
+from late.task import Cursor, OpenTask, TaskId
 
 
 class Window:
@@ -46,12 +46,14 @@ class Window:
         """Take in all of a page before any of it is covered: `cursor` may be the page's own only
         when nothing of the page is left behind it."""
         self._base, self._edge = self.cursor, None
-        for entry in entries:
-            self._read += 1
-            entry.index = self._read
-            entry.window = page.window
-            self.entries[entry.record.task_id] = entry
-            self.bytes += len(entry.record.payload)
+        known, window = self.entries, page.window
+        for index, entry in enumerate(entries, self._read + 1):
+            record = entry.record
+            entry.index = index
+            entry.window = window
+            known[record.task_id] = entry
+            self.bytes += len(record.payload)
+        self._read += len(entries)
         self.read_cursor = page.cursor
 
     def cover(self, entry: Entry) -> None:
@@ -60,13 +62,23 @@ class Window:
             self._covered = entry.index
             self._edge = entry
 
-    def forget(self, task_id: str) -> bool:
-        """The task is settled, or durable in the timer table; False if it was not here."""
-        entry = self.entries.pop(task_id, None)
-        if entry is None:
-            return False
-        self.bytes -= len(entry.record.payload)
-        return True
+    def cover_all(self, entries: Iterable[Entry]) -> None:
+        """`cover` of each."""
+        for entry in entries:
+            if entry.index is not None and entry.index > self._covered:
+                self._covered = entry.index
+                self._edge = entry
+
+    def forget_all(self, task_ids: Iterable[TaskId]) -> list[TaskId]:
+        """The tasks are settled, or durable in the timer table; those that were not here."""
+        absent = []
+        for task_id in task_ids:
+            entry = self.entries.pop(task_id, None)
+            if entry is None:
+                absent.append(task_id)
+            else:
+                self.bytes -= len(entry.record.payload)
+        return absent
 
     @property
     def cursor(self) -> Cursor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -100,7 +100,7 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterator[Statement]:
     Nothing crosses from one settlement to another, and within one the deletes of timers still
     come before the inserts.
     """
-    yield sql.SETTLE, _columns(settlements, 10, _journal_row)
+    yield sql.SETTLE, [_encode([_journal_row(each) for each in settlements]).decode()]
     yield from carried_of(settlements)
     for settlement in settlements:
         for tick in settlement.ticks:
@@ -155,18 +155,29 @@ def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
         yield sql.END_UNIQUE, _columns(released, 2)
 
 
-def _columns(
-    rows: Sequence[Any], width: int, row_of: Callable[[Any], tuple[Any, ...]] | None = None
-) -> list[list[Any]]:
+def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:
     """Rows turned into one array per column, for `unnest`."""
-    if row_of is not None:
-        rows = [row_of(row) for row in rows]
     assert len(rows[0]) == width
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _journal_row(settlement: Settlement) -> tuple[Any, ...]:
-    return (
+class _Row(msgspec.Struct):
+    """A row of the journal, as `sql.SETTLE` takes it."""
+
+    consumer_group: str
+    shard_id: int
+    seq: int
+    settlement_id: str
+    epoch: int
+    owner: str
+    cursor: str
+    open: str
+    usage: str | None
+    suspects: str | None
+
+
+def _journal_row(settlement: Settlement) -> _Row:
+    return _Row(
         settlement.group,
         settlement.shard_id,
         settlement.seq,

@@ -7,7 +7,7 @@ import random
 BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 30.0
 JITTER = 0.2
-QUIET_SHARE = 1 / 8
+QUIET_SHARE = 1 / 32
 
 
 class Backoff:
@@ -39,13 +39,15 @@ class Backoff:
 
 
 def poll_after_s(quiet_s: float, least_s: float, most_s: float, rng: random.Random) -> float:
-    """When to ask an idle log again that has been quiet for `quiet_s`: an eighth of that time,
+    """When to ask an idle log again that has been quiet for `quiet_s`: a 32nd of that time,
     between `least_s` and `most_s`, with 20 % of jitter.
 
-    Waiting in proportion to the silence is exponential growth (each wait is 1/8 longer than the
+    Waiting in proportion to the silence is exponential growth (each wait is 1/32 longer than the
     one before), with a bound that plain doubling lacks: a record that ends a silence of any
-    length is late by an eighth of it at most, so a steady stream is read at `least_s` however
-    its records are spaced, up to 8 * `least_s` apart. From 25 ms to 1 s it takes some 40 polls.
+    length is late by that part of it at most, so a steady stream is read at `least_s` however
+    its records are spaced, up to 32 * `least_s` apart. From 5 ms to 1 s it takes some 170 polls in
+    half a minute. An eighth, which takes a quarter of them, left what came after two seconds of
+    silence waiting for a quarter of a second: the worst of all that a service saw.
     """
     wait_s = min(most_s, max(least_s, quiet_s * QUIET_SHARE))
     return wait_s * rng.uniform(1 - JITTER, 1 + JITTER)

@@ -8,8 +8,8 @@ nothing to forget.
 
 Pace, for the whole worker:
 
-- records come: every `poll_min_s` of the store's features;
-- nothing comes: an eighth of the silence so far, up to `poll_max_s` (`pacing.poll_after_s`);
+- records come: every `poll_min_s` of the store's features, counted from the start of a read;
+- nothing comes: a 32nd of the silence so far, up to `poll_max_s` (`pacing.poll_after_s`);
 - a page was full: at once, for that shard alone, while the others keep their pace;
 - `wake()`: at once;
 - a transient error: full jitter from 0.1 to 30 s, and `wake()` does not shorten it.
@@ -31,6 +31,8 @@ from late.tailer.pacing import Backoff, poll_after_s
 from late.task import Cursor, ShardId
 
 PAGE_BYTES = 8 * 1024 * 1024
+REST_SHARE = 0.2
+"""Of the time between two reads, at least so much is a pause."""
 FIRST_LIMIT = 125
 """Records of the first read, when nothing is known of their size: 125 MiB at the very worst."""
 
@@ -115,6 +117,7 @@ class Tailer:
                 # did not see, and must lead to another one.
                 self._wake_taken()
             self.reading = bool(wanted)
+            began_s = _now_s()
             try:
                 records = await self._read_all(wanted if everything else behind)
             except StoreError as error:
@@ -123,7 +126,7 @@ class Tailer:
             self.reads += 1
             self.reading = False
             self._backoff.reset()
-            self._pace(records, everything)
+            self._pace(records, began_s, everything)
             # Stores may answer without waiting, and a long backlog must not starve the loop.
             await asyncio.sleep(0)
         self.reading = False
@@ -153,14 +156,16 @@ class Tailer:
             self._woken.clear()
             self._quiet_since_s = _now_s()
 
-    def _pace(self, records: int, everything: bool) -> None:
+    def _pace(self, records: int, began_s: float, everything: bool) -> None:
         now_s = _now_s()
         if records:
             self._quiet_since_s = now_s
         if everything:
-            self._due_s = now_s + poll_after_s(
+            wait_s = poll_after_s(
                 now_s - self._quiet_since_s, self._poll_min_s, self._poll_max_s, self._rng
             )
+            # A slow read is not followed by the next one at once: others want the database too.
+            self._due_s = max(began_s + wait_s, now_s + wait_s * REST_SHARE)
 
     async def _read_all(self, cursors: Mapping[Key, Cursor]) -> int:
         """Read each group's shards in one statement; returns how many records came."""

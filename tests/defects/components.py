@@ -53,7 +53,7 @@ def settled_before_run() -> None:
         old(self, slots, care, effects)
         for effect in effects[known:]:
             for attempt in effect.attempts:
-                self._window.forget(attempt.record.task_id)
+                self._window.forget_all([attempt.record.task_id])
 
     old = replace(ShardCore, "_grant", grant)
 

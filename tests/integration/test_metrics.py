@@ -145,6 +145,7 @@ async def test_what_a_worker_says_is_what_has_happened(url: str) -> None:
         empty = [
             panel.title
             for row in dashboard.ROWS
+            if row.title != dashboard.SERVER or found.has("late_database_rows_total")
             for panel in row.panels
             if not all(found.has(name) for expr, _ in panel.queries for name in NAME.findall(expr))
         ]

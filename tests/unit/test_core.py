@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from late.scheduler.entry import Entry
 from late.scheduler.fairness import ReadyQueue
@@ -389,6 +391,18 @@ def test_higher_priority_goes_first_and_equals_in_order() -> None:
     for name, priority in (("a", 0), ("b", 9), ("c", 0), ("d", 9)):
         queue.push(name, priority)
     assert [queue.pop() for _ in range(4)] == ["b", "d", "a", "c"]
+
+
+@given(st.lists(st.tuples(st.sampled_from([-1, 0, 5]), st.integers(0, 4))))
+def test_several_at_once_are_those_that_come_one_by_one(turns: list[tuple[int, int]]) -> None:
+    at_once: ReadyQueue[int] = ReadyQueue(foreground=2)
+    one_by_one: ReadyQueue[int] = ReadyQueue(foreground=2)
+    for number, (priority, count) in enumerate(turns):
+        for queue in (at_once, one_by_one):
+            queue.push(number, priority)
+        several = [one_by_one.pop() for _ in range(min(count, len(one_by_one)))]
+        assert at_once.take(count) == several
+        assert len(at_once) == len(one_by_one)
 
 
 def test_a_transition_that_is_not_in_the_table_is_our_own_mistake() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from late.context import AsyncContext, Context
 from late.dispatcher import finished
+from late.dispatcher.dispatcher import LOOK_S
 from late.policy import Retry, Snooze
 from late.task import Attempt, Outcome
 from tests.unit.dispatcher_kit import NOW_US, Task, attempt, by_id, rig, task
@@ -402,7 +404,8 @@ async def test_what_waited_for_a_slot_does_not_start_once_trust_has_run_out() ->
     async def handler(trip: int) -> None:
         nonlocal trusted
         started.append(trip)
-        trusted = False  # the lease ends while the first one runs
+        trusted = False  # the lease ends while the first one runs, or the process is paused
+        time.sleep(LOOK_S)  # noqa: ASYNC251
 
     async with rig(handler, concurrency=1, trusted=lambda: trusted) as it:
         outcomes = await it.run(*(attempt("handler", trip=trip) for trip in range(3)))

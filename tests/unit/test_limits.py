@@ -180,6 +180,17 @@ def test_retries_beyond_the_budget_wait() -> None:
     assert more == 10, "a fifth of the first attempts, as far as it is kept"
 
 
+def test_a_start_that_was_taken_back_earns_no_retry() -> None:
+    limits = Limits({"svc"})
+    limits.set({}, {"svc": Knobs(concurrency=1_000, retry_min=1.0, slow_start_s=0)}, 0)
+    flow = Flow("q", "svc")
+    assert sum(started(limits, n, flow, retry=True) for n in range(20)) == 10
+    for number in range(100):
+        assert started(limits, number, flow)
+        limits.undo(("g", TaskId(f"a{number:05}")))
+    assert not started(limits, 200, flow, retry=True)
+
+
 def test_one_tenant_gets_its_share_and_no_more() -> None:
     limits = Limits(slots=16)
     limits.set({"q": Knobs(fair_key="tenant")}, {}, 0)

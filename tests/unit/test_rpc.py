@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import late
+from late.api.session import Session
 from late.control import Control
 from late.testing import drain
 from late.v1 import queue_pb2, queue_pb2_grpc
@@ -375,3 +377,38 @@ async def test_the_client_prolongs_and_comes_back_after_a_cut(tmp_path: Path) ->
         async with asyncio.timeout(20):
             await serving
         await again.stop()
+
+
+async def test_a_write_on_a_stream_that_has_ended_means_its_status() -> None:
+    class Ended:
+        """As grpc has it when the end is known and nobody has read it yet."""
+
+        def done(self) -> bool:
+            return True
+
+        async def read(self) -> Any:
+            if self.written:
+                await asyncio.Event().wait()
+            return queue_pb2.ConsumeResponse(subscribed=queue_pb2.Subscribed())
+
+        async def write(self, message: Any) -> None:
+            self.written = True
+            raise asyncio.InvalidStateError("RPC already finished.")
+
+        async def code(self) -> Any:
+            return grpc.StatusCode.UNAVAILABLE
+
+        async def details(self) -> str:
+            return "away"
+
+        async def metadata(self) -> None: ...
+
+        initial_metadata = trailing_metadata = metadata
+        written = False
+
+        def cancel(self) -> None: ...
+
+    with ThreadPoolExecutor(1) as threads:
+        session = Session(Ended(), lambda task: None, threads, 30.0)
+        with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+            await session.run(1, lambda: None, asyncio.Event())

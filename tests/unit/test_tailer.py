@@ -17,7 +17,7 @@ from late.errors import StoreClosed, StoreUnavailable
 from late.events import PAGE_READ, STORE_ERROR, Emitter, Event
 from late.store.base import Features, Page
 from late.tailer.ownership import Key
-from late.tailer.pacing import BACKOFF_MAX_S, BACKOFF_MIN_S, Backoff, poll_after_s
+from late.tailer.pacing import BACKOFF_MAX_S, BACKOFF_MIN_S, QUIET_SHARE, Backoff, poll_after_s
 from late.tailer.tailer import Tailer
 from late.task import Cursor, Record, ShardId, TaskId
 from late.testing.clock import VirtualClock
@@ -140,7 +140,25 @@ async def test_under_light_load_a_record_waits_for_half_a_poll() -> None:
         assert lateness_s[-1] <= POLL_MIN_S * 1.2 + 1e-6
 
 
-async def test_a_record_is_late_by_an_eighth_of_the_silence_at_most() -> None:
+@pytest.mark.parametrize(("takes", "share"), [(0.5, 1.0), (1.0, 1.2), (4.0, 4.2)])
+async def test_the_pace_counts_from_the_start_of_a_read_and_leaves_a_pause(
+    takes: float, share: float
+) -> None:
+    """In parts of the shortest pause: how long a read takes, and how far two starts are apart."""
+    with VirtualClock() as clock:
+        log = Log(clock)
+        log.read_takes_s = POLL_MIN_S * takes
+        reader = Reader(log, 1, page_size=1000)
+        async with running(reader):
+            for _ in range(200):
+                log.commit(1)
+                await asyncio.sleep(POLL_MIN_S)
+        times = [at for at, _, _ in log.reads]
+        apart = [after - before for before, after in itertools.pairwise(times)]
+        assert sum(apart) / len(apart) == pytest.approx(POLL_MIN_S * share, rel=0.06)
+
+
+async def test_a_record_is_late_by_a_share_of_the_silence_at_most() -> None:
     rng = random.Random(8)
     with VirtualClock() as clock:
         log = Log(clock)
@@ -153,7 +171,7 @@ async def test_a_record_is_late_by_an_eighth_of_the_silence_at_most() -> None:
                 silence_s, before_s = clock.monotonic() - before_s, clock.monotonic()
                 await asyncio.sleep(1.3)
                 assert len(reader.lateness_s) == 1, "read by now"
-                wait_s = max(POLL_MIN_S, min(1, silence_s / 8))
+                wait_s = max(POLL_MIN_S, min(1, silence_s * QUIET_SHARE))
                 assert reader.lateness_s.pop() <= wait_s * 1.2 + 1e-6
 
 
@@ -165,11 +183,11 @@ async def test_an_idle_log_is_asked_ever_less_with_jitter() -> None:
         times = [at for at, _, _ in log.reads]
         waits = [after - before for before, after in itertools.pairwise(times)]
         assert all(POLL_MIN_S * 0.8 <= wait <= POLL_MIN_S * 1.2 for wait in waits[:4])
-        late = waits[100:]
+        late = waits[250:]
         assert all(0.8 - 1e-6 <= wait <= 1.2 + 1e-6 for wait in late)
         assert max(late) > 1.15
         assert min(late) < 0.85
-        assert sum(waits[:60]) > 8, "at the longest pause after some sixty polls"
+        assert sum(waits[:200]) > 32, "at the longest pause after some 150 polls"
 
 
 async def test_a_wake_up_reads_at_once_and_quickens_the_pace() -> None:

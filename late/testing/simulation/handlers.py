@@ -49,6 +49,8 @@ class Slots:
         return len(self._waiting) + len(self._running)
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
+        fresh = sum(attempt.number == 1 for attempt in attempts)
+        self._database.truth.budgets.handed(self._worker_id, fresh)
         self._waiting.extend(attempts)
         self._fill()
 

@@ -13,8 +13,9 @@ from typing import Literal
 
 import msgspec
 
+from late.knobs import Knobs
 from late.task import NewTask, Options, Schedule, TaskId
-from late.testing.simulation import orders, resets
+from late.testing.simulation import budget, orders, resets
 from late.testing.simulation.job import Job
 from late.testing.simulation.orders import Order
 from late.testing.simulation.resets import Reset
@@ -83,6 +84,8 @@ class Plan(msgspec.Struct, frozen=True):
     orders: tuple[Order, ...] = ()
     """What is asked of tasks afterwards, in order of time."""
     resets: tuple[Reset, ...] = ()
+    knobs: Knobs = Knobs()
+    """Of the only queue."""
 
     @property
     def ends_s(self) -> float:
@@ -116,7 +119,8 @@ class Plan(msgspec.Struct, frozen=True):
         )
         # By a random of their own, so that the rest of a seed's world is what it was.
         begins = resets.draw(random.Random(seed ^ 0x4E5E7), live_s, plan.groups)
-        return msgspec.structs.replace(plan, orders=_orders(plan), resets=begins)
+        turned = budget.draw(random.Random(seed ^ 0xB0D6E7))
+        return msgspec.structs.replace(plan, orders=_orders(plan), resets=begins, knobs=turned)
 
 
 class _Draw:

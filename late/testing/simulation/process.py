@@ -15,6 +15,7 @@ from late import events
 from late.clock import DatabaseClock
 from late.dispatcher.settle import Settler
 from late.errors import LateError, StoreError
+from late.knobs import Knobs
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
 from late.store.base import Page, Settlement, WorkerInfo
@@ -22,6 +23,7 @@ from late.tailer.heartbeat import Heartbeat
 from late.tailer.keeper import Keeper
 from late.tailer.tailer import Tailer
 from late.task import DEFAULT_GROUP
+from late.testing.simulation.budget import QUEUE
 from late.testing.simulation.handlers import CONCURRENCY, Slots
 from late.testing.simulation.loop import Process, SimLoop
 from late.testing.simulation.network import NetworkStore
@@ -59,6 +61,7 @@ class SimWorker:
         groups: Sequence[str],
         ttl_s: float,
         window: int,
+        knobs: Knobs,
         rng: random.Random,
         die: Callable[[], None],
     ) -> None:
@@ -93,6 +96,7 @@ class SimWorker:
             settings=settings, rng=rng, emitter=emitter,
         )  # fmt: skip
         self.slots.on_finished = self.scheduler.finished
+        self.scheduler.turn_knobs({QUEUE: knobs}, {})
         self.keeper = Keeper(
             store, process.name,
             on_acquired=self.scheduler.acquired,
@@ -117,6 +121,10 @@ class SimWorker:
         self._loops.append(create(self._keep_house()))
         self._loops.append(create(self._watch_schedules()))
         self.heartbeat.start()
+
+    async def lift_knobs(self) -> None:
+        """What an operator does when the trouble is over."""
+        self.scheduler.turn_knobs({}, {})
 
     async def stop(self) -> None:
         """A clean stop, as `late.worker.Worker.stop`."""

@@ -18,8 +18,8 @@
 | S15 a unique key is free when its task has ended, and not before | each settlement |
 | S16 a task takes down four workers at most; who is buried for it had an endless start | both |
 
-S10, the retry budget, is not here: `late` has none yet. S17 to S19 are in `orders`, what must
-hold at the end is in `world`.
+S10, the retry budget, is in `budget`, S17 to S19 are in `orders`, what must hold at the end is in
+`world`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from datetime import datetime
 import msgspec
 
 from late.command import NAMES
+from late.knobs import Knobs
 from late.store.base import Settlement, Tick
 from late.task import (
     Attempt,
@@ -44,6 +45,7 @@ from late.task import (
     Record,
     Suspect,
 )
+from late.testing.simulation.budget import Budgets
 from late.testing.simulation.logs import Log
 from late.testing.simulation.orders import Orders
 
@@ -144,6 +146,7 @@ class Truth:
         """(group, shard) -> ordering key -> its tasks in their order."""
         self._tick_tasks: dict[str, str] = {}
         self.orders = Orders()
+        self.budgets = Budgets(Knobs())
 
     def broken(self, what: str) -> None:
         """A promise was broken, and whoever did it goes on: the world ends it."""
@@ -312,6 +315,10 @@ class Truth:
             self.broken(f"S9: {record.task_id} has its attempt {attempt.number}")
         if attempt.epoch >= witness.back_epoch and attempt.number > witness.burnt + 1:
             self.broken(f"S11: attempt {attempt.number} after {witness.burnt} failures")
+        if attempt.number > 1:
+            objection = self.budgets.objection(worker_id, now_us)
+            if objection is not None:
+                self.broken(objection)
         if alive_until_us <= now_us:
             late_s = (now_us - alive_until_us) / 1e6
             self.broken(f"S12: {worker_id} started a task {late_s:.3f} s after its lease")

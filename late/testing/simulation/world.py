@@ -23,7 +23,9 @@ import random
 
 import msgspec
 
+from late.knobs import Knobs
 from late.task import Schedule
+from late.testing.simulation.budget import Budgets
 from late.testing.simulation.database import Database
 from late.testing.simulation.logs import CockroachLog, Log, PostgresLog, SpannerLog, SqliteLog
 from late.testing.simulation.loop import Process, SimLoop, bury
@@ -66,6 +68,7 @@ class World:
             schedules=plan.schedules, window=plan.window,
         )  # fmt: skip
         self.truth = self.database.truth
+        self.truth.budgets = Budgets(plan.knobs)
         self.network = Network()
         self._born = 0
         self._places: list[tuple[Process, SimWorker]] = []
@@ -186,9 +189,11 @@ class World:
             groups=self.plan.groups,
             ttl_s=self.plan.ttl_s,
             window=self.plan.window,
+            knobs=self.truth.budgets.knobs,
             rng=rng,
             die=lambda: self._kill(place, process),
         )
+        self.truth.budgets.born(process.name, self.now_us())
         self.loop.start(process, worker.run)
         return process, worker
 
@@ -300,8 +305,12 @@ class World:
     def _heal(self) -> None:
         self.network.heal()
         self.network.delay_s = Network().delay_s
-        for process, _ in self._places:
-            if process.paused and not process.dead:
+        self.truth.budgets.knobs = Knobs()
+        for process, worker in self._places:
+            if process.dead:
+                continue
+            self.loop.start(process, worker.lift_knobs)
+            if process.paused:
                 self.loop.resume(process)
 
     async def _judge_owners(self) -> None:

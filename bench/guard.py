@@ -1,0 +1,116 @@
+"""`make bench-guard`: instructions that one plain task costs the worker's process, against a kept
+count. Time says little on a shared machine; a count is the same within a thousandth.
+
+    python -m bench.guard            # fails where a task takes 10 % more than was kept
+    python -m bench.guard --keep     # keep the present count: with the change that explains it
+
+`bench/path.py` runs twice, with few tasks and with many: the difference is what the tasks cost, and
+the start of the interpreter is not in it. The kernel's `perf` counts where it may, else valgrind,
+which takes minutes. Both count the same instructions, and neither is part of Python: without any of
+them nothing is measured, and that is said and fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+KEPT = Path(__file__).resolve().parent / "guard.json"
+FEW, MANY = 4_000, 20_000
+MORE_MAX = 0.10
+PERF = ("perf", "stat", "-x,", "-e", "instructions:u")
+VALGRIND = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
+_COUNTS = (re.compile(r"^(\d+),[^,]*,instructions", re.M), re.compile(r"I +refs: +([\d,]+)"))
+
+
+class Unmeasured(Exception):
+    """Nothing here can count instructions, or the path failed; the message says which."""
+
+
+def parse(said: str) -> int | None:
+    """The count in what perf or valgrind wrote; None where there is none."""
+    for pattern in _COUNTS:
+        if found := pattern.search(said):
+            return int(found.group(1).replace(",", ""))
+    return None
+
+
+def counted(tool: Sequence[str], tasks: int) -> int | None:
+    """Instructions of a whole run with `tasks` tasks; None where the tool may not count here.
+
+    Raises:
+        Unmeasured: the path itself failed.
+    """
+    command = [*tool, sys.executable, "-m", "bench.path", "--tasks", str(tasks)]
+    variables = os.environ | {"PYTHONHASHSEED": "0"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode and f"{tasks} tasks" not in done.stdout:
+        if parse(done.stderr) is None and "Traceback" not in done.stderr:
+            return None
+        raise Unmeasured(f"bench.path failed:\n{done.stderr[-2_000:]}")
+    return parse(done.stderr)
+
+
+def per_task(few: int = FEW, many: int = MANY) -> tuple[float, str]:
+    """Instructions per task, and what counted them.
+
+    Raises:
+        Unmeasured: see the class.
+    """
+    for tool in (PERF, VALGRIND):
+        if shutil.which(tool[0]) is None:
+            continue
+        first = counted(tool, few)
+        if first is None:
+            continue
+        second = counted(tool, many)
+        assert second is not None, f"{tool[0]} counted once and then no more"
+        return (second - first) / (many - few), tool[0]
+    raise Unmeasured("neither perf nor valgrind counts instructions here")
+
+
+def build() -> str:
+    """Of the interpreter: another one takes other instructions for the same path."""
+    return f"{platform.python_implementation()} {'.'.join(platform.python_version_tuple()[:2])}"
+
+
+def judge(found: float, kept: dict[str, object], here: str) -> tuple[bool, str]:
+    """Whether `found` will do, and what to say of it."""
+    if kept["build"] != here:
+        return False, f"kept under {kept['build']}, this is {here}: compare like with like"
+    before = float(str(kept["instructions_per_task"]))
+    said = f"{found:,.0f} instructions per task, {before:,.0f} kept: {found / before - 1:+.1%}"
+    if found > before * (1 + MORE_MAX):
+        return False, f"{said}, more than {MORE_MAX:.0%} are not accepted"
+    return True, said
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="write the present count down")
+    options = parser.parse_args(arguments)
+    try:
+        found, tool = per_task()
+    except Unmeasured as reason:
+        print(f"bench-guard: {reason}", file=sys.stderr)
+        return 2
+    if options.keep:
+        kept = {"instructions_per_task": round(found), "build": build()}
+        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+        print(f"kept: {found:,.0f} instructions per task, by {tool}")
+        return 0
+    fine, said = judge(found, json.loads(KEPT.read_text()), build())
+    print(f"{said} (by {tool})", file=sys.stdout if fine else sys.stderr)
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

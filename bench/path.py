@@ -1,0 +1,160 @@
+"""The path of a task through a worker without a database: what `make bench-guard` counts.
+
+    python -m bench.path [--tasks 20000] [--profile]
+
+Tailer, scheduler, dispatcher and settler are wired as in a worker. Rows come out of memory as a
+driver gives them; settlements are encoded for the driver and thrown away. Nothing in here depends
+on how fast the machine is: turns of the event loop, the read-ahead and the settlements are decided
+by counts and not by the clock, so that two runs take the same steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import cast
+
+import late
+from late.clock import DatabaseClock
+from late.dispatcher import finished
+from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.settle import Settler
+from late.scheduler import scheduler as scheduling
+from late.store.base import Lease, Page, Settlement, SettleResult, Store
+from late.store.postgres import FEATURES
+from late.store.postgres_journal import statements_of
+from late.tailer.tailer import Tailer
+from late.task import Cursor, Epoch, Record, ShardId
+
+SHARDS = 8
+CONCURRENCY = 16
+LONG_S = 3_600.0
+PAYLOAD = b'{"n":1000000,"note":"' + b"x" * 100 + b'"}'
+
+Row = tuple[int, int, str, str, str, bytes, None, None, int, int]
+
+app = late.App("postgresql://localhost/none")
+
+
+@app.task(queue="bench")
+async def nothing(n: int, note: str) -> None:
+    """The no-op."""
+
+
+def rows(count: int) -> dict[ShardId, list[Row]]:
+    """As they come from the driver, by shard."""
+    found: dict[ShardId, list[Row]] = {ShardId(n): [] for n in range(SHARDS)}
+    for number in range(count):
+        shard = ShardId(number % SHARDS)
+        task_id = f"01999999-0000-7000-8000-{number:012x}"
+        found[shard].append(
+            (shard, number, task_id, "bench", nothing.name, PAYLOAD, None, None, 1, 1)
+        )
+    return found
+
+
+class Shelf:
+    """What stands for the store: rows out of memory, settlements to nowhere."""
+
+    features = FEATURES
+
+    def __init__(self, kept: Mapping[ShardId, list[Row]]) -> None:
+        self._rows = kept
+        self._at = dict.fromkeys(kept, 0)
+        self.left = sum(map(len, kept.values()))
+        self.empty = asyncio.Event()
+        """All of them are settled."""
+
+    async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
+        pages = []
+        for shard in cursors:
+            at = self._at[shard]
+            found = self._rows[shard][at : at + limit]
+            self._at[shard] = at + len(found)
+            cursor = Cursor(f"1:2:|1:2:@{at + len(found)}")
+            more = len(found) == limit
+            pages.append(Page(shard, [Record(*row) for row in found], cursor, "1:2:|1:2:", more, 1))
+        return pages
+
+    async def due(self, *_: object, **__: object) -> list[object]:
+        return []
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        for _ in statements_of(settlements):
+            await asyncio.sleep(0)
+        for settlement in settlements:
+            self.left -= sum(each.count for each in settlement.usage if each.outcome == "done")
+        if self.left <= 0:
+            self.empty.set()
+        return [SettleResult.SETTLED] * len(settlements)
+
+
+async def drain(shelf: Shelf) -> None:
+    """Run every task of the shelf, and settle it."""
+    store = cast(Store, shelf)
+    clock = DatabaseClock()
+    clock.sample(time.time_ns() // 1_000, time.monotonic())
+    settler = Settler(
+        store,
+        collect=lambda: scheduler.collect(),
+        on_result=lambda settlement, result: scheduler.settled(settlement, result),
+        on_error=lambda settlements, error: None,
+    )
+    tailer = Tailer(
+        store,
+        wanted=lambda: scheduler.wanted(),
+        on_pages=lambda group, pages: scheduler.pages(group, pages),
+    )
+    dispatcher = Dispatcher(
+        app.tasks,
+        worker_id="w",
+        concurrency=CONCURRENCY,
+        now_us=clock.now_us,
+        on_finished=lambda outcomes: scheduler.finished(outcomes),
+        url=app.url,
+    )
+    scheduler = scheduling.Scheduler(
+        store,
+        {name: task.policy for name, task in app.tasks.items()},
+        slots=dispatcher,
+        concurrency=CONCURRENCY,
+        now_us=clock.now_us,
+        settle_soon=settler.poke,
+        read_soon=tailer.wake,
+    )
+    await dispatcher.start()
+    loops = [asyncio.create_task(each.run()) for each in (scheduler, settler, tailer)]
+    scheduler.acquired(
+        Lease("default", ShardId(n), "w", Epoch(1), 1, Cursor(""), (), {}) for n in range(SHARDS)
+    )
+    await shelf.empty.wait()
+    for loop in loops:
+        loop.cancel()
+    await asyncio.wait(loops)
+    await dispatcher.stop(0)
+
+
+async def main(count: int, profile: cProfile.Profile | None) -> None:
+    finished.TURN_S = scheduling.READAHEAD_S = LONG_S
+    shelf = Shelf(rows(count))
+    began, before = time.perf_counter(), time.process_time()
+    with profile or nullcontext():
+        await drain(shelf)
+    took, used = time.perf_counter() - began, time.process_time() - before
+    print(f"{count} tasks, {count / took:,.0f}/s, {used / max(1, count) * 1e6:.2f} µs each")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=20_000)
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
+    profile = cProfile.Profile() if given.profile else None
+    asyncio.run(main(given.tasks, profile))
+    if profile:
+        pstats.Stats(profile).sort_stats("tottime").print_stats(40)

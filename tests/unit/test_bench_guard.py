@@ -1,0 +1,56 @@
+"""The guard over the path of a task: what it reads of the counters, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bench import guard, path
+
+PERF = "20000 tasks\n85625123,,instructions:u,1000,100.00,,\n"
+VALGRIND = "==7== Events    : Ir\n==7== I   refs:      1,737,348,205\n"
+
+
+def test_both_counters_are_read() -> None:
+    assert guard.parse(PERF) == 85_625_123
+    assert guard.parse(VALGRIND) == 1_737_348_205
+    assert guard.parse("<not supported>,,instructions:u,0,100.00,,\n") is None
+
+
+@pytest.mark.parametrize(
+    ("found", "here", "fine", "said"),
+    [
+        (110_000, "CPython 3.11", True, "+10.0%"),
+        (110_001, "CPython 3.11", False, "not accepted"),
+        (50_000, "CPython 3.11", True, "-50.0%"),
+        (50_000, "CPython 3.13", False, "compare like with like"),
+    ],
+)
+def test_a_tenth_more_is_refused_and_so_is_another_python(
+    found: int, here: str, fine: bool, said: str
+) -> None:
+    kept: dict[str, object] = {"instructions_per_task": 100_000, "build": "CPython 3.11"}
+    judged, text = guard.judge(found, kept, here)
+    assert judged is fine
+    assert said in text
+
+
+def test_without_a_counter_nothing_is_measured_and_that_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(guard.shutil, "which", lambda name: None)
+    assert guard.main([]) == 2
+    assert "neither perf nor valgrind" in capsys.readouterr().err
+
+
+def test_the_path_runs_and_settles_every_task() -> None:
+    kept = path.rows(3_000)
+
+    async def run() -> None:
+        shelf = path.Shelf(kept)
+        await path.drain(shelf)
+        assert shelf.empty.is_set()
+        assert shelf.left == 0
+
+    asyncio.run(asyncio.wait_for(run(), 60))
