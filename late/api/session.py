@@ -65,6 +65,7 @@ class Session:
         self._answers: list[tuple[str, Verdict]] = []
         self._unconfirmed: set[str] = set()
         self._news = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._ending = False
 
     async def run(
@@ -187,7 +188,8 @@ class Session:
         await asyncio.Event().wait()
 
     async def _send(self, **message: Any) -> None:
-        await self._call.write(queue_pb2.ConsumeRequest(**message))
+        async with self._writing:  # three loops write, and gRPC takes one write at a time
+            await self._call.write(queue_pb2.ConsumeRequest(**message))
 
 
 async def _raise_status(call: Any) -> None:

@@ -142,5 +142,10 @@ class Stream:
         return result
 
     async def _write(self, **message: Any) -> None:
-        async with self._writing:  # answers and tasks are written by two
-            await self._context.write(queue_pb2.ConsumeResponse(**message))
+        # Answers and tasks are written by two, and gRPC takes one write at a time. One whose waiter
+        # is cancelled goes on there, so here it goes on as well, and keeps the lock until its end.
+        await asyncio.shield(self._written(queue_pb2.ConsumeResponse(**message)))
+
+    async def _written(self, message: Any) -> None:
+        async with self._writing:
+            await self._context.write(message)

@@ -18,8 +18,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 import late
 from late.api.session import Session
+from late.api.stream import Stream
 from late.control import Control
 from late.testing import drain
+from late.tokens import ANYBODY
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.unit.api_kit import Served, served
 from tests.unit.dispatcher_kit import attempt
@@ -412,3 +414,71 @@ async def test_a_write_on_a_stream_that_has_ended_means_its_status() -> None:
         session = Session(Ended(), lambda task: None, threads, 30.0)
         with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
             await session.run(1, lambda: None, asyncio.Event())
+
+
+class OneWrite:
+    """What grpc is to a stream: one write at a time, which goes on when its waiter is cancelled."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.begun = asyncio.Event()
+        self.written: list[str] = []
+        self._writing = False
+        self._credits = [queue_pb2.ConsumeRequest(credit=queue_pb2.Credit(tasks=1))]
+
+    async def read(self) -> Any:
+        if not self._credits:
+            await asyncio.Event().wait()
+        return self._credits.pop()
+
+    async def write(self, message: Any) -> None:
+        if self._writing:
+            raise RuntimeError("GRPC_CALL_ERROR_TOO_MANY_OPERATIONS")
+        self._writing = True
+        self.begun.set()
+        await asyncio.shield(self._end(message.WhichOneof("message")))
+
+    async def _end(self, word: str) -> None:
+        if word == "deliveries":
+            await self.go_on.wait()
+        self._writing = False
+        self.written.append(word)
+
+
+async def test_a_drain_waits_for_the_tasks_that_are_being_written(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        context, draining = OneWrite(), asyncio.Event()
+        subscribe = queue_pb2.Subscribe(queues=["payments"])
+        stream = Stream(it.service, ANYBODY, "c#1", subscribe, context)
+        running = asyncio.create_task(stream.run(draining))
+        await it.rig.room(1)
+        context.begun.clear()
+        it.rig.pool.submit([attempt()])
+        async with asyncio.timeout(20):
+            await context.begun.wait()
+            draining.set()
+            for _ in range(100):  # the drain has its chances to come in between
+                await asyncio.sleep(0)
+            context.go_on.set()
+            while context.written != ["subscribed", "deliveries", "drain"]:
+                assert not running.done(), running
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def test_a_consumer_writes_one_message_at_a_time() -> None:
+    class Slow(OneWrite):
+        async def _end(self, word: str) -> None:
+            await asyncio.sleep(0.01)
+            self._writing = False
+            self.written.append(word)
+
+    call = Slow()
+    with ThreadPoolExecutor(1) as threads:
+        session = Session(call, lambda task: None, threads, 30.0)
+        await asyncio.gather(
+            session._send(credit=queue_pb2.Credit(tasks=1)),
+            session._send(extend=queue_pb2.Extend(receipts=["r"])),
+        )
+    assert call.written == ["credit", "extend"]
