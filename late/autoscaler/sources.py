@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -129,7 +130,7 @@ def source_of(text: str, instance: str | None, units: Units) -> Source:
     """The source that a command line names: a path, or `monitoring` of the instance.
 
     Raises:
-        ConfigError: no such file, or monitoring of nothing.
+        ConfigError: no such file, monitoring of nothing, or Google's client is not installed.
     """
     if text != "monitoring":
         if not Path(text).exists():
@@ -137,6 +138,10 @@ def source_of(text: str, instance: str | None, units: Units) -> Source:
         return FileSource(Path(text))
     if instance is None:
         raise ConfigError("metrics from Cloud Monitoring need --spanner INSTANCE")
-    from late.autoscaler.monitoring import MonitoringSource
-
+    if re.fullmatch(r"projects/[^/]+/instances/[^/]+", instance) is None:
+        raise ConfigError(f"a Spanner instance is projects/P/instances/I, got {instance[:80]!r}")
+    try:
+        from late.autoscaler.monitoring import MonitoringSource
+    except ImportError:
+        raise ConfigError("Cloud Monitoring takes pip install 'late[spanner]'") from None
     return MonitoringSource(instance, units)

@@ -78,7 +78,7 @@ def metrics(
 def _record(control: Control, path: Path, every_s: float, instance: str | None) -> None:
     """Look and append until told to stop. A look that fails is told and tried again later; the
     first one must not."""
-    from late.autoscaler.sources import MetricsError
+    from late.autoscaler.sources import MetricsError, source_of
     from late.cli.recording import Recorder, of_monitoring, of_server
     from late.cli.stopping import stop_event
     from late.errors import StoreError
@@ -87,9 +87,7 @@ def _record(control: Control, path: Path, every_s: float, instance: str | None) 
         control.check()
         recorder = Recorder(path, lambda: of_server(control.server()))
     else:
-        from late.autoscaler.monitoring import MonitoringSource
-
-        source = MonitoringSource(instance)
+        source = source_of("monitoring", instance, "nodes")
         recorder = Recorder(path, lambda: of_monitoring(source.read(time.time_ns() // 1_000)))
     stop = stop_event()
     recorder.once()

@@ -13,8 +13,9 @@ names nobody, and what follows narrows it down:
 
 So a task that kills its worker costs four of them at most, and one that was merely near runs on
 trial once and is free. Where a takeover that the dead worker has sent is carried out after its
-death, the marks are wiped as by a hand-over, and it costs one more. A long task that was on trial during three deaths of other causes becomes a
-dead letter too: that is the price, and an operator can send it back.
+death, the marks are wiped as by a hand-over, and it costs one more. A long task that was on trial
+during three deaths of other causes becomes a dead letter too: that is the price, and an operator
+can send it back.
 
 A task that is rescheduled after the first death starts without a mark: it has another due time.
 That costs one death more.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from late_spark import importers
 
-from late.autoscaler.sources import Metrics
+from late.autoscaler.sources import Metrics, source_of
 from late.cli.recording import COUNTERS, LEVELS, Recorder, of_monitoring, of_server
 from late.control import Control
 from late.control.server import Server
@@ -122,3 +122,11 @@ def test_the_command_records_until_it_is_told_to_stop(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_monitoring_that_cannot_be_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="projects/P/instances/I, got 'shop'"):
+        source_of("monitoring", "shop", "nodes")
+    monkeypatch.setitem(sys.modules, "late.autoscaler.monitoring", None)  # as without the extra
+    with pytest.raises(ConfigError, match=r"late\[spanner\]"):
+        source_of("monitoring", "projects/p/instances/i", "nodes")
