@@ -12,13 +12,13 @@ names nobody, and what follows narrows it down:
 3. A task with `DEATHS_MAX` deaths, all but the first of them on trial, is a dead letter.
 
 So a task that kills its worker costs four of them at most, and one that was merely near runs on
-trial once and is free. Where a takeover that the dead worker has sent is carried out after its
-death, the marks are wiped as by a hand-over, and it costs one more. A long task that was on trial
+trial once and is free. A long task that was on trial
 during three deaths of other causes becomes a dead letter too: that is the price, and an operator
 can send it back.
 
 A task that is rescheduled after the first death starts without a mark: it has another due time.
-That costs one death more.
+That costs one death more; so does each reset of the group, which ends the terms of all owners, the
+dead ones' too.
 
 A mark ends with the attempt. Deaths are kept with a task that is parked (`late_timer.deaths`), and
 go on being counted there, but it is no suspect any more: an attempt of its own has ended.
@@ -43,7 +43,7 @@ class Caution:
 
     def __init__(self, lease: Lease) -> None:
         self._taken_at_us = lease.taken_at_us
-        self.deaths = {suspect.task_id: suspect.deaths for suspect in lease.suspects}
+        self.deaths = {s.task_id: s.deaths for s in lease.suspects if s.deaths}
         """Of the suspects that have not ended, wherever they are."""
         self.marked: dict[TaskId, Entry] = {}
         """What runs under a mark, or is about to."""

@@ -268,10 +268,12 @@ on conflict (consumer_group, shard_id) do update
 """
 # `suspects.inherited`, here because nothing is read in between.
 _INHERITED = f"""(
-         select json_agg(json_build_array(m.id, m.deaths, false))::text from (
-           select s->>0 as id, (s->>1)::int + case when e.taken_at_us = {_BEGUN}
-                  and coalesce((s->>2)::bool, false) then 1 else 0 end as deaths
-             from json_array_elements(last.suspects::json) s) m where m.deaths > 0)"""
+         select case when e.taken_at_us = {_BEGUN} then (
+           select json_agg(json_build_array(m.id, m.deaths, false))::text from (
+             select s->>0 as id,
+                    (s->>1)::int + coalesce((s->>2)::bool, false)::int as deaths
+               from json_array_elements(last.suspects::json) s) m where m.deaths > 0)
+         else last.suspects end)"""
 TAKE_OVER = f"""
 with last as (
   select p.seq, p.cursor, p.open, p.suspects from late_settlement p

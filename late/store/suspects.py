@@ -20,12 +20,14 @@ _decode = msgspec.json.Decoder(tuple[Suspect, ...]).decode
 def inherited(suspects: Iterable[Suspect], *, died: bool) -> tuple[Suspect, ...]:
     """What a takeover writes of the marks that it finds.
 
-    A task that was running when its owner `died` has one death more. After a hand-over a mark says
-    nothing: what ran was interrupted. What has no death is no suspect.
+    A task that was running when its owner `died` has one death more. Otherwise all stays as it is:
+    what an owner has not marked as ended may still be running, or bring it down. It may be dead
+    already, too, for a takeover that it had sent can be carried out after its death: were the marks
+    wiped by that, the death would count for nobody.
     """
-    counted = [
-        Suspect(s.task_id, s.deaths + 1 if died and s.running else s.deaths) for s in suspects
-    ]
+    if not died:
+        return tuple(suspects)
+    counted = [Suspect(s.task_id, s.deaths + s.running) for s in suspects]
     return tuple(suspect for suspect in counted if suspect.deaths)
 
 

@@ -265,6 +265,8 @@ async def test_marks_become_deaths_where_an_owner_died_and_nowhere_else(
     first = await own(store, name="w1", ttl_s=0.3)
     assert first.lease.suspects == ()
     assert await first.settle(suspects=marks) is SettleResult.SETTLED
+    # And a takeover of its own, which may be carried out after its death: it changes nothing
+    assert (await own(store, name="w1", ttl_s=0.3)).lease.suspects == marks
     await until(store, await store.now() + 400_000)
 
     # When another takes over, and gives back, and another one takes it

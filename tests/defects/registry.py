@@ -207,6 +207,12 @@ _ALL = (
         "are_done[7]", r"started without its mark", fast=True,
     ),
     Defect(
+        "marks-wiped", "a takeover ends the marks of what may still be running",
+        s.marks_wiped, "tests/conformance/test_ownership.py::"
+        "test_marks_become_deaths_where_an_owner_died_and_nowhere_else[sqlite]",
+        r"suspects == marks|Suspect\(",
+    ),
+    Defect(
         "trial-in-a-crowd", "suspects run beside each other",
         c.trial_in_a_crowd, CAUTION + "test_a_bystander_is_free_after_its_trial",
         r"marked beside a trial|a trial beside others", fast=True,

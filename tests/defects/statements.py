@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from psycopg.errors import NotNullViolation
@@ -18,6 +18,7 @@ from late.store import (
     sqlite_sql,
 )
 from late.store.base import Settlement, SettleResult
+from late.task import Suspect
 from tests.defects.components import replace
 
 
@@ -179,3 +180,13 @@ def tick_without_comparison() -> None:
 def due_by_whole_milliseconds() -> None:
     """Due times are compared in milliseconds, rounded."""
     _edit(sqlite_sql, "DUE", "due_at_us <= ?", "due_at_us / 1000 <= (? + 999) / 1000")
+
+
+def marks_wiped() -> None:
+    """A takeover by who owned the shard before ends the marks of what may still be running."""
+
+    def inherited(suspects: Iterable[Suspect], *, died: bool) -> tuple[Suspect, ...]:
+        kept = tuple(Suspect(s.task_id, s.deaths) for s in suspects if s.deaths)
+        return old(suspects, died=True) if died else kept
+
+    old = replace(sqlite_journal, "inherited", inherited)

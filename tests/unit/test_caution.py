@@ -140,11 +140,29 @@ def test_what_was_marked_and_not_started_when_the_shard_is_given_back_is_no_susp
     world.stop()
     assert not world.running
     world.take_over(died=False)
-    assert world.last.suspects == ()
     answer_all(world)
     world.grant(1)
     settle(world)
     assert [a.record.task_id for a in world.running] == [task]
+    assert not [mark for mark in world.last.suspects if mark.deaths]
+
+
+def test_a_takeover_that_a_dead_worker_had_sent_wipes_no_mark() -> None:
+    # Given a killer that runs under a mark
+    world = World()
+    killer = world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.take_over()
+    answer_all(world)
+    world.grant(1)
+    settle(world)
+    assert [a.record.task_id for a in world.running] == [killer]
+    # When its worker takes the shard once more, and is known to be dead only then
+    world.take_over(died=False)
+    world.take_over()
+    # Then the death counts
+    assert [(s.task_id, s.deaths) for s in world.last.suspects] == [(killer, 1)]
 
 
 def test_marks_count_where_the_owner_died_and_only_then() -> None:
@@ -159,7 +177,7 @@ def test_marks_count_where_the_owner_died_and_only_then() -> None:
         Suspect(TaskId("b"), 2),
         Suspect(TaskId("c"), 1),
     )
-    assert inherited(marks, died=False) == (Suspect(TaskId("b"), 1), Suspect(TaskId("c"), 1))
+    assert inherited(marks, died=False) == marks
     assert suspects_of(suspects_text(marks)) == marks
     assert suspects_text(()) is None
     assert suspects_of(None) == ()

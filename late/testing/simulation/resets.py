@@ -56,7 +56,7 @@ def reset(database: Database, asked: Reset) -> None:
         journal.open = tuple(key for key in journal.open if goes_on(key.task_id, again))
         journal.timers = {k: row for k, row in journal.timers.items() if goes_on(k[1], again)}
         journal.letters = {k: row for k, row in journal.letters.items() if goes_on(k, again)}
-        journal.owner, journal.suspects = None, ()
+        journal.owner = None  # and its marks stay, as at every takeover
         journal.epoch += 1
         journal.seq += 1
         journal.ids[journal.seq] = f"reset/{journal.epoch}"

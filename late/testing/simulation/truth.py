@@ -102,6 +102,8 @@ class Witness(msgspec.Struct):
     """How many tasks of its own it has added, or tried to."""
     kills: int = 0
     """How many processes it took down."""
+    spared: int = 0
+    """How many resets there were since it was read: each can hide one of those."""
     blamed: bool = False
     """Whether it was given up for that."""
     deferrals: int = 0
@@ -138,6 +140,8 @@ class Truth:
         """Of each schedule, the times that have become a task: seconds, as its tasks know them."""
         self.verdicts: list[Broken] = []
         """What was found to be broken, in order."""
+        self.killed_us = 0
+        """When a handler last took its process down."""
         self._stays: dict[Shard, set[str]] = defaultdict(set)
         """Tasks that a reset has left in the timer table: perhaps beyond the new cursor."""
         self._now_us = now_us
@@ -261,6 +265,8 @@ class Truth:
             if old.options.ordering_key is not None:
                 queue = self._queues[shard][old.options.ordering_key]
                 queue[:] = [(n, t, new if t == task_id else w) for n, t, w in queue]
+        for task_id in goes_on:
+            self.witness[group][task_id].spared += 1
         self._stays[shard] = (self._stays[shard] - again) | goes_on
         left = self.unsettled[shard] - again - goes_on
         for task_id in left:
@@ -333,8 +339,11 @@ class Truth:
     def killed(self, attempt: Attempt, witness: Witness) -> None:
         """A handler takes its process down."""
         witness.kills += 1
-        if witness.kills > 1 + DEATHS_MAX:
-            self.broken(f"S16: {attempt.record.task_id} has taken down {witness.kills} workers")
+        self.killed_us = self._now_us()
+        task_id = attempt.record.task_id
+        hidden = witness.spared + self.orders.touched(task_id)
+        if witness.kills > 1 + DEATHS_MAX + hidden:
+            self.broken(f"S16: {task_id} has taken down {witness.kills} workers")
 
     def _judge_order(self, attempt: Attempt, witness: Witness) -> None:
         key = witness.options.ordering_key or ""
@@ -349,6 +358,7 @@ class Truth:
                 before
                 and self.log.in_order
                 and not (other.over or _odd(other) or self.orders.touched(task_id))
+                and not (other.back_epoch and _unseen(attempt, witness, other))
             ):
                 self.broken(f"S14: {attempt.record.task_id} overtakes another one of {key}")
 
@@ -356,3 +366,9 @@ class Truth:
 def _odd(witness: Witness) -> bool:
     """Whether it enters its key's queue when it is due, or may have left it by expiring."""
     return witness.options.delay_us > 0 or witness.options.expires_in_us is not None
+
+
+def _unseen(attempt: Attempt, witness: Witness, other: Witness) -> bool:
+    """Whether `other`, which is to be read again after a reset, need not be waited for: an owner
+    of before takes it for done, and what waits for its time in the timer table goes on."""
+    return attempt.epoch < other.back_epoch or _odd(witness)
