@@ -11,6 +11,7 @@
 //   429, 503     too much to do: again later, not before `retry-after`
 //   500          failed: again later
 import { createHmac, timingSafeEqual } from "node:crypto";
+import { realpathSync } from "node:fs";
 import { createServer } from "node:http";
 import { pathToFileURL } from "node:url";
 
@@ -92,7 +93,7 @@ export function serve(secrets, port, host = "127.0.0.1") {
   return server;
 }
 
-if (import.meta.url === pathToFileURL(process.argv[1]).href) {
+if (import.meta.url === pathToFileURL(realpathSync(process.argv[1])).href) {
   const secrets = (process.env.LATE_SECRET ?? "").split(" ").filter(Boolean);
   if (secrets.length === 0) {
     console.error("LATE_SECRET is not set: anybody could send tasks");

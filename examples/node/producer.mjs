@@ -6,6 +6,9 @@
 // Its heart is `put`, which can be called again after any failure: with a unique key the task is
 // there once, however often it was put.
 
+import { realpathSync } from 'node:fs'
+import { pathToFileURL } from 'node:url'
+
 const PATIENCE_MS = 10_000
 const TRIES = 6
 
@@ -49,7 +52,7 @@ export async function put(server, queue, task, { token } = {}) {
   }
 }
 
-if (import.meta.url === `file://${process.argv[1]}`) {
+if (import.meta.url === pathToFileURL(realpathSync(process.argv[1])).href) {
   const [queue, name, payload = '{}', uniqueKey] = process.argv.slice(2)
   if (!queue || !name) {
     console.error('usage: node producer.mjs QUEUE NAME [PAYLOAD-JSON [UNIQUE-KEY]]')
@@ -61,7 +64,9 @@ if (import.meta.url === `file://${process.argv[1]}`) {
     const server = process.env.LATE_URL ?? 'http://127.0.0.1:7280'
     console.log(JSON.stringify(await put(server, queue, task, { token: process.env.LATE_TOKEN })))
   } catch (error) {
-    console.error(String(error.message))
+    // What `fetch` says by itself is only that it failed.
+    const cause = error.cause ? `: ${error.cause.message || error.cause.code}` : ''
+    console.error(`${error.message}${cause}`)
     process.exit(1)
   }
 }

@@ -48,6 +48,17 @@ async def test_it_puts_a_task_that_a_consumer_gets(tmp_path: Path) -> None:
         assert (code, "400 invalid_task" in err) == (1, True)
 
 
+async def test_it_runs_by_whatever_path_it_is_called(tmp_path: Path) -> None:
+    link = tmp_path / "a link.mjs"
+    link.symlink_to(PRODUCER)
+    process = await asyncio.create_subprocess_exec(
+        str(NODE), str(link), stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        _, err = await process.communicate()
+    assert (process.returncode, err.startswith(b"usage: ")) == (2, True)
+
+
 async def test_it_shows_its_token_and_says_what_it_was_told(tmp_path: Path) -> None:
     async with served(tmp_path, auth=True) as it:
         good = it.token("node", "enqueue")
