@@ -7,9 +7,10 @@ export LATE_VENV
 BIN := $(LATE_VENV)/bin
 RUN := @$(PYTHON) scripts/environment.py run
 DEV := @$(PYTHON) scripts/environment.py dev
-# Two test processes: the PostgreSQL server is shared by them, each has databases of its own. One
-# that has nothing left takes tests over from the other, for some take a thousand times longer.
-PYTEST_WORKERS ?= 2
+# Four test processes, also on two cores: most of their time they wait for leases, for due times and
+# for an emulator. They share the servers, each test has databases of its own. One that has nothing
+# left takes tests over from the others, for some take a thousand times longer.
+PYTEST_WORKERS ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
