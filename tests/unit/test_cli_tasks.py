@@ -171,7 +171,10 @@ def test_worker_refuses_what_it_cannot_run(cli: Cli, service: str) -> None:
 def test_show_of_nothing_is_a_finding(cli: Cli) -> None:
     ended = cli("show", new_id(3), "--json")
     assert (ended.code, ended.json["groups"][0]["state"]) == (1, "unknown")
-    assert cli("show", new_id(3)).code == 1
+    missed = cli("show", new_id(3))
+    assert (missed.code, "--everywhere" in missed.err) == (1, True)
+    searched = cli("show", new_id(3), "--everywhere")
+    assert (searched.code, "--everywhere" in searched.err) == (1, False)
     assert "not a task id: '17'" in cli.refused("show", "17")
 
 
@@ -306,7 +309,7 @@ def test_cancel_and_reschedule_say_what_they_ask(cli: Cli) -> None:
     assert "both" in cli.refused("reschedule", task_id)
     assert "both" in cli.refused("reschedule", task_id, "--in", "1s", "--at", "2026-05-01T12:00Z")
     assert "not a task id" in cli.refused("cancel", "7")
-    assert "in no table" in cli.fine("cancel", task_id).err
+    assert "not where its id says" in cli.fine("cancel", task_id).err
     waits = cli.fine("enqueue", "charge", "--delay", "1h").out.strip()
     assert cli.fine("cancel", waits).err == ""
     assert "no consumer group 'typo'" in cli.refused("cancel", waits, "--group", "typo")
