@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-import pytest
 from sqlalchemy import Connection, Engine, event
 
 import late
