@@ -73,8 +73,8 @@ def _vain(control: Control, task_id: str, group: str | None) -> str | None:
         if any(g.state == "settled" for g in found):
             return "it has ended, so this will change nothing"
         return (
-            "it is not where its id says (`late show --everywhere` looks farther): if it has ended, "
-            "or never was, this will change nothing"
+            "it is not where its id says (see `late show --everywhere`): if it has ended, or never "
+            "was, this will change nothing"
         )
     if all(g.state == "dead" for g in found):
         return "it is a dead letter: `late dead redrive` and `late dead edit` are for it"
