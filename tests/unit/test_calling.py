@@ -136,7 +136,8 @@ def test_who_asks_when_all_was_parked_gets_all_of_it_at_once(idle_s: float) -> N
     made = world(60)
     park(made, idle_s)
     assert {row.reason for row in made.timers.values()} == {"unfetched"}
-    assert len(made.timers) >= 50 and len(far(made)) >= 30
+    assert len(made.timers) >= 50
+    assert len(far(made)) >= 30
     got: list[str] = []
     for _ in range(20):  # the clock stands still, so nothing of it falls due
         got += fetch(made, 3)
@@ -144,7 +145,8 @@ def test_who_asks_when_all_was_parked_gets_all_of_it_at_once(idle_s: float) -> N
             made.finish(attempt)
         settle(made)
     assert len(got) == len(set(got)) == 60
-    assert not made.unsettled() and not made.timers
+    assert not made.unsettled()
+    assert not made.timers
 
 
 def test_a_quiet_core_is_not_passed_by() -> None:
@@ -305,7 +307,8 @@ def test_the_first_due_come_first_and_a_few_at_a_time() -> None:
             made.finish(attempt)
         settle(made)
     called = [task_id for task_id in got if task_id in order]
-    assert called == order[: len(called)] and len(called) > 10
+    assert called == order[: len(called)]
+    assert len(called) > 10
 
 
 def test_only_the_queue_that_is_asked_for_is_called() -> None:
@@ -339,7 +342,8 @@ def test_a_delay_and_a_backoff_are_not_cut_short() -> None:
     made.finish(attempt, kind="failed", error="boom", jitter=1.0)
     settle(made)
     (retry,) = (row for row in made.timers.values() if row.record.task_id == failing)
-    assert retry.reason == "retry" and retry.due_at_us > made.now_us
+    assert retry.reason == "retry"
+    assert retry.due_at_us > made.now_us
     began = len(made.starts)
     for _ in range(10):
         fetch(made, 10)  # the world judges each start: none is early
@@ -355,7 +359,8 @@ def test_what_is_in_memory_is_not_cut_short_either() -> None:
     made = world()
     soon = letters(made, 3, delay_us=3 * SECOND // 2)
     park(made, 0.75)
-    assert len(made.timers) == 3 and not far(made)
+    assert len(made.timers) == 3
+    assert not far(made)
     assert fetch(made, 5) == []
     made.now_us += SECOND
     assert fetch(made, 5) == soon
@@ -444,13 +449,16 @@ def test_a_pool_is_clear_only_when_nothing_went_behind_the_reading() -> None:
     assert calling.answered((40 * SECOND, "a")) == MAIL
     calling.went(MAIL)  # due in five seconds
     request = calling.load({MAIL: 2}, 0)
-    assert request is not None and request.after == (40 * SECOND, "a")
+    assert request is not None
+    assert request.after == (40 * SECOND, "a")
     calling.answered(None)
     assert calling.may_have([MAIL])
     request = calling.load({MAIL: 2}, 0)
-    assert request is not None and request.after == (0, "")
+    assert request is not None
+    assert request.after == (0, "")
     calling.answered(None)
-    assert not calling.may_have([MAIL]) and calling.may_have([POST])
+    assert not calling.may_have([MAIL])
+    assert calling.may_have([POST])
     turns = {calling.load({MAIL: 1, POST: 1, "pull:c": 1}, 0) and calling.answered((1, "a"))
              for _ in range(4)}  # fmt: skip
     assert turns == {POST, "pull:c"}
@@ -476,7 +484,8 @@ def test_once_read_the_table_is_not_read_again() -> None:
     fetch(made, 3)
     made.grant(0)
     assert not asked
-    assert made.core.quiet_until_us > made.now_us and not made.core.calls([MAIL])
+    assert made.core.quiet_until_us > made.now_us
+    assert not made.core.calls([MAIL])
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -528,4 +537,5 @@ def test_in_any_order_nothing_is_lost_early_or_twice(seed: int) -> None:
         if not made.unsettled():
             break
         made.now_us += SECOND // 4
-    assert not made.unsettled() and not made.timers
+    assert not made.unsettled()
+    assert not made.timers
