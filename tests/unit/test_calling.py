@@ -445,7 +445,8 @@ def test_a_pool_is_clear_only_when_nothing_went_behind_the_reading() -> None:
     timers = Timers(horizon_us=2 * SECOND, timers_max=16)
     calling = Calling(timers)
     request = calling.load({MAIL: 2}, 0)
-    assert request is not None and calling.load({MAIL: 2}, 0) is None, "one at a time"
+    assert request is not None
+    assert calling.load({MAIL: 2}, 0) is None, "one at a time"
     assert calling.answered((40 * SECOND, "a")) == MAIL
     calling.went(MAIL)  # due in five seconds
     request = calling.load({MAIL: 2}, 0)
