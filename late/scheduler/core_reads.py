@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from late.scheduler import messages as m
@@ -12,19 +13,22 @@ from late.scheduler.entry import Entry, first_due_us, from_parked, from_record
 from late.task import HELD_US, Parked, Record
 
 
-class CoreReads(CoreState):
+class CoreReads(CoreState, ABC):
     """See the module. The first are of the other half."""
 
     _commands: Commands
 
+    @abstractmethod
     def _judge_new(self, entry: Entry) -> None:
-        raise NotImplementedError
+        """See `ShardCore`."""
 
+    @abstractmethod
     def _due(self, entry: Entry) -> None:
-        raise NotImplementedError
+        """See `ShardCore`."""
 
+    @abstractmethod
     def _start_head(self, entry: Entry | None) -> None:
-        raise NotImplementedError
+        """See `ShardCore`."""
 
     def _ask(self, effects: list[m.Effect]) -> None:
         if self._stopped:
