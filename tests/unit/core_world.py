@@ -180,7 +180,7 @@ class World:
         self.taken_at_us = self.now_us if died else self.taken_at_us
         self.tainted |= self.unrecorded if died else set()
         self.unrecorded = set()
-        self.suspected = {s.task_id for s in inherited(self.last.suspects, died=died)}
+        self.suspected = {s.task_id for s in inherited(self.last.suspects, died=died) if s.deaths}
         for attempt in self.running:
             self.rerun_allowed[attempt.record.task_id] = (
                 self.rerun_allowed.get(attempt.record.task_id, 0) + 1

@@ -446,6 +446,8 @@ def test_in_any_order_nothing_is_lost_early_or_twice(seed: int) -> None:
             case _:
                 made.now_us += rng.choice([0, 1, 4, 20]) * SECOND // 4
         if rng.random() < 0.01:
+            made.take_over()
+        elif rng.random() < 0.01:
             made.stop()
             made.take_over(died=False)
         if rng.random() < 0.02:
