@@ -72,13 +72,14 @@ class Handle:
 
     def state(self) -> str:
         """How the task ended, while its result is kept; else where it stands, as `late show` says
-        it: `logged`, `open`, `parked`, `dead`, `settled` or `unknown`."""
+        it: `logged`, `open`, `parked`, `dead`, `settled`, `passed` or `unknown`. All of it is read
+        by keys, however large the tables are; see `docs/control.md`."""
         with self._control() as control:
             found = control.result(self.task_id, group=self.group)
             if found is not None:
                 return decode(found).outcome
-            groups = control.show(self.task_id).groups
-        return next((g.state for g in groups if g.group == self.group), "unknown")
+            (group,) = control.show(self.task_id, group=self.group).groups
+        return group.state
 
     async def result(self, timeout_s: float | None = TIMEOUT_S, *, type: Any = Any) -> Any:
         """Wait until the task has ended and return what its handler returned.

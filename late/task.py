@@ -34,8 +34,11 @@ BATCH_POOL = "batch:"
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 
-Reason = Literal["delay", "retry", "snooze", "held", "unknown", "interrupted", "limited"]
-"""Why a task is parked; `limited`: by a knob, or because its target fails."""
+Reason = Literal[
+    "delay", "retry", "snooze", "held", "unknown", "interrupted", "limited", "unfetched"
+]
+"""Why a task is parked; `limited`: by a knob, or because its target fails; `unfetched`: its time
+had come, and no consumer asked for it."""
 Kind = Literal[
     "done", "failed", "snooze", "discard", "dead", "expired", "interrupted", "died", "not_capable"
 ]

@@ -99,5 +99,9 @@ if (import.meta.url === pathToFileURL(realpathSync(process.argv[1])).href) {
     console.error("LATE_SECRET is not set: anybody could send tasks");
     process.exit(2);
   }
-  serve(secrets, Number(process.env.PORT ?? 7100));
+  const port = Number(process.env.PORT ?? 7100);
+  serve(secrets, port).once("error", (error) => {
+    console.error(`cannot listen on port ${port}: ${error.message}`);
+    process.exit(1);
+  });
 }

@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -34,20 +35,37 @@ class Tls:
         ca: certificates that clients' are checked by; None asks for none.
 
     Raises:
-        ConfigError: a file is missing or does not fit.
+        ConfigError: a file is missing or is not what it should be, or the key is of another
+            certificate. The message names that file.
     """
 
     def __init__(self, cert: str, key: str, ca: str | None = None) -> None:
         self.cert, self.key, self.ca = cert, key, ca
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        for path in (cert, key, *([] if ca is None else [ca])):
+            try:
+                Path(path).read_bytes()
+            except OSError as error:
+                raise ConfigError(f"TLS: {path}: {error.strerror or error}") from None
+        self._certificates(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert)
         try:
-            self.context.load_cert_chain(cert, key)
-            if ca is not None:
-                self.context.load_verify_locations(ca)
-                self.context.verify_mode = ssl.CERT_OPTIONAL
-        except OSError as error:  # ssl.SSLError is one
-            raise ConfigError(f"TLS: {cert}, {key}: {error.strerror or error}") from None
+            # Without a password of ours OpenSSL would ask the terminal for one.
+            self.context.load_cert_chain(cert, key, password=lambda: "")
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise ConfigError(f"TLS: {key} is not the key of {cert}") from None
+            raise ConfigError(f"TLS: {key}: no private key in PEM, without a password") from None
+        if ca is not None:
+            self._certificates(self.context, ca)
+            self.context.verify_mode = ssl.CERT_OPTIONAL
+
+    @staticmethod
+    def _certificates(context: ssl.SSLContext, path: str) -> None:
+        try:
+            context.load_verify_locations(path)
+        except ssl.SSLError:
+            raise ConfigError(f"TLS: {path}: no certificate in PEM") from None
 
 
 class HttpServer:

@@ -68,11 +68,14 @@ def _vain(control: Control, task_id: str, group: str | None) -> str | None:
     """
     if group is not None:
         control.known_groups([group])
-    found = [g for g in control.show(task_id).groups if group in (None, g.group)]
+    found = control.show(task_id, group=group).groups
     if all(g.state in ("unknown", "settled") for g in found):
-        ended = any(g.state == "settled" for g in found)
-        why = "it has ended" if ended else "it is in no table: it has ended, or never was"
-        return f"{why}, so this will change nothing"
+        if any(g.state == "settled" for g in found):
+            return "it has ended, so this will change nothing"
+        return (
+            "it is not where its id says (see `late show --everywhere`): if it has ended, or never "
+            "was, this will change nothing"
+        )
     if all(g.state == "dead" for g in found):
         return "it is a dead letter: `late dead redrive` and `late dead edit` are for it"
     return None

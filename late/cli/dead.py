@@ -240,7 +240,8 @@ def edit(
     url_option: UrlOption = None,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Send one dead letter back with other arguments, which are checked when it runs."""
+    """Send one dead letter back with other arguments, which are checked when it runs. The worker
+    that owns its shard does it, so no redrive is needed: one before that sends it back unedited."""
     text = sys.stdin.read() if payload == "-" else payload
     with control_of(url_option) as control:
         commands = control.edit(task_id, text.encode(), group=group)
@@ -248,6 +249,7 @@ def edit(
         output.as_json({"commands": commands})
         return
     typer.echo(f"asked to run {task_id} again with {len(text.encode()):,} bytes of arguments")
+    output.note("its worker sends it back by itself; a redrive before that would do so unedited")
 
 
 def _meant(which: Filter, everything: bool) -> None:

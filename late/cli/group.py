@@ -37,7 +37,7 @@ def place_of(text: str, what: str, control: Control) -> str | int:
     """
     if text in ("beginning", "now"):
         return text
-    return moment_us(text, what, control.now())
+    return moment_us(text, what, control.now(), expected=PLACES)
 
 
 @app.command("create")

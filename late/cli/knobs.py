@@ -11,6 +11,7 @@ from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of
 from late.errors import ConfigError
 from late.knobs import LOCAL, REMOTE, Kind, Knobs
+from late.task import BATCH_POOL, PULL_POOL
 
 if TYPE_CHECKING:
     from late.control.knobs import Turned
@@ -76,10 +77,22 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _is_target(name: str) -> bool:
+    """Whether it can be known here; that of an app's own code is only known with its module."""
+    from late.dispatcher.targets import configured
+
+    return name == "local" or name.startswith((PULL_POOL, BATCH_POOL)) or name in configured(())
+
+
 def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:
     """Every knob with its value and whether it is set; the defaults of this kind otherwise."""
     with control_of(url) as control:
         found = next((each for each in control.knobs(kind) if each.name == name), None)
+    if found is None and kind == "target" and not _is_target(name):
+        raise ConfigError(
+            f"no target {name[:128]!r}: no knob of it is set, and the file that LATE_TARGETS names "
+            "does not have it"
+        )
     chosen = Knobs() if found is None else found.knobs
     defaults = LOCAL if kind == "queue" or name == "local" else REMOTE
     held = values.effective(chosen, defaults)
@@ -151,7 +164,8 @@ def target_resume(name: Name, url_option: UrlOption = None, json: JsonOption = F
 
 @target.command("show")
 def target_show(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
-    """Every knob of a target, set or by default."""
+    """Every knob of a target, set or by default. A target is known by its knobs, or by the file
+    that LATE_TARGETS names."""
     _show("target", name, url_option, json)
 
 

@@ -160,6 +160,10 @@ def show(
     task_id: Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)],
     url_option: UrlOption = None,
     payload: PayloadOption = False,
+    everywhere: Annotated[
+        bool,
+        typer.Option("--everywhere", help="Look through its shard's whole log, if need be: slow."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Show all that is known of one task. Exit code 1 if nothing is.
@@ -167,9 +171,12 @@ def show(
     States: logged (not started), open (started, or due within moments), parked, dead, settled (it
     ended, its row is still there), unknown (settled long ago, rolled back, or never made). Where
     the history of the task is kept, every step of it.
+
+    The row is looked for where the id says: in its shard, within ten minutes of its time. With
+    --everywhere it is also found when the producer's clock was wrong, or its transaction long.
     """
     with control_of(url_option) as control:
-        found = control.show(task_id, payload=payload)
+        found = control.show(task_id, payload=payload, everywhere=everywhere)
     known = any(group.state != "unknown" for group in found.groups)
     if json:
         output.as_json(found)
@@ -191,6 +198,10 @@ def show(
         for group in found.groups:
             _group(group)
     if not known:
+        if not everywhere:
+            output.note(
+                "nothing where its id says; --everywhere looks through its shard's whole log"
+            )
         raise typer.Exit(1)
 
 

@@ -84,21 +84,25 @@ def duration_us(text: str, what: str) -> int:
         ) from None
 
 
-def moment_us(text: str, what: str, now_us: int) -> int:
+WHEN = "2026-05-01T12:00:00Z, or an age such as 2h"
+
+
+def moment_us(text: str, what: str, now_us: int, *, expected: str = WHEN) -> int:
     """A moment: ISO 8601 with a zone, or how long ago (`2h`, `7d`).
 
     Args:
         now_us: the database's now, which an age counts back from.
+        expected: what an error says is possible.
 
     Raises:
         ConfigError: neither, or without a zone: a day's letters must not depend on a laptop's zone.
     """
     if _DURATION.match(text.strip()):
         return now_us - duration_us(text, what)
-    return round(instant(text, what).timestamp() * 1_000_000)
+    return round(instant(text, what, expected=expected).timestamp() * 1_000_000)
 
 
-def instant(text: str, what: str) -> datetime:
+def instant(text: str, what: str, *, expected: str = WHEN) -> datetime:
     """An ISO 8601 date and time with its zone.
 
     Raises:
@@ -107,9 +111,7 @@ def instant(text: str, what: str) -> datetime:
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ConfigError(
-            f"{what} {text[:64]!r}: expected 2026-05-01T12:00:00Z, or an age such as 2h"
-        ) from None
+        raise ConfigError(f"{what} {text[:64]!r}: expected {expected}") from None
     if found.tzinfo is None:
         raise ConfigError(f"{what} {text[:64]!r} has no time zone: append Z or +02:00")
     return found.astimezone(UTC)

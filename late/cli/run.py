@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,7 +144,8 @@ def enqueue(
     """Enqueue one task in a transaction of its own; prints its id.
 
     With --app the task must exist and the arguments must fit its signature. With --url alone
-    neither is checked: a worker that knows no such task parks it and asks again later.
+    neither is checked: a worker that knows no such task parks it and asks again later. The
+    database is that of --url, else of LATE_URL, else the app's own.
     """
     arguments = json_object(args, "--args")
     options: dict[str, Any] = {
@@ -184,9 +186,12 @@ def _enqueue(
         known = ", ".join(sorted(app.tasks)[:20]) or "none"
         raise UnknownTask(f"{target} has no task {name[:128]!r}; known: {known}")
     call = app.call(name, arguments, queue=queue, **options)
-    with Control(url or app.url) as control:
+    # What is asked for here and now, else what the service's code says.
+    given = url or os.environ.get("LATE_URL", "").strip()
+    where = given or app.url
+    with Control(where) as control:
         look(app, control)  # a queue that is closed, or full, is so for operators too
-    engine = make_engine(url or app.url)
+    engine = make_engine(where)
     try:
         return write(engine, lambda tx: app.enqueue(tx, call))
     finally:

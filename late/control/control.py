@@ -148,14 +148,24 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         self.check()
         owners.add_refused(self._engine, counts)
 
-    def show(self, task_id: str, *, payload: bool = False) -> TaskView:
-        """All that is known of one task; its state is `unknown` if nothing is.
+    def show(
+        self,
+        task_id: str,
+        *,
+        payload: bool = False,
+        group: str | None = None,
+        everywhere: bool = False,
+    ) -> TaskView:
+        """What is known of one task, read by keys; its state is `unknown` if nothing is. `group`:
+        only there. `everywhere`: look through its shard's whole log, if its id does not lead to it.
 
         Raises:
             InvalidName: not a task id.
         """
         self.check()
-        return tasks.show(self._engine, task_id, payload=payload)
+        return tasks.show(
+            self._engine, task_id, payload=payload, group=group, everywhere=everywhere
+        )
 
     def result(self, task_id: str, *, group: str) -> bytes | None:
         """How a task ended and what its handler returned, as `late.results` keeps it: one read by

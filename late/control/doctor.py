@@ -20,8 +20,9 @@ from typing import Literal
 from sqlalchemy import Connection, Engine, func, select
 
 from late.control import backlog, lanes, misconfigured
+from late.control.journals import Journal, journals
 from late.control.rows import COCKROACH, SPANNER, now_us, open_of, seconds
-from late.control.status import Journal, groups_of, journals, used_shards
+from late.control.status import groups_of, used_shards
 from late.control.views import Check
 from late.errors import LateError, StoreError
 from late.schema.engine import reading, shown

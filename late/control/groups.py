@@ -26,8 +26,9 @@ from sqlalchemy import (
 )
 
 from late.control import audit, positions
+from late.control.journals import journals
 from late.control.rows import SPANNER, now_us
-from late.control.status import journals, shard_ids
+from late.control.status import shard_ids
 from late.errors import ConfigError, TransactionAborted
 from late.schema.engine import reading, write
 from late.schema.tables import NOW_US, dead, group, lease, meta, settlement, timer, worker

@@ -11,8 +11,9 @@ from sqlalchemy import Connection, Engine, func, select
 
 from late.control import backlog, positions
 from late.control.groups import serving
+from late.control.journals import Journal, journals
 from late.control.rows import log_of, now_us, seconds
-from late.control.status import Journal, groups_of, journals, logged_shards
+from late.control.status import groups_of, logged_shards
 from late.control.views import Count, GroupView
 from late.errors import ConfigError
 from late.schema.engine import reading

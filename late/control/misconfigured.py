@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, func, select, text
 
 from late import knobs
+from late.control.journals import Journal, journals
 from late.control.lag import unread
 from late.control.rows import now_us, seconds
-from late.control.status import Journal, journals, logged_shards
+from late.control.status import logged_shards
 from late.control.views import Check
 from late.errors import InvalidPolicy
 from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token, worker

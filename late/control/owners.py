@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, func, insert, select, update
 
+from late.control.journals import journals
 from late.control.rows import now_us
-from late.control.status import groups_of, journals, shard_ids
+from late.control.status import groups_of, shard_ids
 from late.control.views import Owners, OwnerView, Tenure
 from late.errors import ConfigError
 from late.schema.engine import reading, write

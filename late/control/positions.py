@@ -113,11 +113,10 @@ def before(connection: Connection, shard_id: int, moment_us: int, groups: list[s
     return best[1]
 
 
-def registered(connection: Connection) -> dict[str, Reads]:
-    """What each registered group reads."""
-    rows = connection.execute(
-        select(group.c.name, group.c.queues, group.c.from_us, group.c.replay_us)
-    )
+def registered(connection: Connection, name: str | None = None) -> dict[str, Reads]:
+    """What each registered group reads; or only the one of that name."""
+    query = select(group.c.name, group.c.queues, group.c.from_us, group.c.replay_us)
+    rows = connection.execute(query if name is None else query.where(group.c.name == name))
     return {row[0]: reads_of(*row[1:]) for row in rows}
 
 

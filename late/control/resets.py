@@ -30,8 +30,9 @@ from sqlalchemy import (
 
 from late.control import audit, backlog, groups, positions
 from late.control.groups import Checkpoint
+from late.control.journals import Journal, journals
 from late.control.rows import SPANNER, log_of, now_us, open_of
-from late.control.status import Journal, journals, shard_ids
+from late.control.status import shard_ids
 from late.control.views import Reset, ShardReset
 from late.schema.engine import reading
 from late.schema.tables import dead, group, lease, schedule, settlement, timer, unique

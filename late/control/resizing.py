@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Engine, delete, insert, select, text, update
 from late import outbox
 from late.command import closing
 from late.control import audit, positions
+from late.control.journals import Journal, journals
 from late.control.lanes import found_lane, room
 from late.control.rows import COCKROACH, SPANNER, log_of, now_us
-from late.control.status import Journal, journals
 from late.errors import ConfigError
 from late.lanes import Extent, Lane, Layout, Left
 from late.scheduler.draining import KEPT_US

@@ -21,33 +21,23 @@ from sqlalchemy import (
     Engine,
     Row,
     Table,
-    and_,
     func,
     select,
 )
 
 from late.control import backlog
+from late.control.journals import Journal, journals
 from late.control.positions import registered, taken
 from late.control.rows import log_of, now_us, open_of, seconds
 from late.control.views import Count, QueueStatus, ShardStatus, Status, WorkerStatus
 from late.errors import ConfigError
 from late.schema.engine import reading
-from late.schema.tables import dead, group, lane, lease, meta, settlement, timer, worker
+from late.schema.tables import dead, group, lane, lease, meta, timer, worker
 from late.schema.version import SCHEMA_VERSION
 from late.task import Reads
 
 LIMIT = 10_000
 """Rows that one count of one group and shard looks at."""
-
-
-class Journal(msgspec.Struct, frozen=True):
-    """The last settlement of one (group, shard), or how it starts without one."""
-
-    seq: int = 0
-    epoch: int = 0
-    cursor: str = ""
-    open: str = "[]"
-    settled_at_us: int | None = None
 
 
 class _Tally:
@@ -110,9 +100,18 @@ def status(engine: Engine, *, queue: str | None = None, limit: int = LIMIT) -> S
 
 def groups_of(connection: Connection) -> list[str]:
     """Every consumer group that is registered or has ever owned a shard, ascending."""
-    named = connection.execute(select(group.c.name)).scalars()
-    owning = connection.execute(select(lease.c.consumer_group).distinct()).scalars()
-    return sorted({*named, *owning})
+    return sorted(
+        {*_values(connection, group.c.name), *_values(connection, lease.c.consumer_group)}
+    )
+
+
+def _values(connection: Connection, name: Column[str]) -> Iterator[str]:
+    """The different values of a key's first column, ascending: one step down the index for each."""
+    last: str | None = ""
+    while (
+        last := connection.execute(select(func.min(name)).where(name > last)).scalar()
+    ) is not None:
+        yield last
 
 
 def shard_ids(connection: Connection) -> list[int]:
@@ -141,43 +140,6 @@ def logged_shards(connection: Connection) -> set[int]:
         if last is not None:
             found.add(last)
     return found
-
-
-def journals(connection: Connection, shard_id: int | None = None) -> dict[tuple[str, int], Journal]:
-    """The last settlement of each (group, shard) that was ever owned, or of those of one shard."""
-    # By way of the leases, one step down the index each: a `group by` would read the journal.
-    newest = (
-        select(func.max(settlement.c.seq))
-        .where(
-            settlement.c.consumer_group == lease.c.consumer_group,
-            settlement.c.shard_id == lease.c.shard_id,
-        )
-        .correlate(lease)
-        .scalar_subquery()
-    )
-    wanted = [] if shard_id is None else [lease.c.shard_id == shard_id]
-    rows = connection.execute(
-        select(
-            lease.c.consumer_group,
-            lease.c.shard_id,
-            settlement.c.seq,
-            settlement.c.epoch,
-            settlement.c.cursor,
-            settlement.c.open,
-            settlement.c.settled_at_us,
-        )
-        .join_from(
-            lease,
-            settlement,
-            and_(
-                settlement.c.consumer_group == lease.c.consumer_group,
-                settlement.c.shard_id == lease.c.shard_id,
-                settlement.c.seq == newest,
-            ),
-        )
-        .where(*wanted)
-    )
-    return {(row.consumer_group, row.shard_id): Journal(*row[2:]) for row in rows}
 
 
 def _workers(connection: Connection, now: int) -> list[WorkerStatus]:

@@ -1,4 +1,9 @@
-"""One task, everywhere it can be: found by the shard in its id."""
+"""One task, in every place where it can be: found by the shard and the moment in its id.
+
+No statement here reads more of a table than its answer needs: rows of the log, the timers, the dead
+letters and the results are asked for by their keys, the journal for its last row alone. What that
+row covers, and no place holds, is settled; so no other row of the journal is read.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,10 @@ import msgspec
 from sqlalchemy import Connection, Engine, select
 
 from late.control import backlog, finding
+from late.control.journals import Journal, journal
 from late.control.positions import registered, taken
 from late.control.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
-from late.control.status import Journal, groups_of, journals
+from late.control.status import groups_of
 from late.control.views import StepView, TaskInGroup, TaskView
 from late.ids import made_at_us, shard_of
 from late.schema.engine import reading
@@ -21,23 +27,32 @@ from late.task import HELD_US, Final, StepDetail
 _detail = msgspec.json.Decoder(StepDetail).decode
 
 
-def show(engine: Engine, task_id: str, *, payload: bool = False) -> TaskView:
-    """All that is known of a task. A task that nobody knows has the state `unknown`.
+def show(
+    engine: Engine,
+    task_id: str,
+    *,
+    payload: bool = False,
+    group: str | None = None,
+    everywhere: bool = False,
+) -> TaskView:
+    """What is known of a task, by reads along keys alone. A task that is nowhere where its id says
+    has the state `unknown`.
 
     Args:
         payload: include the payload, which may hold what not everyone should read.
+        group: only how it stands there.
+        everywhere: look through all of its shard's log for a row that is not where its id says.
 
     Raises:
         InvalidName: not a task id.
     """
     shard_id = shard_of(task_id)
     with reading(engine) as connection:
-        row = logged = finding.logged(connection, task_id)
+        row = logged = finding.logged(connection, task_id, everywhere=everywhere)
         groups = []
-        last = journals(connection, shard_id)
-        for name in groups_of(connection):
-            journal = last.get((name, shard_id), Journal())
-            view, found = _in_group(connection, name, shard_id, task_id, journal, logged)
+        for name in groups_of(connection) if group is None else (group,):
+            last = journal(connection, name, shard_id)
+            view, found = _in_group(connection, name, shard_id, task_id, last, logged)
             groups.append(_with_history(view, _steps(connection, name, task_id)))
             row = row or found
     return _view(task_id, shard_id, tuple(groups), row, payload)
@@ -84,7 +99,7 @@ def _in_group(
     name: str,
     shard_id: int,
     task_id: str,
-    journal: Journal,
+    last: Journal,
     logged: finding.Row | None,
 ) -> tuple[TaskInGroup, dict[str, Any] | None]:
     owner = connection.execute(
@@ -116,15 +131,15 @@ def _in_group(
                 ),
                 row,
             )
-    if any(key.task_id == task_id for key in open_of(journal.open)):
+    if any(key.task_id == task_id for key in open_of(last.open)):
         return TaskInGroup(name, "open", owner=owner), None
     if logged is None:
         return TaskInGroup(name, "unknown", owner=owner), None
     this = select(log_of(connection).c.task_id).where(finding.key_of(connection, logged))
-    reads = registered(connection).get(name)
+    reads = registered(connection, name).get(name)
     if reads is not None and not connection.execute(this.where(*taken(connection, reads))).first():
         return TaskInGroup(name, "passed", owner=owner), None
-    beyond = backlog.beyond(connection, shard_id, journal.cursor)
+    beyond = backlog.beyond(connection, shard_id, last.cursor)
     waits = connection.execute(this.where(beyond)).first()
     return TaskInGroup(name, "settled" if waits is None else "logged", owner=owner), None
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, select
 
+from late.control.journals import journals
 from late.control.rows import now_us
-from late.control.status import journals
 from late.schema.engine import reading
 from late.schema.tables import settlement
 from late.task import Usage

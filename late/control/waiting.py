@@ -17,8 +17,9 @@ from sqlalchemy import Connection, Engine, func, select
 
 from late.control import backlog, finding, positions
 from late.control.groups import known
+from late.control.journals import Journal, journals
 from late.control.rows import log_of, open_of
-from late.control.status import Journal, journals, logged_shards
+from late.control.status import logged_shards
 from late.control.views import Count, Waited
 from late.errors import ConfigError
 from late.ids import made_at_us, shard_of
@@ -70,7 +71,7 @@ def _reads(connection: Connection, name: str) -> Reads:
 
 def _created_us(connection: Connection, shard_id: int, token: str) -> int | None:
     """When the token's task was created; None where it is nowhere."""
-    row = finding.logged(connection, token)
+    row = finding.logged(connection, token, everywhere=True)
     if row is not None:
         return int(row["created_at_us"])
     for table in (timer, dead):

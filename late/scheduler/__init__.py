@@ -4,8 +4,9 @@
                     │        held (ordering key) ▲    │ failed, snoozed
                     └──▶ parked (timer table) ───┘◀───┘
 
-`core.py` is the state machine, built from pure parts: `window.py` (which records are covered,
-the checkpoint), `timers.py` (due times), `keys.py` (ordering keys), `fairness.py` (priorities),
+`core.py` is the state machine (`core_reads.py`: what it reads; `core_state.py`: its parts),
+built from pure parts: `window.py` (which records are covered, the checkpoint), `timers.py` (due
+times), `calling.py` (what nobody fetched), `keys.py` (ordering keys), `fairness.py` (priorities),
 `backoff.py`, `ledger.py` (usage), `cron.py` and `recurring.py` (schedules). `scheduler.py` is the
 loop that carries events and effects between the cores and the store, tailer and dispatcher.
 

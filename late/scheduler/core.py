@@ -23,17 +23,17 @@ from functools import partial
 from late.lanes import Gate
 from late.scheduler import messages as m
 from late.scheduler.commands import Commands
-from late.scheduler.core_state import CoreState
-from late.scheduler.entry import Entry, first_due_us, from_parked, from_record
+from late.scheduler.core_reads import CoreReads
+from late.scheduler.entry import POSTPONED, Entry, first_due_us
 from late.scheduler.limits import LOCAL_POOL, Limits
 from late.scheduler.settings import CoreSettings
 from late.scheduler.verdict import DEATHS_MAX, judge, killed
 from late.store.base import Lease, Settlement
-from late.task import HELD_US, DeadLetter, Outcome, Parked, Policy, Reason, Record
+from late.task import HELD_US, DeadLetter, Outcome, Policy, Reason
 from late.validate import is_name
 
 
-class ShardCore(CoreState):
+class ShardCore(CoreReads):
     """See the module. `step` is not re-entrant; all calls come from one loop."""
 
     def __init__(
@@ -88,42 +88,6 @@ class ShardCore(CoreState):
         if not effects and isinstance(event, m.Grant):
             self.quiet_until_us = self._quiet_us()
         return effects
-
-    def _ask(self, effects: list[m.Effect]) -> None:
-        if self._stopped:
-            return
-        if not self._recovered and not self._asked_open:
-            self._asked_open = True
-            effects.append(m.Fetch(self.lease.open))
-        if not self._recovered:
-            return  # the checkpoint's open tasks come first in their ordering keys
-        if not self._reading and not self._full:
-            self._reading = True
-            effects.append(m.Read(self._window.read_cursor))
-        if self._now_us:
-            effects.extend(self._timers.asked(load) for load in self._keys.loads())
-            due = self._timers.load(self._now_us)
-            if due is not None:
-                effects.append(due)
-            if self._commands and (look := self._commands.load()) is not None:
-                effects.append(self._timers.asked(look))
-
-    def _page_read(self, event: m.PageRead) -> None:
-        self._reading = False
-        page = event.page
-        self._now_us = max(self._now_us, page.now_us)
-        known = self._window.entries
-        parked = self._timers.parked
-        # A store may show a record again (`store/base.py`): what is here already is passed over.
-        entries = [
-            from_record(record, self._policies)
-            for record in page.records
-            if record.task_id not in known and record.task_id not in parked
-        ]
-        self._window.append(entries, page)
-        for entry in entries:
-            self._judge_new(entry)
-        self._commands.page_read(more=page.more)
 
     def _judge_new(self, entry: Entry) -> None:
         """A record without options and with a handler, nearly every one, takes the short way."""
@@ -189,50 +153,6 @@ class ShardCore(CoreState):
             due_at_us = self._now_us + self._settings.unknown_us
             self._park(entry, due_at_us, "unknown", holds=True)
 
-    def _open_fetched(self, records: Sequence[Record]) -> None:
-        # In order of (sequence, id), so that the first of each ordering key holds it. A key that
-        # is missing was pruned by hand: there is nothing left to run.
-        self._recovered = True
-        for record in sorted(records, key=lambda r: (r.sequence, r.task_id)):
-            entry = from_record(record, self._policies)
-            self._window.reopen(entry)
-            self._judge_new(entry)
-
-    def _parked_loaded(self, request: m.Load, parked: Sequence[Parked]) -> None:
-        rows = self._timers.answer(request, parked)
-        entries = [
-            self._take_parked(row)
-            for row in rows
-            # In the window still: it is being parked right now, the journal's answer is to come.
-            if row.record.task_id not in self._window.entries
-        ]
-        if request.held_key is None:
-            for entry in entries:
-                entry.move("waiting")
-                self._timers.wait(entry)
-            if request.task_ids:
-                self._commands.looked(request)
-            else:
-                self._timers.shrink()
-            return
-        for entry in entries:
-            entry.move("held")
-            entry.due_at_us = first_due_us(entry.record, entry.options)
-            if entry.due_at_us > self._now_us:  # was rescheduled to an earlier time, unknown here
-                entry.due_at_us = entry.record.created_at_us
-            entry.held_since_us = self._now_us
-        full = len(parked) >= request.limit
-        self._start_head(self._keys.loaded(request.held_key, entries, full=full))
-
-    def _take_parked(self, row: Parked) -> Entry:
-        record = row.record
-        entry = from_parked(row, self._policies)
-        self._timers.parked[record.task_id] = entry
-        self.caution.recall(entry)
-        if row.held_key is not None and row.due_at_us < HELD_US:
-            self._keys.head_loaded(row.held_key, entry)
-        return entry
-
     def _start_head(self, entry: Entry | None) -> None:
         """`entry`, if any, holds its ordering key now; what has expired meanwhile lets it go."""
         while entry is not None and self._expire(entry):
@@ -240,15 +160,6 @@ class ShardCore(CoreState):
             entry = self._keys.release(name, entry) if name is not None else None
         if entry is not None:
             self._start(entry)
-
-    def _load_failed(self, request: m.Load | m.Fetch) -> None:
-        if isinstance(request, m.Fetch):
-            self._asked_open = False
-            return
-        self._timers.failed(request)
-        self._commands.looked(request, failed=True)
-        if request.held_key is not None:
-            self._keys.loaded(request.held_key, None, full=False)
 
     # ------------------------------------------------------------------ starting
 
@@ -260,6 +171,7 @@ class ShardCore(CoreState):
         self._park_long_held()
         if self._stopped or not self._recovered or max(rooms.values()) <= 0:
             return
+        self._call_back(effects)
         begun: list[Entry] = []
         for entry in caution.crowd(max(0, rooms[LOCAL_POOL]), care):
             self._begin_if(ready.admit(entry), entry, begun)
@@ -334,8 +246,8 @@ class ShardCore(CoreState):
         since_us = self._now_us - (0 if pressed else self._settings.park_after_us)
         most = self._settings.limited_max
         if self._ready.limited > most or (self._ready.limited and pressed):
-            for entry, again_us in self._ready.surplus(most // 2):
-                self._park(entry, again_us, "limited", holds=True)
+            for entry, again_us, reason in self._ready.surplus(most // 2):
+                self._park(entry, again_us, reason, holds=True)
         for entry in self._keys.park_waiting(since_us, self._is_ready):
             if entry.timer_key is not None and entry.timer_key[0] == HELD_US:
                 del self._timers.parked[entry.record.task_id]  # its row is as it must be
@@ -441,7 +353,8 @@ class ShardCore(CoreState):
         row = entry.parked(due_at_us, reason, holds=holds)
         entry.move("parked")
         entry.due_at_us = due_at_us
-        entry.postponed = reason == "limited"
+        entry.postponed = reason in POSTPONED
+        entry.unfetched = reason == "unfetched"
         self._window.cover(entry)
         self._draft.park(entry, row)
 
@@ -479,7 +392,9 @@ class ShardCore(CoreState):
                 self._timers.parked[task_id] = entry
                 entry.move("waiting")
                 self._timers.wait(entry)
-        self._timers.shrink()
+            elif entry.unfetched:
+                self._calling.went(entry.policy.target)
+        self._shrink()
 
     def _marked(self) -> list[Entry]:
         """What may start, now that its mark is in the journal."""

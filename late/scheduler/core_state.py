@@ -3,10 +3,11 @@ the last method, which is for a core that is thrown away."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from late.lanes import Gate
+from late.scheduler.calling import Calling
 from late.scheduler.caution import Caution
 from late.scheduler.draft import Draft
 from late.scheduler.draining import Draining
@@ -43,6 +44,7 @@ class CoreState:
         self._timers = Timers(
             horizon_us=self._settings.horizon_us, timers_max=self._settings.timers_max
         )
+        self._calling = Calling(self._timers)
         self._gate = gate or Gate()
         self._keys = Keys(lease.held_keys, partial(self._gate.opens, lease.group, lease.shard_id))
         self._draining = Draining(lease, self._gate, self._keys.left)
@@ -155,6 +157,11 @@ class CoreState:
         """A `Grant` that finds nothing to do, and `wake_at_us`."""
         self._now_us = now_us
         return self.wake_at_us()
+
+    def calls(self, pools: Collection[str]) -> bool:
+        """Whether a `Grant` has something to do before `quiet_until_us`, now that consumers wait at
+        these pools."""
+        return self._calling.may_have(pools)
 
     def _quiet_us(self) -> int:
         """What `quiet_until_us` is after a `Grant` that had no effects; 0 where it is not known."""

@@ -24,6 +24,7 @@ DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
 ROUTE = "@"
 """Before the name of a queue: the policy of its tasks that have none by name. No task's name can
 begin with it."""
+POSTPONED = ("limited", "unfetched")
 DEFAULTS = Options()
 DEFAULT_POLICY = Policy()
 
@@ -51,6 +52,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     held_since_us: int = 0
     postponed: bool = False
     """Parked by a knob: its due time says nothing of when it may have run."""
+    unfetched: bool = False
+    """Parked because no consumer asked: it may be called back before it is due again."""
     known: bool = True
     """False when there is no handler for it here, or its options say what this version does not
     understand."""
@@ -152,7 +155,8 @@ def from_parked(parked: Parked, policies: Mapping[str, Policy]) -> Entry:
     entry.state = "parked"
     entry.timer_key = (parked.due_at_us, parked.record.task_id)
     entry.due_at_us = parked.due_at_us
-    entry.postponed = parked.reason == "limited"
+    entry.postponed = parked.reason in POSTPONED
+    entry.unfetched = parked.reason == "unfetched"
     entry.attempts = parked.attempts
     entry.deaths = parked.deaths
     entry.errors = parked.errors

@@ -17,7 +17,7 @@ from late.scheduler.entry import Entry
 from late.scheduler.fairness import FOREGROUND_SHARE, ReadyQueue
 from late.scheduler.limits import LOCAL_POOL, Flow, Limits
 from late.scheduler.line import Line
-from late.task import TaskId
+from late.task import PULL_POOL, Reason, TaskId
 
 _Queue = tuple[str, str]
 
@@ -212,24 +212,47 @@ class Flows:
         self._rooms[target] = self._rooms.get(target, 0) + 1
         self._limits.undo((self._group, entry.record.task_id))
 
+    # ------------------------------------------------------------------ asked for
+
+    def asked(self) -> list[str]:
+        """Pools of pulled queues for which consumers wait, and whose knobs let a task start."""
+        return [
+            pool
+            for pool, room in self._rooms.items()
+            if room > 0
+            and pool.startswith(PULL_POOL)
+            and self._limits.opens(Flow(pool.removeprefix(PULL_POOL), pool), now_us=self._now_us)
+        ]
+
+    def ready_for(self, pool: str) -> int:
+        """How many entries of a pulled queue's pool are here."""
+        turns = self._turns.get((pool.removeprefix(PULL_POOL), pool), ())
+        return sum(len(self._flows[flow]) for flow in turns)
+
     # ------------------------------------------------------------------ too many
 
-    def surplus(self, keep: int) -> list[tuple[Entry, int]]:
+    def surplus(self, keep: int) -> list[tuple[Entry, int, Reason]]:
         """Take out of each flow that is held back what is beyond its first entries, `keep` in all,
         and beyond what it starts until the first of them is back: each with the time at which to
-        look at it again. A flow that waits for nothing but a slot of this process stays whole: it
-        moves as everything does."""
+        look at it again, and why it has to go. A flow that waits for nothing but a slot of this
+        process stays whole: it moves as everything does."""
         now_us = self._now_us
         lines = self._lines.items()
         self._lines = {f: line for f, line in lines if f in self._flows or not line.over(now_us)}
-        found: list[tuple[Entry, int]] = []
+        found: list[tuple[Entry, int, Reason]] = []
         held_back = [flow for flow in self._flows if self._is_held_back(flow)]
         each = max(1, keep // max(1, len(held_back)))
         for flow in held_back:
             line = self._lines.setdefault(flow, Line())
             if line.measure(now_us) is not None:
-                found += self._cut(flow, line, max(each, line.keeps))
+                reason: Reason = "unfetched" if self._is_unfetched(flow) else "limited"
+                cut = self._cut(flow, line, max(each, line.keeps))
+                found += [(entry, again_us, reason) for entry, again_us in cut]
         return found
+
+    def _is_unfetched(self, flow: Flow) -> bool:
+        """Whether consumers are all that it lacks."""
+        return flow.target.startswith(PULL_POOL) and flow not in self._refused
 
     def _is_held_back(self, flow: Flow) -> bool:
         no_room = flow.target != LOCAL_POOL and self._rooms.get(flow.target, 0) <= 0

@@ -152,15 +152,17 @@ class Limits:
 
     def admits(self, flow: Flow, *, retry: bool, now_us: int) -> bool:
         """Whether a task of `flow` may start now."""
+        return self.opens(flow, retry=retry, now_us=now_us) and not self._full(flow)
+
+    def opens(self, flow: Flow, *, retry: bool = False, now_us: int) -> bool:
+        """The same, whatever its tenant has."""
         opens_us: int | None = now_us
         for part in self._parts(flow):
             at_us = part.opens_at_us(retry=retry, now_us=now_us)
             opens_us = None if at_us is None or opens_us is None else max(opens_us, at_us)
-        if opens_us == now_us:
-            return not self._full(flow)
-        if opens_us is not None:
+        if opens_us is not None and opens_us != now_us:
             self.opens_at_us = min(self.opens_at_us or opens_us, opens_us)
-        return False
+        return opens_us == now_us
 
     def _full(self, flow: Flow) -> bool:
         """Whether the tenant has its share of the slots."""

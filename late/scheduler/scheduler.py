@@ -43,7 +43,7 @@ from late.scheduler.messages import (
 )
 from late.scheduler.settings import CoreSettings
 from late.store.base import Lease, Page, Settlement, SettleResult, Store, taken
-from late.task import Attempt, Cursor, Outcome, Policy, Schedule, ShardId
+from late.task import PULL_POOL, Attempt, Cursor, Outcome, Policy, Schedule, ShardId
 
 logger = logging.getLogger("late.scheduler")
 
@@ -363,10 +363,11 @@ class Scheduler:
         care: Care = "trial"
         for held in self.cores.values():
             care = held.caution.narrowed(care)
+        asked = [n for n, free in self._rooms.items() if free > 0 and n.startswith(PULL_POOL)]
         wake_us = now_us + int(PASS_MAX_S * 1_000_000)
         for shard in shards[first:] + shards[:first]:
             core = self.cores.get(shard)
-            if core is not None and now_us < core.quiet_until_us:
+            if core is not None and now_us < core.quiet_until_us and not core.calls(asked):
                 wake_us = min(wake_us, core.passed_by(now_us) or wake_us)
             elif core is not None:
                 share, marking = -(-room // left), core.caution.marking

@@ -36,6 +36,8 @@ class Timers:
         self._load_out: Load | None = None
         self._answers_due = 0  # loads that are out, those of ordering keys included
         self._gone: set[tuple[int, str]] = set()  # rows deleted while a load was out
+        self._unfetched: dict[str, list[tuple[int, str, int, Entry]]] = {}
+        """By pool, a second heap of those among them that `call_back` may give out."""
         self.parked: dict[str, Entry] = {}
         """Entries that are durable in the timer table and in memory, by task id."""
 
@@ -45,6 +47,8 @@ class Timers:
         entry.place = self._pushed  # it may stand here already, for the same time even
         item = (entry.due_at_us, entry.record.task_id, self._pushed, entry)
         heapq.heappush(self._heap, item)
+        if entry.unfetched:
+            heapq.heappush(self._unfetched.setdefault(entry.policy.target, []), item)
 
     def pop_due(self, now_us: int) -> list[Entry]:
         """Entries due at or before `now_us` that still wait, ascending by due time; at most
@@ -55,7 +59,39 @@ class Timers:
             _, _, place, entry = heapq.heappop(heap)
             if entry.state == "waiting" and entry.place == place:
                 due.append(entry)
+        for target in list(self._unfetched):
+            self._forget(target, due, now_us)
         return due
+
+    def _forget(self, target: str, due: Sequence[Entry], now_us: int) -> None:
+        """What has come due needs no call; nor does what is not waiting any more."""
+        heap, gone = self._unfetched[target], {id(entry) for entry in due}
+        while heap and heap[0][0] <= now_us and (id(heap[0][3]) in gone or _is_stale(heap[0])):
+            heapq.heappop(heap)
+        if not heap:
+            del self._unfetched[target]
+
+    def has_unfetched(self, target: str) -> bool:
+        """Whether `call_back` may have any of this pool."""
+        return target in self._unfetched
+
+    def call_back(self, target: str, most: int) -> list[Entry]:
+        """Take up to `most` entries of this pool out of those that wait for nothing but somebody to
+        fetch them, the first due first. A delay or a backoff of their own is over since long."""
+        heap = self._unfetched.get(target, [])
+        found: list[Entry] = []
+        while heap and len(found) < most:
+            item = heapq.heappop(heap)
+            if not _is_stale(item):
+                found.append(item[3])
+        if not heap:
+            self._unfetched.pop(target, None)
+        return found
+
+    @property
+    def loaded(self) -> tuple[int, str]:
+        """Every parked task with a key at or below this is in memory."""
+        return self._loaded
 
     def next_due_us(self) -> int | None:
         """When the next waiting entry is due: a hint, it may be earlier than true."""
@@ -170,4 +206,15 @@ class Timers:
         gone = {id(e) for e in out}
         self._heap = [item for item in self._heap if id(item[3]) not in gone]
         heapq.heapify(self._heap)
+        for target, items in list(self._unfetched.items()):
+            kept = [item for item in items if id(item[3]) not in gone]
+            heapq.heapify(kept)
+            self._unfetched[target] = kept
+            if not kept:
+                del self._unfetched[target]
         return out
+
+
+def _is_stale(item: tuple[int, str, int, Entry]) -> bool:
+    """It waits no more, or waits in another place."""
+    return item[3].state != "waiting" or item[3].place != item[2]

@@ -11,8 +11,8 @@ import msgspec
 from sqlalchemy import Connection, column, select, table
 
 from late.control import Control
+from late.control.journals import journals
 from late.control.rows import now_us, open_of
-from late.control.status import journals
 from late.scheduler.scheduler import UNRECORDED_MAX
 from late.schema.engine import make_engine, reading
 from late.schema.tables import dead, settlement, timer

@@ -277,6 +277,23 @@ def test_a_handler_in_node_executes_tasks(
 
 
 @needs_node
+def test_the_handler_in_node_says_that_its_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = subprocess.run(
+            [str(NODE), str(HANDLER)],
+            env={"PATH": os.environ["PATH"], "LATE_SECRET": SECRET, "PORT": port},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"cannot listen on port {port}: ")
+    assert ended.stderr.count("\n") == 1
+
+
+@needs_node
 def test_the_handler_in_node_refuses_what_is_not_signed() -> None:
     import httpx
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 import late
@@ -16,6 +17,8 @@ from late.api.receipts import unseal
 from late.control import Control
 from late.schema import migrate
 from late.v1 import queue_pb2, queue_pb2_grpc
+from tests.conformance.kit import task
+from tests.integration.control_kit import insert, rows
 from tests.integration.serve_kit import PAYMENTS, fleet, serving, until
 
 LAYOUTS = pytest.mark.parametrize("layout", [serving, fleet], ids=["one", "fleet"])
@@ -103,6 +106,33 @@ async def test_several_consumers_share_a_queue_and_nothing_runs_twice(
             return (stats["ready"], stats["running"], stats["parked"]) == (0, 0, 0)
 
         await until(quiet)
+
+
+async def test_what_was_put_off_while_nobody_asked_is_handed_out_at_once(url: str) -> None:
+    count = 150
+    insert(url, *(msgspec.structs.replace(task(), queue="payments") for _ in range(count)))
+    async with serving(url, window=200, page_size=100, grace_s=0.0) as it:
+
+        def put_off() -> dict[str, int]:
+            found = rows(
+                url, "select task_id, due_at_us from late_timer where reason = 'unfetched'"
+            )
+            return {str(task_id): due_us for task_id, due_us in found}
+
+        async def is_put_off() -> bool:
+            return len(await asyncio.to_thread(put_off)) >= 100
+
+        await until(is_put_off)
+        due_us = await asyncio.to_thread(put_off)
+        got: set[str] = set()
+        with Control(url) as control:
+            while len(got) < count:
+                got |= {each["task_id"] for each in await it.receive(limit=50)}
+                now_us = await asyncio.to_thread(control.now)
+                if any(due_us.get(each, 0) > now_us for each in got):
+                    break  # before the time at which it would have been looked at again
+            else:
+                raise AssertionError("each was due by itself")
 
 
 async def test_a_stop_still_takes_answers_and_gives_back_what_nobody_has(url: str) -> None:

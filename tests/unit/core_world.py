@@ -56,6 +56,8 @@ SECOND = 1_000_000
 POLICIES = {
     "job": Policy(max_attempts=4, base_us=SECOND, cap_us=8 * SECOND),
     "kept": Policy(history=True),
+    "letter": Policy(max_attempts=4, base_us=30 * SECOND, cap_us=30 * SECOND, target="pull:mail"),
+    "parcel": Policy(target="pull:post"),
 }
 SETTINGS = CoreSettings(
     window=24, page_size=8, timers_max=16, horizon_us=2 * SECOND, settle_bytes=10
@@ -75,6 +77,10 @@ class World:
         self.gate = Gate()
         self.results: dict[str, bytes] = {}
         self.knobs: dict[str, Knobs] = {}
+        self.pools: tuple[str, ...] = ()
+        """Pulled queues' pools of this worker, from the next take-over on."""
+        self.asked: dict[str, int] = {}
+        """What consumers wait for now, by pool."""
         self.limits = Limits()
         self.rng = random.Random(seed)
         self.settings = settings
@@ -174,7 +180,7 @@ class World:
         self.taken_at_us = self.now_us if died else self.taken_at_us
         self.tainted |= self.unrecorded if died else set()
         self.unrecorded = set()
-        self.suspected = {s.task_id for s in inherited(self.last.suspects, died=died)}
+        self.suspected = {s.task_id for s in inherited(self.last.suspects, died=died) if s.deaths}
         for attempt in self.running:
             self.rerun_allowed[attempt.record.task_id] = (
                 self.rerun_allowed.get(attempt.record.task_id, 0) + 1
@@ -209,7 +215,7 @@ class World:
             taken_at_us=self.taken_at_us,
             suspects=self.last.suspects,
         )
-        self.limits = Limits()
+        self.limits = Limits(self.pools)
         self.limits.set(self.knobs, {}, self.now_us)
         self.core = ShardCore(lease, POLICIES, self.settings, self.limits, self.gate)
         self.step(Grant(self.now_us, 0))
@@ -326,7 +332,12 @@ class World:
 
     def grant(self, slots: int) -> None:
         care = self.core.caution.narrowed("trial")  # as the loop over all shards says it
-        self.step(Grant(self.now_us, max(0, slots - len(self.running)), care))
+        rooms = {pool: self.asked.get(pool, 0) for pool in self.pools}
+        began = len(self.running)
+        self.step(Grant(self.now_us, max(0, slots - len(self.running)), care, rooms))
+        for attempt in self.running[began:]:
+            if attempt.target in rooms:
+                self.asked[attempt.target] -= 1
 
     def finish(self, attempt: Attempt, **how: object) -> None:
         """End one running attempt."""

@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 import late
 from late import tokens
 from late.api.limits import Pace, check_bind
+from late.api.listen import Tls
 from late.api.offer import Listen
 from late.api.serve import Server
 from late.control import Control
@@ -292,6 +293,39 @@ async def stats(port: int, folder: Path, client: str) -> str:
         except grpc.aio.AioRpcError as error:
             return error.code().name
         return "OK"
+
+
+def test_what_is_wrong_with_a_certificate_names_its_file(tmp_path: Path) -> None:
+    certificate(tmp_path, "ca")
+    certificate(tmp_path, "localhost", by="ca")
+    certificate(tmp_path, "other", by="ca")
+    cert, key, ca = (str(tmp_path / name) for name in ("localhost.pem", "localhost.key", "ca.pem"))
+    locked, junk = tmp_path / "locked.key", tmp_path / "junk.pem"
+    private = ec.generate_private_key(ec.SECP256R1())
+    locked.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    junk.write_text("not PEM")
+    Tls(cert, key, ca)
+    absent, other = str(tmp_path / "absent.pem"), str(tmp_path / "other.key")
+    for files, words in (
+        ((absent, key), f"TLS: {absent}: No such file"),
+        ((cert, absent), f"TLS: {absent}: No such file"),
+        ((cert, key, absent), f"TLS: {absent}: No such file"),
+        ((str(junk), key), f"TLS: {junk}: no certificate"),
+        ((key, key), f"TLS: {key}: no certificate"),
+        ((cert, str(junk)), f"TLS: {junk}: no private key"),
+        ((cert, str(locked)), f"TLS: {locked}: no private key in PEM, without a password"),
+        ((cert, other), f"TLS: {other} is not the key of {cert}"),
+        ((cert, key, str(junk)), f"TLS: {junk}: no certificate"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            Tls(*files)
+        assert str(refused.value).startswith(words)
 
 
 async def test_a_client_certificate_counts_under_the_token_of_its_name(tmp_path: Path) -> None:

@@ -177,3 +177,9 @@ def test_moments() -> None:
     for text in ("yesterday", "2026-05-01T12:00:00", "2026-13-01T00:00Z", ""):
         with pytest.raises(ConfigError, match="--since"):
             options.moment_us(text, "--since", now)
+
+
+def test_a_place_that_is_none_says_what_there_is(cli: Cli) -> None:
+    said = cli.refused("group", "reset", "default", "--to", "yesterday", "--dry-run")
+    assert "--to 'yesterday': expected beginning, now, or a time" in said
+    assert "2h" in said

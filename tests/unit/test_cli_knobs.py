@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tests.unit.cli_kit import Cli
 
 
@@ -26,10 +30,24 @@ def test_pause_resume_and_show(cli: Cli) -> None:
     assert shown["set"] == {"paused": True}
     cli.fine("queue", "resume", "payments")
     assert "nothing to change" in cli.fine("queue", "resume", "payments").out
+    cli.fine("target", "set", "billing", "rate=9")
     shown = cli.fine("target", "show", "billing", "--json").json
-    assert shown["set"] == {}
+    assert shown["set"] == {"rate": 9.0}
     assert shown["effective"]["retry_budget"] == 0.2
     assert "retry_budget" in cli.fine("target", "show", "billing").out
+
+
+def test_a_target_that_nobody_knows_is_not_shown(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no target 'nosuch'" in cli.refused("target", "show", "nosuch")
+    cli.fine("target", "show", "local")
+    cli.fine("target", "show", "pull:payments")
+    cli.fine("queue", "show", "nosuch")  # a queue is there as soon as a task names it
+    file = tmp_path / "targets.toml"
+    file.write_text('[nosuch]\nkind = "grpc"\nendpoints = ["127.0.0.1:1"]\n')
+    monkeypatch.setenv("LATE_TARGETS", str(file))
+    cli.fine("target", "show", "nosuch")
 
 
 def test_a_dry_run_changes_nothing(cli: Cli) -> None:

@@ -52,7 +52,8 @@ def test_what_a_knob_holds_back_leaves_once_its_speed_is_known() -> None:
     parked = made.surplus(250)
     assert made.limited == 250
     assert len(parked) == 1_000 - 2 - 250
-    assert all(S < again_us <= 61 * S for _, again_us in parked)
+    assert all(S < again_us <= 61 * S for _, again_us, _ in parked)
+    assert {reason for _, _, reason in parked} == {"limited"}
 
 
 def test_a_queue_that_moves_fast_keeps_what_it_starts_meanwhile() -> None:
