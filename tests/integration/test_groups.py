@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import late
-from late.control import Control, audit, positions, resets
-from late.control.views import Count, ShardReset
+from late.control import Control, audit, positions
+from late.control.views import ShardReset
 from late.errors import ConfigError
 from late.ids import new_id
 from late.outbox import connect
