@@ -15,11 +15,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, literal_column, select, union_all
 
+from late.control.rows import SPANNER
 from late.task import SHARDS_MAX
 
 LEGS = 80
-"""Of one statement. Spanner takes 950 parameters in one, and a leg has up to eleven of them; SQLite
-takes 500 legs."""
+"""Of one statement. SQLite takes 500."""
+LEGS_OF = {SPANNER: 16}
+"""Where they are fewer: Spanner takes 950 parameters, and its dialect's parser 10,000 tokens."""
 ROWS = 16_000
 """That the legs of one statement may read together, so that none of them takes long."""
 Span = tuple[int, int]
@@ -35,7 +37,8 @@ def together(
         legs: each with the same columns. One may have an order and a limit.
         rows: that one leg reads at most: those that read many are fewer in one statement.
     """
-    size = max(1, min(LEGS, ROWS // max(1, rows)))
+    legs_max = LEGS_OF.get(connection.dialect.name, LEGS)
+    size = max(1, min(legs_max, ROWS // max(1, rows)))
     for start in range(0, len(legs), size):
         parts = []
         for place, leg in enumerate(legs[start : start + size], start):
