@@ -11,7 +11,6 @@ import math
 import re
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -121,8 +120,8 @@ def server_of(samples: Iterable[Sample], at_us: int) -> Server:
     sums: dict[str, float] = {}
     for each in samples:
         sums[each.name] = sums.get(each.name, 0.0) + each.value
-    known: dict[str, Any] = {field: int(sums[name]) for field, name in _FIELDS.items() if name in sums}
-    return Server(at_us, **known)
+    known = {field: int(sums[name]) for field, name in _FIELDS.items() if name in sums}
+    return msgspec.convert({"at_us": at_us, **known}, Server)
 
 
 def series_of(samples: Iterable[Sample]) -> Iterator[tuple[str, str, float]]:

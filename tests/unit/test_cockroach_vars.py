@@ -22,29 +22,29 @@ from tests.unit.cli_kit import Cli
 
 PAGE = """# HELP sql_conns Number of open SQL connections
 # TYPE sql_conns gauge
-sql_conns{{node_id="{node}",tenant="system"}} 4
-sql_conns_waiting_to_hash{{node_id="{node}"}} 77
+sql_conns{node_id="NODE",tenant="system"} 4
+sql_conns_waiting_to_hash{node_id="NODE"} 77
 # TYPE txn_commits counter
-txn_commits{{node_id="{node}"}} {commits}
-txn_aborts{{node_id="{node}"}} 5
-sql_txn_commit_count{{node_id="{node}"}} 1
-sql_select_count{{node_id="{node}",tenant="system"}} 100
-sql_select_count{{node_id="{node}",tenant="other \\"} 9 {{"}} 20
-sql_select_count_internal{{node_id="{node}"}} 1e+06
-sql_insert_count{{node_id="{node}"}} 7
-capacity_used{{store="{node}",node_id="{node}"}} 1.5e+09
-capacity{{store="{node}"}} 9e+09
-rocksdb_block_cache_hits{{store="{node}"}} 30
-rocksdb_block_cache_misses{{store="{node}"}} 3
-sys_cpu_combined_percent_normalized{{node_id="{node}"}} 0.25
+txn_commits{node_id="NODE"} COMMITS
+txn_aborts{node_id="NODE"} 5
+sql_txn_commit_count{node_id="NODE"} 1
+sql_select_count{node_id="NODE",tenant="system"} 100
+sql_select_count{node_id="NODE",tenant="other \\"} 9 {"} 20
+sql_select_count_internal{node_id="NODE"} 1e+06
+sql_insert_count{node_id="NODE"} 7
+capacity_used{store="NODE",node_id="NODE"} 1.5e+09
+capacity{store="NODE"} 9e+09
+rocksdb_block_cache_hits{store="NODE"} 30
+rocksdb_block_cache_misses{store="NODE"} 3
+sys_cpu_combined_percent_normalized{node_id="NODE"} 0.25
 liveness_livenodes 2 1700000000000
-storage_wal_bytes_written{{store="{node}"}} NaN
-txnwaitqueue_deadlocks_total{{store="{node}"}} 0
+storage_wal_bytes_written{store="NODE"} NaN
+txnwaitqueue_deadlocks_total{store="NODE"} 0
 """
 
 
 def page_of(node: int, commits: int = 10) -> str:
-    return PAGE.format(node=node, commits=commits)
+    return PAGE.replace("NODE", str(node)).replace("COMMITS", str(commits))
 
 
 @contextmanager
