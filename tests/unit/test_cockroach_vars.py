@@ -96,9 +96,10 @@ def test_what_cannot_be_read_is_said(text: str) -> None:
 def test_nodes_are_asked_one_by_one_and_all_must_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with nodes(lambda: page_of(1), lambda: page_of(2, 3)) as urls:
         assert server_of(fetch(checked(urls)), 1).commits == 13
-        monkeypatch.setattr(cockroach_vars, "BYTES_MAX", 100)
-        with pytest.raises(StoreUnavailable, match="more than 100 bytes"):
-            fetch(checked(urls))
+        with monkeypatch.context() as patch:
+            patch.setattr(cockroach_vars, "BYTES_MAX", 100)
+            with pytest.raises(StoreUnavailable, match="more than 100 bytes"):
+                fetch(checked(urls))
     with nodes(lambda: page_of(1), str) as urls, pytest.raises(StoreUnavailable, match="500"):
         fetch(checked(urls))
     with pytest.raises(StoreUnavailable, match="does not tell its figures"):
