@@ -3,6 +3,7 @@ count. Time says little on a shared machine; a count is the same within a thousa
 
     python -m bench.guard            # fails where a task takes 10 % more than was kept
     python -m bench.guard --keep     # keep the present count: with the change that explains it
+    python -m bench.guard --metrics  # fails where counting for metrics takes 5 % of a task or more
 
 `bench/path.py` runs twice, with few tasks and with many: the difference is what the tasks cost, and
 the start of the interpreter is not in it. The kernel's `perf` counts where it may, else valgrind,
@@ -26,6 +27,7 @@ from pathlib import Path
 KEPT = Path(__file__).resolve().parent / "guard.json"
 FEW, MANY = 4_000, 20_000
 MORE_MAX = 0.10
+METRICS_MAX = 0.05
 PERF = ("perf", "stat", "-x,", "-e", "instructions:u")
 VALGRIND = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
 _COUNTS = (re.compile(r"^(\d+),[^,]*,instructions", re.M), re.compile(r"I +refs: +([\d,]+)"))
@@ -43,13 +45,14 @@ def parse(said: str) -> int | None:
     return None
 
 
-def counted(tool: Sequence[str], tasks: int) -> int | None:
-    """Instructions of a whole run with `tasks` tasks; None where the tool may not count here.
+def counted(tool: Sequence[str], tasks: int, more: Sequence[str] = ()) -> int | None:
+    """Instructions of a whole run with `tasks` tasks and the options `more`; None where the tool
+    may not count here.
 
     Raises:
         Unmeasured: the path itself failed.
     """
-    command = [*tool, sys.executable, "-m", "bench.path", "--tasks", str(tasks)]
+    command = [*tool, sys.executable, "-m", "bench.path", "--tasks", str(tasks), *more]
     variables = os.environ | {"PYTHONHASHSEED": "0"}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode and f"{tasks} tasks" not in done.stdout:
@@ -59,8 +62,8 @@ def counted(tool: Sequence[str], tasks: int) -> int | None:
     return parse(done.stderr)
 
 
-def per_task(few: int = FEW, many: int = MANY) -> tuple[float, str]:
-    """Instructions per task, and what counted them.
+def per_task(*more: str, few: int = FEW, many: int = MANY) -> tuple[float, str]:
+    """Instructions per task with the options `more`, and what counted them.
 
     Raises:
         Unmeasured: see the class.
@@ -68,10 +71,10 @@ def per_task(few: int = FEW, many: int = MANY) -> tuple[float, str]:
     for tool in (PERF, VALGRIND):
         if shutil.which(tool[0]) is None:
             continue
-        first = counted(tool, few)
+        first = counted(tool, few, more)
         if first is None:
             continue
-        second = counted(tool, many)
+        second = counted(tool, many, more)
         assert second is not None, f"{tool[0]} counted once and then no more"
         return (second - first) / (many - few), tool[0]
     raise Unmeasured("neither perf nor valgrind counts instructions here")
@@ -93,12 +96,23 @@ def judge(found: float, kept: dict[str, object], here: str) -> tuple[bool, str]:
     return True, said
 
 
+def judge_metrics(without: float, having: float) -> tuple[bool, str]:
+    """Whether metrics cost what they may, by the instructions of a task without and with them."""
+    share = having / without - 1
+    said = f"{without:,.0f} instructions per task, {having:,.0f} with metrics: {share:+.2%}"
+    if share >= METRICS_MAX:
+        return False, f"{said}, {METRICS_MAX:.0%} are not accepted"
+    return True, said
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="write the present count down")
+    parser.add_argument("--metrics", action="store_true", help="what counting for metrics adds")
     options = parser.parse_args(arguments)
     try:
         found, tool = per_task()
+        having = per_task("--metrics")[0] if options.metrics else found
     except Unmeasured as reason:
         print(f"bench-guard: {reason}", file=sys.stderr)
         return 2
@@ -107,7 +121,10 @@ def main(arguments: Sequence[str]) -> int:
         KEPT.write_text(json.dumps(kept, indent=1) + "\n")
         print(f"kept: {found:,.0f} instructions per task, by {tool}")
         return 0
-    fine, said = judge(found, json.loads(KEPT.read_text()), build())
+    if options.metrics:
+        fine, said = judge_metrics(found, having)
+    else:
+        fine, said = judge(found, json.loads(KEPT.read_text()), build())
     print(f"{said} (by {tool})", file=sys.stdout if fine else sys.stderr)
     return 0 if fine else 1
 

@@ -1,6 +1,6 @@
 """The path of a task through a worker without a database: what `make bench-guard` counts.
 
-    python -m bench.path [--tasks 20000] [--profile]
+    python -m bench.path [--tasks 20000] [--metrics] [--profile]
 
 Tailer, scheduler, dispatcher and settler are wired as in a worker. Rows come out of memory as a
 driver gives them; settlements are encoded for the driver and thrown away. Nothing in here depends
@@ -20,6 +20,7 @@ from contextlib import nullcontext
 from typing import cast
 
 import late
+from late import events, metrics
 from late.clock import DatabaseClock
 from late.dispatcher import finished
 from late.dispatcher.dispatcher import Dispatcher
@@ -139,22 +140,29 @@ async def drain(shelf: Shelf) -> None:
     await dispatcher.stop(0)
 
 
-async def main(count: int, profile: cProfile.Profile | None) -> None:
+async def main(count: int, profile: cProfile.Profile | None, *, counting: bool = False) -> None:
     finished.TURN_S = scheduling.READAHEAD_S = LONG_S
+    registry = metrics.Registry()
+    if counting:  # as a worker does that can be asked for its metrics
+        metrics.follow(events.default, registry)
     shelf = Shelf(rows(count))
     began, before = time.perf_counter(), time.process_time()
     with profile or nullcontext():
         await drain(shelf)
     took, used = time.perf_counter() - began, time.process_time() - before
+    if counting:
+        told = f'late_outcomes_total{{group="default",queue="bench",task="{nothing.name}",'
+        assert f'{told}target="local",outcome="done"}} {count}' in metrics.render(registry).decode()
     print(f"{count} tasks, {count / took:,.0f}/s, {used / max(1, count) * 1e6:.2f} µs each")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=20_000)
+    parser.add_argument("--metrics", action="store_true", help="count events, as for a page")
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
     profile = cProfile.Profile() if given.profile else None
-    asyncio.run(main(given.tasks, profile))
+    asyncio.run(main(given.tasks, profile, counting=given.metrics))
     if profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(40)

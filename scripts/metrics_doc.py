@@ -33,6 +33,15 @@ Made by `python scripts/metrics_doc.py` from `late/metrics/catalogue.py` and `la
 With `--auth`, `late serve` wants a token of the scope `operate` for all queues (`--queue '*'`).
 `late metrics` without a port prints its page once.
 
+What the database server itself counts (`late_database_*`) comes from SQL on PostgreSQL and from
+the file's size on SQLite. CockroachDB's nodes tell it to Prometheus and not to SQL: give each of
+them to `late metrics --status-vars http://NODE:8080`, and their `/_status/vars` are added up: of
+the whole cluster, with all its databases and replicas. Rows are not among them, for it counts
+statements. While one node does not answer, nothing is told of the server, and all else is. No
+password is sent; for a certificate of your own authority set `SSL_CERT_FILE`. It is made from the
+vendor's names for these figures and has not met a node yet. Spanner's load is in Cloud Monitoring,
+which `--record` keeps for the [cost report](reports.md).
+
 The same figures go to OpenTelemetry under the same names: `LATE_OTEL=1`, see
 [tracing](tracing.md).
 

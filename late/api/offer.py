@@ -35,6 +35,8 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ROLES
     web_changes: bool = False
     """The page may change things, for callers that may `operate`."""
+    reports: str | None = None
+    """A folder of cost reports, which the page links to."""
     advertise: str | None = None
     """host:port under which other processes reach this one's gRPC; its own address when None."""
 
@@ -63,6 +65,12 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("nothing to serve: give a port for HTTP or for gRPC")
         if set(self.roles) == {"web"} and self.http_port is None:
             raise ConfigError("the page is served over HTTP: give a port for it")
+        if self.reports is not None:
+            if "web" not in self.roles:
+                raise ConfigError("--reports is for the page: it takes the role web")
+            from late.web.reports import Reports
+
+            Reports(self.reports)
         limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.auth)
         if self.tls_cert is None or self.tls_key is None:
             return None

@@ -255,11 +255,15 @@ class Server:
         if "web" not in self._listen.roles:
             return None
         try:
+            from late.web.reports import Reports
             from late.web.site import Site
         except ModuleNotFoundError as error:
             raise ConfigError("the page takes jinja2: pip install 'late[serve]'") from error
         changes, secure = self._listen.web_changes, self._tls is not None
-        self.page = Site(self._control, Gate(access), key=key, changes=changes, secure=secure)
+        reports = None if self._listen.reports is None else Reports(self._listen.reports)
+        self.page = Site(
+            self._control, Gate(access), key=key, changes=changes, secure=secure, reports=reports
+        )
         return self.page
 
     async def _serve_grpc(self, service: Service | None, local: Local | None, key: bytes) -> None:

@@ -173,11 +173,14 @@ def reset(
 
 
 def _effects(found: Reset) -> None:
+    from late.control.views import Count
+
     columns = ("again", "skipped", "unparked", "dead", "kept")
     rows: list[tuple[object, ...]] = [
-        (s.shard_id, *(f"{getattr(s, name):,}" for name in columns)) for s in found.shards
+        (s.shard_id, *(getattr(s, name) for name in columns)) for s in found.shards
     ]
-    rows.append(("all", *(f"{sum(getattr(s, n) for s in found.shards):,}" for n in columns)))
+    totals = (sum((getattr(s, n) for s in found.shards), start=Count()) for n in columns)
+    rows.append(("all", *totals))
     output.table(
         f"{'Would reset' if found.dry_run else 'Reset'} group {found.group}",
         ("shard>", "read again>", "left out>", "timers gone>", "dead letters gone>", "go on>"),

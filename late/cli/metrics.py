@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from late.cli.options import UrlArgument, UrlOption, control_of
+from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.control import Control
+    from late.control.server import Server
 
 KEEP_S = 5.0
 """However often it is asked, the database is looked at that often at most."""
@@ -50,6 +53,13 @@ def metrics(
             help="With --record, of Spanner: read Cloud Monitoring.",
         ),
     ] = None,
+    status_vars: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Of CockroachDB: a node's http://HOST:8080, for what it counts; repeat for each.",
+        ),
+    ] = None,
 ) -> None:
     """Print what the database says of queues and groups, as Prometheus reads it.
 
@@ -57,11 +67,16 @@ def metrics(
     is that it needs none: with --port it goes on to tell of a backlog that nobody works on, and
     with --record it keeps what the database server counts, for the cost report.
     """
+    from late.control.cockroach_vars import checked
+
+    if instance is not None and status_vars:
+        raise ConfigError("a database is Spanner's or CockroachDB's: --instance or --status-vars")
+    nodes = checked(status_vars or ())
     with control_of(url, url_option) as control:
         if record is not None:
-            _record(control, record, every, instance)
+            _record(control, record, every, instance, nodes)
             return
-        page = Page(control, slots=slots, drain_s=drain)
+        page = Page(control, slots=slots, drain_s=drain, nodes=nodes)
         if port is None:
             typer.echo(page().decode(), nl=False)
             return
@@ -75,15 +90,20 @@ def metrics(
         server.stop()
 
 
-def _record(control: Control, path: Path, every_s: float, instance: str | None) -> None:
+def _record(
+    control: Control, path: Path, every_s: float, instance: str | None, nodes: list[str]
+) -> None:
     """Look and append until told to stop. A look that fails is told and tried again later; the
     first one must not."""
     from late.autoscaler.sources import MetricsError, source_of
-    from late.cli.recording import Recorder, of_monitoring, of_server
+    from late.cli.recording import Recorder, of_monitoring, of_nodes, of_server
     from late.cli.stopping import stop_event
+    from late.control.cockroach_vars import fetch
     from late.errors import StoreError
 
-    if instance is None:
+    if nodes:
+        recorder = Recorder(path, lambda: of_nodes(fetch(nodes), time.time_ns() // 1_000))
+    elif instance is None:
         control.check()
         recorder = Recorder(path, lambda: of_server(control.server()))
     else:
@@ -100,10 +120,18 @@ def _record(control: Control, path: Path, every_s: float, instance: str | None) 
 
 
 class Page:
-    """The page, at most `KEEP_S` old. Any thread may call it."""
+    """The page, at most `KEEP_S` old. Any thread may call it.
 
-    def __init__(self, control: Control, *, slots: int, drain_s: float) -> None:
+    Args:
+        nodes: of CockroachDB, where they tell what they count. While one does not, nothing is told
+            of the server, and all else is.
+    """
+
+    def __init__(
+        self, control: Control, *, slots: int, drain_s: float, nodes: Sequence[str] = ()
+    ) -> None:
         self._control, self._slots, self._drain_s = control, slots, drain_s
+        self._nodes = nodes
         self._lock = threading.Lock()
         self._kept: tuple[float, bytes] | None = None
 
@@ -117,7 +145,21 @@ class Page:
                 seen, signals = self._control.overview(limit=LIMIT)
                 registry = Registry()
                 values = of_database(seen, signals, slots=self._slots, drain_s=self._drain_s)
-                server = of_server(self._control.server())
+                server = of_server(self._server())
                 registry.replace(metrics_of("database"), itertools.chain(values, server))
                 self._kept = (now, render(registry))
             return self._kept[1]
+
+    def _server(self) -> Server:
+        if not self._nodes:
+            return self._control.server()
+        from late.control.cockroach_vars import fetch, server_of
+        from late.control.server import Server
+        from late.errors import StoreUnavailable
+
+        at_us = time.time_ns() // 1_000
+        try:
+            return server_of(fetch(self._nodes), at_us)
+        except StoreUnavailable as error:
+            typer.echo(f"nothing is known of the server: {error}", err=True)
+            return Server(at_us)

@@ -1,7 +1,8 @@
 """`late metrics --record`: the server's own counters as a file that the cost report reads.
 
 PostgreSQL's are written as they are (counters since a reset), which `late report cost --metrics`
-takes as they are; the others have levels only, in the plain form. A sample that could not be taken
+takes as they are; CockroachDB's as its own dump has them; the others have levels only, in the plain
+form. A sample that could not be taken
 is a hole in the series and not a zero.
 """
 
@@ -13,10 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from late.control.cockroach_vars import series_of
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.autoscaler.sources import Metrics
+    from late.control.cockroach_vars import Sample
     from late.control.server import Server
 
 COUNTERS = ("at", "datname", "xact_commit", "tup_fetched", "tup_inserted", "tup_updated",
@@ -40,7 +43,8 @@ def of_server(seen: Server) -> tuple[tuple[str, ...], list[Row]]:
         return LEVELS, [(at, "storage_bytes", seen.size_bytes)]
     raise ConfigError(
         "this database does not tell its load by SQL: on Spanner give --instance "
-        "projects/P/instances/I (Cloud Monitoring), on CockroachDB use cockroach debug tsdump"
+        "projects/P/instances/I (Cloud Monitoring), on CockroachDB --status-vars "
+        "http://NODE:8080 for each node"
     )
 
 
@@ -55,6 +59,12 @@ def of_monitoring(seen: Metrics) -> tuple[tuple[str, ...], list[Row]]:
     }
     at = _at(seen.at_us)
     return LEVELS, [(at, name, value) for name, value in known.items() if value is not None]
+
+
+def of_nodes(samples: Iterable[Sample], at_us: int) -> tuple[tuple[str, ...], list[Row]]:
+    """The same of CockroachDB's nodes; its dump has no header."""
+    at = _at(at_us)
+    return (), [(name, at, source, value) for name, source, value in series_of(samples)]
 
 
 def _at(at_us: int) -> str:
@@ -75,9 +85,10 @@ class Recorder:
     def once(self) -> int:
         """One look; how many rows it has added."""
         header, rows = self._look()
-        rows = [row for row in rows if str(row[0]) != self._last]
+        time = 0 if header else 1
+        rows = [row for row in rows if str(row[time]) != self._last]
         if rows:
-            self._last = str(rows[0][0])
+            self._last = str(rows[0][time])
             self._append(header, rows)
         return len(rows)
 
@@ -86,10 +97,12 @@ class Recorder:
             with self._path.open("a+", newline="", encoding="utf-8") as file:
                 file.seek(0)
                 first = file.readline().strip()
-                if first and first != ",".join(header):
-                    raise ConfigError(f"{self._path} has other columns than {', '.join(header)}")
+                known = first == ",".join(header) if header else first.startswith("cr.")
+                if first and not known:
+                    told = ", ".join(header) or "a dump of CockroachDB's"
+                    raise ConfigError(f"{self._path} has other columns than {told}")
                 writer = csv.writer(file)
-                if not first:
+                if header and not first:
                     writer.writerow(header)
                 writer.writerows(rows)
         except OSError as error:

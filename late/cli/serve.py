@@ -45,6 +45,12 @@ RolesOption = Annotated[
         "tail the tasks come from other processes; without dispatch they run there."
     ),
 ]
+ReportsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR", help="The page links to the last cost report (late report cost --out) here."
+    ),
+]
 AdvertiseOption = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="How others reach this one's gRPC; default: as it is."),
@@ -70,6 +76,7 @@ def serve(
     web_changes: Annotated[
         bool, typer.Option("--web-changes", help="Let the page change things, not only show them.")
     ] = False,
+    reports: ReportsOption = None,
     advertise: AdvertiseOption = None,
     rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
     group: Annotated[
@@ -113,6 +120,7 @@ def serve(
         rate=rate,
         roles=tuple(dict.fromkeys(part.strip() for part in roles.split(","))),
         web_changes=web_changes,
+        reports=reports,
         advertise=advertise,
     )
     end_logging = show_log(log_level, json=log_json)

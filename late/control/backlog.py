@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     Boolean,
     ColumnElement,
@@ -18,6 +19,8 @@ from sqlalchemy import (
     FromClause,
     Numeric,
     Row,
+    Table,
+    Text,
     and_,
     cast,
     func,
@@ -31,6 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.types import UserDefinedType
 
 from late.control.rows import COCKROACH, SPANNER, log_of
+from late.control.shardwise import ROWS, together
 from late.errors import StoreError
 from late.schema.tables import TaskIdType, Xid8
 from late.task import Cursor, OpenTask
@@ -133,55 +137,87 @@ def order_of(connection: Connection) -> tuple[ColumnElement[Any], ...]:
     return (log.c.seq,)
 
 
+class Ahead(msgspec.Struct, frozen=True):
+    """What is asked of one shard."""
+
+    shard_id: int
+    cursor: str
+    among: Sequence[ColumnElement[bool]] = ()
+    """Conditions on the rows. Give those of one group to all of its shards as they are: then their
+    parameters are in a statement once."""
+
+
 def per_queue(
-    connection: Connection,
-    shard_id: int,
-    cursor: str,
-    limit: int,
-    among: Sequence[ColumnElement[bool]] = (),
-) -> Sequence[Row[tuple[str, int, int]]]:
-    """(queue, rows, oldest created_at_us) over the first `limit` rows beyond `cursor`, of those
-    that meet the conditions `among`."""
+    connection: Connection, asked: Sequence[Ahead], limit: int
+) -> list[list[Row[tuple[int, str, int, int]]]]:
+    """For each of `asked`: rows with `queue`, `n`, and `oldest_us` (the oldest created_at_us) over
+    the first `limit` rows beyond its cursor."""
     log = log_of(connection)
-    first = (
-        select(log.c.queue, log.c.created_at_us)
-        .where(beyond(connection, shard_id, cursor), *among)
-        .order_by(*order_of(connection))
-        .limit(limit)
-        .subquery()
-    )
-    return connection.execute(
-        select(first.c.queue, func.count(), func.min(first.c.created_at_us)).group_by(first.c.queue)
-    ).all()
+    legs = []
+    for each in asked:
+        first = (
+            select(log.c.queue, log.c.created_at_us)
+            .where(beyond(connection, each.shard_id, each.cursor), *each.among)
+            .order_by(*order_of(connection))
+            .limit(limit)
+            .subquery()
+        )
+        counted = func.count().label("n"), func.min(first.c.created_at_us).label("oldest_us")
+        legs.append(select(first.c.queue, *counted).group_by(first.c.queue))
+    found: list[list[Row[tuple[int, str, int, int]]]] = [[] for _ in asked]
+    for row in together(connection, legs, rows=limit):
+        found[row.leg].append(row)
+    return found
 
 
 def by_keys(
-    connection: Connection, shard_id: int, keys: Sequence[OpenTask]
-) -> list[Row[tuple[str, int]]]:
-    """(queue, created_at_us) of those of `keys` that are still in the log."""
+    connection: Connection, asked: Sequence[tuple[int, Sequence[OpenTask]]]
+) -> list[list[Row[Any]]]:
+    """For each (shard, keys): rows with `queue` and `created_at_us`, of those keys that are still
+    in the log."""
     log = log_of(connection)
-    found: list[Row[tuple[str, int]]] = []
-    for start in range(0, len(keys), KEYS_CHUNK):
-        chunk = keys[start : start + KEYS_CHUNK]
-        found += connection.execute(
-            select(log.c.queue, log.c.created_at_us).where(
-                log.c.shard_id == shard_id, _is_one_of(connection, chunk)
-            )
-        ).all()
-    return found
+    conditioned = [(log.c.shard_id == shard_id, keys) for shard_id, keys in asked]
+    return _by_keys(connection, conditioned, log.c.queue, log.c.created_at_us)
 
 
 def ids_among(
-    connection: Connection, keys: Sequence[OpenTask], condition: ColumnElement[bool]
-) -> set[str]:
-    """The ids of those of `keys` whose row is in the log and meets `condition`."""
-    log = log_of(connection)
-    found: set[str] = set()
-    for start in range(0, len(keys), KEYS_CHUNK):
-        chunk = keys[start : start + KEYS_CHUNK]
-        statement = select(log.c.task_id).where(condition, _is_one_of(connection, chunk))
-        found.update(connection.execute(statement).scalars())
+    connection: Connection, asked: Sequence[tuple[ColumnElement[bool], Sequence[OpenTask]]]
+) -> list[set[str]]:
+    """For each (condition, keys): the ids of those keys whose row is in the log and meets it."""
+    found = _by_keys(connection, asked, log_of(connection).c.task_id)
+    return [{str(row.task_id) for row in rows} for rows in found]
+
+
+def _by_keys(
+    connection: Connection,
+    asked: Sequence[tuple[ColumnElement[bool], Sequence[OpenTask]]],
+    *columns: ColumnElement[Any],
+) -> list[list[Row[Any]]]:
+    legs, places = [], []
+    for place, (condition, keys) in enumerate(asked):
+        for start in range(0, len(keys), KEYS_CHUNK):
+            some = _is_one_of(connection, keys[start : start + KEYS_CHUNK])
+            legs.append(select(*columns).where(condition, some))
+            places.append(place)
+    found: list[list[Row[Any]]] = [[] for _ in asked]
+    # Keys are parameters, of which a statement takes fewer than rows.
+    most = min(KEYS_CHUNK, max((len(keys) for _, keys in asked), default=0))
+    for row in together(connection, legs, rows=most * ROWS // KEYS_CHUNK):
+        found[places[row.leg]].append(row)
     return found
+
+
+def is_record_of(connection: Connection, table: Table) -> ColumnElement[bool]:
+    """Whether a row of the log is that of a row of the timers or dead letters, by its key: what
+    was kept before a rebase has another, and is not found."""
+    log, dialect = log_of(connection), connection.dialect.name
+    same = and_(log.c.shard_id == table.c.shard_id, log.c.task_id == table.c.task_id)
+    if dialect == "postgresql":
+        return and_(same, log.c.xid == cast(cast(table.c.position, Text), Xid8))
+    if dialect == SPANNER:
+        micros = func.div(table.c.position, 1_000)
+        return and_(same, log.c.created_at == func.timestamp_micros(micros))
+    return same if dialect == COCKROACH else and_(same, log.c.seq == table.c.position)
 
 
 def _is_one_of(connection: Connection, keys: Sequence[OpenTask]) -> ColumnElement[bool]:

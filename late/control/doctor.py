@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine, func, select
 from late.control import backlog, lanes, misconfigured
 from late.control.journals import Journal, journals
 from late.control.rows import COCKROACH, SPANNER, now_us, open_of, seconds
-from late.control.status import groups_of, used_shards
+from late.control.shards import groups_of, survey
 from late.control.views import Check
 from late.errors import LateError, StoreError
 from late.schema.engine import reading, shown
@@ -159,7 +159,7 @@ def _leases(connection: Connection) -> Iterator[Check]:
     live = set(
         connection.execute(select(worker.c.worker_id).where(worker.c.expires_at_us > now)).scalars()
     )
-    used = used_shards(connection)
+    used = survey(connection).used
     leases = [row for row in connection.execute(select(lease)) if row.shard_id in used]
     held = [row for row in leases if row.owner in live]
     stale = [row for row in leases if row.owner is not None and row.owner not in live]

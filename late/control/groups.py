@@ -28,7 +28,7 @@ from sqlalchemy import (
 from late.control import audit, positions
 from late.control.journals import journals
 from late.control.rows import SPANNER, now_us
-from late.control.status import shard_ids
+from late.control.shards import survey
 from late.errors import ConfigError, TransactionAborted
 from late.schema.engine import reading, write
 from late.schema.tables import NOW_US, dead, group, lease, meta, settlement, timer, worker
@@ -110,11 +110,12 @@ def _begin(connection: Connection, name: str, place: str | int, cursor: str) -> 
     text = connection.execute(select(meta.c.value).where(meta.c.key == _GONE + name)).scalar()
     gone = msgspec.json.decode(text, type=_Gone) if text else _Gone(0, 0)
     known = list(connection.execute(select(group.c.name)).scalars())
-    for shard_id in shard_ids(connection):
-        where = cursor
-        if isinstance(place, int):
-            where = positions.before(connection, shard_id, place, known)
-        checkpoint = Checkpoint(shard_id, gone.seq + 1, gone.epoch + 1, where)
+    every = survey(connection).every
+    where = dict.fromkeys(every, cursor)
+    if isinstance(place, int):
+        where = positions.before(connection, every, place, known)
+    for shard_id in every:
+        checkpoint = Checkpoint(shard_id, gone.seq + 1, gone.epoch + 1, where[shard_id])
         write_checkpoint(connection, name, checkpoint, by="create", leased=False)
 
 

@@ -7,13 +7,16 @@ time on every system.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import Connection, Engine, func, select
 
 from late.control import backlog, positions
 from late.control.groups import serving
 from late.control.journals import Journal, journals
-from late.control.rows import log_of, now_us, seconds
-from late.control.status import groups_of, logged_shards
+from late.control.rows import now_us, seconds
+from late.control.shards import groups_of, survey
+from late.control.tallies import summed
 from late.control.views import Count, GroupView
 from late.errors import ConfigError
 from late.schema.engine import reading
@@ -45,7 +48,7 @@ def groups(
         names = [each for each in groups_of(connection) if name in (None, each)]
         if name is not None and not names:
             raise ConfigError(f"no consumer group {name[:128]!r}")
-        served, last, logged = serving(connection), journals(connection), logged_shards(connection)
+        served, last, there = serving(connection), journals(connection), survey(connection)
         live = select(worker.c.worker_id).where(worker.c.expires_at_us > now)
         held = select(lease.c.consumer_group, func.count()).where(lease.c.owner.in_(live))
         counted = connection.execute(held.group_by(lease.c.consumer_group))
@@ -54,12 +57,8 @@ def groups(
         for each in names:
             row = rows.get(each)
             reads = reads_of(row.queues, row.from_us, row.replay_us) if row else Reads()
-            lag, oldest = Count(), None
-            for shard_id in sorted(logged):
-                journal = last.get((each, shard_id), Journal())
-                more, first = unread(connection, shard_id, journal.cursor, reads, limit)
-                lag += more
-                oldest = min((t for t in (oldest, first) if t is not None), default=None)
+            cursors = {n: last.get((each, n), Journal()).cursor for n in sorted(there.logged)}
+            lag, oldest = unread(connection, cursors, reads, limit)
             lag_s = None if oldest is None else seconds(now - oldest)
             state = "unregistered" if row is None else "paused" if row.paused else None
             found.append(
@@ -85,16 +84,12 @@ def _shown(reads: Reads) -> tuple[str, ...] | None:
 
 
 def unread(
-    connection: Connection, shard_id: int, cursor: str, reads: Reads, limit: int
+    connection: Connection, cursors: Mapping[int, str], reads: Reads, limit: int
 ) -> tuple[Count, int | None]:
-    """(how many, created_at_us of the oldest) over the first `limit` records to be read."""
-    log = log_of(connection)
-    first = (
-        select(log.c.created_at_us)
-        .where(positions.ahead(connection, shard_id, cursor, reads))
-        .order_by(*backlog.order_of(connection))
-        .limit(limit)
-        .subquery()
-    )
-    count, oldest = connection.execute(select(func.count(), func.min(first.c.created_at_us))).one()
-    return Count(count, count >= limit), oldest
+    """(how many, created_at_us of the oldest) over the first `limit` records to be read of each
+    shard, by where the group stands in it."""
+    among = positions.taken(connection, reads)
+    asked = [backlog.Ahead(shard_id, cursor, among) for shard_id, cursor in cursors.items()]
+    found = [summed(rows, limit) for rows in backlog.per_queue(connection, asked, limit)]
+    oldest = min((first for _, first in found if first is not None), default=None)
+    return sum((count for count, _ in found), start=Count()), oldest

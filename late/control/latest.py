@@ -8,13 +8,13 @@ have reached is told: nothing of it is missing, and the next page goes on from t
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, func, select
 
 from late.control.dead import Filter, view_of
-from late.control.status import firsts
+from late.control.shards import Shard, named, parked
+from late.control.shardwise import ROWS, together
 from late.control.views import DeadView
 from late.ids import shard_of
 from late.schema.engine import reading
@@ -24,6 +24,8 @@ LOOKED = 16_000
 """Rows that one page looks through, all shards together, where a filter leaves some out."""
 LOOKED_MIN = 100
 """Of one shard, however many there are."""
+IDS = 500
+"""That are looked up in one statement."""
 
 _ASKED = (
     dead.c.consumer_group,
@@ -52,16 +54,13 @@ def latest(engine: Engine, which: Filter, *, limit: int) -> Latest:
     """Up to `limit` that match, the latest first; fewer, or none, where the way was too long."""
     which.check()
     with reading(engine) as connection:
-        shards = [key for key, _ in firsts(connection, dead.c.dead_at_us) if _wanted(which, *key)]
+        known = named(connection).known
+        died = parked(connection, dead.c.dead_at_us, known)
+        shards = [key for key, _ in died if _wanted(which, *key)]
         some = any((which.queue, which.name, which.reason, which.error, which.task_id))
         looked = max(LOOKED_MIN, LOOKED // max(1, len(shards)), limit + 1) if some else limit
-        keys: list[_Key] = []
-        reached: int | None = None
-        for name, shard_id in shards:
-            found, end = _of_shard(connection, which, name, shard_id, limit, looked)
-            keys += found
-            if end is not None:
-                reached = end if reached is None else max(reached, end)
+        keys, ends = (_sifted if some else _last)(connection, which, shards, limit, looked)
+        reached = max(ends, default=None)
         keys.sort(reverse=True)
         keys = [key for key in keys if reached is None or key[0] >= reached]
         if len(keys) > limit:
@@ -76,35 +75,58 @@ def _wanted(which: Filter, name: str, shard_id: int) -> bool:
     )
 
 
-def _of_shard(
-    connection: Connection, which: Filter, name: str, shard_id: int, limit: int, looked: int
-) -> tuple[list[_Key], int | None]:
-    """What matches among the last `looked` of one shard, and when the first of those died; None
-    where there are no others before."""
-    order = (dead.c.dead_at_us.desc(), dead.c.task_id.desc())
-    time = msgspec.structs.replace(
-        which, queue=None, name=None, reason=None, error=None, task_id=None, group=None
-    )
-    ours = (dead.c.consumer_group == name, dead.c.shard_id == shard_id, *time.clauses())
-    if looked == limit:  # nothing is left out: what is looked at is what is found
-        keys = connection.execute(
-            select(dead.c.dead_at_us, dead.c.task_id).where(*ours).order_by(*order).limit(limit)
-        ).all()
-        end = keys[-1].dead_at_us if len(keys) == limit else None
-        return [(row[0], str(row[1]), name, shard_id) for row in keys], end
-    end = connection.execute(
-        select(dead.c.dead_at_us).where(*ours).order_by(*order).offset(looked - 1).limit(1)
-    ).scalar()
+_ORDER = (dead.c.dead_at_us.desc(), dead.c.task_id.desc())
+
+
+def _of(which: Filter, shard: Shard) -> tuple[ColumnElement[bool], ...]:
+    """Conditions on the key: of the shard, and of the time that is asked for."""
+    time = Filter(since_us=which.since_us, until_us=which.until_us).clauses()
+    return dead.c.consumer_group == shard[0], dead.c.shard_id == shard[1], *time
+
+
+def _last(
+    connection: Connection, which: Filter, shards: list[Shard], limit: int, looked: int
+) -> tuple[list[_Key], list[int]]:
+    """The last `limit` of each shard, for a filter that leaves none out; and when the first of
+    those died, of each shard that may have others before."""
+    legs = [
+        select(dead.c.dead_at_us, dead.c.task_id)
+        .where(*_of(which, shard))
+        .order_by(*_ORDER)
+        .limit(limit)
+        for shard in shards
+    ]
+    of: dict[int, list[int]] = defaultdict(list)
+    keys = []
+    for row in together(connection, legs, rows=looked):
+        of[row.leg].append(row.dead_at_us)
+        keys.append((row.dead_at_us, str(row.task_id), *shards[row.leg]))
+    return keys, [min(times) for times in of.values() if len(times) == limit]
+
+
+def _sifted(
+    connection: Connection, which: Filter, shards: list[Shard], limit: int, looked: int
+) -> tuple[list[_Key], list[int]]:
+    """What matches among the last `looked` of each shard; and the times as of `_last`."""
+    ends, legs = [], []
     # An error may be long, and is read only by who looks for one.
     columns = _ASKED if which.error is None else (*_ASKED, dead.c.errors)
-    last = select(*columns).where(*ours).order_by(*order).limit(looked).subquery()
-    rows = connection.execute(
-        select(last.c.dead_at_us, last.c.task_id)
-        .where(*which.clauses(last.c))
-        .order_by(last.c.dead_at_us.desc(), last.c.task_id.desc())
-        .limit(limit + 1)
-    )
-    return [(row[0], str(row[1]), name, shard_id) for row in rows], end
+    for shard in shards:
+        ours = _of(which, shard)
+        end = select(dead.c.dead_at_us).where(*ours).order_by(*_ORDER)
+        ends.append(end.offset(looked - 1).limit(1))
+        last = select(*columns).where(*ours).order_by(*_ORDER).limit(looked).subquery()
+        legs.append(
+            select(last.c.dead_at_us, last.c.task_id)
+            .where(*which.clauses(last.c))
+            .order_by(last.c.dead_at_us.desc(), last.c.task_id.desc())
+            .limit(limit + 1)
+        )
+    keys = [
+        (row.dead_at_us, str(row.task_id), *shards[row.leg])
+        for row in together(connection, legs, rows=looked)
+    ]
+    return keys, [row.dead_at_us for row in together(connection, ends, rows=looked)]
 
 
 def _before(which: Filter, reached: int | None) -> int | None:
@@ -122,15 +144,20 @@ def _letters(connection: Connection, keys: list[_Key]) -> tuple[DeadView, ...]:
         by_shard[name, shard_id].append(task_id)
     wanted = [column for column in dead.c if column is not dead.c.payload]
     size = func.length(dead.c.payload).label("payload_bytes")
-    found: dict[tuple[str, str], Any] = {}
-    for (name, shard_id), ids in by_shard.items():
-        rows = connection.execute(
-            select(*wanted, size).where(
-                dead.c.consumer_group == name,
-                dead.c.shard_id == shard_id,
-                dead.c.task_id.in_(ids),
-            )
+    shards = list(by_shard)
+    legs = [
+        select(*wanted, size).where(
+            dead.c.consumer_group == shard[0],
+            dead.c.shard_id == shard[1],
+            dead.c.task_id.in_(by_shard[shard]),
         )
-        found |= {(name, str(row.task_id)): view_of(row._mapping, False) for row in rows}
+        for shard in shards
+    ]
+    # Ids are parameters, of which a statement takes fewer than rows.
+    most = max(map(len, by_shard.values()), default=0)
+    found = {
+        (row.consumer_group, str(row.task_id)): view_of(row._mapping, False)
+        for row in together(connection, legs, rows=most * ROWS // IDS)
+    }
     views = (found.get((name, task_id)) for _, task_id, name, _ in keys)
     return tuple(view for view in views if view is not None)

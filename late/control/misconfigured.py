@@ -15,7 +15,7 @@ from late import knobs
 from late.control.journals import Journal, journals
 from late.control.lag import unread
 from late.control.rows import now_us, seconds
-from late.control.status import logged_shards
+from late.control.shards import survey
 from late.control.views import Check
 from late.errors import InvalidPolicy
 from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token, worker
@@ -61,18 +61,18 @@ def _live(connection: Connection) -> list[tuple[str, frozenset[str]]]:
 def _groups(connection: Connection) -> Check:
     """A group that nobody works keeps the whole log, for ever."""
     served = {name for _, groups in _live(connection) for name in groups}
-    last, logged = journals(connection), sorted(logged_shards(connection))
+    last, logged = journals(connection), survey(connection).logged
     found = []
     for row in connection.execute(select(group).order_by(group.c.name)):
         if row.name in served and not row.paused:
             continue
         reads = reads_of(row.queues, row.from_us, row.replay_us)
-        for shard_id in logged:
-            cursor = last.get((row.name, shard_id), Journal()).cursor
-            count, _ = unread(connection, shard_id, cursor, reads, 1)
-            if count.n:
-                found.append(f"{row.name} ({'paused' if row.paused else 'no live worker'})")
-                break
+        cursors = {
+            shard_id: last.get((row.name, shard_id), Journal()).cursor for shard_id in logged
+        }
+        lag, _ = unread(connection, cursors, reads, 1)
+        if lag.n:
+            found.append(f"{row.name} ({'paused' if row.paused else 'no live worker'})")
     if not found:
         return Check("groups", "ok", "none holds the log back")
     return Check(
@@ -117,7 +117,7 @@ def _lanes(connection: Connection) -> Check:
     ends = [*sorted(first for first, _, _ in lanes), SHARDS_MAX]
     for first, _, version in lanes:
         inside.update(range(first, next(end for end in ends if end > first)) if version else ())
-    outside = sorted(logged_shards(connection) - inside)
+    outside = sorted(survey(connection).logged - inside)
     if not outside:
         return Check("lanes", "ok", "every shard with tasks is of a lane")
     return Check(

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from late.control.journals import journals
 from late.control.rows import now_us
-from late.control.status import groups_of, shard_ids
+from late.control.shards import groups_of, survey
 from late.control.views import Owners, OwnerView, Tenure
 from late.errors import ConfigError
 from late.schema.engine import reading, write
@@ -57,11 +57,12 @@ def owners(engine: Engine, *, limit: int = LIMIT, only: tuple[str, int] | None =
         leases = {
             (row.consumer_group, row.shard_id): row for row in connection.execute(select(lease))
         }
-        last = journals(connection)
+        last = journals(connection, None if only is None else only[1])
+        every = survey(connection).every
         refused = _refused(connection)
         found = []
         for name in groups_of(connection):
-            for shard_id in shard_ids(connection):
+            for shard_id in every:
                 key = (name, shard_id)
                 if only not in (None, key):
                     continue

@@ -32,16 +32,13 @@ from sqlalchemy import (
 from late.control.account import DEAD, KEY, LOGGED, PARKED, TICK
 from late.control.positions import ahead
 from late.control.rows import COCKROACH, SPANNER, log_of
-from late.control.status import logged_shards
+from late.control.shards import Shard, survey
 from late.schema.tables import dead, lease, schedule, settlement, timer, unique
 from late.task import DEFAULT_GROUP, HELD_US, Reads
 
 ALL = Reads()
 CHUNK = 2_000
 """Rows that are fetched at once."""
-
-Shard = tuple[str, int]
-"""(group, shard)."""
 
 
 def rows_of(
@@ -132,7 +129,7 @@ def streamed(connection: Connection, statement: Any) -> Iterator[Any]:
 
 def shards_of(connection: Connection, known: set[str]) -> set[Shard]:
     """Every (group, shard) that has anything: a lease, a journal, tasks in any place."""
-    logged = logged_shards(connection)
+    logged = survey(connection).logged
     found = {(name, shard_id) for name in known for shard_id in logged}
     for table in (lease, settlement, timer, dead):
         found.update(_pairs(connection, table))

@@ -9,12 +9,14 @@ comes from the journals, which remember where every group once stood.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Text, and_, cast, func, select, text
 
 from late.control import backlog
 from late.control.rows import COCKROACH, SPANNER, log_of, now_us
+from late.control.shardwise import together
 from late.errors import ConfigError
 from late.schema.engine import reading
 from late.schema.tables import group, settlement
@@ -88,29 +90,36 @@ def _closed(connection: Connection, at: int) -> str:
     return f"{at},{at}"
 
 
-def before(connection: Connection, shard_id: int, moment_us: int, groups: list[str]) -> str:
-    """A cursor that covers nothing of the shard that was created at `moment_us` or later; the
-    beginning where no journal reaches back so far."""
-    best: tuple[int, str] = (0, "")
-    for name in groups:
+def before(
+    connection: Connection, shard_ids: Sequence[int], moment_us: int, groups: Sequence[str]
+) -> dict[int, str]:
+    """For each shard a cursor that covers nothing of it that was created at `moment_us` or later;
+    the beginning where no journal reaches back so far."""
+    places = [(name, shard_id) for name in groups for shard_id in shard_ids]
+    legs = []
+    for name, shard_id in places:
         of_journal = (settlement.c.consumer_group == name, settlement.c.shard_id == shard_id)
         # Cursors from before a rebase are those of another database.
-        adopted = connection.execute(
-            select(func.max(settlement.c.seq)).where(*of_journal, settlement.c.owner == "rebase")
-        ).scalar()
-        found = connection.execute(
-            select(settlement.c.settled_at_us, settlement.c.cursor)
+        adopted = select(func.coalesce(func.max(settlement.c.seq), 0)).where(
+            *of_journal, settlement.c.owner == "rebase"
+        )
+        own = settlement.alias()
+        legs.append(
+            select(own.c.settled_at_us, own.c.cursor)
             .where(
-                *of_journal,
-                settlement.c.seq > (adopted or 0),
-                settlement.c.settled_at_us < moment_us - MARGIN_US,
+                own.c.consumer_group == name,
+                own.c.shard_id == shard_id,
+                own.c.seq > adopted.scalar_subquery(),
+                own.c.settled_at_us < moment_us - MARGIN_US,
             )
-            .order_by(settlement.c.seq.desc())
+            .order_by(own.c.seq.desc())
             .limit(1)
-        ).first()
-        if found is not None:
-            best = max(best, (found.settled_at_us, found.cursor))
-    return best[1]
+        )
+    best: dict[int, tuple[int, str]] = dict.fromkeys(shard_ids, (0, ""))
+    for row in together(connection, legs):
+        shard_id = places[row.leg][1]
+        best[shard_id] = max(best[shard_id], (row.settled_at_us, row.cursor))
+    return {shard_id: cursor for shard_id, (_, cursor) in best.items()}
 
 
 def registered(connection: Connection, name: str | None = None) -> dict[str, Reads]:

@@ -19,8 +19,10 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Select,
     Table,
     and_,
+    case,
     delete,
     func,
     not_,
@@ -32,14 +34,19 @@ from late.control import audit, backlog, groups, positions
 from late.control.groups import Checkpoint
 from late.control.journals import Journal, journals
 from late.control.rows import SPANNER, log_of, now_us, open_of
-from late.control.status import shard_ids
-from late.control.views import Reset, ShardReset
+from late.control.shards import survey
+from late.control.shardwise import together
+from late.control.views import Count, Reset, ShardReset
 from late.schema.engine import reading
 from late.schema.tables import dead, group, lease, schedule, settlement, timer, unique
 from late.store.groups import reads_of
 from late.store.suspects import inherited, suspects_of, suspects_text
 from late.task import DEFAULT_GROUP, OpenTask, Reads
 
+LOOKED = 64_000
+"""Rows of one kind that a preview looks at, all shards together."""
+LOOKED_MIN = 1_000
+"""Of one shard, however many there are."""
 _open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -71,7 +78,7 @@ def reset(engine: Engine, name: str, to: str | int, *, dry_run: bool) -> Reset:
     head = positions.head(engine) if to == positions.NOW else ""
     with reading(engine) as connection:
         shards = _shards(connection, name, to, head)
-        found = tuple(_effect(connection, name, each) for each in shards)
+        found = tuple(_effects(connection, name, shards))
     shown = str(to)
     if not dry_run:
         groups.once(engine, lambda connection: _apply(connection, name, to, head, found))
@@ -87,46 +94,104 @@ def _shards(connection: Connection, name: str, to: str | int, head: str) -> list
     last = journals(connection)
     found = []
     names = sorted({DEFAULT_GROUP, name, *positions.registered(connection)})
-    for shard_id in shard_ids(connection):
-        cursor = head
-        if isinstance(place, int):
-            cursor = positions.before(connection, shard_id, place, names)
-        found.append(_Shard(shard_id, last.get((name, shard_id), Journal()), cursor, old, new))
+    every = survey(connection).every
+    cursors = dict.fromkeys(every, head)
+    if isinstance(place, int):
+        cursors = positions.before(connection, every, place, names)
+    for shard_id in every:
+        journal = last.get((name, shard_id), Journal())
+        found.append(_Shard(shard_id, journal, cursors[shard_id], old, new))
     return found
 
 
 # --- what it does --------------------------------------------------------------------------------
 
 
-def _effect(connection: Connection, name: str, shard: _Shard) -> ShardReset:
-    again, waiting = shard.again(connection), shard.waiting(connection)
-    opened = open_of(shard.before.open)
-    returned = _among(connection, shard, opened)
-    unparked = _elsewhere(connection, timer, name, shard, again)
-    parked = _count(connection, timer, _of(timer, name, shard.shard_id))
-    return ShardReset(
-        shard_id=shard.shard_id,
-        again=_count(connection, log_of(connection), and_(again, not_(waiting))),
-        skipped=_count(connection, log_of(connection), and_(waiting, not_(again))),
-        unparked=unparked,
-        dead=_elsewhere(connection, dead, name, shard, again),
-        kept=len(opened) - len(returned) + parked - unparked,
-    )
+def _effects(connection: Connection, name: str, shards: list[_Shard]) -> list[ShardReset]:
+    """What becomes of each shard, of the first rows of each kind: it is shown before a decision,
+    and a count to the end of a long log would be waited for."""
+    most = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
+    again = _logged(connection, shards, most, returns=True)
+    skipped = _logged(connection, shards, most, returns=False)
+    unparked, parked = _elsewhere(connection, timer, name, shards, most)
+    dead_too, _ = _elsewhere(connection, dead, name, shards, most)
+    opened = [open_of(each.before.open) for each in shards]
+    conditions = (each.again(connection) for each in shards)
+    returned = backlog.ids_among(connection, list(zip(conditions, opened, strict=True)))
+    return [
+        ShardReset(
+            shard_id=each.shard_id,
+            again=again[n],
+            skipped=skipped[n],
+            unparked=unparked[n],
+            dead=dead_too[n],
+            kept=Count(
+                len(opened[n]) - len(returned[n]) + parked[n].n - unparked[n].n, parked[n].capped
+            ),
+        )
+        for n, each in enumerate(shards)
+    ]
+
+
+def _logged(
+    connection: Connection, shards: list[_Shard], most: int, *, returns: bool
+) -> list[Count]:
+    """Among the first `most` records beyond the new cursor of each shard: those that will be read
+    and would not have been. Beyond the old one, where it is not `returns`: the other way round."""
+    legs = []
+    for each in shards:
+        again, waiting = each.again(connection), each.waiting(connection)
+        meant = and_(again, not_(waiting)) if returns else and_(waiting, not_(again))
+        cursor = each.cursor if returns else each.before.cursor
+        # The limit is on what is looked at: the conditions on time and queue have no index.
+        legs.append(
+            select(case((meant, 1), else_=0).label("meant"))
+            .where(backlog.beyond(connection, each.shard_id, cursor))
+            .order_by(*backlog.order_of(connection))
+            .limit(most)
+        )
+    return [found for found, _ in _counted(connection, legs, most)]
+
+
+def _elsewhere(
+    connection: Connection, table: Table, name: str, shards: list[_Shard], most: int
+) -> tuple[list[Count], list[Count]]:
+    """Among the first `most` rows of the timers, or of the dead letters, of each shard: those whose
+    record will be read again; and all of them."""
+    log, time = log_of(connection), table.c[2]
+    legs = []
+    for each in shards:
+        its = select(log.c.task_id).where(
+            backlog.is_record_of(connection, table), each.again(connection)
+        )
+        legs.append(
+            select(case((its.correlate(table).exists(), 1), else_=0).label("meant"))
+            .where(_of(table, name, each.shard_id))
+            .order_by(time)
+            .limit(most)
+        )
+    found = _counted(connection, legs, most)
+    return [meant for meant, _ in found], [all_ for _, all_ in found]
+
+
+def _counted(
+    connection: Connection, legs: list[Select[Any]], most: int
+) -> list[tuple[Count, Count]]:
+    """Of each leg: the rows that are `meant`, and all of them."""
+    counts = []
+    for leg in legs:
+        looked = leg.subquery()
+        meant = func.coalesce(func.sum(looked.c.meant), 0).label("meant")
+        counts.append(select(func.count().label("n"), meant).select_from(looked))
+    found = [(Count(), Count())] * len(legs)
+    for row in together(connection, counts, rows=most):
+        capped = row.n >= most
+        found[row.leg] = Count(int(row.meant), capped), Count(row.n, capped)
+    return found
 
 
 def _of(table: Table, name: str, shard_id: int) -> ColumnElement[bool]:
     return and_(table.c.consumer_group == name, table.c.shard_id == shard_id)
-
-
-def _count(connection: Connection, table: Any, condition: ColumnElement[bool]) -> int:
-    count = select(func.count()).select_from(table).where(condition)
-    return int(connection.execute(count).scalar_one())
-
-
-def _elsewhere(
-    connection: Connection, table: Table, name: str, shard: _Shard, again: ColumnElement[bool]
-) -> int:
-    return _count(connection, table, _doomed(connection, table, name, shard, again))
 
 
 def _doomed(
@@ -136,12 +201,6 @@ def _doomed(
     log = log_of(connection)
     returning = select(log.c.task_id).where(again)
     return and_(_of(table, name, shard.shard_id), table.c.task_id.in_(returning))
-
-
-def _among(connection: Connection, shard: _Shard, opened: tuple[OpenTask, ...]) -> set[str]:
-    """Those of the open tasks whose record will be read again."""
-    condition = shard.again(connection)
-    return backlog.ids_among(connection, opened, condition)
 
 
 # --- doing it ------------------------------------------------------------------------------------
@@ -163,16 +222,16 @@ def _apply(
         # rather than one that ran while the reset was being counted counts as new.
         values["replay_us"] = now_us(connection)
     connection.execute(update(group).where(group.c.name == name).values(**values))
+    words = ("again", "skipped", "unparked", "dead")
+    totals = {w: sum((getattr(each, w) for each in found), start=Count()) for w in words}
     audit.record(
         connection,
         action="group.reset",
         subject=f"group:{name}",
         after={
             "to": to,
-            "again": sum(each.again for each in found),
-            "skipped": sum(each.skipped for each in found),
-            "unparked": sum(each.unparked for each in found),
-            "dead": sum(each.dead for each in found),
+            **{word: total.n for word, total in totals.items()},
+            "at_least": any(total.capped for total in totals.values()),
         },
     )
 
@@ -192,7 +251,7 @@ def _let_go(connection: Connection, left_out: ColumnElement[bool]) -> None:
 def _one(connection: Connection, name: str, shard: _Shard, leased: int | None) -> None:
     before = shard.before
     opened = _open_of(before.open)  # a damaged one must not be written over
-    returned = _among(connection, shard, opened)
+    (returned,) = backlog.ids_among(connection, [(shard.again(connection), opened)])
     marks = connection.execute(
         select(settlement.c.suspects).where(
             settlement.c.consumer_group == name,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, Row, select
 
 from late.autoscaler.workers import Signals
+from late.control.shardwise import together
 from late.control.status import status
 from late.control.views import QueueStatus, Status
 from late.schema.engine import reading
@@ -32,7 +34,7 @@ def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Sig
     """For each (group, queue): its signals; None as a queue is all of the group's."""
     found = status(engine)
     with reading(engine) as connection:
-        paces = {name: _pace(connection, found, name) for name in {name for name, _ in pairs}}
+        paces = _paces(connection, found, sorted({name for name, _ in pairs}))
     return [_of(found, paces[name], name, queue) for name, queue in pairs]
 
 
@@ -41,7 +43,8 @@ def overview(engine: Engine, *, limit: int) -> tuple[Status, dict[str, Signals]]
     found = status(engine, limit=limit)
     names = sorted({shard.group for shard in found.shards})
     with reading(engine) as connection:
-        return found, {n: _of(found, _pace(connection, found, n), n, None) for n in names}
+        paces = _paces(connection, found, names)
+    return found, {name: _of(found, paces[name], name, None) for name in names}
 
 
 def detailed(
@@ -51,7 +54,7 @@ def detailed(
     found = status(engine, limit=limit)
     names = sorted({shard.group for shard in found.shards})
     with reading(engine) as connection:
-        paces = {name: _pace(connection, found, name) for name in names}
+        paces = _paces(connection, found, names)
     # Each queue looks through its own counts alone, and at no other queue: a thousand of them would
     # otherwise look at a million.
     apart: dict[tuple[str, str], list[tuple[Usage, float]]] = defaultdict(list)
@@ -89,27 +92,33 @@ def _of(
     )
 
 
-def _pace(connection: Connection, found: Status, name: str) -> list[tuple[Usage, float]]:
-    """Counts of the last settlements, each with the seconds that it is a share of."""
-    pace: list[tuple[Usage, float]] = []
-    for shard in found.shards:
-        if shard.group != name or not shard.seq:
-            continue
-        last = connection.execute(
-            select(settlement.c.usage, settlement.c.settled_at_us)
-            .where(settlement.c.consumer_group == name, settlement.c.shard_id == shard.shard_id)
-            .order_by(settlement.c.seq.desc())
-            .limit(ROWS)
-        ).all()
-        rows = [row for row in last if row.settled_at_us > found.now_us - PACE_US]
-        if not rows:
-            continue
-        whole = len(rows) < ROWS
-        span_us = PACE_US if whole else max(1_000_000, found.now_us - rows[-1].settled_at_us)
-        for row in rows:
+def _paces(
+    connection: Connection, found: Status, names: Sequence[str]
+) -> dict[str, list[tuple[Usage, float]]]:
+    """By group: counts of the last settlements, each with the seconds that it is a share of."""
+    paces: dict[str, list[tuple[Usage, float]]] = {name: [] for name in names}
+    shards = [shard for shard in found.shards if shard.group in paces and shard.seq]
+    legs = [
+        select(settlement.c.usage, settlement.c.settled_at_us)
+        .where(settlement.c.consumer_group == each.group, settlement.c.shard_id == each.shard_id)
+        .order_by(settlement.c.seq.desc())
+        .limit(ROWS)
+        for each in shards
+    ]
+    last: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in together(connection, legs, rows=ROWS):
+        last[row.leg].append(row)
+    for leg, rows in last.items():
+        recent = [row for row in rows if row.settled_at_us > found.now_us - PACE_US]
+        whole = len(recent) < ROWS
+        span_us = PACE_US
+        if not whole:
+            oldest_us = min(row.settled_at_us for row in recent)
+            span_us = max(1_000_000, found.now_us - oldest_us)
+        for row in recent:
             try:
                 counts = _usage.decode(row.usage or "[]")
             except msgspec.MsgspecError:
                 continue  # `late verify` says so; a pace that is a little low does no harm
-            pace.extend((usage, span_us / 1e6) for usage in counts)
-    return pace
+            paces[shards[leg].group].extend((usage, span_us / 1e6) for usage in counts)
+    return paces

@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import Connection, Delete, Engine, Table, delete, exists, select
 
 from late.control.rows import log_table_of, now_us
-from late.control.status import groups_of
+from late.control.shards import groups_of
 from late.schema.engine import reading, write
 from late.schema.tables import dead, history, inbox, result, timer, unique
 

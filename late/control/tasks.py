@@ -16,7 +16,7 @@ from late.control import backlog, finding
 from late.control.journals import Journal, journal
 from late.control.positions import registered, taken
 from late.control.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
-from late.control.status import groups_of
+from late.control.shards import groups_of
 from late.control.views import StepView, TaskInGroup, TaskView
 from late.ids import made_at_us, shard_of
 from late.schema.engine import reading

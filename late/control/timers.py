@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, select
+from typing import Any
 
-from late.control.status import firsts
+from sqlalchemy import Engine, Select, select
+
+from late.control.shards import named, parked
+from late.control.shardwise import LEGS, together
 from late.control.views import TimerView
 from late.errors import ConfigError
 from late.schema.engine import reading
@@ -29,7 +32,7 @@ def listed(
 ) -> list[TimerView]:
     """Up to `limit` of all shards, ascending by due time and id.
 
-    One read along the primary key for each (group, shard) that can have one of the first `limit`:
+    One range of the primary key for each (group, shard) that can have one of the first `limit`:
     there is no index over all shards, for every parked task would pay for it.
 
     Args:
@@ -40,29 +43,36 @@ def listed(
         raise ConfigError(f"limit {limit}: at least 1")
     found: list[TimerView] = []
     with reading(engine) as connection:
-        pairs = [
+        known = named(connection).known
+        pairs = sorted(
             (due, key)
-            for key, due in firsts(connection, timer.c.due_at_us)
+            for key, due in parked(connection, timer.c.due_at_us, known)
             if group in (None, key[0])
-        ]
+        )
         # By what each has first: where the list is full, a shard that begins behind its end, and
         # all that follow, have nothing for it.
-        for due, (name, shard_id) in sorted(pairs):
-            if len(found) == limit and due > found[-1].due_at_us:
+        for start in range(0, len(pairs), LEGS):
+            some = pairs[start : start + LEGS]
+            if len(found) == limit and some[0][0] > found[-1].due_at_us:
                 break
-            rows = connection.execute(
-                select(*_COLUMNS)
-                .where(
-                    timer.c.consumer_group == name,
-                    timer.c.shard_id == shard_id,
-                    timer.c.due_at_us >= from_us,
-                )
-                .order_by(timer.c.due_at_us, timer.c.task_id)
-                .limit(limit)
-            )
-            found += [TimerView(str(row[0]), *row[1:]) for row in rows]
+            legs = [_leg(*key, from_us, limit) for _, key in some]
+            rows = together(connection, legs, rows=limit)
+            found += [TimerView(str(row.task_id), *row[2:]) for row in rows]
             found = sorted(found, key=_order)[:limit]
     return found
+
+
+def _leg(name: str, shard_id: int, from_us: int, limit: int) -> Select[Any]:
+    return (
+        select(*_COLUMNS)
+        .where(
+            timer.c.consumer_group == name,
+            timer.c.shard_id == shard_id,
+            timer.c.due_at_us >= from_us,
+        )
+        .order_by(timer.c.due_at_us, timer.c.task_id)
+        .limit(limit)
+    )
 
 
 def _order(view: TimerView) -> tuple[int, str]:

@@ -7,13 +7,16 @@ primary key. Where the day begins in a shard is found by halving, some twenty re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, select
+from sqlalchemy import Connection, Engine, Row, select
 
 from late.control.journals import journals
 from late.control.rows import now_us
+from late.control.shardwise import together
 from late.schema.engine import reading
 from late.schema.tables import settlement
 from late.task import Usage
@@ -48,49 +51,56 @@ def usage_since(
     """
     found: list[tuple[str, Usage]] = []
     reached = dict(read)
-    whole = True
     with reading(engine) as connection:
         now = now_us(connection)
-        for key, last in journals(connection).items():
-            if last.settled_at_us is None or last.settled_at_us < since_us:
-                continue
-            after = reached.get(key)
-            if after is None:
-                after = _before(connection, key, since_us, last.seq)
-            query = (
-                select(settlement.c.seq, settlement.c.usage)
-                .where(*_of(key), settlement.c.seq > after)
-                .order_by(settlement.c.seq)
-                .limit(rows)
-            )
-            taken = connection.execute(query).all()
-            for row in taken:
-                try:
-                    found.extend((key[0], usage) for usage in _usage_of(row.usage or "[]"))
-                except msgspec.MsgspecError:
-                    continue  # `late verify` tells of it
-            reached[key] = taken[-1].seq if taken else after
-            whole = whole and len(taken) < rows
+        today = {
+            key: last.seq
+            for key, last in journals(connection).items()
+            if last.settled_at_us is not None and last.settled_at_us >= since_us
+        }
+        begun = {key: last for key, last in today.items() if key not in reached}
+        reached |= _before(connection, begun, since_us)
+        counts: Counter[Key] = Counter()
+        for key, row in _following(connection, [(key, reached[key]) for key in today], rows):
+            counts[key] += 1
+            reached[key] = max(reached[key], row.seq)
+            try:
+                found.extend((key[0], usage) for usage in _usage_of(row.usage or "[]"))
+            except msgspec.MsgspecError:
+                continue  # `late verify` tells of it
+        whole = all(count < rows for count in counts.values())
     return Counted(now, tuple(found), reached, whole)
 
 
-def _of(key: Key) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return settlement.c.consumer_group == key[0], settlement.c.shard_id == key[1]
+def _following(
+    connection: Connection, places: Sequence[tuple[Key, int]], rows: int
+) -> Iterator[tuple[Key, Row[Any]]]:
+    """The next `rows` settlements of each shard, behind the one that is given."""
+    legs = [
+        select(settlement.c.seq, settlement.c.settled_at_us, settlement.c.usage)
+        .where(
+            settlement.c.consumer_group == name,
+            settlement.c.shard_id == shard_id,
+            settlement.c.seq > after,
+        )
+        .order_by(settlement.c.seq)
+        .limit(rows)
+        for (name, shard_id), after in places
+    ]
+    for row in together(connection, legs, rows=rows):
+        yield places[row.leg][0], row
 
 
-def _before(connection: Connection, key: Key, since_us: int, last: int) -> int:
-    """The last settlement before `since_us`, or the one before the first that is kept."""
-    low, high = 0, last
-    while low < high:
-        middle = (low + high) // 2
-        row = connection.execute(
-            select(settlement.c.seq, settlement.c.settled_at_us)
-            .where(*_of(key), settlement.c.seq > middle)
-            .order_by(settlement.c.seq)
-            .limit(1)
-        ).first()
-        if row is None or row.settled_at_us >= since_us:
-            high = middle
-        else:
-            low = row.seq
+def _before(connection: Connection, last: Mapping[Key, int], since_us: int) -> dict[Key, int]:
+    """Of each shard, of which the last settlement is given: the last one before `since_us`, or the
+    one before the first that is kept. All of them are halved at the same time."""
+    low, high = dict.fromkeys(last, 0), dict(last)
+    while left := [(key, (low[key] + high[key]) // 2) for key in last if low[key] < high[key]]:
+        first = dict(_following(connection, left, 1))
+        for key, middle in left:
+            row = first.get(key)
+            if row is None or row.settled_at_us >= since_us:
+                high[key] = middle
+            else:
+                low[key] = row.seq
     return low

@@ -15,10 +15,10 @@ from sqlalchemy import Connection, Engine, func, select
 from late.control.account import Account, Totals
 from late.control.findings import Findings, Problem
 from late.control.journal import Journal, Settled
-from late.control.places import Shard, rows_of, shards_of, streamed
+from late.control.places import rows_of, shards_of, streamed
 from late.control.positions import registered
 from late.control.rows import now_us
-from late.control.status import groups_of
+from late.control.shards import Shard, groups_of
 from late.errors import ConfigError, StoreError
 from late.schema.engine import reading
 from late.schema.tables import lane, lease, settlement

@@ -291,18 +291,18 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 class ShardReset(msgspec.Struct, frozen=True):
-    """What a reset does to one shard."""
+    """What a reset does to one shard, as far as it was counted."""
 
     shard_id: int
-    again: int
+    again: Count
     """Records that were read or passed over, and will be read."""
-    skipped: int
+    skipped: Count
     """Records that wait, and will never be read by this group."""
-    unparked: int
+    unparked: Count
     """Parked tasks that are among those read again: their timers go."""
-    dead: int
+    dead: Count
     """The same of dead letters."""
-    kept: int
+    kept: Count
     """Started or parked tasks that will not be read again: they go on where they are."""
 
 

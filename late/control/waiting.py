@@ -19,7 +19,8 @@ from late.control import backlog, finding, positions
 from late.control.groups import known
 from late.control.journals import Journal, journals
 from late.control.rows import log_of, open_of
-from late.control.status import logged_shards
+from late.control.shards import survey
+from late.control.tallies import summed
 from late.control.views import Count, Waited
 from late.errors import ConfigError
 from late.ids import made_at_us, shard_of
@@ -88,16 +89,16 @@ def _created_us(connection: Connection, shard_id: int, token: str) -> int | None
 def _left(connection: Connection, name: str, reads: Reads, created_us: int) -> Count:
     """Tasks created until then that are beyond the cursor, open, or parked."""
     last = journals(connection)
-    log = log_of(connection)
-    left = Count()
-    for shard_id in logged_shards(connection):
-        journal = last.get((name, shard_id), Journal())
-        unread = positions.ahead(connection, shard_id, journal.cursor, reads)
-        some = select(log.c.task_id).where(unread, log.c.created_at_us <= created_us).limit(LIMIT)
-        count = connection.execute(select(func.count()).select_from(some.subquery())).scalar_one()
-        opened = backlog.by_keys(connection, shard_id, open_of(journal.open))
-        started = sum(row.created_at_us <= created_us for row in opened)
-        left += Count(count + started, count >= LIMIT)
+    among = [
+        *positions.taken(connection, reads), log_of(connection).c.created_at_us <= created_us
+    ]  # fmt: skip
+    journal_of = {n: last.get((name, n), Journal()) for n in survey(connection).logged}
+    asked = [backlog.Ahead(n, journal.cursor, among) for n, journal in journal_of.items()]
+    counted = backlog.per_queue(connection, asked, LIMIT)
+    left = sum((summed(rows, LIMIT)[0] for rows in counted), start=Count())
+    opened = [(n, open_of(journal.open)) for n, journal in journal_of.items()]
+    for rows in backlog.by_keys(connection, opened):
+        left += Count(sum(row.created_at_us <= created_us for row in rows))
     parked = (
         select(timer.c.task_id)
         .where(timer.c.consumer_group == name, timer.c.created_at_us <= created_us)

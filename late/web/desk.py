@@ -16,6 +16,7 @@ from late.web import files, guard
 from late.web.guard import Gate
 from late.web.look import Look
 from late.web.render import Renderer
+from late.web.reports import Reports
 from late.web.shape import short
 from late.web.today import Today
 
@@ -72,16 +73,25 @@ class Desk:
         key: the deployment's own, for form tokens.
         changes: whether the page may change anything at all.
         secure: whether it is served over TLS only.
+        reports: the cost reports to link to, if any.
     """
 
     def __init__(
-        self, control: Control, gate: Gate, *, key: bytes, changes: bool, secure: bool
+        self,
+        control: Control,
+        gate: Gate,
+        *,
+        key: bytes,
+        changes: bool,
+        secure: bool,
+        reports: Reports | None = None,
     ) -> None:
         self.control = control
         self.gate = gate
         self.key = key
         self.changes = changes
         self.secure = secure
+        self.reports = reports
         self.look = Look(control)
         self.today = Today(control)
         self.stopping = asyncio.Event()

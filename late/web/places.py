@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from late.control.views import GroupView, ShardStatus
+from late.control.views import Count, GroupView, ShardStatus
 from late.errors import ConfigError
 from late.web.look import Seen
 
@@ -93,6 +93,6 @@ def confirmed(name: str, typed: str) -> None:
         raise ConfigError(f"type {name!r} to confirm it: this cannot be undone")
 
 
-def totals(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def totals(rows: Sequence[tuple[Count, ...]]) -> tuple[Count, ...]:
     """Columns of a preview, added up over the shards."""
-    return tuple(map(sum, zip(*rows, strict=True)))
+    return tuple(sum(column, start=Count()) for column in zip(*rows, strict=True))

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from late.errors import ConfigError
 from late.knobs import LOCAL, REMOTE, Kind, Knobs, encode
@@ -14,6 +14,7 @@ from late.threads import in_thread
 from late.web import cost, dead, overview, places, queues, task, timers
 from late.web.desk import ROOT, Desk, Visitor
 from late.web.look import Seen
+from late.web.reports import HEADERS
 
 TERMS = 1_000
 """Settlements of a shard that are looked at for its terms."""
@@ -226,8 +227,21 @@ class Screens:
         return desk.page(
             request, visitor, "cost.html", "Usage of today", whole=desk.today.whole,
             lines=found[:LINES], rest=cost.together(found[LINES:]), others=len(found[LINES:]),
-            since_us=desk.today.since_us, **_seen(seen),
+            since_us=desk.today.since_us, reports=desk.reports is not None,
+            report=None if desk.reports is None else await in_thread(desk.reports.newest),
+            **_seen(seen),
         )  # fmt: skip
+
+    async def report(self, request: Request, visitor: Visitor) -> Response:
+        """The newest cost report, as it was written, in a sandbox."""
+        reports = self._desk.reports
+        page = None if reports is None else await in_thread(reports.page)
+        if page is None:
+            return self._desk.page(
+                request, visitor, "problem.html", "Not found", status=404,
+                problem="There is no cost report to show.",
+            )  # fmt: skip
+        return HTMLResponse(page, headers=dict(HEADERS))
 
 
 def _seen(seen: Seen) -> dict[str, Any]:

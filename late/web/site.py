@@ -19,6 +19,7 @@ from late.web.actions import Action, Actions
 from late.web.desk import ROOT, Desk, Visitor
 from late.web.guard import SEED, TOKEN, Gate, Stale
 from late.web.live import Streams
+from late.web.reports import Reports
 from late.web.screens import Screens
 
 logger = logging.getLogger("late.web")
@@ -42,12 +43,20 @@ class Site:
         key: the deployment's own secret, from which form tokens are made.
         changes: let those who may `operate` change things; nobody may otherwise.
         secure: served over TLS, so that cookies are for that alone.
+        reports: the cost reports that the screen of usage links to.
     """
 
     def __init__(
-        self, control: Control, gate: Gate, *, key: bytes, changes: bool, secure: bool
+        self,
+        control: Control,
+        gate: Gate,
+        *,
+        key: bytes,
+        changes: bool,
+        secure: bool,
+        reports: Reports | None = None,
     ) -> None:
-        self._desk = Desk(control, gate, key=key, changes=changes, secure=secure)
+        self._desk = Desk(control, gate, key=key, changes=changes, secure=secure, reports=reports)
         self._streams = Streams(self._desk.look, self._desk.stopping)
 
     def drain(self) -> None:
@@ -80,6 +89,7 @@ class Site:
             "workers": shown.workers,
             "autoscaler": shown.autoscaler,
             "cost": shown.cost,
+            "cost/report": shown.report,
         }
         actions: dict[str, Action] = {
             "dead/redrive": done.redrive,
@@ -213,7 +223,8 @@ class Site:
         return status, text
 
     def _dressed(self, request: Request, visitor: Visitor, response: Response) -> Response:
-        response.headers.update(guard.HEADERS)
+        for name, value in guard.HEADERS.items():
+            response.headers.setdefault(name, value)  # a report has its own, which are stricter
         response.headers["Cache-Control"] = "no-store"
         if request.cookies.get(SEED) != visitor.seed:
             self._cookie(response, SEED, visitor.seed)

@@ -36,6 +36,19 @@ def test_a_tenth_more_is_refused_and_so_is_another_python(
     assert said in text
 
 
+@pytest.mark.parametrize(
+    ("having", "fine"), [(100_000, True), (104_999, True), (105_000, False), (200_000, False)]
+)
+def test_metrics_may_take_less_than_a_twentieth(
+    having: int, fine: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {(): 100_000, ("--metrics",): having}
+    monkeypatch.setattr(guard, "per_task", lambda *more: (counts[more], "perf"))
+    assert guard.main(["--metrics"]) == (0 if fine else 1)
+    said = capsys.readouterr()
+    assert f"{having / 100_000 - 1:+.2%}" in (said.out if fine else said.err)
+
+
 def test_without_a_counter_nothing_is_measured_and_that_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer.main
 from late import errors
 from late.cli import options
 from late.cli.cli import app, code_of
+from late.config import package_version
 from late.errors import ConfigError
 from tests.unit.cli_kit import Cli
 
@@ -45,6 +47,20 @@ def test_every_command_has_help(cli: Cli, command: tuple[str, ...]) -> None:
     live = (("worker",), ("serve",), ("top",))
     if command not in (*live, ("roles", "sql"), *folders, *made):
         assert "--json" in text
+
+
+@pytest.mark.parametrize("module", ["late", "late.cli"])
+def test_the_module_runs_as_the_command_does(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["late", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"late {package_version()}\n")
+    monkeypatch.setattr(sys, "argv", ["late", "migrate", "nonsense"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    assert ended.value.code == 2
 
 
 def test_the_list_above_is_complete() -> None:

@@ -17,6 +17,7 @@ from late.api.gate import Gate
 from late.control import Control
 from late.schema import migrate
 from late.tokens import Token
+from late.web.reports import Reports
 from late.web.site import Site
 
 KEY = b"k" * 32
@@ -68,6 +69,7 @@ async def page(
     changes: bool = True,
     secure: bool = False,
     tokens: list[Token] | None = None,
+    reports: Path | None = None,
 ) -> AsyncIterator[Page]:
     """The page on a fresh database; with `tokens`, for their holders only."""
     url = f"sqlite:///{folder}/page.db"
@@ -75,7 +77,8 @@ async def page(
     control = Control(url)
     access = Access(None if tokens is None else lambda: tokens, now_us=lambda: NOW_US)
     await access.load()
-    site = Site(control, Gate(access), key=KEY, changes=changes, secure=secure)
+    shown = None if reports is None else Reports(reports)
+    site = Site(control, Gate(access), key=KEY, changes=changes, secure=secure, reports=shown)
     transport = httpx.ASGITransport(Starlette(routes=site.routes()))
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

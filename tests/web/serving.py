@@ -28,11 +28,13 @@ class Served:
         auth: bool = False,
         port: int = 0,
         every_s: float | None = 0.2,
+        reports: str | None = None,
     ) -> None:
         self._every_s = every_s
-        self._server = Server(
-            late.App(url), Listen(http_port=port, roles=("web",), web_changes=changes, auth=auth)
+        listen = Listen(
+            http_port=port, roles=("web",), web_changes=changes, auth=auth, reports=reports
         )
+        self._server = Server(late.App(url), listen)
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="page", daemon=True)

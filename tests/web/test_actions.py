@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from late.control import Control
 from late.control.dead import Filter
+from late.knobs import Knobs
 from tests.web.chromium import Person, Tab
 from tests.web.scene import Scene
 from tests.web.serving import Served
@@ -118,6 +119,35 @@ def test_a_group_is_paused_and_reset_after_a_dry_run(
     tab.follow(lambda: tab.press("button", "Reset it"))
     tab.shows("The group begins anew.")
     assert control.group("audit").lag.n == 0
+
+
+def test_a_target_is_paused_and_a_group_goes_on(tab: Tab, served: Served, control: Control) -> None:
+    tab.go(served.root + "targets/bank")
+    before = control.live_knobs().targets.get("bank", Knobs())
+    tab.choose("select[name='knob.paused']", "on")
+    tab.follow(lambda: tab.press("button", "Preview"))
+    tab.follow(lambda: tab.press("button", "Change it"))
+    assert control.live_knobs().targets["bank"].paused is True
+    tab.follow(lambda: tab.press("button", "Undo"))
+    tab.shows("Undone.")
+    assert control.live_knobs().targets.get("bank", Knobs()) == before
+    tab.go(served.root + "groups/default")
+    tab.follow(lambda: tab.press("button", "Pause"))
+    assert control.group("default").state == "paused"
+    tab.follow(lambda: tab.press("button", "Resume"))
+    tab.shows("It goes on.")
+    assert control.group("default").state == "working"
+
+
+def test_one_dead_task_is_sent_back(
+    tab: Tab, served: Served, control: Control, scene: Scene
+) -> None:
+    tab.go(f"{served.root}tasks/{scene.dead[2]}")
+    tab.follow(lambda: tab.press("button", "Send back in default"))
+    tab.shows("Sent back.")
+    states = {each.group: each.state for each in control.show(scene.dead[2]).groups}
+    assert states["default"] == "parked"
+    assert len(control.dead_letters()) == len(scene.dead) - 1
 
 
 def test_a_dead_task_is_sent_back_with_another_payload(

@@ -1,0 +1,147 @@
+"""What CockroachDB's nodes count: their own page for Prometheus, `http://NODE:8080/_status/vars`.
+
+Each node tells of itself, and SQL tells none of it. So all nodes are asked, and their figures are
+added up: of the whole cluster, with all databases and replicas in it. One node that does not answer
+makes the sum unknown: without it every counter would seem to have gone back.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from late.control.server import Server
+from late.errors import ConfigError, StoreUnavailable
+
+TIMEOUT_S = 5.0
+BYTES_MAX = 32 * 1024 * 1024
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_FIELDS = {
+    "size_bytes": "capacity_used",
+    "connections": "sql_conns",
+    # `sql_txn_commit_count` knows only what was committed by the word COMMIT.
+    "commits": "txn_commits",
+    "rollbacks": "txn_aborts",
+    "blocks_cached": "rocksdb_block_cache_hits",
+    "blocks_read": "rocksdb_block_cache_misses",
+    "wal_bytes": "storage_wal_bytes_written",
+    "temp_bytes": "sql_disk_distsql_spilled_bytes_written",
+    "deadlocks": "txnwaitqueue_deadlocks_total",
+}
+"""Of `Server`. Rows are not among them: statements are counted there, and not rows."""
+_SERIES = {
+    "liveness_livenodes": "cr.node.liveness.livenodes",
+    "sys_cpu_combined_percent_normalized": "cr.node.sys.cpu.combined.percent-normalized",
+    "capacity_used": "cr.store.capacity.used",
+    "sql_select_count": "cr.node.sql.select.count",
+    "sql_insert_count": "cr.node.sql.insert.count",
+    "sql_update_count": "cr.node.sql.update.count",
+    "sql_delete_count": "cr.node.sql.delete.count",
+    "sql_query_count": "cr.node.sql.query.count",
+    "sql_bytesin": "cr.node.sql.bytesin",
+    "sql_bytesout": "cr.node.sql.bytesout",
+}
+"""Under which names `cockroach debug tsdump` has what the cost report reads."""
+_WANTED = frozenset(_FIELDS.values()) | frozenset(_SERIES)
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One figure of one node or store."""
+
+    name: str
+    source: str
+    """Which node or store of it."""
+    value: float
+
+
+def parse(text: str, node: str) -> list[Sample]:
+    """The few figures that are of use here, in the order of the page; others are passed over.
+
+    Args:
+        node: what to call a node that does not name itself.
+
+    Raises:
+        StoreUnavailable: a line of one of them that cannot be read, or none of them is there.
+    """
+    found = []
+    for line in text.splitlines():
+        name, brace, rest = line.partition("{")
+        if not brace:
+            name, _, rest = line.partition(" ")
+        if name not in _WANTED:
+            continue
+        labels = dict(_LABEL.findall(rest)) if brace else {}
+        number = rest.rpartition("}")[2].split()
+        try:
+            value = float(number[0])
+        except (IndexError, ValueError):
+            raise StoreUnavailable(f"{node} tells {name} in a way that is not known") from None
+        if math.isfinite(value):
+            source = labels.get("store") or labels.get("node_id") or node
+            found.append(Sample(name, source, value))
+    if not found:
+        raise StoreUnavailable(f"{node} answers, and not with the figures of a CockroachDB node")
+    return found
+
+
+def fetch(urls: Sequence[str]) -> list[Sample]:
+    """The figures of all nodes. Blocks, for some seconds each at most.
+
+    Raises:
+        StoreUnavailable: one of them does not answer as it should.
+    """
+    return [each for url in urls for each in parse(_read(url), urlsplit(url).netloc)]
+
+
+def checked(urls: Iterable[str]) -> list[str]:
+    """Whole addresses of nodes: `http://HOST:PORT` is enough.
+
+    Raises:
+        ConfigError: another scheme, no host, or a password in it.
+    """
+    found = []
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ConfigError("--status-vars is the address of a node: http://HOST:8080")
+        found.append(url if parts.path.strip("/") else url.rstrip("/") + "/_status/vars")
+    if len(set(found)) < len(found):
+        raise ConfigError("--status-vars names a node twice: it would be counted twice")
+    return found
+
+
+def server_of(samples: Iterable[Sample], at_us: int) -> Server:
+    """The figures of all nodes together; what none of them tells is not known."""
+    sums: dict[str, float] = {}
+    for each in samples:
+        sums[each.name] = sums.get(each.name, 0.0) + each.value
+    known = {field: int(sums[name]) for field, name in _FIELDS.items() if name in sums}
+    return msgspec.convert({"at_us": at_us, **known}, Server)
+
+
+def series_of(samples: Iterable[Sample]) -> Iterator[tuple[str, str, float]]:
+    """(name, source, value) as `cockroach debug tsdump` has them; figures of tenants that share a
+    node are added up."""
+    sums: dict[tuple[str, str], float] = {}
+    for each in samples:
+        if each.name in _SERIES:
+            key = (_SERIES[each.name], each.source)
+            sums[key] = sums.get(key, 0.0) + each.value
+    return ((name, source, value) for (name, source), value in sums.items())
+
+
+def _read(url: str) -> str:
+    where = urlsplit(url).netloc
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            content: bytes = answer.read(BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        raise StoreUnavailable(f"{where} does not tell its figures: {error}") from None
+    if len(content) > BYTES_MAX:
+        raise StoreUnavailable(f"{where} answers with more than {BYTES_MAX:,} bytes")
+    return content.decode("utf-8", "replace")

@@ -1,0 +1,83 @@
+"""Many shards in one statement: what is asked of each is a leg of one `union all`.
+
+A statement costs a round trip and its planning, and a screen asks every shard. So the number of
+statements grows with the chunks of shards and not with the shards. Each leg keeps a condition on
+its own shard and a limit of its own: it walks one range of an index and ends, as it would alone.
+
+Not `values` with a lateral join, which SQLite has not, and not one scan with a window over all
+shards, which would have to read each of them to its end before it could stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, literal_column, select, union_all
+
+from late.control.rows import SPANNER
+from late.task import SHARDS_MAX
+
+LEGS = 80
+"""Of one statement. SQLite takes 500."""
+LEGS_OF = {SPANNER: 16}
+"""Where they are fewer: Spanner takes 950 parameters, and its dialect's parser 10,000 tokens."""
+ROWS = 16_000
+"""That the legs of one statement may read together, so that none of them takes long."""
+Span = tuple[int, int]
+"""Shards, the first and the last of them."""
+
+
+def together(
+    connection: Connection, legs: Sequence[Select[Any]], *, rows: int = 1
+) -> Iterator[Row[Any]]:
+    """The rows of all legs, with which one they are of as `row.leg`, in some order.
+
+    Args:
+        legs: each with the same columns. One may have an order and a limit.
+        rows: that one leg reads at most: those that read many are fewer in one statement.
+    """
+    legs_max = LEGS_OF.get(connection.dialect.name, LEGS)
+    size = max(1, min(legs_max, ROWS // max(1, rows)))
+    for start in range(0, len(legs), size):
+        parts = []
+        for place, leg in enumerate(legs[start : start + size], start):
+            # A leg within a leg: SQLite takes no order and no limit in a part of a union.
+            inner = leg.subquery()
+            parts.append(select(literal_column(str(place)).label("leg"), *inner.c))
+        yield from connection.execute(union_all(*parts) if len(parts) > 1 else parts[0])
+
+
+def spans(known: Collection[int]) -> list[Span]:
+    """Every shard that can be: the known ones by themselves, and what lies between them."""
+    found: list[Span] = []
+    at = 0
+    for shard_id in sorted(known):
+        if shard_id > at:
+            found.append((at, shard_id - 1))
+        found.append((shard_id, shard_id))
+        at = shard_id + 1
+    return [*found, (at, SHARDS_MAX - 1)] if at < SHARDS_MAX else found
+
+
+def firsts(
+    connection: Connection, leg: Callable[[int, int], Select[Any]], among: Sequence[Span]
+) -> Iterator[Row[Any]]:
+    """The first row of each shard that has any.
+
+    Where shards that nobody knew of have rows, each of them costs a statement: that is so after a
+    lane was forgotten, and never in a deployment that knows its lanes.
+
+    Args:
+        leg: the first row of the shards from one to another: one step along an index. It has a
+            column `shard_id`.
+    """
+    left = list(among)
+    while left:
+        following = []
+        for row in together(connection, [leg(*span) for span in left]):
+            yield row
+            last = left[row.leg][1]
+            if row.shard_id < last:
+                following.append((row.shard_id + 1, last))
+        left = following

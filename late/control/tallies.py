@@ -1,0 +1,87 @@
+"""Counts by group and queue, each up to a limit per group and shard; every place is counted in a
+few statements, however many shards there are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import Connection, Row, func, select
+
+from late.control.rows import seconds
+from late.control.shards import Shard
+from late.control.shardwise import together
+from late.control.views import Count, QueueStatus
+from late.schema.tables import dead, timer
+
+
+class Tally:
+    """Counts per (group, queue), added up over the shards."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.counts: dict[tuple[str, str], dict[str, Count]] = defaultdict(dict)
+        self.oldest: dict[tuple[str, str], int] = {}
+
+    def add(self, key: tuple[str, str], field: str, n: int, *, capped: bool = False) -> None:
+        """`n` more tasks of one (group, queue); `field` is one of `QueueStatus`."""
+        fields = self.counts[key]
+        fields[field] = fields.get(field, Count()) + Count(n, capped)
+
+    def seen(self, key: tuple[str, str], created_at_us: int) -> None:
+        """A task that is not done was created then."""
+        self.oldest[key] = min(self.oldest.get(key, created_at_us), created_at_us)
+
+    def logged(
+        self, name: str, rows: Sequence[Row[tuple[int, str, int, int]]], limit: int
+    ) -> tuple[Count, int | None]:
+        """Take what `backlog.per_queue` has found beyond one cursor; returns how many rows they
+        are, and the oldest `created_at_us`."""
+        for row in rows:
+            capped = sum(each.n for each in rows) >= limit
+            self.add((name, row.queue), "depth", row.n, capped=capped)
+            self.seen((name, row.queue), row.oldest_us)
+        return summed(rows, limit)
+
+    def elsewhere(
+        self, connection: Connection, of: Collection[Shard], field: str, limit: int
+    ) -> None:
+        """Count rows of the timers (`parked`) or of the dead letters (`dead`)."""
+        table, time = (timer, timer.c.due_at_us) if field == "parked" else (dead, dead.c.dead_at_us)
+        places, legs = list(of), []
+        for name, shard_id in places:
+            first = (
+                select(table.c.queue)
+                .where(table.c.consumer_group == name, table.c.shard_id == shard_id)
+                # Along the key: a planner that expects them everywhere would read the table.
+                .order_by(time)
+                .limit(limit)
+                .subquery()
+            )
+            legs.append(select(first.c.queue, func.count().label("n")).group_by(first.c.queue))
+        found = list(together(connection, legs, rows=limit))
+        totals: dict[int, int] = defaultdict(int)
+        for row in found:
+            totals[row.leg] += row.n
+        for row in found:
+            key = (places[row.leg][0], row.queue)
+            self.add(key, field, row.n, capped=totals[row.leg] >= limit)
+
+    def queues(self) -> tuple[QueueStatus, ...]:
+        """All that was counted, ascending."""
+        return tuple(
+            QueueStatus(
+                group=key[0],
+                queue=key[1],
+                oldest_age_s=seconds(self.now - self.oldest[key]) if key in self.oldest else None,
+                **self.counts[key],
+            )
+            for key in sorted(self.counts)
+        )
+
+
+def summed(rows: Sequence[Row[tuple[int, str, int, int]]], limit: int) -> tuple[Count, int | None]:
+    """What `backlog.per_queue` has found of one shard, all queues together: how many, and the
+    oldest `created_at_us`."""
+    total = sum(row.n for row in rows)
+    return Count(total, total >= limit), min((row.oldest_us for row in rows), default=None)

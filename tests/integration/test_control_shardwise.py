@@ -1,0 +1,172 @@
+"""Screens ask many shards in one statement, and each leg of it walks an index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, insert
+
+from late.control import Control, Filter, resets
+from late.control.shardwise import spans
+from late.ids import new_id
+from late.schema.engine import reading
+from late.schema.tables import dead, lease, settlement, timer
+from late.web.look import Look
+from tests.conformance.kit import task
+from tests.integration import control_kit
+
+Sent = list[tuple[str, Any]]
+QUEUES = 3
+
+
+def fill(url: str, shards: Sequence[int]) -> None:
+    """In each shard: tasks that wait, are parked and are dead, an owner and a journal."""
+    control_kit.insert(url, *(task(shard=n, queue=f"q{n % QUEUES}") for n in shards))
+    with Control(url) as control:
+        now = control.now()
+    ours = [{"consumer_group": "default", "shard_id": n} for n in shards]
+    record = {"position": 1, "sequence": 1, "queue": "q", "name": "n", "payload": b"{}",
+              "created_at_us": now, "attempts": 1, "deaths": 0, "reason": "failed"}  # fmt: skip
+    with control_kit.transaction(url) as connection:
+        for table, time in ((timer, "due_at_us"), (dead, "dead_at_us")):
+            connection.execute(
+                insert(table),
+                [{**key, **record, time: now - k, "task_id": str(new_id(key["shard_id"]))}
+                 for key in ours for k in range(2)],
+            )  # fmt: skip
+        connection.execute(insert(lease), [{**key, "owner": "w", "epoch": 1} for key in ours])
+        connection.execute(
+            insert(settlement),
+            [{**key, "seq": seq, "settlement_id": f"{key['shard_id']}-{seq}", "epoch": 1,
+              "owner": "w", "cursor": "", "open": "[]", "usage": "[]", "settled_at_us": now}
+             for key in ours for seq in (1, 2)],
+        )  # fmt: skip
+
+
+def screens(control: Control) -> dict[str, Callable[[], object]]:
+    """What screens ask that is about every shard."""
+    return {
+        "look": Look(control)._read,
+        "dead letters": lambda: control.latest_dead(limit=200),
+        "dead letters of a queue": lambda: control.latest_dead(Filter(queue="q"), limit=200),
+        "timers": lambda: control.timers(limit=100),
+        "usage": lambda: control.usage_since(1, {}),
+        "reset": lambda: control.reset_group("default", "beginning", dry_run=True),
+        "reset to a moment": lambda: control.reset_group("default", control.now(), dry_run=True),
+    }
+
+
+def sent(control: Control, ask: Callable[[], object]) -> Sent:
+    """Statements and their parameters."""
+    seen: Sent = []
+
+    def note(_c: Connection, _k: Any, text: str, parameters: Any, *_: Any) -> None:
+        seen.append((text, parameters))
+
+    event.listen(control._engine, "before_cursor_execute", note)
+    ask()
+    event.remove(control._engine, "before_cursor_execute", note)
+    return seen
+
+
+GROWING = ("look", "dead letters", "timers", "usage", "reset")
+
+
+def test_statements_do_not_grow_with_shards(url: str) -> None:
+    # The driver of Spanner takes a tenth of a second to read one of these statements.
+    spanner = url.startswith("spanner")
+    shards, names = (20, GROWING[:1]) if spanner else (64, GROWING)
+    fill(url, range(8))
+    with Control(url) as control:
+        control.check()
+        ask = screens(control)
+        few = {name: sent(control, ask[name]) for name in names}
+        fill(url, range(8, shards))
+        many = {name: sent(control, ask[name]) for name in names}
+        for name, before in few.items():
+            # Where a leg reads much there are sixteen in a statement: five in place of one.
+            united = sum("UNION ALL" in statement for statement, _ in before)
+            assert 0 < united < 20, name
+            assert len(many[name]) <= len(before) + 4 * united, name
+            assert len(before) < (50 if name == "look" else 30), name
+        status = control.status(limit=1_000)
+        assert {each.shard_id: each.lag.n for each in status.shards} == dict.fromkeys(
+            range(shards), 1
+        )
+        waiting = {queue.queue: queue.depth.n for queue in status.queues if queue.depth.n}
+        assert waiting == {f"q{n}": len(range(n, shards, QUEUES)) for n in range(QUEUES)}
+        (others,) = [each for each in status.queues if each.queue == "q"]
+        assert (others.parked.n, others.dead.n) == (2 * shards, 2 * shards)
+        assert len(control.timers(limit=1_000)) == 2 * shards
+        assert len(control.latest_dead(limit=1_000).letters) == 2 * shards
+
+
+def plan(control: Control, statement: str, parameters: Any) -> str:
+    """How the database goes about it, where it has an index for all that it does."""
+    with reading(control._engine) as connection:
+        if connection.dialect.name == "sqlite":
+            rows = connection.exec_driver_sql(f"explain query plan {statement}", parameters)
+            return "\n".join(row[3] for row in rows)
+        # A handful of rows is read faster without an index, where that is allowed.
+        connection.exec_driver_sql("set local enable_seqscan = off")
+        connection.exec_driver_sql("set local enable_bitmapscan = off")
+        rows = connection.exec_driver_sql(f"explain {statement}", parameters)
+        return "\n".join(row[0] for row in rows)
+
+
+BIG = "late_(task|timer|dead|settlement)"
+WALKS = re.compile(rf"SEARCH {BIG}\w* USING|Index (Only )?Scan.* on {BIG}")
+SCANS = re.compile(rf"SCAN {BIG}|Seq Scan on {BIG}")
+
+
+def test_each_leg_walks_an_index(url: str) -> None:
+    fill(url, range(20))
+    with Control(url) as control:
+        if control._engine.dialect.name not in ("sqlite", "postgresql"):
+            for ask in screens(control).values():
+                ask()  # the emulator of Spanner has no plans; that it takes them all is something
+            return
+        legs = 0
+        for name, ask in screens(control).items():
+            for statement, parameters in sent(control, ask):
+                if "UNION ALL" not in statement:
+                    continue
+                found = plan(control, statement, parameters)
+                assert not SCANS.search(found), (name, statement, found)
+                parts = statement.count("AS leg")
+                assert len(WALKS.findall(found)) >= parts, (name, statement, found)
+                legs += parts
+        assert legs > 20 * len(screens(control))
+
+
+def test_shards_of_no_lane_are_found(url: str) -> None:
+    fill(url, [0, 5])
+    strangers = [9, 10, 4095]
+    control_kit.insert(url, *(task(shard=n) for n in strangers))
+    with Control(url) as control:
+        counted = control.status().shards
+        assert {each.shard_id: each.lag.n for each in counted if each.lag.n} == dict.fromkeys(
+            [0, 5, *strangers], 1
+        )
+
+
+@pytest.mark.parametrize("known", [[], [0], [4095], [3, 4, 9], range(4096)])
+def test_spans_hold_every_shard_once(known: Sequence[int]) -> None:
+    found = spans(known)
+    assert [n for low, high in found for n in range(low, high + 1)] == list(range(4096))
+    assert {(n, n) for n in known} <= set(found)
+    assert len(found) <= 2 * len(known) + 1
+
+
+def test_a_preview_says_where_it_stopped(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resets, "LOOKED", 3)
+    monkeypatch.setattr(resets, "LOOKED_MIN", 3)
+    control_kit.insert(url, *(task(shard=2) for _ in range(5)), task(shard=4))
+    with Control(url) as control:
+        found = control.reset_group("default", "now", dry_run=True)
+    skipped = {each.shard_id: str(each.skipped) for each in found.shards if each.skipped.n}
+    assert skipped == {2: ">= 3", 4: "1"}
+    assert not any(each.again.capped for each in found.shards)
