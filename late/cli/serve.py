@@ -102,9 +102,8 @@ def serve(
     app = load_app(target) if target is not None else nameless(url_of(url))
     if target is not None and url is not None:
         raise ConfigError("an app has its own database: leave --url away")
-    for queue in pull or ():
-        if queue not in app.routes:
-            app.route(queue, target="pull")
+    for queue in (each for each in dict.fromkeys(pull or ()) if each not in app.routes):
+        app.route(queue, target="pull")
     settings: dict[str, Any] = settings_of(set_ or [], group)
     from late.api.offer import Listen
     from late.api.serve import run

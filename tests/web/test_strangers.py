@@ -88,29 +88,6 @@ def test_no_script_of_others_runs(tab: Tab, tmp_path: Path) -> None:
         assert HOSTILE[1] in tab.text("#attention + ul")
 
 
-def test_a_report_is_shown_and_no_script_of_it_runs(tab: Tab, scene: Scene, tmp_path: Path) -> None:
-    folder = tmp_path / "reports" / "june"
-    folder.mkdir(parents=True)
-    (folder / "report.json").write_text('{"report": "cost", "from": "1", "to": "2"}')
-    (folder / "index.html").write_text(
-        "<style>h1 {color: rgb(1, 2, 3)}</style><h1 onclick='alert(1)'>What it cost</h1>"
-        "<script>alert(document.cookie)</script><img src=/ui/static/late.svg onerror='alert(2)'>"
-        "<form action=/ui/groups/default/pause method=post><button>Press</button></form>"
-    )
-    with Served(scene.url, reports=str(tmp_path / "reports")) as served:
-        tab.go(served.root + "cost")
-        assert tab.count("main a[href='/ui/cost/report'][rel~=noopener]") == 1
-        tab.go(served.root + "cost/report")
-        assert tab.text("h1") == "What it cost"
-        looks = tab.evaluate("[getComputedStyle(document.querySelector('h1')).color, origin]")
-        assert looks == ["rgb(1, 2, 3)", "null"]
-        for each in ("h1", "button"):
-            tab.evaluate(f"document.querySelector('{each}').click()")
-        assert (tab.dialogs, tab.text("h1")) == ([], "What it cost")
-        assert any("sandbox" in fault for fault in tab.faults)
-        tab.faults.clear()
-
-
 @contextmanager
 def site_of_another(body: str) -> Iterator[str]:
     """A page on another port of this host, which shares our cookies."""
