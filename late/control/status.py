@@ -87,24 +87,36 @@ def status(engine: Engine, *, queue: str | None = None, limit: int = LIMIT) -> S
     if limit < 1:
         raise ConfigError(f"limit {limit}: at least 1")
     with reading(engine) as connection:
-        now = now_us(connection)
-        facts = {row.key: row.value for row in connection.execute(select(meta.c.key, meta.c.value))}
-        tally = _Tally(now)
-        workers = _workers(connection, now)
-        due = dict(firsts(connection, timer.c.due_at_us))
-        shards = _shards(connection, tally, {w.worker_id for w in workers}, due, limit)
-        _elsewhere(connection, tally, timer, "parked", limit)
-        _elsewhere(connection, tally, dead, "dead", limit)
-    held: dict[str | None, int] = defaultdict(int)
+        return seen(connection, queue=queue, limit=limit)
+
+
+def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT) -> Status:
+    """The same within a transaction, for who asks for more of the same moment."""
+    now = now_us(connection)
+    facts = {row.key: row.value for row in connection.execute(select(meta.c.key, meta.c.value))}
+    tally = _Tally(now)
+    workers = _workers(connection, now)
+    due = dict(firsts(connection, timer.c.due_at_us))
+    shards = _shards(connection, tally, {w.worker_id for w in workers}, due, limit)
+    _elsewhere(connection, tally, timer, "parked", limit)
+    _elsewhere(connection, tally, dead, "dead", limit)
+    for name, shard_id in due:
+        rows = backlog.held(connection, name, shard_id, limit)
+        capped = sum(row[1] for row in rows) >= limit
+        for held_queue, n in rows:
+            tally.add((name, held_queue), "held", n, capped=capped)
+    holds: dict[str | None, int] = defaultdict(int)
     for shard in shards:
-        held[shard.owner] += 1
+        holds[shard.owner] += 1
     return Status(
         now_us=now,
         schema_version=facts.get("schema_version", SCHEMA_VERSION),
         deployment=facts.get("deployment", ""),
         queues=tuple(q for q in tally.queues() if queue in (None, q.queue)),
         shards=tuple(shards),
-        workers=tuple(msgspec.structs.replace(w, shards=held.get(w.worker_id, 0)) for w in workers),
+        workers=tuple(
+            msgspec.structs.replace(w, shards=holds.get(w.worker_id, 0)) for w in workers
+        ),
     )
 
 
