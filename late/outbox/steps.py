@@ -13,7 +13,7 @@ deletes the row.
 
 A task with an ordering key is placed by the lane's version (`docs/design/0019`): its insert writes
 nothing where that has changed, the lane is read and the rows are made again. Where the statement
-cannot depend on it, or keys are taken before, the lane is read first.
+cannot depend on it, or keys are taken before, the lane is read first as well.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ class Target(Protocol):
     @property
     def autocommit(self) -> bool:
         """Whether each statement would commit by itself. Only asked where it matters."""
+
+    @property
+    def snapshot(self) -> bool:
+        """Whether what it reads may have changed when it commits. Only asked where no statement can
+        depend on the lane."""
 
 
 Again: TypeAlias = Callable[[Lane], Sequence[NewTask]]
@@ -142,6 +147,11 @@ def _placed(
     """`rows`, or others where the lane has changed, and the version that they are placed by."""
     if into.autocommit:
         raise InvalidTask("an ordering key needs a transaction here: begin one before the enqueue")
+    if not into.dialect.fences and into.snapshot:
+        raise InvalidTask(
+            "an ordering key needs a serializable transaction here: one under REPEATABLE READ does"
+            " not see that the lane is resized before its commit, and its task could lose its order"
+        )
     lane = yield from _lane(into.dialect)
     return rows if lane.version == layout else again(lane), lane.version
 

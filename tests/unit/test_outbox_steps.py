@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import late
-from late.errors import KeyConflict, TransactionAborted
+from late.errors import InvalidTask, KeyConflict, TransactionAborted
 from late.lanes import Lane
 from late.outbox import dialects
 from late.outbox.base import Answer, Statement, drive
-from late.outbox.dialects import ASYNCPG, PSYCOPG, PSYCOPG2, SQLITE, Dialect
+from late.outbox.dialects import ASYNCPG, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
 from late.outbox.steps import ROUNDS_MAX, insert
 from late.schema import tables
 from late.task import NewTask
@@ -28,6 +28,7 @@ class Target:
     """A transaction that is not there."""
 
     autocommit = False
+    snapshot = False
 
     def __init__(self, dialect: Dialect = SQLITE) -> None:
         self.dialect = dialect
@@ -195,6 +196,20 @@ def test_a_lane_that_keeps_changing_is_given_up_and_leaves_no_key() -> None:
             *(each for some in answers for each in some),
             again=lambda now: ordered(now, "Ada", unique_key="u"),
         )
+
+
+def test_a_snapshot_is_refused_where_the_lane_is_read_apart() -> None:
+    target = Target(GOOGLE)
+    target.snapshot = True
+    for options in ({}, {"unique_key": "u"}):
+        steps = insert(ordered(Lane(), "Ada", **options), target, lambda now: [])
+        with pytest.raises(InvalidTask, match="serializable"):
+            next(steps)
+    plain = insert([app.row(greet.call("Ada"))], target, lambda now: [])
+    assert next(plain).sql.startswith("insert into late_task"), "without an order it may"
+    fenced = Target(PSYCOPG)
+    fenced.snapshot = True
+    assert "late_lane" in next(insert(ordered(Lane(), "Ada"), fenced, lambda now: [])).sql
 
 
 def test_many_rows_with_an_ordering_key_are_more_than_one_statement() -> None:
