@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from google.api_core.exceptions import Aborted, InvalidArgument, NotFound, ServiceUnavailable
-from google.cloud.spanner_v1 import AsyncClient, DefaultTransactionOptions, TransactionOptions
+from google.cloud.spanner_v1 import AsyncClient
 from google.cloud.spanner_v1.transaction import Transaction
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.orm import Session
@@ -276,35 +276,6 @@ def test_the_limit_is_that_of_the_service() -> None:
     # A quarter is left for the caller: a unique key adds the four columns of its own row.
     assert outbox_spanner.TASKS_MAX * (len(outbox_spanner.COLUMNS) + 4) <= 60_000
     assert outbox_spanner.BYTES_MAX < 100 * 1024 * 1024
-
-
-def test_an_order_is_refused_under_repeatable_read(url: str, database: Any, engine: Engine) -> None:
-    """A snapshot does not see that the lane is resized before its commit."""
-    level = TransactionOptions.IsolationLevel.REPEATABLE_READ
-    ordered = greet.options(ordering_key="k")
-
-    def body(tx: Any) -> None:
-        ordered.enqueue(tx, "Ada")
-
-    def refused() -> Any:
-        return pytest.raises(InvalidTask, match="serializable")
-
-    with refused():
-        database.run_in_transaction(body, isolation_level=level)
-    connected = engine.connect().execution_options(isolation_level="REPEATABLE READ")
-    with connected as connection, refused():
-        body(connection)
-    by_default = open_database(url, priority="foreground")
-    by_default.default_transaction_options = DefaultTransactionOptions(level)
-    try:
-        with refused():
-            by_default.run_in_transaction(body)
-        serializable = TransactionOptions.IsolationLevel.SERIALIZABLE
-        # It came to the look at the lane, which these tables lack.
-        with pytest.raises(SchemaMismatch):
-            by_default.run_in_transaction(body, isolation_level=serializable)
-    finally:
-        close_database(by_default)
 
 
 def test_a_body_that_was_aborted_is_enqueued_once(database: Any) -> None:
