@@ -6,7 +6,7 @@ it another width and the next version. A version that was closed is an `Extent` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import msgspec
@@ -108,10 +108,15 @@ class Layout(msgspec.Struct, frozen=True):
 
 class Gate:
     """Whether a task may start, as far as older versions of its lane are concerned. One for all
-    shards of a worker; what it does not know yet, it holds back."""
+    shards of a worker; what it does not know yet, it holds back.
 
-    def __init__(self) -> None:
+    Args:
+        on_held: told each time that it says no.
+    """
+
+    def __init__(self, on_held: Callable[[], None] = lambda: None) -> None:
         self.layout = Layout()
+        self._on_held = on_held
         self._sorted: list[tuple[Lane, tuple[Extent, ...]]] = []
 
     def set(self, layout: Layout) -> bool:
@@ -130,8 +135,12 @@ class Gate:
 
     def opens(self, group: str, shard_id: int, key: str, version: int) -> bool:
         """Whether a task of `key` whose shard was chosen by `version` may start."""
-        if not version:
-            return True
+        found = not version or self._opens(group, shard_id, key, version)
+        if not found:
+            self._on_held()
+        return found
+
+    def _opens(self, group: str, shard_id: int, key: str, version: int) -> bool:
         for lane, extents in self._sorted:
             if lane.first_shard <= shard_id:
                 return version <= lane.version and not any(

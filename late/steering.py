@@ -3,12 +3,18 @@ how wide the lanes are.
 
 The control plane is synchronous and off the path of a task, so it is read in a thread every two
 seconds. What cannot be read changes nothing: the worker goes on with what it knew.
+
+While a lane drains, only those look more often who have a reason: the one worker that keeps house,
+because it writes what the others wait for, and workers where keys wait. They begin at once, and
+each look that finds nothing new doubles the pause, up to the pace of the others: a transaction that
+is open for an hour costs the database no more than an idle fleet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -27,7 +33,7 @@ logger = logging.getLogger("late.steering")
 EVERY_S = 2.0
 """How soon a change, made by an operator or a deploy, is seen."""
 DRAINING_S = 0.25
-"""The same of a lane that was resized, until it is drained."""
+"""The least between two looks at a lane that was resized, for whoever waits for it."""
 T = TypeVar("T")
 
 
@@ -36,6 +42,8 @@ class Steering:
 
     Args:
         on_schedules: None where this worker fires none.
+        keeps: whether it is this worker that goes on with what a resize has begun, for all.
+        waits: whether it holds tasks back until another shard has ended older ones of their keys.
     """
 
     def __init__(
@@ -46,12 +54,19 @@ class Steering:
         on_lanes: Callable[[Layout], None],
         on_schedules: Callable[[Sequence[Schedule]], None] | None,
         rng: random.Random,
+        keeps: Callable[[], bool] = lambda: True,
+        waits: Callable[[], bool] = lambda: False,
         every_s: float = EVERY_S,
     ) -> None:
         self._url = url
         self._on_knobs = on_knobs
         self._on_lanes = on_lanes
-        self._draining = False
+        self._keeps, self._waits = keeps, waits
+        self._layout: Layout | None = None
+        self._pause_s = DRAINING_S
+        self._looked_at = -math.inf
+        self._waited = False
+        self._hurried = asyncio.Event()
         self._on_schedules = on_schedules
         self._rng = rng
         self._every_s = every_s
@@ -90,17 +105,48 @@ class Steering:
         finally:
             control.close()
 
+    def hurry(self) -> None:
+        """A key begins to wait: look soon, unless some waited at the last look already."""
+        if not self._waited:
+            self._hurried.set()
+
     async def _follow_lanes(self, control: Control, for_s: float) -> None:
-        """For so long: one look, and while a lane drains a few, because keys wait for it."""
-        until = asyncio.get_running_loop().time() + for_s
-        while (left_s := until - asyncio.get_running_loop().time()) > 0:
-            if self._draining:
+        """For so long: one look at least, and more where somebody waits for a lane that drains."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + for_s
+        while (left_s := until - loop.time()) > 0:
+            await self._pause(left_s)
+            if self._draining and self._keeps():
                 await _told(control.keep_lanes, lambda _: None, "lanes")
-            await asyncio.sleep(min(left_s, DRAINING_S if self._draining else left_s))
             await _told(control.layout, self._lanes, "lanes")
+            self._looked_at = loop.time()
+
+    async def _pause(self, left_s: float) -> None:
+        """Until the next look at the lanes, `left_s` at most."""
+        loop = asyncio.get_running_loop()
+        self._hurried.clear()
+        self._waited = self._waits()
+        quick = self._draining and (self._waited or self._keeps())
+        # What would be left over is no pause of its own: there would be two looks for one.
+        pause_s = self._pause_s if quick and 2 * self._pause_s < left_s else left_s
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._hurried.wait()
+        except TimeoutError:
+            self._pause_s = min(2 * self._pause_s, self._every_s)
+            return
+        self._pause_s = DRAINING_S
+        # Keys that come and go must not make it more than that either.
+        await asyncio.sleep(self._looked_at + DRAINING_S - loop.time())
+
+    @property
+    def _draining(self) -> bool:
+        return self._layout is not None and bool(self._layout.extents)
 
     def _lanes(self, layout: Layout) -> None:
-        self._draining = bool(layout.extents)
+        if layout != self._layout:
+            self._pause_s = DRAINING_S
+        self._layout = layout
         self._on_lanes(layout)
 
 

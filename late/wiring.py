@@ -10,6 +10,7 @@ import msgspec
 from late.app import App
 from late.scheduler.entry import ROUTE
 from late.scheduler.limits import LOCAL_POOL
+from late.scheduler.refusals import Counts
 from late.task import PULL, Policy
 
 
@@ -55,3 +56,13 @@ def sweep(url: str, history_keep_s: float) -> None:
 
     with Control(url) as control:
         control.sweep(history_keep_s=history_keep_s)
+
+
+def add_refused(url: str, more: Counts) -> None:
+    """Count what was refused, by shard."""
+    # From the package, as everywhere: two threads that import it from different ends at the
+    # same time would each wait for the other, and one of them would see half of it.
+    from late.control import Control, Refused
+
+    with Control(url) as control:
+        control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})

@@ -51,7 +51,7 @@ from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
 from late.task import DEFAULT_GROUP, Policy
 from late.telemetry import Telemetry
-from late.wiring import alone, freeze, policies_of, possible, sweep
+from late.wiring import add_refused, alone, freeze, policies_of, possible, sweep
 
 if TYPE_CHECKING:
     from late.control.knobs import Live
@@ -184,6 +184,7 @@ class Worker:
             read_soon=self.tailer.wake,
             trusted=lambda: self.trusted,
             on_fenced=lambda shard: self.keeper.forget(shard),
+            on_held=lambda: self.steering.hurry(),
             settings=CoreSettings(
                 window=settings.window,
                 page_size=settings.page_size,
@@ -192,7 +193,12 @@ class Worker:
             ),
             rng=self._rng,
         )
-        self.refusals = Refusals(self._refused, self._add_refused, self._rng)
+        self._wire_control()
+        self._wire_ownership()
+
+    def _wire_control(self) -> None:
+        app = self.app
+        self.refusals = Refusals(self._refused, partial(add_refused, app.url), self._rng)
         # A tick is one row of the log, for all groups: the default one's owners fire it.
         fires = DEFAULT_GROUP in self._groups
         self.steering = Steering(
@@ -200,10 +206,11 @@ class Worker:
             on_knobs=self._turn_knobs,
             on_lanes=self._resized,
             on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
+            keeps=self.keeps_house,
+            waits=lambda: self.scheduler.gated,
             rng=self._rng,
         )
         self.publishing = Publishing(app.url, self._groups, mine=self.keeps_house, rng=self._rng)
-        self._wire_ownership()
 
     def _turn_knobs(self, live: Live) -> None:
         self.scheduler.turn_knobs(live.queues, live.targets)
@@ -489,11 +496,3 @@ class Worker:
             shard: (fenced[shard], late[shard] + dropped[shard])
             for shard in {*fenced, *late, *dropped}
         }
-
-    def _add_refused(self, more: Counts) -> None:
-        # From the package, as everywhere: two threads that import it from different ends at the
-        # same time would each wait for the other, and one of them would see half of it.
-        from late.control import Control, Refused
-
-        with Control(self.app.url) as control:
-            control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})

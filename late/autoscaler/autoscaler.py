@@ -206,6 +206,7 @@ class Autoscaler:
             size,
             metrics.at_us,
             metrics.cpu,
+            cpu_total=metrics.cpu_total,
             measured_size=metrics.measured_size,
             cpu_24h=metrics.cpu_24h,
             storage_bytes=metrics.storage_bytes,

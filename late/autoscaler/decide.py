@@ -2,7 +2,7 @@
 
     1. hold on metrics that are missing or stale
     2. the rule: overload | linear | stepwise | direct, then what forecast and hints ask for more
-    3. scale-in only to what would have done throughout the stable window
+    3. scale-in only when it may be, and to what would have done throughout the stable window
     4. cool-downs, then step limits
     5. the floors and the ceiling, last: minimum, storage, databases, maximum
 
@@ -13,13 +13,12 @@ cool-down protects a database that cannot hold its data.
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import msgspec
 
-from late.autoscaler.policy import DATABASES_PER_NODE, DAYS, Policy
+from late.autoscaler.policy import DATABASES_PER_NODE, Policy
+from late.autoscaler.windows import keeps_up, within
 
 READINGS_MAX = 2_000
 
@@ -40,6 +39,8 @@ class Seen(msgspec.Struct, frozen=True):
     databases: int | None = None
     forecast: float | None = None
     """Load to be ready for, in units of size at 100 % CPU: `predict.forecast`."""
+    cpu_total: float | None = None
+    """CPU of all priorities, measured with `cpu`, percent."""
 
 
 class Reading(msgspec.Struct, frozen=True, array_like=True):
@@ -47,7 +48,8 @@ class Reading(msgspec.Struct, frozen=True, array_like=True):
 
     at_us: int
     load: float
-    """In units of size at 100 % CPU: what another size would make of it follows."""
+    """In units of size at 100 % CPU: what another size would make of it follows. Where the total
+    CPU asks for more, it is the high-priority load that would ask for as much."""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -125,7 +127,7 @@ def floor_of(policy: Policy, seen: Seen, now_us: int) -> tuple[int, str]:
     """The least size that may be decided now, and what asks for it."""
     floor, rule = _needed(policy, seen)
     for hint in policy.hints:
-        if hint.size > floor and _within(hint.days, hint.at, hint.minutes, hint.zone, now_us):
+        if hint.size > floor and within(hint, now_us):
             floor, rule = hint.size, "hint"
     return min(policy.offered(floor), policy.max), rule
 
@@ -150,6 +152,11 @@ def _unusable(policy: Policy, seen: Seen, now_us: int) -> str | None:
         return "no metrics: the size is held"
     if not (math.isfinite(seen.cpu) and 0 <= seen.cpu <= 1000):
         return f"CPU {seen.cpu} can mean nothing: the size is held"
+    if policy.target_cpu_total is not None:
+        if seen.cpu_total is None:
+            return "no metrics of the total CPU: the size is held"
+        if not (math.isfinite(seen.cpu_total) and 0 <= seen.cpu_total <= 1000):
+            return f"total CPU {seen.cpu_total} can mean nothing: the size is held"
     age_s = (now_us - seen.at_us) / 1e6
     if age_s > policy.stale_s:
         return f"metrics are {age_s:.0f} s old, at most {policy.stale_s:.0f}: the size is held"
@@ -176,8 +183,17 @@ def _remember(policy: Policy, seen: Seen, state: State) -> State:
     # Long enough for the window to be seen whole, also when readings are `stale_s` apart.
     since = seen.at_us - round((policy.stable_s + policy.stale_s) * 1e6)
     kept = [each for each in state.readings if each.at_us >= since]
-    kept.append(Reading(seen.at_us, seen.cpu * (seen.measured_size or seen.size) / 100))
+    cpu = governing(policy, seen.cpu, seen.cpu_total)
+    kept.append(Reading(seen.at_us, cpu * (seen.measured_size or seen.size) / 100))
     return msgspec.structs.replace(state, readings=tuple(kept[-READINGS_MAX:]))
+
+
+def governing(policy: Policy, cpu: float, total: float | None) -> float:
+    """The CPU that the target is compared with: the high-priority one, or what that would be if it
+    asked for as much as the total does."""
+    if policy.target_cpu_total is None or total is None:
+        return cpu
+    return max(cpu, total * policy.target / policy.target_cpu_total)
 
 
 def _smoothed(policy: Policy, state: State) -> float:
@@ -230,15 +246,22 @@ def _up(
         return seen.size, "measured before the last step up"
     if wait_s > 0:
         return seen.size, f"up to {wanted} waits for {wait_s:.0f} s more"
-    if policy.up_step_max is not None and wanted > seen.size + policy.up_step_max:
-        limited = max(seen.size, policy.offered_below(seen.size + policy.up_step_max))
-        return limited, f"at most {policy.up_step_max} more at once"
+    limits = [each for each in (policy.up_step_max,) if each is not None]
+    if policy.up_percent_max is not None:
+        least = policy.offered(seen.size + 1) - seen.size
+        limits.append(max(least, math.floor(seen.size * policy.up_percent_max / 100)))
+    if limits and wanted > seen.size + min(limits):
+        limited = max(seen.size, policy.offered_below(seen.size + min(limits)))
+        return limited, f"at most {min(limits)} more at once"
     return wanted, ""
 
 
 def _down(
     policy: Policy, seen: Seen, state: State, now_us: int, wanted: int, floor: int
 ) -> tuple[int, str]:
+    forbidden = keeps_up(policy, now_us)
+    if forbidden:
+        return seen.size, f"down to {wanted}: not at this time ({forbidden})"
     wait_s = _wait_s([state.down_us, state.up_us], policy.down_cooldown_s, now_us)
     if wait_s > 0:
         return seen.size, f"down to {wanted} waits for {wait_s:.0f} s more"
@@ -282,23 +305,6 @@ def _stable(policy: Policy, state: State) -> int | None:
 def _wait_s(moments: list[int | None], cooldown_s: float, now_us: int) -> float:
     last = max((each for each in moments if each is not None), default=None)
     return 0.0 if last is None else cooldown_s - (now_us - last) / 1e6
-
-
-def _within(days: tuple[str, ...], at: str, minutes: int, zone: str, now_us: int) -> bool:
-    """Whether now is in one of the hint's times, by its zone's clock. In the hour that a zone
-    repeats it counts both times; in the one that it skips it begins after it."""
-    tz = ZoneInfo(zone)
-    now = datetime.fromtimestamp(now_us / 1e6, UTC)
-    hour, minute = int(at[:2]), int(at[3:])
-    local = now.astimezone(tz)
-    for back in range(minutes // 1440 + 2):
-        day = local.date() - timedelta(days=back)
-        if DAYS[day.weekday()] not in days:
-            continue
-        begin = datetime(day.year, day.month, day.day, hour, minute, tzinfo=tz).astimezone(UTC)
-        if begin <= now < begin + timedelta(minutes=minutes):
-            return True
-    return False
 
 
 def _plain(seen: Seen) -> dict[str, Any]:

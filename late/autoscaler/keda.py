@@ -5,6 +5,9 @@ ends at it, with the HPA's own limits and stabilization. Fields of a ScaledObjec
 
     group: default     queue: payments (all)     slots: 16     drainSeconds: 60
 
+With `oldestAgeSeconds` there is a second metric, the age of the oldest task, with that as its
+target; the HPA takes what asks for more.
+
 Source: kedacore/keda, pkg/scalers/externalscaler; the interface is theirs.
 """
 
@@ -25,11 +28,12 @@ from late.v1 import externalscaler_pb2 as pb
 from late.v1 import externalscaler_pb2_grpc as rpc
 
 METRIC = "late-workers"
+AGE_METRIC = "late-oldest-age-s"
 KEEP_S = 2.0
 STREAM_S = 5.0
 STREAMS = 8
 THREADS = STREAMS + 4
-FIELDS = {"group", "queue", "slots", "drainSeconds", "scalerAddress"}
+FIELDS = {"group", "queue", "slots", "drainSeconds", "oldestAgeSeconds", "scalerAddress"}
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -39,6 +43,8 @@ class Wish(msgspec.Struct, frozen=True):
     queue: str | None = None
     slots: int = 16
     drain_s: float = 60.0
+    oldest_age_s: float | None = None
+    """How old the oldest task may be with one worker; twice as old asks for two."""
 
 
 def wish_of(metadata: Mapping[str, str]) -> Wish:
@@ -66,6 +72,7 @@ def wish_of(metadata: Mapping[str, str]) -> Wish:
         queue=metadata.get("queue") or None,
         slots=int(number("slots", 16, 1)),
         drain_s=number("drainSeconds", 60, 1),
+        oldest_age_s=number("oldestAgeSeconds", 0, 1) if "oldestAgeSeconds" in metadata else None,
     )
 
 
@@ -119,16 +126,29 @@ class Scaler(rpc.ExternalScalerServicer):
             self._streams.release()
 
     def GetMetricSpec(self, request: Any, context: Any) -> Any:
-        self._wish(request, context)
+        wish = self._wish(request, context)
+        targets = {METRIC: 1.0}
+        if wish.oldest_age_s is not None:
+            targets[AGE_METRIC] = wish.oldest_age_s
         return pb.GetMetricSpecResponse(
-            metricSpecs=[pb.MetricSpec(metricName=METRIC, targetSize=1, targetSizeFloat=1.0)]
+            metricSpecs=[
+                pb.MetricSpec(metricName=name, targetSize=round(target), targetSizeFloat=target)
+                for name, target in targets.items()
+            ]
         )
 
     def GetMetrics(self, request: Any, context: Any) -> Any:
-        value = self._wanted(request.scaledObjectRef, context)
+        ref = request.scaledObjectRef
+        wish = self._wish(ref, context)
+        if wish.oldest_age_s is not None and request.metricName.endswith(AGE_METRIC):
+            seen = self._seen(wish, context)
+            # No more workers than shards: the others would own none.
+            name, value = AGE_METRIC, min(seen.age_s, wish.oldest_age_s * max(1, seen.shards))
+        else:
+            name, value = METRIC, float(self._wanted(ref, context))
         return pb.GetMetricsResponse(
             metricValues=[
-                pb.MetricValue(metricName=METRIC, metricValue=value, metricValueFloat=float(value))
+                pb.MetricValue(metricName=name, metricValue=round(value), metricValueFloat=value)
             ]
         )
 
@@ -139,14 +159,16 @@ class Scaler(rpc.ExternalScalerServicer):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError("unreachable") from error
 
-    def _wanted(self, ref: Any, context: Any) -> int:
-        wish = self._wish(ref, context)
+    def _seen(self, wish: Wish, context: Any) -> Signals:
         try:
-            seen = self._cache.get(wish.group, wish.queue)
+            return self._cache.get(wish.group, wish.queue)
         except LateError as error:
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:300])
             raise
-        return wanted(seen, slots=wish.slots, drain_s=wish.drain_s)
+
+    def _wanted(self, ref: Any, context: Any) -> int:
+        wish = self._wish(ref, context)
+        return wanted(self._seen(wish, context), slots=wish.slots, drain_s=wish.drain_s)
 
 
 class KedaServer:

@@ -23,6 +23,7 @@ PERIOD_S = 60
 TIMEOUT_S = 30.0
 _PREFIX = "spanner.googleapis.com/instance/"
 CPU = f"{_PREFIX}cpu/utilization_by_priority"
+CPU_TOTAL = f"{_PREFIX}cpu/utilization"
 CPU_24H = f"{_PREFIX}cpu/smoothed_utilization"
 STORAGE = f"{_PREFIX}storage/used_bytes"
 SIZES = {"nodes": f"{_PREFIX}node_count", "processing_units": f"{_PREFIX}processing_units"}
@@ -33,7 +34,10 @@ Points = dict[int, float]
 class MonitoringSource:
     """One instance's series. `client` is Google's, or answers like it."""
 
-    def __init__(self, instance: str, units: Units = "nodes", client: Any = None) -> None:
+    def __init__(
+        self, instance: str, units: Units = "nodes", client: Any = None, *, total: bool = False
+    ) -> None:
+        self._total = total
         _, self._project, _, self._instance = instance.split("/")
         self._size = SIZES[units]
         try:
@@ -48,11 +52,13 @@ class MonitoringSource:
             return Metrics()
         at_us = max(cpu)
         size = _near(self._series(self._size, since, now_us), at_us)
+        total = _near(self._series(CPU_TOTAL, since, now_us), at_us) if self._total else None
         day = _newest(self._series(CPU_24H, since, now_us))
         storage = _newest(self._series(STORAGE, since, now_us))
         return Metrics(
             at_us=at_us,
             cpu=cpu[at_us] * 100,
+            cpu_total=None if total is None else total * 100,
             measured_size=None if size is None else round(size),
             cpu_24h=None if day is None else day * 100,
             storage_bytes=None if storage is None else round(storage),

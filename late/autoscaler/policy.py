@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -35,16 +36,21 @@ Size = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Meta(ge=0, le=7 * 86_400)]
 
 
-class Hint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A time of the week that needs a size: "Friday 18:00 needs 12"."""
+class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A time of the week: `windows.within`."""
 
     at: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
     """When it begins, by the clock of `zone`."""
     minutes: Annotated[int, Meta(ge=1, le=7 * 1440)]
-    size: Size
-    """At least so much meanwhile; reached by the limits, so begin early enough."""
     days: Annotated[tuple[Day, ...], Meta(min_length=1)] = DAYS
     zone: str = "UTC"
+
+
+class Hint(Window, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One that needs a size: "Friday 18:00 needs 12"."""
+
+    size: Size
+    """At least so much meanwhile; reached by the limits, so begin early enough."""
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +63,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method: Method = "linear"
     target_cpu: Percent | None = None
     """High-priority CPU to keep; by default what Google advises for the topology."""
+    target_cpu_total: Percent | None = None
+    """The same for the CPU of all priorities. Of the two the one that asks for more counts."""
     margin: Annotated[float, Meta(ge=0, lt=50)] = 5.0
     """Within so many points of the target nothing is changed."""
     target_cpu_24h: Percent = 90.0
@@ -68,6 +76,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overload_factor: Annotated[float, Meta(gt=1, le=10)] = 2.0
     """So the size is multiplied instead."""
     up_step_max: Size | None = None
+    up_percent_max: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    """Of the present size, at one step; but always one size that exists."""
     down_step_max: Size | None = None
     down_percent_max: Percent | None = None
     """Of the present size, at one step."""
@@ -84,6 +94,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storage_per_node_gib: Annotated[float, Meta(gt=0)] = 10_240.0
     storage_fill: Percent = 75.0
     """How full of it a node may be."""
+    down_only: tuple[Window, ...] = ()
+    """Scale in at these times alone; none: at any."""
+    down_never: tuple[Window, ...] = ()
+    """Never scale in at these times."""
     hints: tuple[Hint, ...] = ()
     predict_weeks: Annotated[int, Meta(ge=0, le=12)] = 0
     """Look at the same hour of so many earlier weeks; 0: do not."""
@@ -214,13 +228,25 @@ def _problems(policy: Policy) -> list[str]:
         )
     if policy.margin >= policy.target:
         found.append(f"margin = {policy.margin:g} must be below the target {policy.target:g}")
+    if policy.target_cpu_total is not None and policy.units == "shards":
+        found.append(
+            f"target_cpu_total = {policy.target_cpu_total:g}: a shard has one figure, target_cpu"
+        )
+    if policy.down_only and policy.down_never:
+        found.append("down_only and down_never: give one of them")
     for number, hint in enumerate(policy.hints):
         if not policy.min <= hint.size <= policy.max:
             found.append(
                 f"hints[{number}].size = {hint.size} is not within {policy.min}..{policy.max}"
             )
-        try:
-            ZoneInfo(hint.zone)
-        except (KeyError, ValueError, OSError):
-            found.append(f"hints[{number}].zone = {hint.zone[:64]!r}: no such time zone")
-    return found
+    return found + list(_zones(policy))
+
+
+def _zones(policy: Policy) -> Iterator[str]:
+    for name in ("hints", "down_only", "down_never"):
+        windows: tuple[Window, ...] = getattr(policy, name)
+        for number, window in enumerate(windows):
+            try:
+                ZoneInfo(window.zone)
+            except (KeyError, ValueError, OSError):
+                yield f"{name}[{number}].zone = {window.zone[:64]!r}: no such time zone"

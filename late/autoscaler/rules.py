@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from late.autoscaler.decide import Seen, State, decide, done
+from late.autoscaler.decide import Seen, State, decide, done, governing
 from late.autoscaler.policy import Policy
 from late.autoscaler.predict import forecast
 
@@ -111,7 +111,8 @@ def direct(policy: Policy, seen: Seen, cpu: float) -> float:
     return policy.max
 
 
-def clairvoyant(policy: Policy, load: float) -> int:
-    """The least size that keeps the target at this very minute, without any way there."""
-    size = policy.offered(load / policy.target * 100 * policy.node)
+def clairvoyant(policy: Policy, load: float, low: float = 0.0) -> int:
+    """The least size that keeps the targets at this very minute, without any way there."""
+    need = governing(policy, load, load + low)
+    size = policy.offered(need / policy.target * 100 * policy.node)
     return min(max(size, policy.min), policy.max)

@@ -21,7 +21,7 @@ from itertools import pairwise
 import msgspec
 
 from late.autoscaler import rules
-from late.autoscaler.decide import Seen
+from late.autoscaler.decide import Seen, governing
 from late.autoscaler.policy import Policy
 from late.autoscaler.rules import MINUTE_US, Rule
 from late.autoscaler.traces import Trace
@@ -31,7 +31,8 @@ class Figures(msgspec.Struct, frozen=True):
     """What a run is judged by. Shares are of all minutes, bursts aside where it says so."""
 
     within: float
-    """CPU within 10 points of the target, bursts aside."""
+    """CPU within 10 points of the target, bursts aside; the total CPU in its relation to its own
+    target, where that asks for more."""
     hot: float
     """CPU above 90 %."""
     wait_max_s: float
@@ -85,6 +86,10 @@ class _Database:
         self.waiting += load - served
         return 100 * served / capacity
 
+    def total(self, cpu: float, low: float) -> float:
+        """The CPU of all priorities in the minute that was worked last."""
+        return min(100.0, cpu + 100 * low * self._node / self._capacity)
+
 
 def _luck(trace: Trace, seed: int) -> tuple[list[float], list[bool], list[bool]]:
     """Per minute: a factor of the reading, whether it is missing, whether a resize is refused."""
@@ -103,13 +108,15 @@ def _luck(trace: Trace, seed: int) -> tuple[list[float], list[bool], list[bool]]
 def simulate(trace: Trace, rule: Rule, policy: Policy, *, name: str, seed: int = 7) -> Run:
     """One rule on one trace; `policy` gives target, bounds and the cool-downs of `turns`."""
     noise, missing, refused = _luck(trace, seed)
-    start = rules.clairvoyant(policy, trace.load[0])
+    lows = trace.low or (0.0,) * len(trace.load)
+    start = rules.clairvoyant(policy, trace.load[0], lows[0])
     database = _Database(start, trace, policy.node)
-    sizes, cpus, waits = [], [], []
+    sizes, cpus, totals, waits = [], [], [], []
     steps: list[tuple[int, int]] = []
     failed, newest = 0, -1
     for minute, load in enumerate(trace.load):
         cpus.append(database.work(minute, load))
+        totals.append(database.total(cpus[-1], lows[minute]))
         sizes.append(database.size)
         waits.append(database.waiting)
         at = minute - trace.world.delay
@@ -121,7 +128,8 @@ def simulate(trace: Trace, rule: Rule, policy: Policy, *, name: str, seed: int =
         # A controller without a new reading still sees the last one, and how old it is.
         reading = min(100.0, cpus[newest] * noise[newest])
         at_us = trace.start_us + (newest + 1) * MINUTE_US
-        seen = Seen(database.size, at_us, reading, measured_size=sizes[newest])
+        total = min(100.0, totals[newest] * noise[newest])
+        seen = Seen(database.size, at_us, reading, measured_size=sizes[newest], cpu_total=total)
         wanted = rule.want(seen, now_us)
         if wanted == database.size:
             continue
@@ -131,7 +139,9 @@ def simulate(trace: Trace, rule: Rule, policy: Policy, *, name: str, seed: int =
         steps.append((minute, wanted - database.size))
         database.resize(wanted, minute)
         rule.applied(wanted, now_us)
-    figures = _judge(trace, policy, sizes, cpus, waits, steps, failed)
+    best = [rules.clairvoyant(policy, *each) for each in zip(trace.load, lows, strict=True)]
+    governs = [governing(policy, *each) for each in zip(cpus, totals, strict=True)]
+    figures = _judge(trace, policy, sizes, cpus, governs, waits, steps, best, failed)
     return Run(name, tuple(sizes), tuple(cpus), tuple(waits), figures)
 
 
@@ -140,15 +150,16 @@ def _judge(
     policy: Policy,
     sizes: Sequence[int],
     cpus: Sequence[float],
+    governs: Sequence[float],
     waits: Sequence[float],
     steps: Sequence[tuple[int, int]],
+    best: Sequence[int],
     failed: int,
 ) -> Figures:
     in_burst = [False] * len(cpus)
     for first, until in trace.bursts:
         in_burst[first:until] = [True] * (min(until, len(cpus)) - first)
-    calm = [cpu for cpu, burst in zip(cpus, in_burst, strict=True) if not burst]
-    best = [rules.clairvoyant(policy, load) for load in trace.load]
+    calm = [cpu for cpu, burst in zip(governs, in_burst, strict=True) if not burst]
     turns = 0
     for (before, old), (after, new) in pairwise(steps):
         cooldown_s = policy.up_cooldown_s if new > 0 else policy.down_cooldown_s

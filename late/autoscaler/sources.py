@@ -31,6 +31,7 @@ class Metrics(msgspec.Struct, frozen=True):
     measured_size: int | None = None
     cpu_24h: float | None = None
     storage_bytes: int | None = None
+    cpu_total: float | None = None
 
 
 class Source(Protocol):
@@ -53,8 +54,8 @@ class Source(Protocol):
 
 class FileSource:
     """CSV with the columns `at` (microseconds, or ISO 8601 with a zone) and `cpu`, and if known
-    `size`, `cpu_24h`, `storage_bytes`. The last line counts; whoever writes it appends lines, or
-    replaces the file by renaming. Of a large file the last 8 MiB are read."""
+    `cpu_total`, `size`, `cpu_24h`, `storage_bytes`. The last line counts; whoever writes it appends
+    lines, or replaces the file by renaming. Of a large file the last 8 MiB are read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,6 +94,7 @@ class FileSource:
             return Metrics(
                 at_us=_moment_us(row["at"]),
                 cpu=_number(row["cpu"]),
+                cpu_total=_number(row.get("cpu_total")),
                 measured_size=_whole(row.get("size")),
                 cpu_24h=_number(row.get("cpu_24h")),
                 storage_bytes=_whole(row.get("storage_bytes")),
@@ -126,8 +128,9 @@ def _whole(text: str | None) -> int | None:
     return None if value is None else round(value)
 
 
-def source_of(text: str, instance: str | None, units: Units) -> Source:
-    """The source that a command line names: a path, or `monitoring` of the instance.
+def source_of(text: str, instance: str | None, units: Units, *, total: bool = False) -> Source:
+    """The source that a command line names: a path, or `monitoring` of the instance, with the CPU
+    of all priorities where it is asked for.
 
     Raises:
         ConfigError: no such file, monitoring of nothing, or Google's client is not installed.
@@ -144,4 +147,4 @@ def source_of(text: str, instance: str | None, units: Units) -> Source:
         from late.autoscaler.monitoring import MonitoringSource
     except ImportError:
         raise ConfigError("Cloud Monitoring takes pip install 'late[spanner]'") from None
-    return MonitoringSource(instance, units)
+    return MonitoringSource(instance, units, total=total)

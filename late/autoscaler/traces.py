@@ -50,6 +50,9 @@ class Trace(msgspec.Struct, frozen=True):
     start_us: int = START_US
     bursts: tuple[tuple[int, int], ...] = ()
     """Minutes (from, until) that are a burst, for which no target is promised."""
+    low: tuple[float, ...] = ()
+    """What work of lower priorities would take, one figure a minute; none: there is none. It takes
+    what the others leave, and what finds no room is not counted: nobody waits for it."""
 
 
 def _people(minute: int, peak: float) -> float:
@@ -123,13 +126,14 @@ SHIPPED: dict[str, Callable[[], Trace]] = {
 
 
 def read(path: Path) -> Trace:
-    """A recorded load: CSV with a column `load`, one line a minute.
+    """A recorded load: CSV with a column `load`, and `low` where there is one; one line a minute.
 
     Raises:
         ConfigError: it cannot be read, has no such column, or a value that is no load; the line
             is named.
     """
     load: list[float] = []
+    low: list[float] = []
     try:
         with path.open(newline="", encoding="utf-8") as file:
             for number, row in enumerate(csv.DictReader(file), start=2):
@@ -137,20 +141,24 @@ def read(path: Path) -> Trace:
                 if text is None:
                     raise ConfigError(f"trace {path}: no column `load`")
                 load.append(_load(text, f"trace {path}, line {number}"))
+                if (text := row.get("low")) is not None:
+                    low.append(_load(text, f"trace {path}, line {number}", "low"))
                 if len(load) > MINUTES_MAX:
                     raise ConfigError(f"trace {path}: more than {MINUTES_MAX} minutes")
     except (OSError, UnicodeError, csv.Error) as error:
         raise ConfigError(f"trace {path}: {error}") from None
     if not load:
         raise ConfigError(f"trace {path} is empty")
-    return Trace(path.stem, tuple(load))
+    if low and len(low) != len(load):
+        raise ConfigError(f"trace {path}: `low` is missing in some lines")
+    return Trace(path.stem, tuple(load), low=tuple(low))
 
 
-def _load(text: str, where: str) -> float:
+def _load(text: str, where: str, name: str = "load") -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ConfigError(f"{where}: load = {text[:32]!r} is not a number") from None
+        raise ConfigError(f"{where}: {name} = {text[:32]!r} is not a number") from None
     if not (math.isfinite(value) and 0 <= value <= 1e6):
-        raise ConfigError(f"{where}: load = {text[:32]!r} is not within 0..1000000")
+        raise ConfigError(f"{where}: {name} = {text[:32]!r} is not within 0..1000000")
     return value

@@ -20,7 +20,7 @@ class Signals(msgspec.Struct, frozen=True):
     """What is known of one consumer group, or of one of its queues."""
 
     backlog: int
-    """Tasks that could run now: waiting in the log, or started and not settled."""
+    """Tasks that wait for no time: in the log, started and not settled, or held by their key."""
     age_s: float
     """Of the oldest task that is not settled; 0 without one."""
     rate: float

@@ -148,7 +148,7 @@ def run(
             where = f"--lane {lane}"
         else:
             sizer = _sizer(name, spanner, size_command, resize_command, wanted.units)
-            source = source_of(metrics, spanner, wanted.units)
+            source = source_of(metrics, spanner, wanted.units, total=bool(wanted.target_cpu_total))
             where = f"--spanner {spanner}" if spanner else f"--size-command {size_command}"
         _check(sizer, where)
         scaler = Autoscaler(

@@ -19,6 +19,7 @@ from sqlalchemy import (
     FromClause,
     Numeric,
     Row,
+    Select,
     Table,
     Text,
     and_,
@@ -36,8 +37,8 @@ from sqlalchemy.types import UserDefinedType
 from late.control.rows import COCKROACH, SPANNER, log_of
 from late.control.shardwise import ROWS, together
 from late.errors import StoreError
-from late.schema.tables import TaskIdType, Xid8
-from late.task import Cursor, OpenTask
+from late.schema.tables import TaskIdType, Xid8, timer
+from late.task import HELD_US, Cursor, OpenTask
 
 KEYS_CHUNK = 500
 
@@ -168,6 +169,35 @@ def per_queue(
     for row in together(connection, legs, rows=limit):
         found[row.leg].append(row)
     return found
+
+
+def held(name: str, shard_id: int, limit: int) -> Select[tuple[str, int]]:
+    """(queue, n) over the first `limit` parked tasks of a group and shard that wait behind their
+    ordering key, but not those whose first one waits for a time of its own."""
+    first = timer.alias()
+    rests = (
+        select(first.c.task_id)
+        .where(
+            first.c.consumer_group == name,
+            first.c.shard_id == shard_id,
+            first.c.held_key == timer.c.held_key,
+            first.c.due_at_us < HELD_US,
+        )
+        .exists()
+    )
+    found = (
+        select(timer.c.queue)
+        .where(
+            timer.c.consumer_group == name,
+            timer.c.shard_id == shard_id,
+            timer.c.due_at_us >= HELD_US,
+            timer.c.held_key.is_not(None),
+            not_(rests),
+        )
+        .limit(limit)
+        .subquery()
+    )
+    return select(found.c.queue, func.count().label("n")).group_by(found.c.queue)
 
 
 def by_keys(

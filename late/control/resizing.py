@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, delete, insert, select, text, update
+from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from late import outbox
 from late.command import closing
-from late.control import audit, positions
+from late.control import audit, positions, transactions
 from late.control.journals import Journal, journals
 from late.control.lanes import found_lane, room
 from late.control.rows import COCKROACH, SPANNER, log_of, now_us
@@ -35,21 +35,6 @@ IDS_CHUNK = 500
 
 _left = msgspec.json.Decoder(Left).decode
 _encode = msgspec.json.Encoder().encode
-
-# Every transaction of this database that runs, by the lock that each holds on its own number from
-# its beginning on. Its xid would not do: it is given out at the first write, perhaps after the
-# transaction has seen the lane as it was.
-_RUNNING = text("""
-select distinct l.virtualtransaction
-  from pg_locks l join pg_stat_activity a on a.pid = l.pid
- where l.locktype = 'virtualxid' and l.granted and l.pid <> pg_backend_pid()
-   and a.datname = current_database()
-   and coalesce(a.backend_type, '') not in ('autovacuum worker', 'walsender')
-""")
-# What was prepared for two-phase commit holds no such lock any more.
-_PREPARED = text(
-    "select exists (select 1 from pg_prepared_xacts where database = current_database())"
-)
 
 
 def resize(engine: Engine, name: str, shards: int) -> Lane:
@@ -201,7 +186,7 @@ def _close(seen: Any, connection: Connection) -> None:
         known = connection.execute(select(extent).where(*at)).first()
         if known is None or known.closings is not None:
             return
-        waits = _waits(connection, known.waits_for)
+        waits = transactions.waits(connection, known.waits_for)
     # Not before: the lock gives this transaction its number, and what is still looked for might
     # get a higher one, commit after the look and stand in the log behind the closing.
     row = connection.execute(_locked(connection, seen)).first()
@@ -217,16 +202,6 @@ def _close(seen: Any, connection: Connection) -> None:
     outbox.insert(connection, rows)
     ids = msgspec.json.encode([each.task_id for each in rows]).decode()
     connection.execute(update(extent).where(*at).values(closings=ids))
-
-
-def _waits(connection: Connection, waits_for: str | None) -> str | None:
-    """The transactions to be waited for after this look, None if all have ended."""
-    running = set(connection.execute(_RUNNING).scalars())
-    waits = set(msgspec.json.decode(waits_for)) & running if waits_for else running
-    prepared = connection.execute(_PREPARED).scalar_one()
-    if waits_for is None or waits or prepared:
-        return msgspec.json.encode(sorted(waits)).decode()
-    return None
 
 
 def _locked(connection: Connection, seen: Any) -> Any:

@@ -45,28 +45,36 @@ def status(engine: Engine, *, queue: str | None = None, limit: int = LIMIT) -> S
     if limit < 1:
         raise ConfigError(f"limit {limit}: at least 1")
     with reading(engine) as connection:
-        now = now_us(connection)
-        facts = {row.key: row.value for row in connection.execute(select(meta.c.key, meta.c.value))}
-        tally = Tally(now)
-        workers = _workers(connection, now)
-        there = survey(connection)
-        due = dict(parked(connection, timer.c.due_at_us, there.known))
-        died = dict(parked(connection, dead.c.dead_at_us, there.known))
-        places = list(_places(connection, there, due))
-        live = {each.worker_id for each in workers}
-        shards = _shards(connection, tally, there, places, live, limit)
-        tally.elsewhere(connection, due, "parked", limit)
-        tally.elsewhere(connection, died, "dead", limit)
-    held: dict[str | None, int] = defaultdict(int)
+        return seen(connection, queue=queue, limit=limit)
+
+
+def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT) -> Status:
+    """The same within a transaction, for who asks for more of the same moment."""
+    now = now_us(connection)
+    facts = {row.key: row.value for row in connection.execute(select(meta.c.key, meta.c.value))}
+    tally = Tally(now)
+    workers = _workers(connection, now)
+    there = survey(connection)
+    due = dict(parked(connection, timer.c.due_at_us, there.known))
+    died = dict(parked(connection, dead.c.dead_at_us, there.known))
+    places = list(_places(connection, there, due))
+    live = {each.worker_id for each in workers}
+    shards = _shards(connection, tally, there, places, live, limit)
+    tally.elsewhere(connection, due, "parked", limit)
+    tally.elsewhere(connection, died, "dead", limit)
+    tally.held(connection, due, limit)
+    holds: dict[str | None, int] = defaultdict(int)
     for shard in shards:
-        held[shard.owner] += 1
+        holds[shard.owner] += 1
     return Status(
         now_us=now,
         schema_version=facts.get("schema_version", SCHEMA_VERSION),
         deployment=facts.get("deployment", ""),
         queues=tuple(q for q in tally.queues() if queue in (None, q.queue)),
         shards=tuple(shards),
-        workers=tuple(msgspec.structs.replace(w, shards=held.get(w.worker_id, 0)) for w in workers),
+        workers=tuple(
+            msgspec.structs.replace(w, shards=holds.get(w.worker_id, 0)) for w in workers
+        ),
     )
 
 

@@ -4,10 +4,11 @@ few statements, however many shards there are."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, Select, func, select
 
+from late.control import backlog
 from late.control.rows import seconds
 from late.control.shards import Shard
 from late.control.shardwise import together
@@ -48,8 +49,8 @@ class Tally:
     ) -> None:
         """Count rows of the timers (`parked`) or of the dead letters (`dead`)."""
         table, time = (timer, timer.c.due_at_us) if field == "parked" else (dead, dead.c.dead_at_us)
-        places, legs = list(of), []
-        for name, shard_id in places:
+
+        def leg(name: str, shard_id: int) -> Select[tuple[str, int]]:
             first = (
                 select(table.c.queue)
                 .where(table.c.consumer_group == name, table.c.shard_id == shard_id)
@@ -58,8 +59,25 @@ class Tally:
                 .limit(limit)
                 .subquery()
             )
-            legs.append(select(first.c.queue, func.count().label("n")).group_by(first.c.queue))
-        found = list(together(connection, legs, rows=limit))
+            return select(first.c.queue, func.count().label("n")).group_by(first.c.queue)
+
+        self._count(connection, {place: leg(*place) for place in of}, field, limit)
+
+    def held(self, connection: Connection, of: Collection[Shard], limit: int) -> None:
+        """Count parked tasks that wait behind their ordering key."""
+        legs = {place: backlog.held(*place, limit) for place in of}
+        self._count(connection, legs, "held", limit)
+
+    def _count(
+        self,
+        connection: Connection,
+        legs: Mapping[Shard, Select[tuple[str, int]]],
+        field: str,
+        limit: int,
+    ) -> None:
+        """Add up (queue, n) of each (group, shard)."""
+        places = list(legs)
+        found = list(together(connection, list(legs.values()), rows=limit))
         totals: dict[int, int] = defaultdict(int)
         for row in found:
             totals[row.leg] += row.n

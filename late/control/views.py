@@ -27,7 +27,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True):
-    """One queue as one consumer group sees it. The four counts do not overlap."""
+    """One queue as one consumer group sees it. The first four counts do not overlap."""
 
     group: str
     queue: str
@@ -40,6 +40,9 @@ class QueueStatus(msgspec.Struct, frozen=True):
     dead: Count = Count()
     oldest_age_s: float | None = None
     """Age of the oldest task in the log that is not settled, None when there is none."""
+    held: Count = Count()
+    """Of those parked, the ones that wait for no time: the task before them of their key runs, or
+    has to end in another shard because their lane was resized."""
 
 
 class ShardStatus(msgspec.Struct, frozen=True):

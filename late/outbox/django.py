@@ -16,6 +16,7 @@ from late.outbox.base import Answer, Statement
 
 class _Connection:
     __slots__ = ("_inner", "_wrapper", "dialect")
+    snapshot = False
 
     def __init__(self, wrapper: Any, inner: Any) -> None:
         self._wrapper = wrapper

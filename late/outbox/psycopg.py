@@ -22,6 +22,7 @@ from late.outbox.dialects import COCKROACH, PSYCOPG, Dialect
 
 class _Connection:
     __slots__ = ("_cursor", "dialect")
+    snapshot = False
 
     def __init__(self, tx: psycopg.Connection[Any]) -> None:
         # A cursor of our own: the caller's factories may bind on the client side or return rows
@@ -42,6 +43,7 @@ class _Connection:
 
 class _AsyncConnection:
     __slots__ = ("_cursor", "dialect")
+    snapshot = False
 
     def __init__(self, tx: psycopg.AsyncConnection[Any]) -> None:
         self._cursor = psycopg.AsyncCursor(tx, row_factory=tuple_row)

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from google.api_core import exceptions as api
-from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, param_types
+from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, TransactionOptions, param_types
 from google.cloud.spanner_v1.transaction import Transaction
 
 from late.errors import BatchTooLarge, SchemaMismatch
@@ -85,6 +85,10 @@ class _Transaction:
         self._tx = tx
         self._claimed = False
 
+    @property
+    def snapshot(self) -> bool:
+        return _snapshot(self._tx)
+
     def execute(self, statement: Statement) -> Answer:
         if statement.sql == _BUFFER:
             try:
@@ -100,6 +104,20 @@ class _Transaction:
             rows = list(self._tx.execute_sql(statement.sql, statement.params, types))
             return Answer(len(rows), rows)
         return Answer(self._tx.execute_update(statement.sql, statement.params, types))
+
+
+def repeatable_read(level: Any, database: Any) -> bool:
+    """Whether a transaction of that `isolation_level`, or without one of its own, reads a moment of
+    the past and locks nothing, of the client's `database`."""
+    if not level:
+        level = database.default_transaction_options.default_read_write_transaction_options
+        level = level.isolation_level
+    found = TransactionOptions(isolation_level=level).isolation_level
+    return bool(found == TransactionOptions.IsolationLevel.REPEATABLE_READ)
+
+
+def _snapshot(tx: Any) -> bool:
+    return repeatable_read(tx.isolation_level, tx._session._database)
 
 
 def _buffer(tx: Any, rows: Any) -> Answer:
@@ -169,6 +187,10 @@ class _ClientsAsync:
         self._tx = tx
         self._claimed = False
 
+    @property
+    def snapshot(self) -> bool:
+        return _snapshot(self._tx)
+
     async def execute(self, statement: Statement) -> Answer:
         if statement.sql == _BUFFER:
             try:
@@ -199,6 +221,10 @@ class _AsyncTransaction:
 
     def __init__(self, tx: AsyncSpanner) -> None:
         self._tx = tx
+
+    @property
+    def snapshot(self) -> bool:
+        return _snapshot(self._tx.raw)
 
     async def execute(self, statement: Statement) -> Answer:
         return await self._tx.run(lambda: _Transaction(self._tx.raw).execute(statement))

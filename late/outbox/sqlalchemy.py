@@ -47,6 +47,10 @@ class _Connection:
     def autocommit(self) -> bool:
         return _autocommits(self._tx)
 
+    @property
+    def snapshot(self) -> bool:
+        return _snapshot(self._tx)
+
     def execute(self, statement: Statement) -> Answer:
         # Driver SQL: a construct would be compiled and cached per number of rows for nothing.
         params = statement.params
@@ -73,6 +77,10 @@ class _AsyncConnection:
         connection = self._tx.sync_connection
         assert connection is not None
         return _autocommits(connection)
+
+    @property
+    def snapshot(self) -> bool:
+        return False  # Spanner's dialect is not async
 
     async def execute(self, statement: Statement) -> Answer:
         def run(tx: Connection) -> Answer:
@@ -107,6 +115,16 @@ def _dialect(tx: Connection | AsyncConnection) -> Dialect:
     if found is None:
         raise InvalidTask(f"cannot enqueue through SQLAlchemy's {name}+{driver}")
     return found
+
+
+def _snapshot(tx: Connection) -> bool:
+    if tx.dialect.name != "spanner+spanner":
+        return False
+    from late.outbox.spanner import repeatable_read
+
+    driver: Any = tx.connection.dbapi_connection
+    level = driver._transaction_isolation_level or driver.isolation_level
+    return repeatable_read(level, driver.database)
 
 
 def _autocommits(tx: Connection) -> bool:

@@ -24,6 +24,7 @@ T = TypeVar("T")
 class _Connection:
     __slots__ = ("_tx",)
     dialect = SQLITE
+    snapshot = False
 
     def __init__(self, tx: sqlite3.Connection) -> None:
         self._tx = tx
@@ -125,6 +126,7 @@ class AsyncSqlite:
 class _AsyncConnection:
     __slots__ = ("_tx",)
     dialect = SQLITE
+    snapshot = False
 
     def __init__(self, tx: AsyncSqlite) -> None:
         self._tx = tx

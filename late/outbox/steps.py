@@ -13,7 +13,7 @@ deletes the row.
 
 A task with an ordering key is placed by the lane's version (`docs/design/0019`): its insert writes
 nothing where that has changed, the lane is read and the rows are made again. Where the statement
-cannot depend on it, or keys are taken before, the lane is read first.
+cannot depend on it, or keys are taken before, the lane is read first as well.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ class Target(Protocol):
     def autocommit(self) -> bool:
         """Whether each statement would commit by itself. Only asked where it matters."""
 
+    @property
+    def snapshot(self) -> bool:
+        """Whether what it reads may have changed when it commits. Only asked where no statement can
+        depend on the lane."""
+
 
 Again: TypeAlias = Callable[[Lane], Sequence[NewTask]]
 """The same tasks as rows for the lane as it is now, with other ids."""
@@ -64,46 +69,73 @@ def insert(
     if again is not None:
         # The lowest: in a batch that was placed while the lane changed, it is the wrong one.
         layout = min((row.layout for row in rows if row.layout is not None), default=None)
-    keyed = _first_of_each_key(rows)
-    if layout is not None and again is not None and (keyed or not dialect.fences):
-        rows, layout = (yield from _placed(rows, layout, into, again)), None
-        keyed = _first_of_each_key(rows)
-    if not keyed:
-        if layout is None or again is None:
-            for start in range(0, len(rows), dialect.tasks_max):
-                yield dialect.tasks(rows[start : start + dialect.tasks_max])
-        else:
+    if _first_of_each_key(rows):
+        return (yield from _keyed(rows, layout, into, again))
+    if layout is not None and again is not None:
+        if dialect.fences:
             rows = yield from _fenced(rows, layout, dialect, again)
-        return [row.task_id for row in rows]
-    if into.autocommit:
-        # A crash between the two statements would leave a key that no task ever frees.
-        raise InvalidTask("a unique key needs a transaction: begin one before the enqueue")
-    # Ascending, so that two transactions with the same keys wait for each other and never both.
-    claims = [keyed[key] for key in sorted(keyed)]
-    holder = yield from _take([row for row in claims if row.on_conflict != "replace"], rows, into)
-    # Last, when no other key can be in the way any more: whom these replace is not brought back.
-    replacing = [row for row in claims if row.on_conflict == "replace"]
-    cancelled = yield from _replace(replacing, rows, into)
-    holder |= {str(row.unique_key): row.task_id for row in replacing}
-    ids = [row.task_id if row.unique_key is None else holder[row.unique_key] for row in rows]
-    fresh = [row for row, task_id in zip(rows, ids, strict=True) if row.task_id == task_id]
-    fresh += [Command("cancel", task_id).row() for task_id in cancelled]
-    for start in range(0, len(fresh), dialect.tasks_max):
-        yield dialect.tasks(fresh[start : start + dialect.tasks_max])
-    return ids
+            return [row.task_id for row in rows]
+        rows, _ = yield from _placed(rows, layout, into, again)
+    yield from _written(rows, None, dialect)
+    return [row.task_id for row in rows]
+
+
+def _keyed(
+    rows: Sequence[NewTask], layout: int | None, into: Target, again: Again | None
+) -> Steps[list[TaskId]]:
+    """`rows` with unique keys: the keys first, and once more if the lane changes meanwhile."""
+    dialect = into.dialect
+    cancelled: list[TaskId] = []
+    for _ in range(ROUNDS_MAX):
+        if layout is not None and again is not None:
+            rows, layout = yield from _placed(rows, layout, into, again)
+        keyed = _first_of_each_key(rows)
+        if into.autocommit:
+            # A crash between the two statements would leave a key that no task ever frees.
+            raise InvalidTask("a unique key needs a transaction: begin one before the enqueue")
+        # Ascending, so that two transactions with the same keys wait for each other and never both.
+        claims = [keyed[key] for key in sorted(keyed)]
+        unreplaced = [row for row in claims if row.on_conflict != "replace"]
+        holder = yield from _take(unreplaced, rows, into)
+        # Last, when no other key can be in the way any more: whom these replace is not brought
+        # back.
+        replacing = [row for row in claims if row.on_conflict == "replace"]
+        cancelled += yield from _replace(replacing, rows, into)
+        holder |= {str(row.unique_key): row.task_id for row in replacing}
+        ids = [row.task_id if row.unique_key is None else holder[row.unique_key] for row in rows]
+        fresh = [row for row, task_id in zip(rows, ids, strict=True) if row.task_id == task_id]
+        fresh += [Command("cancel", task_id).row() for task_id in cancelled]
+        # What was read of the lane may be over, unless a lock holds it: sqlite3 begins no
+        # transaction for a read, and on PostgreSQL each statement has a snapshot of its own.
+        if (yield from _written(fresh, layout if dialect.fences else None, dialect)):
+            return ids
+        yield _release(rows, dialect)
+    raise TransactionAborted("the lane was resized again and again")
+
+
+def _written(rows: Sequence[NewTask], layout: int | None, dialect: Dialect) -> Steps[bool]:
+    """Insert all rows, in as few statements as it takes; with a `layout` none of them, and False,
+    where that is not the lane's any more."""
+    for start in range(0, len(rows), dialect.tasks_max):
+        part = rows[start : start + dialect.tasks_max]
+        answer = yield dialect.tasks(part, layout)
+        if layout is None or answer.rowcount == len(part):
+            continue
+        # After the first statement the lane's row is as it was, or SQLite would not have written.
+        if answer.rowcount or start:
+            # A driver that does not count: nobody may be told that tasks are there.
+            raise StoreError(f"{len(part)} tasks inserted, the driver says {answer.rowcount}")
+        return False
+    return True
 
 
 def _fenced(
     rows: Sequence[NewTask], layout: int, dialect: Dialect, again: Again
 ) -> Steps[Sequence[NewTask]]:
-    """Insert all rows in one statement, by the lane as it is then; returns them as written."""
+    """Insert all rows by the lane as it is then; returns them as written."""
     for _ in range(ROUNDS_MAX):
-        answer = yield dialect.tasks(rows, layout)
-        if answer.rowcount == len(rows):
+        if (yield from _written(rows, layout, dialect)):
             return rows
-        if answer.rowcount:
-            # A driver that does not count: nobody may be told that tasks are there.
-            raise StoreError(f"{len(rows)} tasks inserted, the driver says {answer.rowcount}")
         lane = yield from _lane(dialect)
         rows, layout = again(lane), lane.version
     raise TransactionAborted("the lane was resized again and again")
@@ -111,13 +143,17 @@ def _fenced(
 
 def _placed(
     rows: Sequence[NewTask], layout: int, into: Target, again: Again
-) -> Steps[Sequence[NewTask]]:
-    """`rows`, or others where the lane has changed. It is the same until the commit, or the commit
-    is one that whoever resizes it waits for."""
+) -> Steps[tuple[Sequence[NewTask], int]]:
+    """`rows`, or others where the lane has changed, and the version that they are placed by."""
     if into.autocommit:
         raise InvalidTask("an ordering key needs a transaction here: begin one before the enqueue")
+    if not into.dialect.fences and into.snapshot:
+        raise InvalidTask(
+            "an ordering key needs a serializable transaction here: one under REPEATABLE READ does"
+            " not see that the lane is resized before its commit, and its task could lose its order"
+        )
     lane = yield from _lane(into.dialect)
-    return rows if lane.version == layout else again(lane)
+    return rows if lane.version == layout else again(lane), lane.version
 
 
 def _lane(dialect: Dialect) -> Steps[Lane]:

@@ -100,6 +100,11 @@ class CoreState:
         return 0 if self._stopped or not self._recovered else self._ready.limited
 
     @property
+    def gated(self) -> bool:
+        """Whether a key waits until another shard has ended older tasks of it."""
+        return self._keys.gated
+
+    @property
     def _full(self) -> bool:
         room = self._settings.window - self._settings.page_size
         return len(self._window) > room or self._window.bytes > self._settings.window_bytes

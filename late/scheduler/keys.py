@@ -66,6 +66,11 @@ class Keys:
     def __len__(self) -> int:
         return len(self._keys)
 
+    @property
+    def gated(self) -> bool:
+        """Whether a key waits for another shard."""
+        return bool(self._gated)
+
     def admit(self, name: str, entry: Entry) -> bool:
         """Whether `entry`, which is due, may start now; else it waits behind its key."""
         key = self._keys.get(name)

@@ -104,6 +104,7 @@ class Scheduler:
         shards_beyond: Callable[[], int] = lambda: 0,
         trusted: Callable[[], bool] = lambda: True,
         on_fenced: Callable[[Shard], None] = lambda shard: None,
+        on_held: Callable[[], None] = lambda: None,
         settings: CoreSettings | None = None,
         rng: random.Random | None = None,
         emitter: events.Emitter = events.default,
@@ -122,7 +123,7 @@ class Scheduler:
         self._pools = dict(pools or {})
         self.limits = limits or Limits(self._pools, slots=concurrency)
         """What the knobs allow, for all shards of this worker."""
-        self.gate = Gate()
+        self.gate = Gate(on_held)
         """Which keys may move to another shard, after their lane was resized."""
         self._shards_total = shards_total
         self._shards_beyond = shards_beyond
@@ -151,6 +152,11 @@ class Scheduler:
     def ready(self) -> int:
         """How many tasks could start now, over all shards."""
         return sum(core.ready for core in self.cores.values())
+
+    @property
+    def gated(self) -> bool:
+        """Whether tasks wait until another shard has ended older ones of their keys."""
+        return any(core.gated for core in self.cores.values())
 
     @property
     def unrecorded(self) -> int:

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, func, select
 from late.app import App
 from late.command import PREFIX
 from late.config import WorkerConfig
-from late.control import Control
+from late.control import Control, status
 from late.schema.engine import make_engine, reading
 from late.schema.tables import settlement, timer
 from late.task import Usage
@@ -28,7 +28,8 @@ class NotDrained(AssertionError):
 
 
 def drain(app: App, *, timeout_s: float = 30.0, wait_s: float = 0.0) -> dict[str, int]:
-    """Work on `app.url` in this process until no task is waiting, running or due.
+    """Work on `app.url` in this process until no task is waiting, running or due, also none that
+    a resize of its lane holds back.
 
     The real worker: leases, retries, settlements, on whatever database the URL names. Call it
     from plain and from async tests alike; it has a thread and an event loop of its own.
@@ -71,7 +72,7 @@ async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
             until_us = control.now() + round(wait_s * 1_000_000)
             await worker.start()
             try:
-                while await asyncio.to_thread(_busy, control, engine, app.group, until_us):
+                while await asyncio.to_thread(busy, engine, app.group, until_us):
                     if time.monotonic() > deadline:
                         raise NotDrained(f"tasks are left after {timeout_s:g} s in {app!r}")
                     await asyncio.sleep(_POLL_S)
@@ -82,13 +83,19 @@ async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
         engine.dispose()
 
 
-def _busy(control: Control, engine: Engine, group: str, until_us: int) -> bool:
-    if any(q.depth.n or q.in_flight.n for q in control.status().queues if q.group == group):
-        return True
-    overdue = select(func.count()).where(
-        timer.c.consumer_group == group, timer.c.due_at_us <= max(until_us, control.now())
-    )
+def busy(engine: Engine, group: str, until_us: int = 0) -> bool:
+    """Whether a task of `group` waits, runs, is held back by its key, or is due by `until_us`.
+
+    One moment of the database: a task that goes from the log to the timers, or enqueues another
+    one and ends, would not be seen by two looks.
+    """
     with reading(engine) as connection:
+        found = status.seen(connection)
+        if any(q.depth.n or q.in_flight.n or q.held.n for q in found.queues if q.group == group):
+            return True
+        overdue = select(func.count()).where(
+            timer.c.consumer_group == group, timer.c.due_at_us <= max(until_us, found.now_us)
+        )
         return bool(connection.execute(overdue).scalar_one())
 
 

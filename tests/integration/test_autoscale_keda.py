@@ -73,6 +73,26 @@ def test_what_keda_asks_and_is_told(keda: Any, fleet: Fleet) -> None:
     assert len(fleet.asked) == 2
 
 
+def test_the_age_of_the_oldest_task_is_a_metric_where_it_is_asked_for(
+    keda: Any, fleet: Fleet
+) -> None:
+    asked = ref(oldestAgeSeconds="30")
+    specs = {s.metricName: s.targetSizeFloat for s in keda.GetMetricSpec(asked).metricSpecs}
+    assert specs == {"late-workers": 1.0, "late-oldest-age-s": 30.0}
+
+    def value(name: str) -> tuple[str, float]:
+        request = pb.GetMetricsRequest(scaledObjectRef=asked, metricName=name)
+        (found,) = keda.GetMetrics(request).metricValues
+        return found.metricName, found.metricValueFloat
+
+    assert value("late-workers") == ("late-workers", 4.0)
+    assert value("late-oldest-age-s") == ("late-oldest-age-s", 60.0), "60 / 30: two workers"
+    assert value("s0-late-oldest-age-s")[1] == 60.0, "as KEDA names it among several triggers"
+    fleet.now += KEEP_S
+    fleet.seen = Signals(10, 86_400.0, 1.0, 1.0, 2, 8)
+    assert value("late-oldest-age-s")[1] == 240.0, "no more workers than shards"
+
+
 def test_the_stream_begins_with_the_present_state(keda: Any) -> None:
     stream = keda.StreamIsActive(ref())
     assert next(stream).result
@@ -93,6 +113,7 @@ def test_a_database_that_is_away_is_an_error_and_no_zero(keda: Any, fleet: Fleet
         ({"slots": "many"}, "slots = 'many'"),
         ({"slots": "0"}, "slots = '0'"),
         ({"drainSeconds": "nan"}, "drainSeconds = 'nan'"),
+        ({"oldestAgeSeconds": "0"}, "oldestAgeSeconds = '0'"),
     ],
 )
 def test_wrong_metadata_is_named(keda: Any, metadata: dict[str, str], words: str) -> None:

@@ -185,6 +185,10 @@ def test_the_newest_reading_with_the_size_of_its_time() -> None:
     assert source.read(1_200_000_000) == Metrics(
         1_060_000_000, pytest.approx(72.0), 4, pytest.approx(40.0), 5 * 10**12
     )
+    assert f'"{monitoring.CPU_TOTAL}"' not in str(fake.filters), "nobody asked for it"
+    fake.series[monitoring.CPU_TOTAL] = {1000: 0.6, 1060: 0.9, 1120: 0.3}
+    both = MonitoringSource(SHOP, "nodes", fake, total=True).read(1_200_000_000)
+    assert both.cpu_total == pytest.approx(90.0)
     assert 'priority = "high"' in fake.filters[0]
     assert 'instance_id = "shop"' in fake.filters[0]
     assert source.past(0, 1_200_000_000) == [(1_000_000_000, 1.5), (1_060_000_000, 2.88)]

@@ -11,8 +11,10 @@ from late import outbox
 from late.control import Control
 from late.errors import ConfigError, InvalidName, SchemaMismatch, StoreError, StoreUnavailable
 from late.ids import new_id
+from late.schema.engine import make_engine
 from late.store import open_store
 from late.task import HELD_US, AttemptError
+from late.testing.draining import busy
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task, worker
 from tests.integration.control_kit import execute, insert, transaction
 
@@ -64,6 +66,36 @@ async def test_the_four_counts_follow_a_task_through_its_life(url: str) -> None:
         status = control.status()
         assert status.workers == ()
         assert next(s for s in status.shards if s.shard_id == 3).owner is None
+    await store.close()
+
+
+async def test_what_its_key_holds_back_is_not_done(url: str) -> None:
+    """Given tasks that are parked behind two keys: one whose first task waits for an hour, and one
+    that waits for nothing but the end of others, as after a resize of the lane."""
+    store = open_store(url)
+    await store.open()
+    tasks = [task(1, queue="mail") for _ in range(4)]
+    insert(url, *tasks)
+    records, cursor = await read_all(store, tasks)
+    owner = await own(store, 1)
+    later = await store.now() + 3_600_000_000
+    rows = (
+        parked(later, of=records[0], reason="retry", held_key="a"),
+        parked(HELD_US, of=records[1], reason="held", held_key="a"),
+        parked(HELD_US, of=records[2], reason="held", held_key="b"),
+        parked(HELD_US, of=records[3], reason="held", held_key="b"),
+    )
+    engine = make_engine(url)
+    with Control(url) as control:
+        await owner.settle(cursor=cursor, open=(), parked=rows[:2])
+        assert not busy(engine, "default")
+        await owner.settle(cursor=cursor, open=(), parked=rows[2:])
+        [mail] = control.status(queue="mail").queues
+        assert (mail.depth.n, mail.in_flight.n, mail.parked.n, mail.held.n) == (0, 0, 4, 2)
+        assert busy(engine, "default")
+        [seen] = control.signals([("default", None)])
+        assert seen.backlog == 2, "or an orchestrator would take the last worker away"
+    engine.dispose()
     await store.close()
 
 

@@ -31,6 +31,9 @@ from sqlalchemy.orm import (
 
 import late
 from late import outbox
+from late.control import Control
+from late.ids import shard_of
+from late.lanes import place
 from tests.integration import outbox_kit as kit
 from tests.servers import drop_database, migrated_database, postgres_url
 
@@ -114,6 +117,57 @@ def test_sqlite_in_autocommit_mode_commits_one_task_by_itself(late_db: str) -> N
         with pytest.raises(late.InvalidTask, match="needs a transaction"):
             greet.options(unique_key="k").enqueue(tx, "Ada")
     assert kit.count(late_db, "late_unique") == 0
+
+
+def own_greet() -> Any:
+    """Of an app of its own: it learns of the lane."""
+
+    def greet(name: str) -> None: ...
+
+    return late.App("sqlite:///unused.db").task(greet)
+
+
+@pytest.mark.parametrize("mode", ["", "DEFERRED", "IMMEDIATE"])
+@pytest.mark.parametrize("unique_key", [None, "u"])
+def test_sqlite_s_legacy_mode_sees_a_resize_of_the_last_moment(
+    late_db: str, mode: Any, unique_key: str | None
+) -> None:
+    """It begins no transaction for a read, so that the lane may change behind it."""
+    ordered = own_greet().options(ordering_key="k", unique_key=unique_key)
+    with Control(late_db) as control, closing(sqlite3.connect(kit.path(late_db))) as tx:
+        tx.isolation_level = mode
+        control.resize("default", 5)
+        resized: list[Any] = []
+
+        def before(statement: str) -> None:
+            if statement.startswith("BEGIN") and not resized:
+                resized.append(statement)
+                control.keep_lanes()
+                resized.append(control.resize("default", 3))
+
+        with closing(sqlite3.connect(kit.path(late_db))) as first:
+            ordered.enqueue(first, "nobody")  # rolled back: its app knows the lane now
+        tx.set_trace_callback(before)
+        task_id = ordered.enqueue(tx, "Ada")
+        tx.set_trace_callback(None)
+        tx.commit()
+        assert resized[1].version == 2
+        assert control.show(task_id).options["layout"] == 2
+        assert shard_of(task_id) == place("k", 0, 3)
+    assert kit.count(late_db, "late_unique") == (unique_key is not None)
+
+
+def test_sqlite_refuses_a_transaction_that_has_seen_the_lane_before_its_resize(
+    late_db: str,
+) -> None:
+    with Control(late_db) as control, closing(sqlite3.connect(kit.path(late_db))) as tx:
+        tx.isolation_level = None
+        tx.execute("begin")
+        tx.execute("select * from late_lane").fetchall()
+        control.resize("default", 3)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            own_greet().options(ordering_key="k").enqueue(tx, "Ada")
+    assert kit.count(late_db, "late_task") == 0
 
 
 def test_psycopg_in_autocommit_mode(clean: str) -> None:

@@ -39,8 +39,12 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
-async def test_what_began_before_runs_first(url: str, isolation: str) -> None:
+@pytest.mark.parametrize(
+    ("isolation", "writes"),
+    [("read committed", "first"), ("repeatable read", "next"), ("serializable", "last")],
+)
+async def test_what_began_before_runs_first(url: str, isolation: str, writes: str) -> None:
+    """Also where it writes last: a snapshot from before the resize counts as before it."""
     app, ran = late.App(url), []
 
     @app.task
@@ -55,14 +59,16 @@ async def test_what_began_before_runs_first(url: str, isolation: str) -> None:
             # Its snapshot, or its statement, sees the lane as it was; its xid comes later.
             old.execute(f"set transaction isolation level {isolation}")
             old.execute("select shards from late_lane")
-            if isolation == "read committed":
+            if writes == "first":
                 enqueue(old)
             control.resize("default", 3)
-            if isolation == "repeatable read":
+            if writes == "next":
                 enqueue(old)
             with connect(url) as tx:
                 note.options(ordering_key=KEY).enqueue(tx, 2)
                 note.enqueue(tx, 0)
+            if writes == "last":
+                enqueue(old)
             await until(lambda: ran == [0])
             await until(lambda: control.lanes()[0].draining[0].transactions == 1)
             assert ran == [0], "a task of the new width ran before the old one was committed"
@@ -99,6 +105,39 @@ def test_what_writes_at_the_last_moment_stands_before_the_closing(url: str) -> N
         names = look.execute("select name from late_task order by xid, shard_id").fetchall()
     assert old.closed
     assert [name for (name,) in names] == ["note"] + [CLOSED] * 8
+
+
+def test_what_is_prepared_is_waited_for_and_no_other(url: str) -> None:
+    """Given a transaction that is prepared after the resize, and others so that there is never a
+    moment without any."""
+    plain = url.replace("+psycopg", "")
+    with Control(url) as control, psycopg.connect(plain, autocommit=True) as sql:
+        sql.execute("begin")
+        enqueue(sql)
+        control.resize("default", 3)
+        control.keep_lanes()
+        sql.execute("prepare transaction 'old'")
+        prepare(sql, "beside")
+        control.keep_lanes()
+        control.keep_lanes()
+        assert control.lanes()[0].draining[0].transactions == 2
+        prepare(sql, "later")
+        sql.execute("rollback prepared 'beside'")
+        control.keep_lanes()
+        assert not control.layout().extents[0].closings
+        sql.execute("commit prepared 'old'")
+        control.keep_lanes()
+        control.keep_lanes()
+        assert control.layout().extents[0].closings, "it waits for one that began afterwards"
+        sql.execute("rollback prepared 'later'")
+        names = sql.execute("select name from late_task order by xid, shard_id").fetchall()
+    assert [name for (name,) in names] == ["note"] + [CLOSED] * 8
+
+
+def prepare(sql: psycopg.Connection[Any], name: str) -> None:
+    sql.execute("begin")
+    sql.execute("select pg_current_xact_id()")
+    sql.execute(f"prepare transaction '{name}'")  # type: ignore[arg-type]
 
 
 def test_the_function_places_by_the_lane_as_it_is(url: str) -> None:

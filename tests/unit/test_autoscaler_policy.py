@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from late.autoscaler import policy as policies
 from late.autoscaler.decide import Decision, Seen, State, decide, done
-from late.autoscaler.policy import Hint, Policy
+from late.autoscaler.policy import Hint, Policy, Window
 from late.autoscaler.predict import SLOT_US, WEEK_US, forecast
+from late.autoscaler.windows import within
 from late.errors import ConfigError
 
 MINUTE = 60_000_000
@@ -289,6 +290,8 @@ def any_policy(draw: st.DrawFn) -> Policy:
                 method=draw(st.sampled_from(["linear", "stepwise"])),
                 step=draw(st.integers(1, 5)) * scale,
                 up_step_max=draw(st.one_of(st.none(), st.integers(1, 9).map(scale.__mul__))),
+                up_percent_max=draw(st.one_of(st.none(), st.floats(1, 200))),
+                down_never=draw(st.sampled_from([(), (Window(at="00:00", minutes=720),)])),
                 down_step_max=draw(st.one_of(st.none(), st.integers(1, 9).map(scale.__mul__))),
                 up_cooldown_s=draw(st.sampled_from([0.0, 300.0])),
                 down_cooldown_s=draw(st.sampled_from([0.0, 1800.0])),
@@ -320,11 +323,15 @@ def test_whatever_is_seen_the_promises_hold(policy: Policy, life: list[Any]) -> 
         forced = before < needed
         if decision.to_size > before and not forced:
             assert policy.up_step_max is None or decision.to_size - before <= policy.up_step_max
+            least = policy.offered(before + 1) - before
+            share = before * (policy.up_percent_max or 1e9) / 100
+            assert decision.to_size - before <= max(least, share)
             wait_us = policy.up_cooldown_s * 1e6
             assert (
                 decision.rule == "overload" or last_change is None or now - last_change >= wait_us
             )
         if decision.to_size < before:
+            assert not any(within(each, now) for each in policy.down_never)
             assert policy.down_step_max is None or before - decision.to_size <= policy.down_step_max
             assert last_change is None or now - last_change >= policy.down_cooldown_s * 1e6
         if decision.changes:

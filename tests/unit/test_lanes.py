@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from late.command import CLOSED, QUEUE
+from late.control.transactions import still_waits
 from late.lanes import Extent, Gate, Lane, Layout, Left, place
 from late.task import Attempt, Options, Record, TaskId
 from tests.unit.core_world import SECOND, World
@@ -283,6 +284,55 @@ def test_a_closing_alone_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the owner has left must be waited for too."""
     monkeypatch.setattr(Extent, "holds", lambda self, group, key, shard_id: not self.left)
     assert any(live(seed).inversions for seed in range(10))
+
+
+def looks(seed: int) -> tuple[int, bool]:
+    """Transactions that begin, prepare and end while a resize is looked after: how many looks it
+    took, and whether any of those that ran at the resize was still there at the end."""
+    rng = random.Random(seed)
+    running = {f"3/{n}" for n in range(rng.randrange(4))}
+    prepared: dict[str, str] = {"prepared/1": "old"} if rng.random() < 0.5 else {}
+    old = running | set(prepared.values())
+    waits: set[str] | None = None
+    for look in range(1, 1000):
+        for n in range(rng.randrange(4)):
+            running.add(f"4/{look}-{n}")
+        seen = frozenset(running)
+        for each in sorted(running):  # between the two looks of one, too
+            fate = rng.random()
+            if fate < 0.3:
+                running.discard(each)
+            if fate < 0.15:
+                prepared[f"prepared/{len(prepared) + look * 100}"] = each
+        if rng.random() < 0.5:
+            running.add("5/next")
+        waits = still_waits(waits, seen, set(prepared))  # type: ignore[arg-type]
+        if look > 1 and not waits:
+            return look, bool(old & (running | set(prepared.values())))
+        # One is always there: whoever waits for a moment without any waits for ever.
+        for number in list(prepared)[:-1]:
+            if rng.random() < 0.3:
+                del prepared[number]
+        prepared.setdefault(f"prepared/{look * 100 + 99}", f"6/{look}")
+    return 1000, False
+
+
+@given(seed=st.integers(0, 2**32))
+def test_a_closing_waits_for_those_that_ran_at_the_resize_and_not_for_ever(seed: int) -> None:
+    took, too_early = looks(seed)
+    assert not too_early
+    assert took < 200
+
+
+def test_those_prepared_later_are_not_waited_for() -> None:
+    waits = still_waits(None, {"3/1"}, {"prepared/7"})
+    assert waits == {"3/1", "prepared/7"}
+    assert still_waits(waits, {"3/1", "4/1"}, {"prepared/7", "prepared/9"}) == waits
+    gone = still_waits(waits, {"4/1"}, {"prepared/8", "prepared/9"})
+    assert gone == {"prepared/8", "prepared/9"}, "3/1 may be one of them, nothing tells"
+    assert still_waits(gone, {"4/1"}, {"prepared/9", "prepared/10"}) == {"prepared/9"}
+    assert still_waits({"prepared/9"}, {"4/1"}, {"prepared/10"}) == set()
+    assert still_waits(set(), {"4/1"}, {"prepared/10"}) == set()
 
 
 def test_options_without_a_version_are_as_before() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import late
-from late.errors import KeyConflict, TransactionAborted
+from late.errors import InvalidTask, KeyConflict, TransactionAborted
+from late.lanes import Lane
 from late.outbox import dialects
 from late.outbox.base import Answer, Statement, drive
-from late.outbox.dialects import ASYNCPG, PSYCOPG, PSYCOPG2, SQLITE, Dialect
+from late.outbox.dialects import ASYNCPG, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
 from late.outbox.steps import ROUNDS_MAX, insert
 from late.schema import tables
 from late.task import NewTask
@@ -27,6 +28,7 @@ class Target:
     """A transaction that is not there."""
 
     autocommit = False
+    snapshot = False
 
     def __init__(self, dialect: Dialect = SQLITE) -> None:
         self.dialect = dialect
@@ -36,7 +38,11 @@ def keyed(key: str, name: str = "Ada") -> NewTask:
     return app.row(greet.options(unique_key=key).call(name))
 
 
-def run(rows: list[NewTask], *answers: Answer | Callable[[Statement], Answer]) -> tuple[Any, Any]:
+def run(
+    rows: list[NewTask],
+    *answers: Answer | Callable[[Statement], Answer],
+    again: Callable[[Lane], list[NewTask]] | None = None,
+) -> tuple[Any, Any]:
     """Ids and the first words of the statements."""
     waiting = list(answers)
     seen: list[str] = []
@@ -46,7 +52,7 @@ def run(rows: list[NewTask], *answers: Answer | Callable[[Statement], Answer]) -
         answer = waiting.pop(0)
         return answer(statement) if callable(answer) else answer
 
-    ids = drive(insert(rows, Target()), execute)
+    ids = drive(insert(rows, Target(), again), execute)
     assert not waiting
     return ids, seen
 
@@ -124,6 +130,93 @@ def test_a_conflict_releases_what_the_batch_has_claimed() -> None:
 def test_two_bodies_under_one_key_in_a_batch_are_refused_before_any_statement() -> None:
     with pytest.raises(KeyConflict, match="two different tasks"):
         run([keyed("a", "one"), keyed("a", "two")])
+
+
+def ordered(lane: Lane, *names: str, **options: Any) -> list[NewTask]:
+    return [app.row(greet.options(ordering_key="o", **options).call(n), lane) for n in names]
+
+
+def lane(version: int) -> Answer:
+    return Answer(1, [("default", 0, 8 - version, version)])
+
+
+def test_a_lane_that_is_resized_between_look_and_insert_is_seen() -> None:
+    """sqlite3 reads outside of any transaction, PostgreSQL has a snapshot for each statement: what
+    was read of the lane may be over when the rows are written, and is not trusted."""
+    made: list[NewTask] = []
+
+    def again(now: Lane) -> list[NewTask]:
+        made[:] = ordered(now, "Ada", unique_key="u")
+        return made
+
+    released: list[Any] = []
+
+    def release(statement: Statement) -> Answer:
+        released.extend(statement.params)
+        return Answer(1)
+
+    rows = ordered(Lane(), "Ada", unique_key="u")
+    answers = [lane(0), Answer(1), Answer(0), release, lane(1), Answer(1), Answer(1)]
+    ids, seen = run(rows, *answers, again=again)
+    assert ids == [row.task_id for row in made] != [row.task_id for row in rows]
+    assert made[0].layout == 1
+    assert released == [rows[0].task_id], "the key is given back before it is taken anew"
+    assert [words.split()[-1] for words in seen] == [
+        "first_shard,", "late_unique", "late_task", "late_unique",
+        "first_shard,", "late_unique", "late_task",
+    ]  # fmt: skip
+
+
+def test_whom_a_key_was_taken_from_is_cancelled_though_the_lane_changes() -> None:
+    written: list[Any] = []
+
+    def write(statement: Statement) -> Answer:
+        written[:] = [name for name in statement.params if isinstance(name, str)]
+        return Answer(2)
+
+    rows = ordered(Lane(), "Ada", unique_key="u", on_conflict="replace")
+    old = app.row(greet.call("x")).task_id
+    run(
+        rows,
+        lane(0),
+        Answer(0), Answer(1, [("u", old, "digest", False)]), Answer(1), Answer(1),
+        Answer(0), Answer(1),
+        lane(1),
+        Answer(1), write,
+        again=lambda now: ordered(now, "Ada", unique_key="u", on_conflict="replace"),
+    )  # fmt: skip
+    assert "late.cancel" in written
+
+
+def test_a_lane_that_keeps_changing_is_given_up_and_leaves_no_key() -> None:
+    answers = [[lane(n), Answer(1), Answer(0), Answer(1)] for n in range(ROUNDS_MAX)]
+    with pytest.raises(TransactionAborted, match="again and again"):
+        run(
+            ordered(Lane(), "Ada", unique_key="u"),
+            *(each for some in answers for each in some),
+            again=lambda now: ordered(now, "Ada", unique_key="u"),
+        )
+
+
+def test_a_snapshot_is_refused_where_the_lane_is_read_apart() -> None:
+    target = Target(GOOGLE)
+    target.snapshot = True
+    for options in ({}, {"unique_key": "u"}):
+        steps = insert(ordered(Lane(), "Ada", **options), target, lambda now: [])
+        with pytest.raises(InvalidTask, match="serializable"):
+            next(steps)
+    plain = insert([app.row(greet.call("Ada"))], target, lambda now: [])
+    assert next(plain).sql.startswith("insert into late_task"), "without an order it may"
+    fenced = Target(PSYCOPG)
+    fenced.snapshot = True
+    assert "late_lane" in next(insert(ordered(Lane(), "Ada"), fenced, lambda now: [])).sql
+
+
+def test_many_rows_with_an_ordering_key_are_more_than_one_statement() -> None:
+    rows = ordered(Lane(), *["Ada"] * (SQLITE.tasks_max + 1))
+    ids, seen = run(rows, Answer(SQLITE.tasks_max), Answer(1), again=lambda now: [])
+    assert len(ids) == len(rows)
+    assert len(seen) == 2
 
 
 def test_the_clock_is_the_schema_s() -> None:

@@ -1,0 +1,171 @@
+"""How often a worker looks at lanes that were resized, by whether somebody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from late import steering
+from late.errors import StoreUnavailable
+from late.lanes import Extent, Gate, Lane, Layout
+from late.steering import DRAINING_S, EVERY_S, Steering
+from late.testing.clock import VirtualClock
+from tests.unit.core_world import SECOND, World
+
+QUIET = Layout((Lane(),))
+CLOSED = Layout((Lane(shards=4, version=1),), (Extent(0, 0, 8),))
+
+
+class Watched:
+    """One worker's steering over a control plane that notes when it is asked."""
+
+    def __init__(self, now: Layout = CLOSED, *, keeps: bool = False, waits: bool = False) -> None:
+        self.now, self.keeps, self.waits, self.down = now, keeps, waits, False
+        self.looks: list[float] = []
+        self.kept: list[float] = []
+        self.began = 0.0
+        self.steering = Steering(
+            "sqlite://",
+            on_knobs=lambda _: None,
+            on_lanes=lambda _: None,
+            on_schedules=None,
+            keeps=lambda: self.keeps,
+            waits=lambda: self.waits,
+            rng=random.Random(1),
+        )
+        self.steering._control = self  # type: ignore[assignment]
+        self.steering._lanes(now)
+
+    def layout(self) -> Layout:
+        self.looks.append(asyncio.get_running_loop().time() - self.began)
+        if self.down:
+            raise StoreUnavailable("gone")
+        return self.now
+
+    def keep_lanes(self) -> None:
+        self.kept.append(asyncio.get_running_loop().time() - self.began)
+
+    def live_knobs(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def key_waits(self) -> None:
+        self.steering.hurry()
+        self.waits = True
+
+    async def live(self, for_s: float, *events: tuple[float, Callable[[], None]]) -> None:
+        loop = asyncio.get_running_loop()
+        self.began = loop.time()
+        for at, event in events:
+            loop.call_later(at, event)
+        running = asyncio.create_task(self.steering.run())
+        await asyncio.sleep(for_s)
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@pytest.fixture(autouse=True)
+async def virtual(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    async def at_once(call: Callable[..., Any]) -> Any:
+        return call()
+
+    monkeypatch.setattr(steering, "in_thread", at_once)
+    with VirtualClock():
+        yield
+
+
+async def test_a_fleet_that_waits_for_nothing_looks_as_ever() -> None:
+    idle, beside = Watched(QUIET), Watched(CLOSED)
+    await idle.live(600)
+    await beside.live(600)
+    assert len(beside.looks) <= len(idle.looks) + 2
+    assert len(beside.looks) <= 600 / EVERY_S * 1.25
+    assert beside.kept == [], "one keeps for all"
+
+
+async def test_who_keeps_begins_at_once_and_backs_off_while_nothing_changes() -> None:
+    keeper = Watched(keeps=True)
+    await keeper.live(3600)
+    assert keeper.looks[0] == pytest.approx(DRAINING_S)
+    assert keeper.kept == keeper.looks
+    assert len(keeper.looks) <= 3600 / EVERY_S * 1.25 + 4, "a transaction may be open for an hour"
+    gaps = [b - a for a, b in pairwise(keeper.looks)]
+    assert max(gaps) <= EVERY_S * 1.2 + 0.01, "and yet its end is seen within seconds"
+
+
+async def test_a_change_brings_the_pace_back() -> None:
+    keeper = Watched(keeps=True)
+
+    def change() -> None:
+        keeper.now = Layout(keeper.now.lanes, (Extent(0, 0, 8, ("m",) * 8),))  # type: ignore[arg-type]
+
+    await keeper.live(110, (100.0, change))
+    seen = next(at for at in keeper.looks if at >= 100)
+    after = [at for at in keeper.looks if at > seen]
+    assert after[0] - seen <= 2 * DRAINING_S
+
+
+async def test_where_keys_wait_it_looks_soon_and_not_at_full_rate_for_ever() -> None:
+    worker = Watched()
+    await worker.live(300, (100.3, worker.key_waits))
+    early = [at for at in worker.looks if 100.3 <= at < 102.3]
+    assert early[0] - 100.3 <= DRAINING_S
+    assert len(early) >= 3
+    assert len([at for at in worker.looks if at > 110]) <= 190 / EVERY_S * 1.25
+
+
+async def test_keys_that_come_and_go_do_not_make_it_more() -> None:
+    worker = Watched()
+
+    async def flap() -> None:
+        while True:
+            await asyncio.sleep(0.001)
+            worker.steering.hurry()
+
+    flapping = asyncio.create_task(flap())
+    await worker.live(100)
+    flapping.cancel()
+    assert min(b - a for a, b in pairwise(worker.looks)) >= DRAINING_S * 0.8 - 0.001
+    assert len(worker.looks) <= 100 / DRAINING_S + 10
+
+
+async def test_a_task_of_a_width_that_is_not_known_yet_is_news() -> None:
+    worker = Watched(QUIET)
+    await worker.live(3.0, (0.4, worker.key_waits))
+    assert worker.looks[0] <= 0.4 + DRAINING_S
+
+
+async def test_a_database_that_is_gone_is_not_asked_more_often() -> None:
+    worker = Watched(keeps=True, waits=True)
+    worker.down = True
+    await worker.live(600)
+    assert len(worker.looks) <= 600 / EVERY_S * 1.25 + 4
+
+
+def test_the_gate_tells_when_it_holds_a_key_back() -> None:
+    told: list[bool] = []
+    gate = Gate(lambda: told.append(True))
+    gate.set(CLOSED)
+    assert gate.opens("g", 1, "k", 0)
+    assert not told
+    assert not gate.opens("g", 1, "k", 1)
+    assert told == [True]
+
+
+def test_a_core_says_whether_keys_wait() -> None:
+    world = World(1)
+    world.gate.set(CLOSED)
+    world.enqueue(ordering_key="k", layout=1)
+    world.read_page()
+    world.grant(4)
+    assert world.core.gated
+    world.gate.set(Layout(CLOSED.lanes))
+    world.now_us += SECOND
+    world.grant(4)
+    assert not world.core.gated
+    assert world.running
