@@ -100,8 +100,12 @@ async def connect(conninfo: dict[str, object]) -> Connection:
         prepare_threshold=None,
         **conninfo,  # type: ignore[arg-type]
     )
-    # Whatever the cluster's default is: the fence and the takeover are argued for SERIALIZABLE.
-    await connection.set_isolation_level(IsolationLevel.SERIALIZABLE)
+    try:
+        # Whatever the cluster's default is: the fence and the takeover are argued for SERIALIZABLE.
+        await connection.set_isolation_level(IsolationLevel.SERIALIZABLE)
+    except BaseException:  # whoever connects may be cancelled here, and nobody else knows of it
+        await connection.close()
+        raise
     return cast(Connection, connection)
 
 

@@ -231,9 +231,13 @@ async def connect(conninfo: dict[str, object]) -> Connection:
         cursor_factory=Counted,
         **conninfo,  # type: ignore[arg-type]
     )
-    # For explicit transactions, whatever the role's default: what is read under a lock must be
-    # read by a snapshot that is taken after the lock was got.
-    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    try:
+        # For explicit transactions, whatever the role's default: what is read under a lock must be
+        # read by a snapshot that is taken after the lock was got.
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    except BaseException:  # whoever connects may be cancelled here, and nobody else knows of it
+        await connection.close()
+        raise
     # psycopg knows no xid8; on the wire it is a 64 bit integer.
     loader = connection.adapters.get_loader(20, pq.Format.BINARY)
     assert loader is not None

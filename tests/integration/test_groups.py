@@ -82,8 +82,8 @@ async def everything(store: Store, shard: ShardId) -> list[Record]:
 async def empty(store: Store) -> None:
     """House-keeping removes all of the log, at once or soon: CockroachDB reads a little in the
     past, and on PostgreSQL a transaction in any database of the server, so another test's too,
-    holds up what is removed; the longest of those is open while a fleet drains a thousand tasks."""
-    async with asyncio.timeout(80):
+    holds up what is removed; the longest of those are prepared in the storms, until they calm."""
+    async with asyncio.timeout(200):
         while await everything(store, ShardId(SHARD)):
             await until(store, await store.now() + 50_000)
             await store.prune(journal_keep_s=100_000)

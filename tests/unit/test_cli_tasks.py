@@ -210,7 +210,7 @@ def test_status_as_json_has_stable_keys(cli: Cli) -> None:
     }  # fmt: skip
     (queue,) = found["queues"]
     assert queue.keys() == {
-        "group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s",
+        "group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s", "held",
     }  # fmt: skip
     assert queue["depth"] == {"n": 1, "capped": False}
     assert found["shards"][0].keys() == {

@@ -290,7 +290,8 @@ def test_shards_come_in_pages_and_the_homeless_are_counted() -> None:
             places.reset_to("moment", text)
     with pytest.raises(ConfigError):
         places.confirmed("audit", "Audit")
-    assert places.totals([(1, 2), (3, 4)]) == (4, 6)
+    pairs = [(Count(1), Count(2)), (Count(3, True), Count(4))]
+    assert places.totals(pairs) == (Count(4, True), Count(6))
 
 
 def test_pages_of_timers_follow_one_another_and_end() -> None:
