@@ -124,7 +124,6 @@ class Steering:
     async def _pause(self, left_s: float) -> None:
         """Until the next look at the lanes, `left_s` at most."""
         loop = asyncio.get_running_loop()
-        self._hurried.clear()
         self._waited = self._waits()
         quick = self._draining and (self._waited or self._keeps())
         # What would be left over is no pause of its own: there would be two looks for one.
@@ -134,10 +133,12 @@ class Steering:
                 await self._hurried.wait()
         except TimeoutError:
             self._pause_s = min(2 * self._pause_s, self._every_s)
-            return
-        self._pause_s = DRAINING_S
-        # Keys that come and go must not make it more than that either.
-        await asyncio.sleep(self._looked_at + DRAINING_S - loop.time())
+        else:
+            self._pause_s = DRAINING_S
+            # Keys that come and go must not make it more than that either.
+            await asyncio.sleep(self._looked_at + DRAINING_S - loop.time())
+        # Not before: a key that begins to wait during a look may come too late for it.
+        self._hurried.clear()
 
     @property
     def _draining(self) -> bool:
