@@ -4,10 +4,10 @@ how wide the lanes are.
 The control plane is synchronous and off the path of a task, so it is read in a thread every two
 seconds. What cannot be read changes nothing: the worker goes on with what it knew.
 
-While a lane drains, only those look more often who have a reason: the one worker that keeps house,
-because it writes what the others wait for, and workers where keys wait. They begin at once, and
-each look that finds nothing new doubles the pause, up to the pace of the others: a transaction that
-is open for an hour costs the database no more than an idle fleet.
+While a lane drains, only those look more often who have a reason: who keeps house (one worker for
+each group at most), because they write what the others wait for, and workers where keys wait. They
+begin at once, and each look that finds nothing new doubles the pause, up to the pace of the others:
+a transaction that is open for an hour costs the database no more than an idle fleet.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Steering:
 
     Args:
         on_schedules: None where this worker fires none.
-        keeps: whether it is this worker that goes on with what a resize has begun, for all.
+        keeps: whether it is this worker that goes on with what a resize has begun, for all;
+            several may.
         waits: whether it holds tasks back until another shard has ended older ones of their keys.
     """
 
