@@ -105,6 +105,25 @@ def test_the_smaller_of_two_limits_counts() -> None:
     assert looked(units, 2000, 99).to_size == 3000
 
 
+@pytest.mark.parametrize("percent", [None, 100])
+@pytest.mark.parametrize(
+    ("units", "size", "step", "reached"),
+    [
+        ("shards", 8, 2, 16),
+        ("processing_units", 500, 10, 600),
+        ("processing_units", 1000, 100, 2000),
+        ("processing_units", 3000, 999, 4000),
+        ("processing_units", 3000, 1999, 4000),
+    ],
+)
+def test_a_limit_below_the_next_size_lets_it_grow_by_that(
+    units: Any, size: int, step: int, reached: int, percent: float | None
+) -> None:
+    policy = Policy(min=1, max=9000, units=units, up_step_max=step, up_percent_max=percent,
+                    overload_factor=5)  # fmt: skip
+    assert looked(policy, size, 99).to_size == reached
+
+
 def at(text: str) -> int:
     return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1e6)
 
