@@ -113,7 +113,7 @@ class Publishing:
     """A worker's word on how much the bounded queues hold: producers in SQL refuse by it.
 
     They cannot count in the middle of an enqueue. One worker counts for all, and only where a queue
-    has a bound; what it wrote counts for ten seconds.
+    has a bound; what it wrote counts for ten seconds. Where several do, the last word counts.
 
     Args:
         groups: those that the worker serves.

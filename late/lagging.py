@@ -1,4 +1,4 @@
-"""The alarm for consumer groups that are behind, raised by one worker for all.
+"""The alarm for consumer groups that are behind, raised by one worker for all, or a few.
 
 What a group has not read stays in the log, for as long as it takes: nothing is dropped and nothing
 has a cap. So the log grows, and someone must hear of it while it is small. The groups that nobody

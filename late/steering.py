@@ -4,10 +4,10 @@ how wide the lanes are.
 The control plane is synchronous and off the path of a task, so it is read in a thread every two
 seconds. What cannot be read changes nothing: the worker goes on with what it knew.
 
-While a lane drains, only those look more often who have a reason: the one worker that keeps house,
-because it writes what the others wait for, and workers where keys wait. They begin at once, and
-each look that finds nothing new doubles the pause, up to the pace of the others: a transaction that
-is open for an hour costs the database no more than an idle fleet.
+While a lane drains, only those look more often who have a reason: who keeps house (one worker for
+each group at most), because they write what the others wait for, and workers where keys wait. They
+begin at once, and each look that finds nothing new doubles the pause, up to the pace of the others:
+a transaction that is open for an hour costs the database no more than an idle fleet.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Steering:
 
     Args:
         on_schedules: None where this worker fires none.
-        keeps: whether it is this worker that goes on with what a resize has begun, for all.
+        keeps: whether it is this worker that goes on with what a resize has begun, for all;
+            several may.
         waits: whether it holds tasks back until another shard has ended older ones of their keys.
     """
 
@@ -124,7 +125,6 @@ class Steering:
     async def _pause(self, left_s: float) -> None:
         """Until the next look at the lanes, `left_s` at most."""
         loop = asyncio.get_running_loop()
-        self._hurried.clear()
         self._waited = self._waits()
         quick = self._draining and (self._waited or self._keeps())
         # What would be left over is no pause of its own: there would be two looks for one.
@@ -134,10 +134,12 @@ class Steering:
                 await self._hurried.wait()
         except TimeoutError:
             self._pause_s = min(2 * self._pause_s, self._every_s)
-            return
-        self._pause_s = DRAINING_S
-        # Keys that come and go must not make it more than that either.
-        await asyncio.sleep(self._looked_at + DRAINING_S - loop.time())
+        else:
+            self._pause_s = DRAINING_S
+            # Keys that come and go must not make it more than that either.
+            await asyncio.sleep(self._looked_at + DRAINING_S - loop.time())
+        # Not before: a key that begins to wait during a look may come too late for it.
+        self._hurried.clear()
 
     @property
     def _draining(self) -> bool:

@@ -248,11 +248,12 @@ def _up(
         return seen.size, f"up to {wanted} waits for {wait_s:.0f} s more"
     limits = [each for each in (policy.up_step_max,) if each is not None]
     if policy.up_percent_max is not None:
-        least = policy.offered(seen.size + 1) - seen.size
-        limits.append(max(least, math.floor(seen.size * policy.up_percent_max / 100)))
-    if limits and wanted > seen.size + min(limits):
-        limited = max(seen.size, policy.offered_below(seen.size + min(limits)))
-        return limited, f"at most {min(limits)} more at once"
+        limits.append(math.floor(seen.size * policy.up_percent_max / 100))
+    if limits:
+        # One size that exists at least: under a limit below that it would never grow.
+        most = max(policy.offered(seen.size + 1) - seen.size, min(limits))
+        if wanted > seen.size + most:
+            return policy.offered_below(seen.size + most), f"at most {most} more at once"
     return wanted, ""
 
 

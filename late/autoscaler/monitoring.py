@@ -50,9 +50,12 @@ class MonitoringSource:
         cpu = self._cpu(since, now_us)
         if not cpu:
             return Metrics()
-        at_us = max(cpu)
+        totals = self._series(CPU_TOTAL, since, now_us) if self._total else {}
+        # What both say of the same minute: one that stops must be seen to be old, and not be taken
+        # for a reading of now beside the other.
+        at_us = max(cpu.keys() & totals.keys() or cpu)
+        total = totals.get(at_us)
         size = _near(self._series(self._size, since, now_us), at_us)
-        total = _near(self._series(CPU_TOTAL, since, now_us), at_us) if self._total else None
         day = _newest(self._series(CPU_24H, since, now_us))
         storage = _newest(self._series(STORAGE, since, now_us))
         return Metrics(

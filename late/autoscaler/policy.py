@@ -76,8 +76,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overload_factor: Annotated[float, Meta(gt=1, le=10)] = 2.0
     """So the size is multiplied instead."""
     up_step_max: Size | None = None
+    """At one step; but always one size that exists."""
     up_percent_max: Annotated[float, Meta(gt=0, le=1000)] | None = None
-    """Of the present size, at one step; but always one size that exists."""
+    """Of the present size, in the same way."""
     down_step_max: Size | None = None
     down_percent_max: Percent | None = None
     """Of the present size, at one step."""

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from late.autoscaler.policy import DAYS, Policy, Window
 
 
 def within(window: Window, now_us: int) -> bool:
-    """Whether now is in the window, by its zone's clock. In the hour that a zone repeats it counts
-    both times; in the one that it skips it begins after it."""
-    tz = ZoneInfo(window.zone)
-    now = datetime.fromtimestamp(now_us / 1e6, UTC)
-    hour, minute = int(window.at[:2]), int(window.at[3:])
-    local = now.astimezone(tz)
+    """Whether the clock of the window's zone shows a time in it, from its begin for so many minutes
+    of that clock: what ends at 22:00 does so on days when the clock changes, too. An hour that a
+    zone repeats counts both times, and what would begin in one that it skips begins after it."""
+    now = datetime.fromtimestamp(now_us / 1e6, ZoneInfo(window.zone)).replace(tzinfo=None)
     for back in range(window.minutes // 1440 + 2):
-        day = local.date() - timedelta(days=back)
-        if DAYS[day.weekday()] not in window.days:
-            continue
-        begin = datetime(day.year, day.month, day.day, hour, minute, tzinfo=tz).astimezone(UTC)
-        if begin <= now < begin + timedelta(minutes=window.minutes):
+        day = now.date() - timedelta(days=back)
+        begin = datetime.combine(day, time.fromisoformat(window.at))
+        end = begin + timedelta(minutes=window.minutes)
+        if DAYS[day.weekday()] in window.days and begin <= now < end:
             return True
     return False
 

@@ -7,12 +7,13 @@ from sqlalchemy import Connection, text
 
 # Every transaction of this database that runs, by the lock that each holds on its own number from
 # its beginning on. Its xid would not do: it is given out at the first write, perhaps after the
-# transaction has seen the lane as it was.
+# transaction has seen the lane as it was. Autovacuum is known by having no user, which everybody
+# may see: without pg_read_all_stats the backend_type of others is null.
 _RUNNING = text("""
 select distinct l.virtualtransaction
   from pg_locks l join pg_stat_activity a on a.pid = l.pid
  where l.locktype = 'virtualxid' and l.granted and l.pid <> pg_backend_pid()
-   and a.datname = current_database()
+   and a.datname = current_database() and a.usesysid is not null
    and coalesce(a.backend_type, '') not in ('autovacuum worker', 'walsender')
 """)
 # What was prepared for two-phase commit holds no such lock any more. It is listed before it gives

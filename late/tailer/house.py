@@ -36,7 +36,7 @@ async def keep_house(
 
     `sweep`, for what is small and not urgent, has its first turn after a tenth of its time.
 
-    Anyone may, one is enough: by convention whoever holds the lowest shard.
+    Anyone may, one is enough: by convention whoever holds the lowest shard of one of its groups.
     """
     # Soon the first time: on PostgreSQL it lays out the partitions for what is to come.
     pause_s = min(1.0, every_s)

@@ -138,8 +138,8 @@ class Keeper:
 
     @property
     def lowest_shard(self) -> ShardId | None:
-        """The lowest shard of the fleet; None before the first view. Who holds it does what one
-        worker must do for all."""
+        """The lowest shard of the fleet; None before the first view. Who holds it, in any group,
+        does what one worker must do for all."""
         return min(self._membership.shards, default=None) if self._membership else None
 
     @property

@@ -17,6 +17,7 @@ from google.api_core import exceptions as api
 from late import events
 from late.autoscaler import monitoring, spanner
 from late.autoscaler.autoscaler import Autoscaler
+from late.autoscaler.decide import Seen, State, decide
 from late.autoscaler.monitoring import MonitoringSource
 from late.autoscaler.policy import Policy
 from late.autoscaler.sizing import ResizeError
@@ -192,6 +193,29 @@ def test_the_newest_reading_with_the_size_of_its_time() -> None:
     assert 'priority = "high"' in fake.filters[0]
     assert 'instance_id = "shop"' in fake.filters[0]
     assert source.past(0, 1_200_000_000) == [(1_000_000_000, 1.5), (1_060_000_000, 2.88)]
+
+
+@pytest.mark.parametrize(
+    ("stops", "since_s", "words"),
+    [
+        (monitoring.CPU_TOTAL, 660, "metrics are 660 s old"),
+        (monitoring.CPU, 660, "metrics are 660 s old"),
+        (monitoring.CPU_TOTAL, 1200, "no metrics of the total CPU"),
+        (monitoring.CPU, 1200, "no metrics"),
+    ],
+)
+def test_one_series_that_stops_holds_the_size(stops: str, since_s: int, words: str) -> None:
+    now_s = 100_000
+    series = {metric: dict.fromkeys(range(now_s - 3000, now_s + 1, 60), 0.9)
+              for metric in (monitoring.CPU, monitoring.CPU_TOTAL)}  # fmt: skip
+    series[stops] = {at: value for at, value in series[stops].items() if at <= now_s - since_s}
+    seen = MonitoringSource(SHOP, "nodes", FakeMonitoring(series), total=True).read(now_s * 10**6)
+    policy = Policy(min=1, max=99, target_cpu_total=70)
+    found, _ = decide(
+        policy, Seen(5, seen.at_us, seen.cpu, cpu_total=seen.cpu_total), State(), now_s * 10**6
+    )
+    assert (found.rule, found.to_size) == ("hold", 5)
+    assert words in found.why
 
 
 def test_no_series_is_no_metrics_and_an_error_is_said() -> None:

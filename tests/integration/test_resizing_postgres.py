@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, event
+from sqlalchemy import create_engine, event, text
 
 import late
 from late.command import CLOSED
 from late.config import WorkerConfig
-from late.control import Control
+from late.control import Control, transactions
 from late.control.resizing import keep
 from late.lanes import place
 from late.outbox import connect
@@ -138,6 +139,26 @@ def prepare(sql: psycopg.Connection[Any], name: str) -> None:
     sql.execute("begin")
     sql.execute("select pg_current_xact_id()")
     sql.execute(f"prepare transaction '{name}'")  # type: ignore[arg-type]
+
+
+def test_who_may_not_read_statistics_waits_for_users_and_not_for_autovacuum(url: str) -> None:
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with psycopg.connect(url.replace("+psycopg", "")) as old, engine.connect() as look:
+        old.execute("select 1")
+        pid = old.info.backend_pid
+        role = f"stranger_{pid}"  # never committed
+        look.execute(text(f"create role {role}"))
+        look.execute(text(f"set role {role}"))
+        seen = "select usesysid is null, backend_type from pg_stat_activity where pid = :pid"
+        assert look.execute(text(seen), {"pid": pid}).one() == (False, None)
+        assert json.loads(transactions.waits(look, None) or "") != []
+        # As such a role sees autovacuum: a table of one's own goes before the view.
+        view = "create temp table pg_stat_activity as select * from pg_catalog.pg_stat_activity"
+        look.execute(text(view))
+        look.execute(text("update pg_stat_activity set usesysid = null where pid = :pid"),
+                     {"pid": pid})  # fmt: skip
+        assert json.loads(transactions.waits(look, None) or "") == []
+    engine.dispose()
 
 
 def test_the_function_places_by_the_lane_as_it_is(url: str) -> None:

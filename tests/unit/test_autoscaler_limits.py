@@ -16,6 +16,7 @@ from late.autoscaler.rules import Ours
 from late.autoscaler.simulator import simulate
 from late.autoscaler.sources import FileSource
 from late.autoscaler.traces import DAY, Trace, World
+from late.autoscaler.windows import within
 from late.errors import ConfigError
 
 NOW = 1_800_000_000_000_000
@@ -104,6 +105,25 @@ def test_the_smaller_of_two_limits_counts() -> None:
     assert looked(units, 2000, 99).to_size == 3000
 
 
+@pytest.mark.parametrize("percent", [None, 100])
+@pytest.mark.parametrize(
+    ("units", "size", "step", "reached"),
+    [
+        ("shards", 8, 2, 16),
+        ("processing_units", 500, 10, 600),
+        ("processing_units", 1000, 100, 2000),
+        ("processing_units", 3000, 999, 4000),
+        ("processing_units", 3000, 1999, 4000),
+    ],
+)
+def test_a_limit_below_the_next_size_lets_it_grow_by_that(
+    units: Any, size: int, step: int, reached: int, percent: float | None
+) -> None:
+    policy = Policy(min=1, max=9000, units=units, up_step_max=step, up_percent_max=percent,
+                    overload_factor=5)  # fmt: skip
+    assert looked(policy, size, 99).to_size == reached
+
+
 def at(text: str) -> int:
     return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1e6)
 
@@ -129,6 +149,37 @@ def test_nothing_is_made_smaller_when_it_may_not_be(field: str, when: str, may: 
     assert grown.to_size > 10, "more is never forbidden"
     full, _ = decide(policy, Seen(1, now, 20.0, storage_bytes=80 * 2**40), State(), now)
     assert full.to_size > 1
+
+
+@pytest.mark.parametrize(
+    ("begin", "minutes", "when", "inside"),
+    [
+        # Berlin, spring: at 01:00 UTC the clock goes from 02:00 to 03:00.
+        ("01:00", 240, "2026-03-28T23:59", False),
+        ("01:00", 240, "2026-03-29T00:00", True),
+        ("01:00", 240, "2026-03-29T02:59", True),
+        ("01:00", 240, "2026-03-29T03:00", False),  # 05:00, an hour sooner than on other days
+        ("22:00", 480, "2026-03-29T03:59", True),
+        ("22:00", 480, "2026-03-29T04:00", False),
+        ("02:30", 60, "2026-03-29T00:59", False),
+        ("02:30", 60, "2026-03-29T01:00", True),  # 03:00: the half hour that is left of it
+        ("02:30", 60, "2026-03-29T01:30", False),
+        # Autumn: at 01:00 UTC it goes from 03:00 back to 02:00.
+        ("01:00", 240, "2026-10-24T23:00", True),
+        ("01:00", 240, "2026-10-25T03:59", True),
+        ("01:00", 240, "2026-10-25T04:00", False),  # 05:00, an hour later
+        ("22:00", 480, "2026-10-25T04:59", True),
+        ("22:00", 480, "2026-10-25T05:00", False),
+        ("02:15", 30, "2026-10-25T00:20", True),
+        ("02:15", 30, "2026-10-25T00:50", False),
+        ("02:15", 30, "2026-10-25T01:20", True),  # once more
+    ],
+)
+def test_a_window_goes_by_the_clock_when_that_is_changed(
+    begin: str, minutes: int, when: str, inside: bool
+) -> None:
+    window = Window(at=begin, minutes=minutes, zone="Europe/Berlin")
+    assert within(window, at(when)) is inside
 
 
 def test_the_simulator_keeps_to_the_hours() -> None:

@@ -289,7 +289,7 @@ def any_policy(draw: st.DrawFn) -> Policy:
                 units=units,
                 method=draw(st.sampled_from(["linear", "stepwise"])),
                 step=draw(st.integers(1, 5)) * scale,
-                up_step_max=draw(st.one_of(st.none(), st.integers(1, 9).map(scale.__mul__))),
+                up_step_max=draw(st.one_of(st.none(), st.integers(1, 9 * scale))),
                 up_percent_max=draw(st.one_of(st.none(), st.floats(1, 200))),
                 down_never=draw(st.sampled_from([(), (Window(at="00:00", minutes=720),)])),
                 down_step_max=draw(st.one_of(st.none(), st.integers(1, 9).map(scale.__mul__))),
@@ -322,8 +322,8 @@ def test_whatever_is_seen_the_promises_hold(policy: Policy, life: list[Any]) -> 
         assert decision.to_size >= min(needed, policy.max)
         forced = before < needed
         if decision.to_size > before and not forced:
-            assert policy.up_step_max is None or decision.to_size - before <= policy.up_step_max
             least = policy.offered(before + 1) - before
+            assert decision.to_size - before <= max(least, policy.up_step_max or 1e9)
             share = before * (policy.up_percent_max or 1e9) / 100
             assert decision.to_size - before <= max(least, share)
             wait_us = policy.up_cooldown_s * 1e6

@@ -140,6 +140,23 @@ async def test_a_task_of_a_width_that_is_not_known_yet_is_news() -> None:
     assert worker.looks[0] <= 0.4 + DRAINING_S
 
 
+@pytest.mark.parametrize("now", [QUIET, CLOSED])
+async def test_a_key_that_begins_to_wait_during_a_look_is_not_forgotten(now: Layout) -> None:
+    worker = Watched(now)
+    read = worker.layout
+
+    def layout() -> Layout:
+        found = read()
+        if len(worker.looks) == 5:
+            worker.key_waits()
+        return found
+
+    worker.layout = layout  # type: ignore[method-assign]
+    await worker.live(30)
+    assert worker.looks[5] - worker.looks[4] == pytest.approx(DRAINING_S)
+    assert len(worker.looks) <= 30 / EVERY_S * 1.25 + 4, "once, and not for ever"
+
+
 async def test_a_database_that_is_gone_is_not_asked_more_often() -> None:
     worker = Watched(keeps=True, waits=True)
     worker.down = True

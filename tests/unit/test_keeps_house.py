@@ -1,0 +1,39 @@
+"""Who does what one worker must do for all."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from late.worker import Worker
+
+
+def keeps(groups: tuple[str, ...], owned: set[tuple[str, int]], lowest: int | None = 0) -> bool:
+    worker: Any = SimpleNamespace(
+        _groups=groups,
+        keeper=SimpleNamespace(lowest_shard=lowest),
+        scheduler=SimpleNamespace(cores=dict.fromkeys(owned)),
+    )
+    return Worker.keeps_house(worker)
+
+
+@pytest.mark.parametrize(
+    "fleet",
+    [
+        # Of the group that is paused nobody owns anything.
+        [(("paused", "mail"), {("mail", 0)}), (("paused", "mail"), {("mail", 1)})],
+        # Each owns the shard that the other asks for first.
+        [(("a", "b"), {("b", 0), ("a", 1)}), (("b", "a"), {("a", 0), ("b", 1)})],
+        [(("a",), {("a", 0)}), (("a",), {("a", 1)})],
+    ],
+)
+def test_there_is_always_one_where_a_group_is_worked(fleet: list[Any]) -> None:
+    assert any(keeps(*each) for each in fleet)
+
+
+def test_not_who_has_no_lowest_shard() -> None:
+    assert not keeps(("a", "b"), {("a", 1), ("b", 2)})
+    assert not keeps(("a",), {("other", 0)})
+    assert not keeps(("a",), {("a", 0)}, lowest=None), "before the first view"
