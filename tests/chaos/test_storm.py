@@ -27,14 +27,11 @@ def test_p1_p2_nothing_is_lost_and_nothing_aborted_runs(
     if not backend.network:
         tasks = sized(1_000, 10_000)
     if backend.emulated:
-        faults["kill_worker"], tasks = sized(1, 15), sized(120, 2_000)
+        faults["kill_worker"], tasks = sized(1, 40), sized(120, 5_000)
         if not FULL:  # of the storms that the emulator goes through in full only
             faults |= {"cut_before": 2, "cut_after": 2, "stop_at_settle": 1}
     gap_s = sized((0.2, 1.5), GAP_S)
     size = Size(tasks, sized(2, 8), sized(3, 4), sized(8, 16), faults, gap_s=gap_s)
-    if backend.emulated:
-        # It does not bear more at a time: with eight producers and four workers it falls over.
-        size = Size(tasks, producers=2, workers=3, faults=faults, gap_s=gap_s)
 
     report = Storm(mortal, size, folder).run()
 
