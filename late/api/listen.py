@@ -26,6 +26,9 @@ KEEP_ALIVE_S = 75
 LINGER_S = 5.0
 """How long the rest of a body that was refused is thrown away, so that its sender comes to read
 the answer: closing on it would reset the connection, and the answer with it."""
+ANOTHERS = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+"""Why OpenSSL refuses a key that can be read: it is of another certificate. The last is said where
+one is RSA's and the other is of elliptic curves."""
 
 
 class Tls:
@@ -53,19 +56,36 @@ class Tls:
             # Without a password of ours OpenSSL would ask the terminal for one.
             self.context.load_cert_chain(cert, key, password=lambda: "")
         except ssl.SSLError as error:
-            if error.reason == "KEY_VALUES_MISMATCH":
+            if error.reason in ANOTHERS:
                 raise ConfigError(f"TLS: {key} is not the key of {cert}") from None
+            if self._is_weak(cert, key):
+                raise ConfigError(f"TLS: {cert}: refused by OpenSSL, {error.reason}") from None
             raise ConfigError(f"TLS: {key}: no private key in PEM, without a password") from None
         if ca is not None:
             self._certificates(self.context, ca)
             self.context.verify_mode = ssl.CERT_OPTIONAL
 
     @staticmethod
+    def _is_weak(cert: str, key: str) -> bool:
+        """Whether both can be read, and it was their strength (of a key, of a signature) that was
+        refused: OpenSSL's reasons are many, and do not say of which file they are."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.set_ciphers("DEFAULT:@SECLEVEL=0")
+            context.load_cert_chain(cert, key, password=lambda: "")
+        except ssl.SSLError as error:
+            return error.reason in ANOTHERS
+        return True
+
+    @staticmethod
     def _certificates(context: ssl.SSLContext, path: str) -> None:
         try:
             context.load_verify_locations(path)
+            found = context.cert_store_stats()["x509"]
         except ssl.SSLError:
-            raise ConfigError(f"TLS: {path}: no certificate in PEM") from None
+            found = 0  # and a list of revoked ones is none either
+        if not found:
+            raise ConfigError(f"TLS: {path}: no certificate in PEM")
 
 
 class HttpServer:

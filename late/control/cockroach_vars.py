@@ -11,6 +11,8 @@ import math
 import re
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
+from http.client import HTTPException, HTTPResponse
+from time import monotonic
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,8 +21,13 @@ from late.control.server import Server
 from late.errors import ConfigError, StoreUnavailable
 
 TIMEOUT_S = 5.0
+"""How long a node may be silent, and how long it may take for the whole of its page."""
 BYTES_MAX = 32 * 1024 * 1024
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+LINE_MAX = 16 * 1024
+"""Characters of a line: a node's have some hundred."""
+_CHUNK = 64 * 1024
+# From the beginning of a word: from each of its letters, a long one takes its length squared.
+_LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 _FIELDS = {
     "size_bytes": "capacity_used",
     "connections": "sql_conns",
@@ -75,6 +82,8 @@ def parse(text: str, node: str) -> list[Sample]:
             name, _, rest = line.partition(" ")
         if name not in _WANTED:
             continue
+        if len(rest) > LINE_MAX:
+            raise StoreUnavailable(f"{node} tells {name} in a line that is too long")
         labels = dict(_LABEL.findall(rest)) if brace else {}
         number = rest.rpartition("}")[2].split()
         try:
@@ -90,7 +99,8 @@ def parse(text: str, node: str) -> list[Sample]:
 
 
 def fetch(urls: Sequence[str]) -> list[Sample]:
-    """The figures of all nodes. Blocks, for some seconds each at most.
+    """The figures of all nodes. Blocks, for each node `TIMEOUT_S` to connect, as long for its page,
+    and as long for a last part that is on its way.
 
     Raises:
         StoreUnavailable: one of them does not answer as it should.
@@ -102,13 +112,20 @@ def checked(urls: Iterable[str]) -> list[str]:
     """Whole addresses of nodes: `http://HOST:PORT` is enough.
 
     Raises:
-        ConfigError: another scheme, no host, or a password in it.
+        ConfigError: another scheme, no host or port that can be, or a password in it. The message
+            names the value, and nothing before an `@`.
     """
     found = []
     for url in urls:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise ConfigError("--status-vars is the address of a node: http://HOST:8080")
+        try:
+            parts = urlsplit(url)
+            known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            known = known and "@" not in parts.netloc
+        except ValueError:
+            known = False
+        if not known:
+            told = url.rpartition("@")[2][:80]
+            raise ConfigError(f"--status-vars is a node's http://HOST:8080, and not {told!r}")
         found.append(url if parts.path.strip("/") else url.rstrip("/") + "/_status/vars")
     if len(set(found)) < len(found):
         raise ConfigError("--status-vars names a node twice: it would be counted twice")
@@ -116,11 +133,16 @@ def checked(urls: Iterable[str]) -> list[str]:
 
 
 def server_of(samples: Iterable[Sample], at_us: int) -> Server:
-    """The figures of all nodes together; what none of them tells is not known."""
+    """The figures of all nodes together; what none of them tells, or what comes to more than can be
+    counted, is not known."""
     sums: dict[str, float] = {}
     for each in samples:
         sums[each.name] = sums.get(each.name, 0.0) + each.value
-    known = {field: int(sums[name]) for field, name in _FIELDS.items() if name in sums}
+    known = {
+        field: int(sums[name])
+        for field, name in _FIELDS.items()
+        if math.isfinite(sums.get(name, math.nan))
+    }
     return msgspec.convert({"at_us": at_us, **known}, Server)
 
 
@@ -132,16 +154,37 @@ def series_of(samples: Iterable[Sample]) -> Iterator[tuple[str, str, float]]:
         if each.name in _SERIES:
             key = (_SERIES[each.name], each.source)
             sums[key] = sums.get(key, 0.0) + each.value
-    return ((name, source, value) for (name, source), value in sums.items())
+    return ((name, source, value) for (name, source), value in sums.items() if math.isfinite(value))
 
 
 def _read(url: str) -> str:
     where = urlsplit(url).netloc
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            content: bytes = answer.read(BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        raise StoreUnavailable(f"{where} does not tell its figures: {error}") from None
+            content = _whole(answer, monotonic() + TIMEOUT_S)
+    except (OSError, ValueError, HTTPException) as error:
+        told = str(error) or type(error).__name__
+        raise StoreUnavailable(f"{where} does not tell its figures: {told}") from None
     if len(content) > BYTES_MAX:
         raise StoreUnavailable(f"{where} answers with more than {BYTES_MAX:,} bytes")
     return content.decode("utf-8", "replace")
+
+
+def _whole(answer: HTTPResponse, until: float) -> bytearray:
+    """The body, up to the first part beyond `BYTES_MAX`.
+
+    Part by part, because the socket's own timeout begins anew with each byte that comes.
+
+    Raises:
+        OSError: it is not there in time, or ends before it is whole.
+    """
+    content = bytearray()
+    while part := answer.read1(_CHUNK):
+        content += part
+        if len(content) > BYTES_MAX:
+            return content
+        if monotonic() > until:
+            raise TimeoutError(f"its page is not whole after {TIMEOUT_S:g} s")
+    if answer.length:  # `read1` says nothing of it; of a body in chunks it does
+        raise ConnectionError(f"its page was cut short by {answer.length:,} bytes")
+    return content

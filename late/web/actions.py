@@ -34,6 +34,25 @@ class Actions:
         self._desk = desk
         self._screens = screens
 
+    def routes(self) -> dict[str, Action]:
+        """Path below the page's root, and what is done there."""
+        actions: dict[str, Action] = {
+            "dead/redrive": self.redrive,
+            "dead/purge": self.purge,
+            "tasks/{task_id}/cancel": self.cancel,
+            "tasks/{task_id}/redrive": self.redrive_one,
+            "tasks/{task_id}/edit": self.edit,
+            "groups/{group}/reset": self.reset,
+        }
+        for kind in ("queue", "target"):
+            actions[f"{kind}s/{{name}}/knobs"] = _deed(self.knobs, kind)
+            actions[f"{kind}s/{{name}}/undo"] = _deed(self.undo, kind)
+        for deed in ("pause", "resume"):
+            actions[f"groups/{{group}}/{deed}"] = _deed(self.group, deed)
+        for deed in ("pause", "resume", "run"):
+            actions[f"schedules/{{schedule}}/{deed}"] = _deed(self.schedule, deed)
+        return actions
+
     async def _do(self, visitor: Visitor, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call the control plane in the visitor's name, and let the next look be a new one."""
         with audit.acting(f"{visitor.caller.name}@page"):
@@ -177,6 +196,16 @@ class Actions:
         call, word = calls[deed]
         await self._do(visitor, call, name)
         return back("schedules", word)
+
+
+def _deed(action: Action, deed: str) -> Action:
+    """`action` told which of its deeds is asked for, or upon what kind of thing."""
+
+    async def call(request: Request, visitor: Visitor, fields: Fields) -> Response:
+        request.path_params["deed"] = deed
+        return await action(request, visitor, fields)
+
+    return call
 
 
 def _kind(request: Request) -> Kind:

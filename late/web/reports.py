@@ -62,8 +62,9 @@ class Reports:
         try:
             self._root = Path(folder).resolve(strict=True)
             os.listdir(self._root)
-        except OSError as error:
-            raise ConfigError(f"--reports {str(folder)[:200]}: {error.strerror}") from None
+        except (OSError, RuntimeError) as error:
+            told = getattr(error, "strerror", None) or error
+            raise ConfigError(f"--reports {str(folder)[:200]}: {told}") from None
 
     def newest(self) -> Report | None:
         """The cost report that was written last; None where there is none."""
@@ -92,8 +93,8 @@ class Reports:
         text = self._read(folder / MANIFEST, MANIFEST_BYTES)
         try:
             about = msgspec.json.decode(text or b"", type=_About)
-        except msgspec.MsgspecError:
-            return None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None  # not JSON, not a report's, not UTF-8, or nested too deep
         if about.report != "cost":
             return None
         return Report(folder, about.from_, about.to, about.currency, at_ns // 1_000)
@@ -106,10 +107,14 @@ class Reports:
                 return None
             # Not to wait for ever at a pipe that somebody has put there.
             descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-            with open(descriptor, "rb") as file:
+            try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     return None
-                content = file.read(most + 1)
-        except OSError:
+                # It closes nothing: of a folder it would raise and leave the descriptor open.
+                with open(descriptor, "rb", closefd=False) as file:
+                    content = file.read(most + 1)
+            finally:
+                os.close(descriptor)
+        except (OSError, RuntimeError):  # the second: a link to itself, before Python 3.13
             return None
         return content if len(content) <= most else None

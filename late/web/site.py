@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -70,7 +69,7 @@ class Site:
     def routes(self) -> list[Route]:
         """For a Starlette application, which may have others."""
         shown = Screens(self._desk)
-        done = Actions(self._desk, shown)
+        actions = Actions(self._desk, shown).routes()
         screens: dict[str, Screen] = {
             "": shown.overview,
             "queues": shown.queues,
@@ -91,21 +90,6 @@ class Site:
             "cost": shown.cost,
             "cost/report": shown.report,
         }
-        actions: dict[str, Action] = {
-            "dead/redrive": done.redrive,
-            "dead/purge": done.purge,
-            "tasks/{task_id}/cancel": done.cancel,
-            "tasks/{task_id}/redrive": done.redrive_one,
-            "tasks/{task_id}/edit": done.edit,
-            "groups/{group}/reset": done.reset,
-        }
-        for kind in ("queue", "target"):
-            actions[f"{kind}s/{{name}}/knobs"] = _deed(done.knobs, kind)
-            actions[f"{kind}s/{{name}}/undo"] = _deed(done.undo, kind)
-        for deed in ("pause", "resume"):
-            actions[f"groups/{{group}}/{deed}"] = _deed(done.group, deed)
-        for deed in ("pause", "resume", "run"):
-            actions[f"schedules/{{schedule}}/{deed}"] = _deed(done.schedule, deed)
         return [
             Route("/", _home),
             Route(ROOT.rstrip("/"), _home),
@@ -292,13 +276,3 @@ class Site:
 
 async def _home(request: Request) -> Response:
     return RedirectResponse(ROOT, 303)
-
-
-def _deed(action: Action, deed: str) -> Action:
-    """`action` told which of its deeds is asked for, or upon what kind of thing."""
-
-    async def call(request: Request, visitor: Visitor, fields: Any) -> Response:
-        request.path_params["deed"] = deed
-        return await action(request, visitor, fields)
-
-    return call

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 import late
@@ -227,8 +227,10 @@ def test_the_commands_about_tokens(cli: Cli) -> None:
 # ---------------------------------------------------------------- TLS
 
 
-def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    key = ec.generate_private_key(ec.SECP256R1())
+def _key(path: Path, weak: bool = False) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+    key = (
+        rsa.generate_private_key(65_537, 1_024) if weak else ec.generate_private_key(ec.SECP256R1())
+    )
     path.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
@@ -239,9 +241,10 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def certificate(folder: Path, name: str, by: str | None = None) -> None:
-    """`name.pem` and `name.key`, signed by itself or by the authority `by`."""
-    key = _key(folder / f"{name}.key")
+def certificate(folder: Path, name: str, by: str | None = None, *, weak: bool = False) -> None:
+    """`name.pem` and `name.key`, signed by itself or by the authority `by`; `weak` as OpenSSL takes
+    none any more."""
+    key = _key(folder / f"{name}.key", weak)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signer = subject, key
     if by is not None:
@@ -264,6 +267,16 @@ def certificate(folder: Path, name: str, by: str | None = None) -> None:
         .sign(signer, hashes.SHA256())
     )
     (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+
+
+def _revoked(folder: Path, by: str, path: Path) -> None:
+    """A list of revoked certificates, and none beside it."""
+    issuer = x509.load_pem_x509_certificate((folder / f"{by}.pem").read_bytes()).subject
+    key: Any = serialization.load_pem_private_key((folder / f"{by}.key").read_bytes(), None)
+    now = dt.datetime.now(dt.UTC)
+    made = x509.CertificateRevocationListBuilder().issuer_name(issuer).last_update(now)
+    made = made.next_update(now + dt.timedelta(hours=1))
+    path.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
 
 def ask(port: int, folder: Path, client: str | None) -> int:
@@ -299,6 +312,7 @@ def test_what_is_wrong_with_a_certificate_names_its_file(tmp_path: Path) -> None
     certificate(tmp_path, "ca")
     certificate(tmp_path, "localhost", by="ca")
     certificate(tmp_path, "other", by="ca")
+    certificate(tmp_path, "weak", weak=True)
     cert, key, ca = (str(tmp_path / name) for name in ("localhost.pem", "localhost.key", "ca.pem"))
     locked, junk = tmp_path / "locked.key", tmp_path / "junk.pem"
     private = ec.generate_private_key(ec.SECP256R1())
@@ -312,6 +326,8 @@ def test_what_is_wrong_with_a_certificate_names_its_file(tmp_path: Path) -> None
     junk.write_text("not PEM")
     Tls(cert, key, ca)
     absent, other = str(tmp_path / "absent.pem"), str(tmp_path / "other.key")
+    weak, weak_key, revoked = (str(tmp_path / n) for n in ("weak.pem", "weak.key", "revoked.pem"))
+    _revoked(tmp_path, "ca", Path(revoked))
     for files, words in (
         ((absent, key), f"TLS: {absent}: No such file"),
         ((cert, absent), f"TLS: {absent}: No such file"),
@@ -322,6 +338,11 @@ def test_what_is_wrong_with_a_certificate_names_its_file(tmp_path: Path) -> None
         ((cert, str(locked)), f"TLS: {locked}: no private key in PEM, without a password"),
         ((cert, other), f"TLS: {other} is not the key of {cert}"),
         ((cert, key, str(junk)), f"TLS: {junk}: no certificate"),
+        ((revoked, key), f"TLS: {revoked}: no certificate"),
+        ((weak, weak_key), f"TLS: {weak}: refused by OpenSSL, EE_KEY_TOO_SMALL"),
+        ((weak, key), f"TLS: {weak}: refused by OpenSSL, EE_KEY_TOO_SMALL"),
+        ((cert, weak_key), f"TLS: {weak_key} is not the key of {cert}"),
+        ((weak, str(junk)), f"TLS: {junk}: no private key"),
     ):
         with pytest.raises(ConfigError) as refused:
             Tls(*files)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def page_of(node: int, commits: int = 10) -> str:
 
 @contextmanager
 def nodes(*pages: Callable[[], str]) -> Iterator[list[str]]:
-    """Their addresses; an empty page is a 500."""
+    """Their addresses; an empty page is a 500, and one with a head of its own is sent as it is."""
     servers = []
     for page in pages:
 
@@ -58,6 +59,9 @@ def nodes(*pages: Callable[[], str]) -> Iterator[list[str]]:
 
             def do_GET(self) -> None:
                 content = self.told() if self.path == "/_status/vars" else ""
+                if content.startswith("HTTP/"):
+                    self.wfile.write(content.encode())
+                    return
                 self.send_response(200 if content else 500)
                 self.end_headers()
                 self.wfile.write(content.encode())
@@ -107,11 +111,69 @@ def test_nodes_are_asked_one_by_one_and_all_must_answer(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "url", ["node:8080", "file:///etc/passwd", "http://", "http://eve:secret@node:8080"]
+    "answer",
+    [
+        "HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + page_of(1),
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n400\r\nsql_conns 4\n",
+        "HTTP/1.1 many\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n" + "X: y\r\n" * 101 + "\r\n" + page_of(1),
+    ],
+    ids=["cut short", "a chunk cut short", "no status", "too many headers"],
 )
-def test_an_address_that_is_none_is_refused_and_not_repeated(url: str) -> None:
+def test_an_answer_that_is_not_whole_or_not_http_is_none(answer: str) -> None:
+    with (
+        nodes(lambda: answer) as urls,
+        pytest.raises(StoreUnavailable, match=r"does not tell its figures: ."),
+    ):
+        fetch(checked(urls))
+
+
+def test_an_address_that_nobody_can_be_asked_at_is_as_a_node_that_is_gone() -> None:
+    with pytest.raises(StoreUnavailable, match="does not tell its figures"):
+        fetch(["http://127.0.0.1:1/a page"])  # http.client refuses it by an error of its own
+
+
+def test_a_page_has_one_deadline_however_often_a_part_of_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = count(0.0, 2.0)
+    monkeypatch.setattr(cockroach_vars, "monotonic", clock.__next__)
+    monkeypatch.setattr(cockroach_vars, "_CHUNK", 1_000)
+    with nodes(lambda: page_of(1)) as urls:
+        assert fetch(checked(urls))
+    whole = page_of(1) + "# more\n" * 1_000
+    with (
+        nodes(lambda: whole) as urls,
+        pytest.raises(StoreUnavailable, match="not whole after 5 s"),
+    ):
+        fetch(checked(urls))
+
+
+def test_a_long_line_costs_no_more_than_its_length() -> None:
+    line = "sql_conns{" + "a" * 60_000 + "} 1"
+    assert cockroach_vars._LABEL.match('ab="c"')
+    assert not cockroach_vars._LABEL.match('ab="c"', 1)  # or each letter would be a beginning
+    with pytest.raises(StoreUnavailable, match="n1 tells sql_conns in a line that is too long"):
+        parse(line, "n1")
+    assert parse("other{" + "a" * 60_000 + "} 1\nsql_conns 1", "n1")
+
+
+def test_what_comes_to_more_than_a_number_can_be_is_not_known() -> None:
+    page = "sql_conns 1e308\ntxn_commits 7\nsql_select_count 1e308"
+    samples = parse(page, "n1") * 2
+    assert server_of(samples, 9) == Server(9, commits=14)
+    assert list(cockroach_vars.series_of(samples)) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["node:8080", "file:///etc/passwd", "http://", "http://[::1", "http://node:many",
+     "http://node:0", "http://eve:secret@node:8080", "http://eve:secret@[::1"],
+)  # fmt: skip
+def test_an_address_that_is_none_is_refused_and_its_password_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
         checked([url])
+    assert repr(url.rpartition("@")[2]) in str(refused.value)
     assert "secret" not in str(refused.value)
     with pytest.raises(ConfigError, match="twice"):
         checked(["http://a:1", "http://a:1/"])

@@ -104,6 +104,38 @@ def test_what_leads_out_of_the_folder_is_no_report(tmp_path: Path) -> None:
     assert found.page() is None
 
 
+@pytest.mark.parametrize("name", ["report.json", "index.html"])
+def test_what_is_no_file_is_no_report_and_leaves_nothing_open(tmp_path: Path, name: str) -> None:
+    written(tmp_path / "may", 1_000, "<h1>Old</h1>")
+    odd = written(tmp_path / "june", 2_000) / name
+    odd.unlink()
+    odd.mkdir()
+    os.utime(odd, (3_000, 3_000))
+    found = Reports(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        assert found.page() == (b"<h1>Old</h1>" if name == "report.json" else None)
+    assert len(os.listdir("/proc/self/fd")) == before
+    odd.rmdir()
+    odd.symlink_to(odd)
+    assert found.page() == (b"<h1>Old</h1>" if name == "report.json" else None)
+    with pytest.raises(ConfigError, match="--reports"):
+        Reports(odd)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"report": "cost", "from": "\xff"}', b'{"report": "cost", "odd": ' + b"[" * 60_000, b"[]"],
+    ids=["not UTF-8", "deep", "a list"],
+)
+def test_a_manifest_that_cannot_be_read_is_passed_over(tmp_path: Path, text: bytes) -> None:
+    written(tmp_path / "may", 1_000, "<h1>Old</h1>")
+    odd = written(tmp_path / "june", 2_000) / "report.json"
+    odd.write_bytes(text)
+    os.utime(odd, (3_000, 3_000))
+    assert Reports(tmp_path).page() == b"<h1>Old</h1>"
+
+
 def test_a_page_that_is_too_long_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

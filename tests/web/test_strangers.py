@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +19,7 @@ from late.store import open_store
 from late.task import AttemptError
 from tests.conformance.kit import dead, own, parked, read_all, task
 from tests.integration.control_kit import insert
-from tests.web.chromium import Person, Tab
+from tests.web.chromium import LOOK_EVERY_S, Person, Tab
 from tests.web.scene import Scene
 from tests.web.serving import Served
 
@@ -86,6 +87,32 @@ def test_no_script_of_others_runs(tab: Tab, tmp_path: Path) -> None:
         tab.wait("window.came")
         assert (tab.faults, tab.dialogs) == ([], [])
         assert HOSTILE[1] in tab.text("#attention + ul")
+
+
+def test_no_script_of_a_report_runs(tab: Tab, scene: Scene, tmp_path: Path) -> None:
+    folder = tmp_path / "reports" / "june"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text('{"report": "cost"}')
+    script = "document.title = `ran as ${self.origin}`"  # cookies raise in a sandbox
+    (folder / "index.html").write_text(
+        f"<title>Cost</title><h1>What it cost</h1><script>{script}</script>"
+        f'<img src="data:," onerror="{script}">'
+    )
+
+    def told(expression: str) -> object:
+        # Not `evaluate` nor `go`: they wait for a promise, and a sandbox keeps none.
+        asked = {"expression": expression, "returnByValue": True}
+        return tab.call("Runtime.evaluate", asked)["result"].get("value")
+
+    with Served(scene.url, reports=str(tmp_path / "reports")) as served:
+        url = f"{served.root}cost/report"
+        tab.call("Page.navigate", {"url": url})
+        end = time.monotonic() + 20
+        while told("`${location.href} ${document.readyState}`") != f"{url} complete":
+            assert time.monotonic() < end
+            time.sleep(LOOK_EVERY_S)
+        assert told("document.querySelector('h1').innerText") == "What it cost"
+        assert (told("document.title"), told("self.origin")) == ("Cost", "null")
 
 
 @contextmanager
