@@ -129,8 +129,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that does not get on with what it owes for so long gives its shards up and fails its
     health check. Longer than any handler that blocks the event loop may take."""
     look_every_s: Annotated[float, Meta(ge=0, le=86_400)] = 15.0
-    """Time between two looks at the whole database, for metrics and by one worker for all; 0: none.
-    Nobody looks without a `health_port` or `late serve`."""
+    """Time between two looks at the whole database, for metrics, by one worker for each group; 0:
+    none. Nobody looks without a `health_port` or `late serve`."""
     health_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """Where to serve `/metrics`, `/livez` and `/readyz`; nowhere when not given. 0 takes any free
     port."""

@@ -1,5 +1,5 @@
 """The metrics of one worker process: events are counted as they come, its own state is looked at
-when somebody asks, and the database every few seconds by one worker for all.
+when somebody asks, and the database every few seconds by one worker for each group.
 
 What is asked for by HTTP is answered in another thread than the worker's. It asks the worker's loop
 for a fresh look and does not wait long: a loop that stands still is shown as it last was, beside

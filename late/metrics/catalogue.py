@@ -2,7 +2,7 @@
 
 Renaming one, or one of its labels, breaks someone's dashboard; adding one does not. A metric comes
 from an event (`late/events.py`), or from a look: at the worker's own state when it is asked for, or
-at the database, by one worker for all.
+at the database, by one worker for each group.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ _look("worker", "late_clock_offset_seconds", "How far the database's clock is ah
       "machine's.", merge="max")  # fmt: skip
 _look("worker", "late_clock_age_seconds", "Since the database's clock was last seen.", merge="max")
 
-# --- the whole database, looked at by one worker for all -----------------------------------------
+# --- the whole database, looked at by one worker for each group ----------------------------------
 
 _QUEUE = "group queue"
 _look("database", "late_queue_depth", "Tasks in the log beyond the group's cursors; counting stops "
