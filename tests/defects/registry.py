@@ -301,7 +301,7 @@ _ALL = (
         "closed-at-once", "a resize does not wait for transactions that began before it",
         z.closed_at_once,
         "tests/integration/test_resizing_postgres.py::"
-        "test_what_began_before_runs_first[read committed]",
+        "test_what_began_before_runs_first[read committed-first]",
         r"IndexError|TimeoutError|assert",
     ),
     Defect(

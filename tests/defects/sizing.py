@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import text
+
 from late.autoscaler import decide
 from late.autoscaler.autoscaler import Autoscaler
-from late.control import autoscale, resizing
+from late.control import autoscale, transactions
 from late.lanes import Gate
 from late.outbox import steps
 from late.scheduler.draining import Draining
@@ -29,8 +31,8 @@ def nothing_left_at_the_closing() -> None:
 
 def closed_at_once() -> None:
     """Closings are written although older transactions may still commit."""
-    replace(resizing, "_RUNNING", resizing.text("select 'none' where false"))
-    replace(resizing, "_PREPARED", resizing.text("select false"))
+    replace(transactions, "_RUNNING", text("select 'none' where false"))
+    replace(transactions, "_PREPARED", text("select 'none' where false"))
 
 
 def insert_by_an_old_lane() -> None:
