@@ -466,3 +466,16 @@ def test_in_any_order_nothing_is_lost_early_or_twice(seed: int) -> None:
         made.now_us += SECOND // 4
     assert not made.unsettled()
     assert not made.timers
+
+
+def test_a_task_that_is_known_under_another_queue_is_called_a_few_at_a_time() -> None:
+    """Given letters whose records have another queue than the one they are fetched from."""
+    made = world()
+    give(made, *[5.0 + n / 10 for n in range(300)], queue="former")
+    made.take_over(died=False)
+    most = made.settings.limited_max // 2
+    for _ in range(40):  # the clock stands still, and somebody takes one now and then
+        fetch(made, 1, passes=1)
+        here = sum(e.state == "ready" for e in made.core._timers.parked.values())
+        assert made.core._ready.ready_for(MAIL) == here <= most + most // 2
+    assert len(made.starts) > 0
