@@ -42,7 +42,8 @@ class QueueStatus(msgspec.Struct, frozen=True):
     """Age of the oldest task in the log that is not settled, None when there is none."""
     held: Count = Count()
     """Of those parked, the ones that wait for no time: the task before them of their key runs, or
-    has to end in another shard because their lane was resized."""
+    has to end in another shard because their lane was resized. `capped` where as many tasks with
+    a key were looked at as the limit allows, also if few of them count."""
 
 
 class ShardStatus(msgspec.Struct, frozen=True):
