@@ -257,9 +257,7 @@ class Flows:
         for flow in held_back:
             line = self._lines.setdefault(flow, Line())
             if line.measure(now_us) is not None:
-                reason: Reason = "unfetched" if self._is_unfetched(flow) else "limited"
-                cut = self._cut(flow, line, max(each, line.keeps))
-                found += [(entry, again_us, reason) for entry, again_us in cut]
+                found += self._cut(flow, line, max(each, line.keeps))
         return found
 
     def _is_unfetched(self, flow: Flow) -> bool:
@@ -270,9 +268,10 @@ class Flows:
         no_room = flow.target != LOCAL_POOL and self._rooms.get(flow.target, 0) <= 0
         return no_room or flow in self._refused
 
-    def _cut(self, flow: Flow, line: Line, keep: int) -> list[tuple[Entry, int]]:
+    def _cut(self, flow: Flow, line: Line, keep: int) -> list[tuple[Entry, int, Reason]]:
         now_us, queue = self._now_us, self._flows[flow]
-        found: list[tuple[Entry, int]] = []
+        reason: Reason = "unfetched" if self._is_unfetched(flow) else "limited"
+        found: list[tuple[Entry, int, Reason]] = []
         taken: set[TaskId] = set()
         kept: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
         for entry in queue:
@@ -282,9 +281,13 @@ class Flows:
                 kept.push(entry, entry.options.priority)
                 continue
             taken.add(entry.record.task_id)
-            ahead = len(kept) + len(taken)
-            again_us = self._limits.look_again_us(flow, ahead, now_us)
-            found.append((entry, max(again_us, line.join_us(now_us))))
+            again_us = line.join_us(now_us)
+            # What nobody fetched has to be where `calling` looks for it, within the minute, however
+            # far ahead a rate puts it: the knobs are asked again when it is to start.
+            if reason == "limited":
+                ahead = len(kept) + len(taken)
+                again_us = max(again_us, self._limits.look_again_us(flow, ahead, now_us))
+            found.append((entry, again_us, reason))
         self._count(flow, len(kept) - len(queue))
         self._flows[flow] = kept
         if not kept:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from late.knobs import Knobs
-from late.scheduler.calling import Calling
+from late.scheduler.calling import FAR_US, Calling
 from late.scheduler.messages import Load, LoadFailed
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.timers import Timers
@@ -479,3 +479,20 @@ def test_a_task_that_is_known_under_another_queue_is_called_a_few_at_a_time() ->
         here = sum(e.state == "ready" for e in made.core._timers.parked.values())
         assert made.core._ready.ready_for(MAIL) == here <= most + most // 2
     assert len(made.starts) > 0
+
+
+def test_what_nobody_fetched_under_a_slow_rate_is_called_once_the_rate_is_lifted() -> None:
+    made = world(60)
+    made.turn(mail=Knobs(rate=0.1))
+    made.limits.begin(1, 1, made.now_us)
+    park(made, 6.0)
+    assert {row.reason for row in made.timers.values()} == {"unfetched"}
+    assert all(due_us - made.now_us < FAR_US for due_us, _ in made.timers)
+    made.turn()
+    got: set[str] = set()
+    for _ in range(20):  # the clock stands still
+        got |= set(fetch(made, 3))
+        for attempt in list(made.running):
+            made.finish(attempt)
+        settle(made)
+    assert len(got) == 60
