@@ -147,7 +147,7 @@ class Ahead(msgspec.Struct, frozen=True):
     cursor: str
     among: Sequence[ColumnElement[bool]] = ()
     """Conditions on the rows. Give those of one group to all of its shards as they are: then their
-    parameters are in a statement once."""
+    parameters are in a statement once, but for Spanner's, whose driver numbers them."""
 
 
 def per_queue(
