@@ -8,6 +8,7 @@ import pytest
 from google.cloud import spanner_dbapi
 from google.cloud.sqlalchemy_spanner.sqlalchemy_spanner import SpannerDialect
 from sqlalchemy import Connection
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from late.control import backlog, positions
 from late.store.spanner_rows import cursor_at
@@ -46,3 +47,11 @@ def test_statements_of_spanner_have_no_more_parameters_than_it_takes(
     backlog.per_queue(connection, asked, 1_000)
     assert len(fake.sent) == statements
     assert max(len(each.positiontup) for each in fake.sent) <= 950
+
+
+def test_a_few_journals_are_looked_through_in_one_statement() -> None:
+    """A moment that no journal reaches back to costs a walk through each of them."""
+    fake = Statements(SQLiteDialect_pysqlite())
+    found = positions.before(cast(Connection, fake), range(SHARDS), 1_000, ["default"])
+    assert found == dict.fromkeys(range(SHARDS), "")
+    assert len(fake.sent) == SHARDS // 4
