@@ -145,8 +145,9 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     group: str
     state: State
     """`logged`: not yet started. `open`: started, or due within seconds. `settled`: it ended and
-    its row is still in the log. `passed`: the group does not read its queue, or begins after it.
-    `unknown`: settled long ago, rolled back, or never made."""
+    its row is still in the log, or its group began or was reset behind it, so that it may never
+    have run. `passed`: the group does not read its queue, or begins after it by its time.
+    `unknown`: settled long ago, rolled back, or never made; or there is no such group."""
     reason: str | None = None
     """Why it is parked or dead."""
     due_at_us: int | None = None

@@ -188,6 +188,16 @@ def test_worker_refuses_what_it_cannot_run(cli: Cli, service: str) -> None:
     assert cli("worker", service, "--concurrency", "0").code == 2
 
 
+def test_what_a_group_begins_behind_is_not_said_to_have_ended(cli: Cli, service: str) -> None:
+    done = cli.fine("enqueue", "charge", "--app", service, "--args", '{"trip": 7}')
+    task_id = done.out.strip()
+    cli.fine("group", "create", "audit", "--start-from", "now")
+    states = {g["group"]: g["state"] for g in cli.fine("show", task_id, "--json").json["groups"]}
+    assert states == {"audit": "settled", "default": "logged"}
+    assert "began or was reset behind it" in cli.fine("cancel", task_id, "--group", "audit").err
+    assert cli.fine("cancel", task_id).err == ""
+
+
 def test_show_of_nothing_is_a_finding(cli: Cli) -> None:
     ended = cli("show", new_id(3), "--json")
     assert (ended.code, ended.json["groups"][0]["state"]) == (1, "unknown")
