@@ -22,7 +22,7 @@ from late.ids import made_at_us, shard_of
 from late.schema.engine import reading
 from late.schema.tables import dead, history, lease, timer
 from late.schema.tables import result as kept
-from late.task import HELD_US, Final, StepDetail
+from late.task import DEFAULT_GROUP, HELD_US, Final, StepDetail
 
 _detail = msgspec.json.Decoder(StepDetail).decode
 
@@ -40,7 +40,7 @@ def show(
 
     Args:
         payload: include the payload, which may hold what not everyone should read.
-        group: only how it stands there.
+        group: only how it stands there: `unknown`, if there is no such group.
         everywhere: look through all of its shard's log for a row that is not where its id says.
 
     Raises:
@@ -137,11 +137,20 @@ def _in_group(
         return TaskInGroup(name, "unknown", owner=owner), None
     this = select(log_of(connection).c.task_id).where(finding.key_of(connection, logged))
     reads = registered(connection, name).get(name)
+    if reads is None and not _is_there(connection, name):
+        return TaskInGroup(name, "unknown"), None
     if reads is not None and not connection.execute(this.where(*taken(connection, reads))).first():
         return TaskInGroup(name, "passed", owner=owner), None
     beyond = backlog.beyond(connection, shard_id, last.cursor)
     waits = connection.execute(this.where(beyond)).first()
     return TaskInGroup(name, "settled" if waits is None else "logged", owner=owner), None
+
+
+def _is_there(connection: Connection, name: str) -> bool:
+    """Whether there is a group that has no row of its own: its workers have, or had, a shard. The
+    default one is there before."""
+    leased = select(lease.c.shard_id).where(lease.c.consumer_group == name).limit(1)
+    return name == DEFAULT_GROUP or connection.execute(leased).first() is not None
 
 
 def _view(
