@@ -1,8 +1,9 @@
 """One task, in every place where it can be: found by the shard and the moment in its id.
 
-No statement here reads more of a table than its answer needs: rows of the log, the timers, the dead
-letters and the results are asked for by their keys, the journal for its last row alone. What that
-row covers, and no place holds, is settled; so no other row of the journal is read.
+No statement here reads a whole table: rows of the timers, the dead letters and the results are asked
+for by their keys, the journal for its last row alone. What that row covers, and no place holds, is
+settled; so no other row of the journal is read. A row of the log is looked for near the moment in
+its id (`finding`), so an id whose row is gone costs a look through some minutes of its shard.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def show(
     group: str | None = None,
     everywhere: bool = False,
 ) -> TaskView:
-    """What is known of a task, by reads along keys alone. A task that is nowhere where its id says
-    has the state `unknown`.
+    """What is known of a task, by keys and the time in its id. One that is nowhere where its id
+    says has the state `unknown`.
 
     Args:
         payload: include the payload, which may hold what not everyone should read.
