@@ -496,3 +496,17 @@ def test_what_nobody_fetched_under_a_slow_rate_is_called_once_the_rate_is_lifted
             made.finish(attempt)
         settle(made)
     assert len(got) == 60
+
+
+def test_pools_share_what_is_called_back() -> None:
+    made = world()
+    made.settings = msgspec.structs.replace(made.settings, window=96, timers_max=200)
+    give(made, *[30.0 + n / 10 for n in range(60)])
+    give(made, *[30.0 + n / 10 for n in range(60)], name="parcel", queue="post")
+    made.take_over(died=False)
+    most = made.settings.limited_max // 2
+    for _ in range(40):  # the clock stands still
+        made.asked[POST] = 1
+        fetch(made, 1, passes=1)
+        assert max(made.core._ready.ready_for(pool) for pool in (MAIL, POST)) <= most // 2
+    assert {attempt.target for attempt in made.starts} == {MAIL, POST}
