@@ -200,7 +200,7 @@ def test_what_a_group_begins_behind_is_not_said_to_have_ended(cli: Cli, service:
 
 
 def test_a_group_that_is_not_there_knows_no_task(cli: Cli, service: str) -> None:
-    """The default one is there before a worker has come; others by a row or by a lease of theirs."""
+    """The default one is there before a worker has come; others by a row or by a lease."""
     done = cli.fine("enqueue", "charge", "--app", service, "--args", '{"trip": 7}')
     task_id = done.out.strip()
     leased = "insert into late_lease (consumer_group, shard_id, epoch) values ('older', 7, 1)"
