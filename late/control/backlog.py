@@ -206,8 +206,8 @@ def _with_least(connection: Connection, some: Select[Any]) -> Select[tuple[str, 
     statistics; but Spanner has no windows, and joins by hashes."""
     each = some.subquery()
     if connection.dialect.name != SPANNER:
-        least = func.min(each.c.due_at_us).over(partition_by=each.c.held_key)
-        return select(each.c.queue, least.label("least_us"))
+        of_key = func.min(each.c.due_at_us).over(partition_by=each.c.held_key)
+        return select(each.c.queue, of_key.label("least_us"))
     again = some.subquery()
     least = func.min(again.c.due_at_us).label("least_us")
     keys = select(again.c.held_key, least).group_by(again.c.held_key).subquery()

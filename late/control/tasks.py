@@ -1,9 +1,10 @@
 """One task, in every place where it can be: found by the shard and the moment in its id.
 
 No statement here reads a whole table: rows of the timers, the dead letters and the results are
-asked for by their keys, the journal for its last row alone. What that row covers, and no place holds, is
-settled; so no other row of the journal is read. A row of the log is looked for near the moment in
-its id (`finding`), so an id whose row is gone costs a look through some minutes of its shard.
+asked for by their keys, the journal for its last row alone. What that row covers, and no place
+holds, is settled; so no other row of the journal is read. A row of the log is looked for near the
+moment in its id (`finding`), so an id whose row is gone costs a look through some minutes of its
+shard.
 """
 
 from __future__ import annotations
