@@ -72,8 +72,8 @@ class Handle:
 
     def state(self) -> str:
         """How the task ended, while its result is kept; else where it stands, as `late show` says
-        it: `logged`, `open`, `parked`, `dead`, `settled`, `passed` or `unknown`. All of it is read
-        by keys, however large the tables are; see `docs/control.md`."""
+        it: `logged`, `open`, `parked`, `dead`, `settled`, `passed` or `unknown` (also where there
+        is no such group). No table is read whole; see `docs/control.md` for what it costs."""
         with self._control() as control:
             found = control.result(self.task_id, group=self.group)
             if found is not None:

@@ -71,10 +71,13 @@ def _vain(control: Control, task_id: str, group: str | None) -> str | None:
     found = control.show(task_id, group=group).groups
     if all(g.state in ("unknown", "settled") for g in found):
         if any(g.state == "settled" for g in found):
-            return "it has ended, so this will change nothing"
+            return (
+                "it has ended, or its group began or was reset behind it, so this will change "
+                "nothing"
+            )
         return (
-            "it is not where its id says (see `late show --everywhere`): if it has ended, or never "
-            "was, this will change nothing"
+            "it is not where its id says (see `late show --everywhere`): if it has ended, or its "
+            "group began or was reset behind it, or it never was, this will change nothing"
         )
     if all(g.state == "dead" for g in found):
         return "it is a dead letter: `late dead redrive` and `late dead edit` are for it"

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     ColumnElement,
     Connection,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    case,
     cast,
     func,
     literal,
@@ -145,7 +147,7 @@ class Ahead(msgspec.Struct, frozen=True):
     cursor: str
     among: Sequence[ColumnElement[bool]] = ()
     """Conditions on the rows. Give those of one group to all of its shards as they are: then their
-    parameters are in a statement once."""
+    parameters are in a statement once, but for Spanner's, whose driver numbers them."""
 
 
 def per_queue(
@@ -171,33 +173,45 @@ def per_queue(
     return found
 
 
-def held(name: str, shard_id: int, limit: int) -> Select[tuple[str, int]]:
-    """(queue, n) over the first `limit` parked tasks of a group and shard that wait behind their
-    ordering key, but not those whose first one waits for a time of its own."""
-    first = timer.alias()
-    rests = (
-        select(first.c.task_id)
-        .where(
-            first.c.consumer_group == name,
-            first.c.shard_id == shard_id,
-            first.c.held_key == timer.c.held_key,
-            first.c.due_at_us < HELD_US,
-        )
-        .exists()
-    )
-    found = (
-        select(timer.c.queue)
+def held(
+    connection: Connection, name: str, shard_id: int, limit: int
+) -> Select[tuple[str, int, int]]:
+    """(queue, n, looked) over the first `limit` parked tasks of a group and shard that have an
+    ordering key, key by key: `looked` of the queue are among them, and `n` of those wait behind
+    their key, but not for a first one that waits for a time of its own.
+
+    Of the one key that the `limit` may cut off, that first one may be behind the cut: the others
+    count then.
+    """
+    some = (
+        select(timer.c.held_key, timer.c.queue, timer.c.due_at_us)
         .where(
             timer.c.consumer_group == name,
             timer.c.shard_id == shard_id,
-            timer.c.due_at_us >= HELD_US,
             timer.c.held_key.is_not(None),
-            not_(rests),
         )
+        # Along the index of them; what one transaction wrote may have one sequence.
+        .order_by(timer.c.held_key, timer.c.sequence, timer.c.task_id)
         .limit(limit)
-        .subquery()
     )
-    return select(found.c.queue, func.count().label("n")).group_by(found.c.queue)
+    judged = _with_least(connection, some).subquery()
+    waits = func.sum(case((judged.c.least_us >= HELD_US, 1), else_=0))
+    counted = cast(waits, BigInteger).label("n"), func.count().label("looked")
+    return select(judged.c.queue, *counted).group_by(judged.c.queue)
+
+
+def _with_least(connection: Connection, some: Select[Any]) -> Select[tuple[str, int]]:
+    """(queue, least_us) of each of these timers: the least due time among those of its key. To ask
+    for it row by row would cost the product of them, as might a join by a planner without
+    statistics; but Spanner has no windows, and joins by hashes."""
+    each = some.subquery()
+    if connection.dialect.name != SPANNER:
+        of_key = func.min(each.c.due_at_us).over(partition_by=each.c.held_key)
+        return select(each.c.queue, of_key.label("least_us"))
+    again = some.subquery()
+    least = func.min(again.c.due_at_us).label("least_us")
+    keys = select(again.c.held_key, least).group_by(again.c.held_key).subquery()
+    return select(each.c.queue, keys.c.least_us).join(keys, keys.c.held_key == each.c.held_key)
 
 
 def by_keys(

@@ -156,8 +156,9 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         group: str | None = None,
         everywhere: bool = False,
     ) -> TaskView:
-        """What is known of one task, read by keys; its state is `unknown` if nothing is. `group`:
-        only there. `everywhere`: look through its shard's whole log, if its id does not lead to it.
+        """What is known of one task; its state is `unknown` if nothing is, or if there is no such
+        group. No whole table is read; see `docs/control.md` for what it costs. `group`: only there.
+        `everywhere`: look through its shard's whole log, if its id does not lead to it.
 
         Raises:
             InvalidName: not a task id.

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Text, and_, cast, func
 
 from late.control import backlog
 from late.control.rows import COCKROACH, SPANNER, log_of, now_us
-from late.control.shardwise import together
+from late.control.shardwise import ROWS, together
 from late.errors import ConfigError
 from late.schema.engine import reading
 from late.schema.tables import group, settlement
@@ -116,7 +116,8 @@ def before(
             .limit(1)
         )
     best: dict[int, tuple[int, str]] = dict.fromkeys(shard_ids, (0, ""))
-    for row in together(connection, legs):
+    # Where no journal reaches back so far, a leg goes through all of its journal.
+    for row in together(connection, legs, rows=ROWS // 4):
         shard_id = places[row.leg][1]
         best[shard_id] = max(best[shard_id], (row.settled_at_us, row.cursor))
     return {shard_id: cursor for shard_id, (_, cursor) in best.items()}

@@ -21,7 +21,10 @@ from late.task import SHARDS_MAX
 LEGS = 80
 """Of one statement. SQLite takes 500."""
 LEGS_OF = {SPANNER: 16}
-"""Where they are fewer: Spanner takes 950 parameters, and its dialect's parser 10,000 tokens."""
+"""Where they are fewer: its dialect's parser takes 10,000 tokens."""
+BINDS = 700
+"""Parameters of one statement on Spanner, which takes 950: its driver numbers them, so that one
+that is in each leg is sent with each of them."""
 ROWS = 16_000
 """That the legs of one statement may read together, so that none of them takes long."""
 Span = tuple[int, int]
@@ -38,7 +41,7 @@ def together(
         rows: that one leg reads at most: those that read many are fewer in one statement.
     """
     legs_max = LEGS_OF.get(connection.dialect.name, LEGS)
-    size = max(1, min(legs_max, ROWS // max(1, rows)))
+    size = max(1, min(legs_max, ROWS // max(1, rows), _within_binds(connection, legs)))
     for start in range(0, len(legs), size):
         parts = []
         for place, leg in enumerate(legs[start : start + size], start):
@@ -46,6 +49,17 @@ def together(
             inner = leg.subquery()
             parts.append(select(literal_column(str(place)).label("leg"), *inner.c))
         yield from connection.execute(union_all(*parts) if len(parts) > 1 else parts[0])
+
+
+def _within_binds(connection: Connection, legs: Sequence[Select[Any]]) -> int:
+    """How many legs have no more than `BINDS` parameters; one, where a single leg has more."""
+    dialect = connection.dialect
+    if dialect.name != SPANNER:
+        return LEGS
+    # A list of values is one parameter until it is rendered.
+    whole = {"render_postcompile": True}
+    texts = (leg.compile(dialect=dialect, compile_kwargs=whole) for leg in legs)
+    return BINDS // max([1, *(len(text.positiontup or ()) for text in texts)])
 
 
 def spans(known: Collection[int]) -> list[Span]:

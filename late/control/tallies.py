@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
@@ -64,23 +65,25 @@ class Tally:
         self._count(connection, {place: leg(*place) for place in of}, field, limit)
 
     def held(self, connection: Connection, of: Collection[Shard], limit: int) -> None:
-        """Count parked tasks that wait behind their ordering key."""
-        legs = {place: backlog.held(*place, limit) for place in of}
+        """Count parked tasks that wait behind their ordering key, among the first `limit` of a
+        group and shard that have one."""
+        legs = {place: backlog.held(connection, *place, limit) for place in of}
         self._count(connection, legs, "held", limit)
 
     def _count(
         self,
         connection: Connection,
-        legs: Mapping[Shard, Select[tuple[str, int]]],
+        legs: Mapping[Shard, Select[Any]],
         field: str,
         limit: int,
     ) -> None:
-        """Add up (queue, n) of each (group, shard)."""
+        """Add up (queue, n) of each (group, shard); `looked`, where that is another number than
+        `n`, is how many rows of the queue were looked at."""
         places = list(legs)
         found = list(together(connection, list(legs.values()), rows=limit))
         totals: dict[int, int] = defaultdict(int)
         for row in found:
-            totals[row.leg] += row.n
+            totals[row.leg] += row._mapping.get("looked", row.n)
         for row in found:
             key = (places[row.leg][0], row.queue)
             self.add(key, field, row.n, capped=totals[row.leg] >= limit)

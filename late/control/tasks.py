@@ -1,8 +1,10 @@
 """One task, in every place where it can be: found by the shard and the moment in its id.
 
-No statement here reads more of a table than its answer needs: rows of the log, the timers, the dead
-letters and the results are asked for by their keys, the journal for its last row alone. What that
-row covers, and no place holds, is settled; so no other row of the journal is read.
+No statement here reads a whole table: rows of the timers, the dead letters and the results are
+asked for by their keys, the journal for its last row alone. What that row covers, and no place
+holds, is settled; so no other row of the journal is read. A row of the log is looked for near the
+moment in its id (`finding`), so an id whose row is gone costs a look through some minutes of its
+shard.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from late.ids import made_at_us, shard_of
 from late.schema.engine import reading
 from late.schema.tables import dead, history, lease, timer
 from late.schema.tables import result as kept
-from late.task import HELD_US, Final, StepDetail
+from late.task import DEFAULT_GROUP, HELD_US, Final, StepDetail
 
 _detail = msgspec.json.Decoder(StepDetail).decode
 
@@ -35,12 +37,12 @@ def show(
     group: str | None = None,
     everywhere: bool = False,
 ) -> TaskView:
-    """What is known of a task, by reads along keys alone. A task that is nowhere where its id says
-    has the state `unknown`.
+    """What is known of a task, by keys and the time in its id. One that is nowhere where its id
+    says has the state `unknown`.
 
     Args:
         payload: include the payload, which may hold what not everyone should read.
-        group: only how it stands there.
+        group: only how it stands there: `unknown`, if there is no such group.
         everywhere: look through all of its shard's log for a row that is not where its id says.
 
     Raises:
@@ -137,11 +139,20 @@ def _in_group(
         return TaskInGroup(name, "unknown", owner=owner), None
     this = select(log_of(connection).c.task_id).where(finding.key_of(connection, logged))
     reads = registered(connection, name).get(name)
+    if reads is None and not _is_there(connection, name):
+        return TaskInGroup(name, "unknown"), None
     if reads is not None and not connection.execute(this.where(*taken(connection, reads))).first():
         return TaskInGroup(name, "passed", owner=owner), None
     beyond = backlog.beyond(connection, shard_id, last.cursor)
     waits = connection.execute(this.where(beyond)).first()
     return TaskInGroup(name, "settled" if waits is None else "logged", owner=owner), None
+
+
+def _is_there(connection: Connection, name: str) -> bool:
+    """Whether there is a group that has no row of its own: its workers have, or had, a shard. The
+    default one is there before."""
+    leased = select(lease.c.shard_id).where(lease.c.consumer_group == name).limit(1)
+    return name == DEFAULT_GROUP or connection.execute(leased).first() is not None
 
 
 def _view(

@@ -42,7 +42,8 @@ class QueueStatus(msgspec.Struct, frozen=True):
     """Age of the oldest task in the log that is not settled, None when there is none."""
     held: Count = Count()
     """Of those parked, the ones that wait for no time: the task before them of their key runs, or
-    has to end in another shard because their lane was resized."""
+    has to end in another shard because their lane was resized. `capped` where as many tasks with
+    a key were looked at as the limit allows, also if few of them count."""
 
 
 class ShardStatus(msgspec.Struct, frozen=True):
@@ -144,8 +145,9 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     group: str
     state: State
     """`logged`: not yet started. `open`: started, or due within seconds. `settled`: it ended and
-    its row is still in the log. `passed`: the group does not read its queue, or begins after it.
-    `unknown`: settled long ago, rolled back, or never made."""
+    its row is still in the log, or its group began or was reset behind it, so that it may never
+    have run. `passed`: the group does not read its queue, or begins after it by its time.
+    `unknown`: settled long ago, rolled back, or never made; or there is no such group."""
     reason: str | None = None
     """Why it is parked or dead."""
     due_at_us: int | None = None

@@ -107,9 +107,11 @@ class CoreReads(CoreState, ABC):
     def _call_back(self, effects: list[m.Effect]) -> None:
         """Consumers ask: what was put off because nobody did becomes ready, so that some of it is
         at hand at the next grant too."""
-        most = max(1, self._settings.limited_max // 2)
+        asked = self._ready.asked()
+        # Shared, as `flows` shares what it keeps: what is beyond that is put off again.
+        most = max(1, self._settings.limited_max // 2 // max(1, len(asked)))
         wants: dict[str, int] = {}
-        for pool in self._ready.asked():
+        for pool in asked:
             few = most - self._ready.ready_for(pool)
             if few < (most + 1) // 2 or not self._calling.may_have((pool,)):
                 continue

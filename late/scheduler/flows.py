@@ -10,7 +10,7 @@ table. One that was cancelled or put off meanwhile stays until its turn, and is 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
 from late.scheduler.entry import Entry
@@ -42,6 +42,9 @@ class Flows:
         self._lines: dict[Flow, Line] = {}
         self.limited = 0
         """Entries that have a flow."""
+        self._of_pool: Counter[str] = Counter()
+        """The same by pool, whatever the queues of their records are: a task of a pulled queue may
+        have been written under another name. Kept, as it is asked for at every grant."""
 
     def __len__(self) -> int:
         return len(self._main)
@@ -58,8 +61,13 @@ class Flows:
         queue = self._main if flow is None else self._queue_of(flow)
         queue.push_front(entry, entry.options.priority)
 
+    def _count(self, flow: Flow, n: int) -> None:
+        """So many more are here, or fewer."""
+        self.limited += n
+        self._of_pool[flow.target] += n
+
     def _queue_of(self, flow: Flow) -> ReadyQueue[Entry]:
-        self.limited += 1
+        self._count(flow, 1)
         queue = self._flows.get(flow)
         if queue is None:
             knobs = self._limits.knobs(flow.queue)
@@ -90,6 +98,7 @@ class Flows:
             entries += queue
         self._main = ReadyQueue()
         self._flows, self._turns, self._order, self.limited = {}, {}, deque(), 0
+        self._of_pool.clear()
         self._refused.clear()
         for entry in sorted(entries, key=lambda entry: entry.order):
             self.push(entry)
@@ -157,7 +166,7 @@ class Flows:
                 self._refused.add(flow)
                 return None
             self._refused.discard(flow)
-            self.limited -= 1
+            self._count(flow, -1)
             found = entry if entry.state == "ready" else None
         if not queue:
             self._drop(flow)
@@ -215,7 +224,11 @@ class Flows:
     # ------------------------------------------------------------------ asked for
 
     def asked(self) -> list[str]:
-        """Pools of pulled queues for which consumers wait, and whose knobs let a task start."""
+        """Pools of pulled queues for which consumers wait, and whose knobs let a task start.
+
+        The knobs are those of the queue that the pool is of. A task whose record has another queue
+        obeys that one's: where it is paused, what is called back is put off again, as `limited`,
+        and so only once."""
         return [
             pool
             for pool, room in self._rooms.items()
@@ -226,8 +239,7 @@ class Flows:
 
     def ready_for(self, pool: str) -> int:
         """How many entries of a pulled queue's pool are here."""
-        turns = self._turns.get((pool.removeprefix(PULL_POOL), pool), ())
-        return sum(len(self._flows[flow]) for flow in turns)
+        return self._of_pool[pool]
 
     # ------------------------------------------------------------------ too many
 
@@ -245,9 +257,7 @@ class Flows:
         for flow in held_back:
             line = self._lines.setdefault(flow, Line())
             if line.measure(now_us) is not None:
-                reason: Reason = "unfetched" if self._is_unfetched(flow) else "limited"
-                cut = self._cut(flow, line, max(each, line.keeps))
-                found += [(entry, again_us, reason) for entry, again_us in cut]
+                found += self._cut(flow, line, max(each, line.keeps))
         return found
 
     def _is_unfetched(self, flow: Flow) -> bool:
@@ -258,9 +268,10 @@ class Flows:
         no_room = flow.target != LOCAL_POOL and self._rooms.get(flow.target, 0) <= 0
         return no_room or flow in self._refused
 
-    def _cut(self, flow: Flow, line: Line, keep: int) -> list[tuple[Entry, int]]:
+    def _cut(self, flow: Flow, line: Line, keep: int) -> list[tuple[Entry, int, Reason]]:
         now_us, queue = self._now_us, self._flows[flow]
-        found: list[tuple[Entry, int]] = []
+        reason: Reason = "unfetched" if self._is_unfetched(flow) else "limited"
+        found: list[tuple[Entry, int, Reason]] = []
         taken: set[TaskId] = set()
         kept: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
         for entry in queue:
@@ -270,10 +281,14 @@ class Flows:
                 kept.push(entry, entry.options.priority)
                 continue
             taken.add(entry.record.task_id)
-            ahead = len(kept) + len(taken)
-            again_us = self._limits.look_again_us(flow, ahead, now_us)
-            found.append((entry, max(again_us, line.join_us(now_us))))
-        self.limited -= len(queue) - len(kept)
+            again_us = line.join_us(now_us)
+            # What nobody fetched has to be where `calling` looks for it, within the minute, however
+            # far ahead a rate puts it: the knobs are asked again when it is to start.
+            if reason == "limited":
+                ahead = len(kept) + len(taken)
+                again_us = max(again_us, self._limits.look_again_us(flow, ahead, now_us))
+            found.append((entry, again_us, reason))
+        self._count(flow, len(kept) - len(queue))
         self._flows[flow] = kept
         if not kept:
             self._drop(flow)

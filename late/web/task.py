@@ -26,7 +26,7 @@ _NOW: dict[str, str] = {
     "open": "runs, or is due within seconds",
     "parked": "is parked",
     "dead": "is a dead letter",
-    "settled": "has ended",
+    "settled": "has ended, or its group began or was reset behind it",
     "passed": "is passed over: the group does not read it",
     "unknown": "is not known: it ended long ago, was rolled back, or was never made",
 }

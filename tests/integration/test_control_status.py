@@ -99,6 +99,29 @@ async def test_what_its_key_holds_back_is_not_done(url: str) -> None:
     await store.close()
 
 
+async def test_what_keys_hold_back_is_counted_up_to_the_limit(url: str) -> None:
+    """Given nine tasks parked behind one key whose first one rests, and three behind another."""
+    store = open_store(url)
+    await store.open()
+    tasks = [task(1, queue="mail") for _ in range(13)]
+    insert(url, *tasks)
+    records, cursor = await read_all(store, tasks)
+    owner = await own(store, 1)
+    later = await store.now() + 3_600_000_000
+    rests = [parked(later, of=records[0], reason="retry", held_key="a")]
+    rests += [parked(HELD_US, of=r, reason="held", held_key="a") for r in records[1:10]]
+    runs = [parked(HELD_US, of=r, reason="held", held_key="b") for r in records[10:]]
+    await owner.settle(cursor=cursor, open=(), parked=(*rests, *runs))
+    with Control(url) as control:
+
+        def held(limit: int) -> str:
+            [mail] = control.status(queue="mail", limit=limit).queues
+            return str(mail.held)
+
+        assert [held(limit) for limit in (14, 13, 12, 5)] == ["3", ">= 3", ">= 2", ">= 0"]
+    await store.close()
+
+
 async def test_a_row_that_commits_behind_the_cursor_is_counted(url: str) -> None:
     """Given a transaction that inserts first and commits last, where the store allows two."""
     store = open_store(url)

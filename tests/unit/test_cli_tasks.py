@@ -18,6 +18,7 @@ from late.store import open_store
 from late.store.base import Store
 from late.task import AttemptError, DeadLetter, Schedule
 from tests.conformance.kit import dead, own, record
+from tests.integration.control_kit import execute
 from tests.unit.cli_kit import Cli
 
 SERVICE = """
@@ -186,6 +187,32 @@ def test_worker_refuses_what_it_cannot_run(cli: Cli, service: str) -> None:
     assert "expected a number" in cli.refused("worker", service, "--set", "window=big")
     assert "KEY=VALUE" in cli.refused("worker", service, "--set", "window")
     assert cli("worker", service, "--concurrency", "0").code == 2
+
+
+def test_what_a_group_begins_behind_is_not_said_to_have_ended(cli: Cli, service: str) -> None:
+    done = cli.fine("enqueue", "charge", "--app", service, "--args", '{"trip": 7}')
+    task_id = done.out.strip()
+    cli.fine("group", "create", "audit", "--start-from", "now")
+    states = {g["group"]: g["state"] for g in cli.fine("show", task_id, "--json").json["groups"]}
+    assert states == {"audit": "settled", "default": "logged"}
+    assert "began or was reset behind it" in cli.fine("cancel", task_id, "--group", "audit").err
+    assert cli.fine("cancel", task_id).err == ""
+
+
+def test_a_group_that_is_not_there_knows_no_task(cli: Cli, service: str) -> None:
+    """The default one is there before a worker has come; others by a row or by a lease."""
+    done = cli.fine("enqueue", "charge", "--app", service, "--args", '{"trip": 7}')
+    task_id = done.out.strip()
+    leased = "insert into late_lease (consumer_group, shard_id, epoch) values ('older', 7, 1)"
+    for statement in ("delete from late_group", leased):
+        execute(cli.url, statement)
+    with Control(cli.url) as control:
+
+        def state(group: str) -> str:
+            [found] = control.show(task_id, group=group).groups
+            return found.state
+
+        assert (state("default"), state("older"), state("typo")) == ("logged", "logged", "unknown")
 
 
 def test_show_of_nothing_is_a_finding(cli: Cli) -> None:

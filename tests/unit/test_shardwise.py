@@ -1,0 +1,57 @@
+"""How many shards are asked in one statement, without a database."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from google.cloud import spanner_dbapi
+from google.cloud.sqlalchemy_spanner.sqlalchemy_spanner import SpannerDialect
+from sqlalchemy import Connection
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from late.control import backlog, positions
+from late.store.spanner_rows import cursor_at
+from late.task import Reads
+
+SHARDS = 64
+
+
+class Statements:
+    """Compiles what is sent, and finds nothing."""
+
+    def __init__(self, dialect: Any) -> None:
+        self.dialect = dialect
+        self.sent: list[Any] = []
+
+    def execute(self, statement: Any) -> list[Any]:
+        whole = {"render_postcompile": True}
+        self.sent.append(statement.compile(dialect=self.dialect, compile_kwargs=whole))
+        return []
+
+
+def spanner() -> Statements:
+    return Statements(SpannerDialect(dbapi=spanner_dbapi))
+
+
+@pytest.mark.parametrize(("queues", "statements"), [(1, 4), (24, 4), (60, 7), (800, SHARDS)])
+def test_statements_of_spanner_have_no_more_parameters_than_it_takes(
+    queues: int, statements: int
+) -> None:
+    fake = spanner()
+    connection = cast(Connection, fake)
+    reads = Reads(frozenset(f"q{n}" for n in range(queues)), 5, 0)
+    among = positions.taken(connection, reads)
+    cursor = cursor_at(1_700_000_000_000_000_000)
+    asked = [backlog.Ahead(n, cursor, among) for n in range(SHARDS)]
+    backlog.per_queue(connection, asked, 1_000)
+    assert len(fake.sent) == statements
+    assert max(len(each.positiontup) for each in fake.sent) <= 950
+
+
+def test_a_few_journals_are_looked_through_in_one_statement() -> None:
+    """A moment that no journal reaches back to costs a walk through each of them."""
+    fake = Statements(SQLiteDialect_pysqlite())
+    found = positions.before(cast(Connection, fake), range(SHARDS), 1_000, ["default"])
+    assert found == dict.fromkeys(range(SHARDS), "")
+    assert len(fake.sent) == SHARDS // 4
