@@ -82,7 +82,7 @@ def _of(
             busy_s += usage.busy_us / 1e6 / span_s
             failed += usage.attempts / span_s if usage.outcome in FAILED else 0.0
     return Signals(
-        backlog=sum(q.depth.n + q.in_flight.n + q.held.n for q in queues),
+        backlog=sum(q.waiting for q in queues),
         age_s=max((q.oldest_age_s or 0.0 for q in queues), default=0.0),
         rate=rate,
         busy_s=busy_s / rate if rate else 0.0,

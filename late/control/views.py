@@ -45,6 +45,12 @@ class QueueStatus(msgspec.Struct, frozen=True):
     has to end in another shard because their lane was resized. `capped` where as many tasks with
     a key were looked at as the limit allows, also if few of them count."""
 
+    @property
+    def waiting(self) -> int:
+        """Tasks for which there should be a worker. Where the look for those that are held came to
+        its bound and saw none, there may be some: one, so that nobody takes the last worker away."""
+        return self.depth.n + self.in_flight.n + max(self.held.n, int(self.held.capped))
+
 
 class ShardStatus(msgspec.Struct, frozen=True):
     """One shard in one consumer group."""
