@@ -48,7 +48,7 @@ class QueueStatus(msgspec.Struct, frozen=True):
     @property
     def waiting(self) -> int:
         """Tasks for which there should be a worker. Where the look for those that are held came to
-        its bound and saw none, there may be some: one, so that nobody takes the last worker away."""
+        its bound and saw none, it is one: nobody is to take the last worker away."""
         return self.depth.n + self.in_flight.n + max(self.held.n, int(self.held.capped))
 
 
