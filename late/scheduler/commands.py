@@ -15,7 +15,7 @@ task that is not found has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -223,9 +223,12 @@ class Commands:
         ids = tuple(dict.fromkeys(waiting.command.task_id for waiting in wanted))
         return Load(until_us=HELD_US, limit=len(ids), task_ids=ids)
 
-    def looked(self, request: Load, *, failed: bool = False) -> None:
-        """The answer to a load has come, and what it found is in memory."""
+    def looked(
+        self, request: Load, *, failed: bool = False, changed: Collection[TaskId] = ()
+    ) -> None:
+        """The answer to a load has come, and what it found is in memory but for what `changed`
+        meanwhile: for that it is asked again. A cancel would else find nothing and end."""
         for waiting in self._waiting.values():
             if waiting.loading and waiting.command.task_id in request.task_ids:
                 waiting.loading = False
-                waiting.looked = not failed
+                waiting.looked = not failed and waiting.command.task_id not in changed

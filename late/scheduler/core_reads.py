@@ -91,7 +91,10 @@ class CoreReads(CoreState, ABC):
                 entry.move("waiting")
                 self._timers.wait(entry)
             if request.task_ids:
-                self._commands.looked(request)
+                # A row that changed while this was on its way is there, and not as it was read.
+                taken = {row.record.task_id for row in rows}
+                changed = {r.record.task_id for r in parked if r.record.task_id not in taken}
+                self._commands.looked(request, changed=changed)
             else:
                 self._shrink()
             return

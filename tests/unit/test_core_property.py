@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from late.task import Options
@@ -90,6 +90,7 @@ def random_command(world: World) -> None:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@example(seed=902, keys=True, deaths=True)  # a cancel beside a row that moves to another due time
 @given(seed=st.integers(0, 2**32), keys=st.booleans(), deaths=st.booleans())
 def test_commands_do_what_they_say_at_any_point(seed: int, keys: bool, deaths: bool) -> None:
     random_life(seed, 500, deaths=deaths, keys=keys, commands=True)
