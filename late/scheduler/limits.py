@@ -185,9 +185,9 @@ class Limits:
         """It did not start after all, or its shard is lost: nothing will be heard of it."""
         counted = self._counted.pop(owner, None)
         if counted is not None:
-            flow, retry = counted
+            flow, _ = counted
             for part in self._parts(flow):
-                part.undo(retry=retry)
+                part.undo()
                 _less(part.tenants, flow.tenant)
 
     def ended(self, outcomes: Sequence[Outcome], now_us: int) -> None:
@@ -199,11 +199,10 @@ class Limits:
             counted = self._counted.pop(owner, None)
             if counted is None:
                 continue
-            flow, _ = counted
+            flow, retry = counted
             for part in self._parts(flow):
-                part.running -= 1
                 _less(part.tenants, flow.tenant)
-                part.ended(outcome, now_us)
+                part.ended(outcome, retry=retry, now_us=now_us)
 
     def stalled(self, entry: Entry) -> bool:
         """Whether a failure of `entry` says nothing of it, because its whole target fails."""

@@ -97,25 +97,27 @@ class Part:
             self.bucket.take()
         if self.breaker is not None:
             self.breaker.started(now_us)
-        if self.budget is not None:
-            if retry:
-                self.budget.take()
-            else:
-                self.budget.earn(self.knobs.retry_budget or 0.0)
+        if self.budget is not None and retry:
+            self.budget.take()
 
-    def undo(self, *, retry: bool) -> None:
-        """It did not start after all, or nothing will be heard of it."""
+    def undo(self) -> None:
+        """It did not start after all, or nothing will be heard of it. A retry's token is not given
+        back: one whose shard was lost may have been made."""
         self.running -= 1
-        if self.budget is not None and not retry:
-            # A retry's token is not given back: one whose shard was lost may have been made.
-            self.budget.earn(-(self.knobs.retry_budget or 0.0))
         if self.bucket is not None:
             self.bucket.give_back()
         if self.breaker is not None:
             self.breaker.undone()
 
-    def ended(self, outcome: Outcome, now_us: int) -> None:
-        """Learn from how an attempt ended."""
+    def ended(self, outcome: Outcome, *, retry: bool, now_us: int) -> None:
+        """Learn from how an attempt ended.
+
+        A first attempt earns its part of a retry here, and not as it starts: between the two it may
+        wait for the mark of a suspect in the journal, be taken back, or be lost with its shard.
+        """
+        self.running -= 1
+        if self.budget is not None and not retry:
+            self.budget.earn(self.knobs.retry_budget or 0.0)
         good = says(outcome)
         if good is None:
             if self.breaker is not None:

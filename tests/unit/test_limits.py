@@ -176,17 +176,21 @@ def test_retries_beyond_the_budget_wait() -> None:
     assert spent == 10, "ten seconds' worth of one a second"
     for number in range(100, 200):
         assert started(limits, number, flow), "first attempts are not held back by it"
+    assert not started(limits, 200, flow, retry=True), "and have earned nothing before they end"
+    limits.ended([outcome(number, target="svc") for number in range(100, 200)], 0)
     more = sum(started(limits, n, flow, retry=True) for n in range(200, 300))
     assert more == 10, "a fifth of the first attempts, as far as it is kept"
 
 
 def test_a_start_that_was_taken_back_earns_no_retry() -> None:
+    """Nor does one that still waits for its mark: what a retry was made of was made."""
     limits = Limits({"svc"})
     limits.set({}, {"svc": Knobs(concurrency=1_000, retry_min=1.0, slow_start_s=0)}, 0)
     flow = Flow("q", "svc")
     assert sum(started(limits, n, flow, retry=True) for n in range(20)) == 10
     for number in range(100):
         assert started(limits, number, flow)
+        assert not started(limits, 200, flow, retry=True)
         limits.undo(("g", TaskId(f"a{number:05}")))
     assert not started(limits, 200, flow, retry=True)
 
