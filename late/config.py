@@ -55,10 +55,11 @@ class Members(msgspec.Struct, frozen=True):
         if source == "static":
             names = [part.strip() for part in rest.split(",")]
             for name in names:
-                if not _MEMBER.match(name):
+                if not _is_member(name):
                     raise ConfigError(
                         f"{label}: {name[:80]!r} is no member's name; write static:a,b,c with the "
-                        "host names or addresses that the workers have as LATE_MEMBER"
+                        "host names or addresses, without ports, that the workers have as "
+                        "LATE_MEMBER"
                     )
             named = [member_name(name) for name in names]
             if len(set(named)) < len(named):
@@ -72,6 +73,17 @@ class Members(msgspec.Struct, frozen=True):
                 )
             return cls("dns", (rest.strip(),))
         raise ConfigError(f"{label}: expected database, static:a,b,c or dns:name")
+
+
+def _is_member(text: str) -> bool:
+    """A host's name or an address. A colon is of an IPv6 address: with a port, a name would match
+    no worker, and all of them would own nothing."""
+    if not _MEMBER.match(text):
+        return False
+    try:
+        return ":" not in text or bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def member_name(text: str) -> str:
@@ -163,10 +175,10 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name, kind in _kinds().items():
             _check(name, getattr(self, name), kind)
         Members.parse(self.membership)
-        if self.member is not None and not _MEMBER.match(self.member):
+        if self.member is not None and not _is_member(self.member):
             raise ConfigError(
-                f"member={self.member[:80]!r}: expected the name or address of this host, as the "
-                "list of members has it"
+                f"member={self.member[:80]!r}: expected the name or address of this host, without "
+                "a port, as the list of members has it"
             )
         if self.page_size > self.window:
             raise ConfigError(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from late.app import App
+from late.dispatcher.dispatcher import Dispatcher
 from late.scheduler.entry import ROUTE
 from late.scheduler.limits import LOCAL_POOL
 from late.scheduler.refusals import Counts
+from late.scheduler.scheduler import Scheduler
+from late.tailer.tailer import Tailer
+from late.tailer.watchdog import Duty
 from late.task import PULL, Policy
 
 
@@ -41,6 +45,23 @@ def possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str
     """Without those of a target that this worker does not have: such a task is parked like one
     without a handler."""
     return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
+
+
+def duties(
+    scheduler: Scheduler, slots: Dispatcher, tailer: Tailer, *, trusted: bool
+) -> Sequence[Duty]:
+    """What a worker owes, and what it has done of it: see `late/tailer/watchdog.py`.
+
+    Who is not `trusted` may start nothing, so it owes no start: else one that has given its shards
+    up, and has tasks that are ready, would owe what it must not do, and never come back. A shard
+    whose open tasks are being fetched is not read yet, so a fetch is part of reading.
+    """
+    idle = trusted and bool(scheduler.ready or slots.waiting) and not slots.running
+    return (
+        Duty("start", idle or slots.all_stuck, slots.ended),
+        Duty("settle", scheduler.unrecorded > 0, scheduler.settlements),
+        Duty("read", tailer.reading or scheduler.loading, tailer.reads + scheduler.loads),
+    )
 
 
 def alone(error: Exception) -> Exception:

@@ -51,7 +51,7 @@ from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
 from late.task import DEFAULT_GROUP, Policy
 from late.telemetry import Telemetry
-from late.wiring import add_refused, alone, freeze, policies_of, possible, sweep
+from late.wiring import add_refused, alone, duties, freeze, policies_of, possible, sweep
 
 if TYPE_CHECKING:
     from late.control.knobs import Live
@@ -290,14 +290,7 @@ class Worker:
         return [self.lookout.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:
-        """What this worker owes: see `late/tailer/watchdog.py`."""
-        scheduler, slots, tailer = self.scheduler, self.dispatcher, self.tailer
-        idle = bool(scheduler.ready or slots.waiting) and not slots.running
-        return (
-            Duty("start", idle or slots.all_stuck, slots.ended),
-            Duty("settle", scheduler.unrecorded > 0, scheduler.settlements),
-            Duty("read", tailer.reading, tailer.reads),
-        )
+        return duties(self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted)
 
     @property
     def trusted(self) -> bool:

@@ -11,12 +11,14 @@ from collections import Counter
 import msgspec
 
 from late.control.findings import Findings
-from late.task import Usage
+from late.task import ENQUEUED, Usage
 
 ENDS = frozenset({"done", "dead", "expired", "discarded", "cancelled"})
 """Outcomes that end a task; see `late.task.Final`."""
 RESETS = frozenset({"create", "reset"})
 """Owners of a settlement by which an operator said where the group begins."""
+ANEW = RESETS | {"rebase"}
+"""Owners of a settlement behind which the same records may be read, and counted, once more."""
 CLOCK_BACK_US = 60_000_000
 """A database's clock is corrected now and then; by more than this it is worth a note."""
 
@@ -43,6 +45,10 @@ class Journal:
         self.rows = 0
         self.ended: Counter[str] = Counter()
         """How tasks ended, by the counts of the rows after the first."""
+        self.since: Settled | None = None
+        """From where on arrivals and ends are compared: `first`, or the last rebase."""
+        self._arrived = self._ended_since = 0
+        self._counts_whole = True
         self._shard = shard
         self._findings = findings
 
@@ -51,9 +57,10 @@ class Journal:
         self.rows += 1
         before, self.last = self.last, row
         if before is None:
-            self.first = row
+            self.first = self.since = row
             return
         if row.seq != before.seq + 1:
+            self._counts_whole = False
             self._add("journal_hole", f"between settlements {before.seq} and {row.seq} is a hole")
         if row.epoch < before.epoch:
             self._add("epoch_back", f"settlement {row.seq} is of epoch {row.epoch}, the one before"
@@ -71,6 +78,10 @@ class Journal:
             # The records that are read from here on, and what is counted, are others.
             self.first = row
             self.ended.clear()
+        if row.owner in ANEW:
+            self.since = row
+            self._arrived = self._ended_since = 0
+            self._counts_whole = True
         if row.usage is not None:
             self._count(row)
 
@@ -79,7 +90,11 @@ class Journal:
             for usage in _usage_of(row.usage or "[]"):
                 if usage.outcome in ENDS:
                     self.ended[usage.outcome] += usage.count
+                    self._ended_since += usage.count
+                elif usage.outcome == ENQUEUED:
+                    self._arrived += usage.count
         except msgspec.MsgspecError:
+            self._counts_whole = False
             self._add("usage", f"settlement {row.seq} has an unreadable `usage`")
 
     def close(self, lease_epoch: int | None, ended_recently: int) -> None:
@@ -107,6 +122,24 @@ class Journal:
                 "uncounted",
                 f"{ended_recently:,} tasks of the log have ended since settlement {since}, the"
                 f" journal counted {counted:,}",
+            )
+
+    def balance(self, opened_then: int, unfinished: int) -> None:
+        """Whatever was open at `since`, or was covered later, has ended or is to come. This holds
+        without the rows of the log, which house-keeping removes; parked tasks of before and
+        dead letters that were sent back only add to what is to come. Where counts are missing,
+        which is a finding of its own, nothing is said.
+
+        Args:
+            opened_then: open tasks of `since`.
+            unfinished: open and parked tasks now.
+        """
+        lost = self._arrived + opened_then - self._ended_since - unfinished
+        if lost > 0 and self.since is not None and self._counts_whole:
+            self._add(
+                "uncounted",
+                f"{lost:,} of {self._arrived + opened_then:,} tasks that were read since settlement"
+                f" {self.since.seq} have not ended, and are neither open nor parked",
             )
 
     def _add(self, kind: str, what: str) -> None:

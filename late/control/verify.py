@@ -115,6 +115,8 @@ def _ledger(
     else:
         account = Account(shard, open_tasks, findings)
         account.take(streamed(connection, rows))
+        _, opened_then = _checkpoint(connection, shard, journal.since)
+        journal.balance(len(opened_then), len(open_tasks) + account.totals.parked)
     journal.close(None if held is None else held.epoch, account.ended_recently)
     return Ledger(
         *shard,

@@ -112,6 +112,8 @@ class Scheduler:
         self.cores: dict[Shard, ShardCore] = {}
         self.settlements = 0
         """How many are in the journal."""
+        self.loads = 0
+        """Open and parked tasks that were asked for: how often there was an answer."""
         self.fenced: Counter[Shard] = Counter()
         """Settlements that the journal refused, because the shard had another owner."""
         self.late: Counter[Shard] = Counter()
@@ -152,6 +154,11 @@ class Scheduler:
     def ready(self) -> int:
         """How many tasks could start now, over all shards."""
         return sum(core.ready for core in self.cores.values())
+
+    @property
+    def loading(self) -> bool:
+        """Whether open or parked tasks are asked for, or are to be asked for again."""
+        return bool(self._calls)
 
     @property
     def gated(self) -> bool:
@@ -463,6 +470,8 @@ class Scheduler:
             logger.warning("load failed: %s", error, extra={"group": shard[0], "shard": shard[1]})
             await asyncio.sleep(RETRY_S * (0.5 + self._rng.random()))
             event = LoadFailed(request)
+        else:
+            self.loads += 1
         if self.cores.get(shard) is core:
             self._step(shard, core, event)
             self._work.set()

@@ -105,6 +105,8 @@ class Keeper:
         self._granted: dict[Key, int] = {}
         """The same, and never forgotten: an epoch that does not rise is no news either."""
         self._releasing: set[Key] = set()
+        self._acquiring = False
+        """A takeover is under way: what it brings counts as held, for it may be ours already."""
         self._roster = Roster()
         self._unsteady: frozenset[str] = frozenset()
         self._membership: Membership | None = None
@@ -162,7 +164,8 @@ class Keeper:
         for key in ownership.lost(membership, held_epochs):
             self._tell(events.LEASE_LOST, self._held.pop(key))
             self._on_lost(key)
-        if not self.trusted and self._held and self._monotonic() >= self._back_until:
+        mine = self._held or self._acquiring
+        if not self.trusted and mine and self._monotonic() >= self._back_until:
             # The heartbeat had run out, and a peer may be taking over at this moment what this view
             # still shows as ours. No peer can from now on, so the next view is the whole truth.
             self._back_until = trusted_until
@@ -271,6 +274,7 @@ class Keeper:
         for start in range(0, len(keys), self._takeovers_max):
             if not self.trusted or (start and self._news.is_set()):
                 return
+            self._acquiring = True
             try:
                 leases = await self._store.acquire(
                     self._me, keys[start : start + self._takeovers_max]
@@ -278,13 +282,23 @@ class Keeper:
             except StoreError as error:
                 self._report(error, retry_in_s=0.0)
                 return
+            finally:
+                self._acquiring = False
             self._check(leases)
+            leases = self._present(leases)
             for lease in leases:
                 self._held[_key(lease)] = lease
                 self._epochs[_key(lease)] = self._granted[_key(lease)] = lease.epoch
                 self._tell(events.LEASE_ACQUIRED, lease)
             if leases:
                 self._on_acquired(leases)
+
+    def _present(self, leases: list[Lease]) -> list[Lease]:
+        """Those that nobody has taken over while the answer was on its way, by the last view: it
+        told of that loss before there was anything to lose."""
+        assert self._membership is not None
+        gone = ownership.lost(self._membership, {_key(each): each.epoch for each in leases})
+        return [lease for lease in leases if _key(lease) not in gone]
 
     def _check(self, leases: list[Lease]) -> None:
         """Every grant has a higher epoch than the one before, or the database is another one.

@@ -92,14 +92,17 @@ class MemberList:
             self.names = frozenset()
 
     def view(self, membership: Membership) -> Membership:
-        """The fleet as placement is to see it. Says so once when this worker is not on the list."""
+        """The fleet as placement is to see it. Says so once when this worker is not on the list;
+        not before there is one, or every worker would be told so at its start."""
         names = self.names
         if names is None:
             return membership
+        if not names:
+            return restricted(membership, names)
         mine = [member_of(w) for w in membership.workers if w.worker_id == self._me]
         listed = not mine or mine[0] in names
         if self._listed and not listed:
-            shown = ", ".join(sorted(names)[:20]) or "none is known"
+            shown = ", ".join(sorted(names)[:20])
             self._emitter.emit(events.NOT_A_MEMBER, member=mine[0], members=shown)
         self._listed = listed
         return restricted(membership, names)

@@ -7,7 +7,7 @@ A **duty** is something that a worker must get on with while there is anything o
 | `answer` | always | the event loop has run a callback |
 | `start` | a task could start now and nothing runs within its time-out; or no slot will ever be free | an attempt has started or ended |
 | `settle` | outcomes wait to be recorded | a settlement is in the journal |
-| `read` | a shard wants to be read | a read has been answered |
+| `read` | a shard wants to be read, or what it has open to be fetched | one of them has been answered |
 
 A worker **stalls** when one duty has been owed for `stall_s` on end and nothing of it was done. What
 waits for a time, for its ordering key, or for a long task that is within its time-out is not owed.

@@ -12,7 +12,7 @@ from late import outbox
 from late.control.rows import log_table_of
 from late.schema.tables import dead, lease, schedule, settlement, timer, unique
 from late.store import open_store
-from late.task import HELD_US, OpenTask, Record, ShardId, Usage
+from late.task import ENQUEUED, HELD_US, OpenTask, Record, ShardId, Usage
 from tests.conformance import kit
 from tests.integration.control_kit import transaction
 
@@ -57,6 +57,7 @@ async def keep_books(url: str) -> Books:
         ),
         dead=(kit.dead(of=books.dead),),
         usage=(
+            Usage("default", "count", "", ENQUEUED, 7, 0),
             Usage("default", "count", "local", "done", 3, 3),
             Usage("default", "count", "local", "dead", 1, 3),
             Usage("default", "count", "local", "retried", 1, 1),
@@ -186,6 +187,10 @@ DAMAGES: Mapping[str, Damage] = {
     "a parked task is deleted": Damage(
         lambda c, b: remove(c, timer, b.parked), "uncounted", "5 tasks of the log have ended since"
         " settlement 1, the journal counted 4",
+    ),
+    "a parked task is deleted, and its record was pruned": Damage(
+        lambda c, b: [remove(c, table, b.parked) for table in (timer, log_table_of(c))],
+        "uncounted", "1 of 7 tasks that were read since settlement 1 have not ended",
     ),
     "the cursor is moved on": Damage(
         lambda c, b: last(c, b, open=opened(b.open), cursor=b.end), "uncounted", "counted 4",

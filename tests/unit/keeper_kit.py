@@ -32,6 +32,9 @@ class Leases:
         self.lose_answers = 0
         self.acquire_gate = asyncio.Event()
         self.acquire_gate.set()
+        self.answer_gate = asyncio.Event()
+        """Cleared: an acquire happens, and its answer is on its way."""
+        self.answer_gate.set()
 
     async def acquire(self, worker_id: str, shards: Sequence[Key]) -> list[Lease]:
         self.calls.append(("acquire", [shard for _, shard in shards]))
@@ -46,6 +49,7 @@ class Leases:
             self.epochs[key] = self.epochs.get(key, 0) + 1
             epoch = Epoch(self.epochs[key])
             granted.append(Lease(key[0], key[1], worker_id, epoch, 1, Cursor(""), (), {}))
+        await self.answer_gate.wait()
         if self.lose_answers:
             self.lose_answers -= 1
             raise StoreUnavailable("connection lost at commit")

@@ -150,6 +150,46 @@ def test_what_ended_before_the_kept_journal_does_not_count() -> None:
     assert [p.kind for p in findings.problems] == ["uncounted"]
 
 
+def read(seq: int, arrived: int, ended: int = 0, owner: str = "w1") -> Settled:
+    usage = f'[["q","n","","enqueued",{arrived}],["q","n","local","done",{ended}]]'
+    return Settled(seq, seq, owner, usage, 0)
+
+
+def balanced(opened_then: int, unfinished: int, *rows: Settled) -> list[str]:
+    findings = Findings()
+    journal = Journal(SHARD, findings)
+    for row in rows:
+        journal.take(row)
+    journal.balance(opened_then, unfinished)
+    return [problem.what for problem in findings.problems if problem.kind == "uncounted"]
+
+
+def test_what_was_read_has_ended_or_is_to_come() -> None:
+    """Also when its row of the log is long gone."""
+    rows = (settled(1), read(2, 5, 1), read(3, 2, 3))
+    assert balanced(0, 3, *rows) == []
+    assert balanced(0, 4, *rows) == [], "a dead letter was sent back, or parked before"
+    (said,) = balanced(1, 3, *rows)
+    assert said == (
+        "1 of 8 tasks that were read since settlement 1 have not ended, and are neither open nor"
+        " parked"
+    )
+    assert balanced(0, 0) == []
+
+
+def test_what_was_read_is_counted_anew_after_a_reset_or_a_rebase() -> None:
+    for owner in ("create", "reset", "rebase"):
+        rows = (settled(1), read(2, 5), read(3, 0, owner=owner), read(4, 2, 1))
+        assert balanced(0, 1, *rows) == []
+        assert len(balanced(1, 1, *rows)) == 1
+
+
+def test_where_counts_are_missing_nothing_is_compared() -> None:
+    assert balanced(0, 0, settled(1), read(3, 5)) == []
+    assert balanced(0, 0, settled(1), Settled(2, 2, "w1", "{", 0), read(3, 5)) == []
+    assert balanced(0, 0, settled(1), settled(3), read(4, 0, owner="reset"), read(5, 1)) != []
+
+
 def test_every_fault_of_a_journal() -> None:
     cases = {
         "journal_hole": journal_of(settled(1), settled(3)),

@@ -109,6 +109,8 @@ def test_a_membership_is_a_source_and_its_names(text: str, members: Members) -> 
         ("static:", "LATE_MEMBER"),
         ("static:a,,b", "LATE_MEMBER"),
         ("static:a b", "LATE_MEMBER"),
+        ("static:a,10.0.0.7:8080", "without ports"),
+        ("static:host-1:8080", "without ports"),
         ("static:a,A", "on the list twice"),
         ("static:::1,0:0:0:0:0:0:0:1", "on the list twice"),
         ("dns:", "without a port"),

@@ -237,6 +237,43 @@ async def test_nothing_is_acquired_once_trust_has_ended() -> None:
             assert fleet.store.calls == [("acquire", [0])]
 
 
+async def test_a_grant_whose_answer_was_overtaken_by_a_loss_is_none() -> None:
+    """Given an acquire whose answer is on its way while the process is paused past its lease, when
+    a peer takes the shard and a view tells of that first, then nothing begins with that grant."""
+    with VirtualClock() as clock:
+        fleet = Fleet(clock, shards=1)
+        fleet.store.answer_gate.clear()
+        async with running(fleet):
+            await fleet.show(fleet.view())
+            clock.advance(60)
+            fleet.store.take(key(0), "peer")
+            for _ in range(3):
+                await fleet.show(fleet.view("peer"))
+            fleet.store.answer_gate.set()
+            await asyncio.sleep(0.001)
+            assert fleet.held() == []
+            assert ("acquired", [0]) not in fleet.said
+
+
+async def test_what_is_being_acquired_is_not_trusted_by_the_first_view_after_a_gap() -> None:
+    """As what is held: a peer may take it over at this moment, and only the next view tells."""
+    with VirtualClock() as clock:
+        fleet = Fleet(clock, shards=1)
+        fleet.store.answer_gate.clear()
+        async with running(fleet):
+            await fleet.show(fleet.view())
+            clock.advance(60)
+            still_ours = fleet.view("peer")
+            fleet.store.take(key(0), "peer")
+            await fleet.show(still_ours)
+            assert not fleet.keeper.trusted
+            fleet.store.answer_gate.set()
+            await asyncio.sleep(0.001)
+            await fleet.show(fleet.view("peer"))
+            assert fleet.keeper.trusted
+            assert fleet.held() == []
+
+
 async def test_a_newer_view_replaces_the_rest_of_an_older_plan() -> None:
     with VirtualClock() as clock:
         fleet = Fleet(clock, takeovers_max=1)

@@ -108,6 +108,20 @@ def test_a_worker_is_told_once_that_it_is_not_on_the_list() -> None:
     assert names.heard == [("not_a_member", {"member": "a", "members": "b"})]
 
 
+async def test_who_waits_for_the_first_answer_is_not_told_that_it_is_not_on_the_list() -> None:
+    """A healthy worker would warn at each start; and one that is not listed would not show the
+    list, because it is told once, before there is one."""
+    names = Names()
+    names.answers = [lambda: ["b"]]
+    members = names.members()
+    assert weights(members.view(fleet("a", "b")), GROUP) == {}
+    assert names.heard == []
+    async with looking(members):
+        await until(lambda: members.names == {"b"})
+        members.view(fleet("a", "b"))
+    assert names.heard == [("not_a_member", {"member": "a", "members": "b"})]
+
+
 def test_names_and_addresses_are_compared_in_one_form() -> None:
     worker = WorkerInfo("w", "FE80:0:0::1:4711", (GROUP,))
     assert member_of(worker) == "fe80::1"
@@ -151,7 +165,7 @@ async def test_a_look_up_that_hangs_costs_one_thread_and_no_answer() -> None:
         return ["late"]
 
     names.answers = [lambda: ["a"], hang, lambda: ["a", "b"]]
-    members = names.members(deadline_s=0.02)
+    members = names.members(deadline_s=0.25)
     async with looking(members):
         await until(lambda: len(names.heard) >= 3)
         assert members.names == {"a"}

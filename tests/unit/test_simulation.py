@@ -21,11 +21,12 @@ from late.scheduler.core_state import CoreState
 from late.store.base import Page, Settlement, SettleResult
 from late.task import Cursor
 from late.testing.simulation import database, logs, resets
+from late.testing.simulation.__main__ import Tally
 from late.testing.simulation.job import Job, job_of
 from late.testing.simulation.loop import Process, SimLoop, Spinning, Stalled, bury
 from late.testing.simulation.minimise import describe, minimise
 from late.testing.simulation.plan import FAULTS, PROFILES, Plan
-from late.testing.simulation.world import World
+from late.testing.simulation.world import Result, World
 
 
 def live(loop: SimLoop, main: Any) -> Any:
@@ -311,3 +312,11 @@ def test_the_command_lives_worlds_in_several_processes() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("6 worlds, 0 broke; ")
+
+
+def test_a_world_that_is_lived_alone_says_its_trace() -> None:
+    tally = Tally()
+    tally.add(Result(Plan.draw(17), None, "5eed", 1, 1, 1, 1.0))
+    assert tally.line.endswith("; trace 5eed")
+    tally.add(Result(Plan.draw(18), None, "c0de", 1, 1, 1, 1.0))
+    assert "trace" not in tally.line

@@ -34,10 +34,12 @@ class Tally:
         self.profiles: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.broken: list[Result] = []
+        self._trace = ""
         self._began = time.monotonic()
 
     def add(self, result: Result) -> None:
         plan = result.plan
+        self._trace = result.trace
         self.sums.update(worlds=1, tasks=result.tasks, starts=result.starts, steps=result.steps)
         self.sums["transactions"] += len(plan.bookings)
         self.sums["virtual_seconds"] += round(result.virtual_s)
@@ -53,9 +55,11 @@ class Tally:
     @property
     def line(self) -> str:
         n = self.sums
+        # Of one world, which somebody lives again: the same seed has the same trace.
+        trace = f"; trace {self._trace}" if n["worlds"] == 1 else ""
         return (
             f"{n['worlds']:,} worlds, {len(self.broken)} broke; {n['tasks']:,} tasks, "
-            f"{n['starts']:,} starts, {n['steps']:,} steps in {self.took_s:.0f} s"
+            f"{n['starts']:,} starts, {n['steps']:,} steps in {self.took_s:.0f} s{trace}"
         )
 
     def save(self, path: Path, first: int) -> None:
