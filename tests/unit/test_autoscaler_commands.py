@@ -68,7 +68,7 @@ def test_a_command_that_never_ceases_to_print_fills_no_memory() -> None:
         CommandSizer("x", size=endless, resize=endless, timeout_s=0.5).size()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 4 * 2**20
+    assert peak < 2**20
 
 
 def test_what_a_command_has_started_ends_with_its_time(tmp_path: Path) -> None:
@@ -95,10 +95,10 @@ def test_what_a_command_has_started_ends_with_its_time(tmp_path: Path) -> None:
 def test_what_a_command_leaves_behind_is_not_waited_for() -> None:
     code = (
         "import subprocess, sys; print(7, flush=True)\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3)'])"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])"
     )
     command = [sys.executable, "-c", code]
-    assert CommandSizer("x", size=command, resize=command).size() == 7
+    assert CommandSizer("x", size=command, resize=command, timeout_s=20.0).size() == 7
 
 
 def test_a_file_of_metrics(tmp_path: Path) -> None:
