@@ -264,6 +264,8 @@ def _problems(policy: Policy) -> list[str]:
         found.append(
             f"target_cpu_total = {policy.target_cpu_total:g}: a shard has one figure, target_cpu"
         )
+    if policy.predict_weeks and policy.units == "shards":
+        found.append(f"predict_weeks = {policy.predict_weeks}: a lane keeps no figures of weeks")
     if policy.down_step_max is not None:
         least = policy.max - policy.offered_below(policy.max - 1)
         if policy.min < policy.max and policy.down_step_max < least:

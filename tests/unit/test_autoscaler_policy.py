@@ -90,6 +90,7 @@ class Run:
             "min = 1000\nmax = 3000\nunits = 'processing_units'\ndown_step_max = 100",
             ("down_step_max = 100", "max = 3000", "1000 less"),
         ),
+        ("min = 4\nmax = 64\nunits = 'shards'\npredict_weeks = 3", ("predict_weeks = 3",)),
         ("min = 4\nmax = 64\nunits = 'shards'\ndown_step_max = 16", ("down_step_max = 16", "32")),
     ],
 )
