@@ -208,7 +208,7 @@ def test_what_cannot_work_is_refused_at_the_start(
 
 def test_monitoring_of_nothing_is_refused(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text("min = 2\nmax = 20\n")
-    start = ("autoscale", "run", "-p", "policy.toml", "--size-command", "echo 4",
+    start = ("autoscale", "run", "-p", "policy.toml", "--size-command", "echo 4", "--once",
              "--resize-command", "true", "--metrics")  # fmt: skip
     assert "--spanner" in cli.refused(*start, "monitoring")
     assert "none.csv" in cli.refused(*start, "none.csv")
