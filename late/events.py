@@ -217,10 +217,17 @@ TARGET_DOWN = _event(
     details="endpoint error",
 )
 TICK = _event("tick", "debug", "schedule fired", measures="tasks lateness_s", tags="schedule")
+AUTOSCALER_LOOKED = _event(
+    "autoscaler_looked",
+    "debug",
+    "the autoscaler has looked",
+    measures="size wanted",
+    tags="controller rule",
+)
 AUTOSCALED = _event(
     "autoscaled",
     "info",
-    "database resized, or not",
+    "the autoscaler has decided",
     measures="from_size to_size wanted",
     tags="controller rule result",
     details="why",
@@ -236,7 +243,7 @@ AUTOSCALER_BLIND = _event(
 CONTROLLER = _event(
     "controller",
     "info",
-    "who controls the database's size has changed",
+    "who controls this size, as far as this process knows",
     tags="controller",
     details="epoch acts",
 )

@@ -163,10 +163,10 @@ class Ids(logging.Filter):
         return True
 
 
-def log_events(emitter: Emitter) -> Callable[[], None]:
-    """Write the events whose level is enabled now to the logger `late.worker`; the others are not
+def log_events(emitter: Emitter, name: str = "late.worker") -> Callable[[], None]:
+    """Write the events whose level is enabled now to the logger `name`; the others are not
     subscribed to, and so cost nothing. Returns a function that ends it."""
-    logger = logging.getLogger("late.worker")
+    logger = logging.getLogger(name)
     levels = logging.getLevelNamesMapping()
 
     def write(event: Event, values: Mapping[str, Any]) -> None:

@@ -112,6 +112,9 @@ ALERTS: tuple[Alert, ...] = (
           "min_over_time((max by (scope, limited) (late_paused))[24h:5m]) == 1", "0m",
           "The {{ $labels.scope }} {{ $labels.limited }} is paused for a day."),
     Alert("LateAutoscalerBlind", "ticket",
-          "sum by (controller) (increase(late_autoscaler_blind_total[30m])) > 5", "0m",
+          "sum by (controller) (increase(late_autoscaler_blind_total[30m])) > 5 or "
+          # Of its looks more than half without metrics, however often it looks.
+          'sum by (controller) (increase(late_autoscaler_looks_total{rule="hold"}[30m])) '
+          "/ sum by (controller) (increase(late_autoscaler_looks_total[30m])) > 0.5", "0m",
           "The autoscaler {{ $labels.controller }} cannot look or act."),
 )  # fmt: skip

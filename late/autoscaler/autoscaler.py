@@ -102,10 +102,13 @@ class Autoscaler:
         self._monotonic, self._rng, self._emit = monotonic, rng or random.Random(), emit
         self._state = State()
         self._epoch: int | None = None
+        self._asked = False
         self._resize: _Resize | None = None
-        self._failures, self._not_before = 0, 0.0
+        self._failures, self._not_before, self._failure = 0, 0.0, ""
         self._noted: tuple[object, ...] | None = None
         self._ahead: tuple[int, float | None] = (-1, None)
+        self.result: str | None = None
+        """What became of the last decision, as it is recorded; None: nothing was decided yet."""
 
     def run(self, stop: threading.Event) -> None:
         """Look until `stop` is set; then give the term back. Errors of the database, the metrics
@@ -158,8 +161,8 @@ class Autoscaler:
         elif decision.changes and wait_s <= 0:
             self._change(term, decision, sent + self._ttl_s - MARGIN_S)
         elif decision.changes:
-            text = f"to {decision.to_size}: the last try failed, again in {wait_s:.0f} s"
-            self._journal.looked(term, text)
+            text = f"to {decision.to_size}: again in {wait_s:.0f} s, the last try failed"
+            self._journal.looked(term, f"{text}: {self._failure}")
         else:
             self._note(term, decision, HELD)
         return decision
@@ -185,8 +188,10 @@ class Autoscaler:
 
     def _notice(self, term: Term | None) -> None:
         epoch = None if term is None else term.epoch
-        if epoch == self._epoch:
+        # The first look is said in any case: one that only waits is not silent.
+        if epoch == self._epoch and self._asked:
             return
+        self._asked = True
         # What was begun under another epoch is the present owner's to follow.
         self._epoch, self._resize = epoch, None
         self._emit.emit(
@@ -214,6 +219,13 @@ class Autoscaler:
         )
         state = msgspec.structs.replace(self._state, up_us=term.up_us, down_us=term.down_us)
         decision, self._state = decide(self._policy, seen, state, now_us)
+        self._emit.emit(
+            events.AUTOSCALER_LOOKED,
+            size=decision.from_size,
+            wanted=decision.wanted,
+            controller=self._name,
+            rule=decision.rule,
+        )
         return decision, why
 
     def _forecast(self, now_us: int) -> float | None:
@@ -235,13 +247,15 @@ class Autoscaler:
 
     def _change(self, term: Term, decision: Decision, trusted_until: float) -> None:
         seq = self._journal.record(term, decision, STARTED)
+        self.result = STARTED
         if self._monotonic() >= trusted_until:
             self._journal.finish(term, seq, "failed: too slow")
             raise Lost(f"{self._name}: the term may be over, nothing was changed")
         try:
             pending = self._sizer.resize(decision.from_size, decision.to_size)
             self._resize = _Resize(seq, decision, pending, term)
-            self._over(term, self._resize)
+            if not self._over(term, self._resize):
+                self._said(decision, STARTED)
         except ResizeError as error:
             self._failed(term, seq, decision, error)
 
@@ -255,6 +269,7 @@ class Autoscaler:
             self._failed(resize.before, resize.seq, resize.decision, error)
             return True
         self._resize, self._failures, self._noted = None, 0, None
+        self.result = APPLIED
         self._journal.finish(term, resize.seq, APPLIED)
         self._state = done(resize.decision, self._state)
         self._said(resize.decision, APPLIED)
@@ -266,14 +281,17 @@ class Autoscaler:
         most = min(BACKOFF_MAX_S, BACKOFF_S * 2 ** (self._failures - 1))
         wait_s = most * self._rng.uniform(0.8, 1.0)
         self._not_before = self._monotonic() + wait_s
-        self._journal.finish(before, seq, f"failed: {error}")
-        self._blind(error, wait_s)
+        self._failure, self.result = str(error), f"failed: {error}"
+        self._journal.finish(before, seq, self.result)
+        self._blind(f"{decision.from_size} to {decision.to_size}: {error}", wait_s)
 
     def _note(self, term: Term, decision: Decision, result: str) -> None:
         """Keep a decision that changes nothing, once: not every look that says the same."""
+        self.result = result
         key = (decision.rule, decision.from_size, decision.to_size, decision.wanted, result)
         if key == self._noted:
-            self._journal.looked(term, f"{decision.rule}: {decision.why}")
+            change = f"{decision.from_size} to {decision.to_size}, {result}"
+            self._journal.looked(term, f"{decision.rule}: {change}. {decision.why}".strip(". "))
             return
         self._journal.record(term, decision, result)
         self._noted = key
@@ -292,7 +310,7 @@ class Autoscaler:
             why=decision.why,
         )
 
-    def _blind(self, error: Exception, retry_in_s: float) -> None:
+    def _blind(self, error: object, retry_in_s: float) -> None:
         self._emit.emit(
             events.AUTOSCALER_BLIND,
             retry_in_s=retry_in_s,

@@ -275,10 +275,11 @@ def _down(
         why = f"{needed} was needed within the last {policy.stable_s:.0f} s"
     limits = [each for each in (policy.down_step_max,) if each is not None]
     if policy.down_percent_max is not None:
-        limits.append(max(1, math.floor(seen.size * policy.down_percent_max / 100)))
+        # One size that exists at least, as upwards: shards are halved, and above a node processing
+        # units go in thousands, so that under a smaller share it would never shrink.
+        one = seen.size - policy.offered_below(seen.size - 1)
+        limits.append(max(one, math.floor(seen.size * policy.down_percent_max / 100)))
     if limits and least < seen.size - min(limits):
-        # Above a node processing units come in thousands, so a smaller limit can never be met:
-        # then the size stays.
         least, why = policy.offered(seen.size - min(limits)), f"at most {min(limits)} less at once"
     return min(least, seen.size), why
 

@@ -33,7 +33,9 @@ KEEP_S = 2.0
 STREAM_S = 5.0
 STREAMS = 8
 THREADS = STREAMS + 4
-FIELDS = {"group", "queue", "slots", "drainSeconds", "oldestAgeSeconds", "scalerAddress"}
+FIELDS = {"group", "queue", "slots", "drainSeconds", "oldestAgeSeconds"}
+KEDAS = {"scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert", "tlsClientKey"}
+"""Fields of a trigger that are for KEDA, which hands all of them on."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -54,7 +56,7 @@ def wish_of(metadata: Mapping[str, str]) -> Wish:
         ConfigError: an unknown field or a value that can mean nothing, named.
     """
     for name in metadata:
-        if name not in FIELDS:
+        if name not in FIELDS | KEDAS:
             raise ConfigError(f"unknown field {name[:64]!r}; known: {', '.join(sorted(FIELDS))}")
 
     def number(name: str, default: float, least: float) -> float:
@@ -65,6 +67,8 @@ def wish_of(metadata: Mapping[str, str]) -> Wish:
             raise ConfigError(f"{name} = {text!r:.40}: not a number") from None
         if not least <= value <= 1e6:
             raise ConfigError(f"{name} = {text!r:.40}: must be within {least:g}..1000000")
+        if name == "slots" and value != int(value):
+            raise ConfigError(f"{name} = {text!r:.40}: not a whole number")
         return value
 
     return Wish(
@@ -162,6 +166,9 @@ class Scaler(rpc.ExternalScalerServicer):
     def _seen(self, wish: Wish, context: Any) -> Signals:
         try:
             return self._cache.get(wish.group, wish.queue)
+        except ConfigError as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error)[:300])
+            raise
         except LateError as error:
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:300])
             raise

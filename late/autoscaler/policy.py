@@ -8,10 +8,12 @@ and of Mercari, which `docs/autoscaler.md` compares.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -92,7 +94,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Readings that are averaged. An overload is judged by the last one alone."""
     stale_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0
     """Metrics older than this change nothing."""
-    storage_per_node_gib: Annotated[float, Meta(gt=0)] = 10_240.0
+    storage_per_node_gib: Annotated[float, Meta(gt=0, le=1_000_000)] = 10_240.0
     storage_fill: Percent = 75.0
     """How full of it a node may be."""
     down_only: tuple[Window, ...] = ()
@@ -160,8 +162,10 @@ def read(path: Path) -> Policy:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"policy {path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"policy {path}: {error.strerror}") from None
+    except UnicodeError:
+        raise ConfigError(f"policy {path} is no text in UTF-8") from None
     if path.suffix not in (".yaml", ".yml"):
         return parse(text, str(path))
     return made(_yaml(text, str(path)), str(path))
@@ -198,19 +202,46 @@ def made(values: dict[str, Any], where: str = "policy") -> Policy:
     return policy
 
 
+_TIMES = {"hints": Hint, "down_only": Window, "down_never": Window}
+_CHOICES = {
+    "units": get_args(Units), "method": get_args(Method), "topology": tuple(TARGETS), "days": DAYS,
+}  # fmt: skip
+_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
+
+
 def _named(values: dict[str, Any], message: str) -> str:
-    """`message` with the value beside the field: msgspec names only the field."""
+    """`message` with field and value, and what could be there instead: msgspec names a field at
+    most."""
     text, _, place = message.partition(" - at `$")
-    if not place:
+    path = place.removesuffix("`").lstrip(".")
+    found = _at(values, path)
+    if field := _FIELD.fullmatch(text):
+        where = f"{path}.{field[2]}" if path else field[2]
+        if field[1] == "missing required":
+            return f"{where} is missing"
+        value = found.get(field[2]) if isinstance(found, dict) else None
+        known = _TIMES.get(path.partition("[")[0], Policy).__struct_fields__
+        near = get_close_matches(field[2], known, 1)
+        mean = f"; did you mean {near[0]}?" if near else ""
+        return f"{where} = {value!r:.80}: no such field{mean}"
+    if not path:
         return text
-    found: Any = values
-    path = place.rstrip("`").lstrip(".")
-    for part in path.replace("[", ".[").split("."):
+    name = path.rpartition(".")[2].partition("[")[0]
+    if text.startswith("Invalid enum value") and name in _CHOICES:
+        text = f"expected one of {', '.join(_CHOICES[name])}"
+    elif path in _TIMES and isinstance(found, dict):
+        text += f"; a table of it begins with [[{path}]]"
+    return f"{path} = {found!r:.80}: {text}"
+
+
+def _at(values: Any, path: str) -> Any:
+    """What is at `hints[0].days`; None where nothing is."""
+    for part in re.findall(r"[^.\[\]]+", path):
         try:
-            found = found[int(part[1:-1])] if part.startswith("[") else found[part]
+            values = values[int(part) if isinstance(values, list) else part]
         except (KeyError, IndexError, TypeError, ValueError):
-            return f"{path}: {text}"
-    return f"{path} = {found!r}: {text}"
+            return None
+    return values
 
 
 def _problems(policy: Policy) -> list[str]:
@@ -233,6 +264,15 @@ def _problems(policy: Policy) -> list[str]:
         found.append(
             f"target_cpu_total = {policy.target_cpu_total:g}: a shard has one figure, target_cpu"
         )
+    if policy.predict_weeks and policy.units == "shards":
+        found.append(f"predict_weeks = {policy.predict_weeks}: a lane keeps no figures of weeks")
+    if policy.down_step_max is not None:
+        least = policy.max - policy.offered_below(policy.max - 1)
+        if policy.min < policy.max and policy.down_step_max < least:
+            found.append(
+                f"down_step_max = {policy.down_step_max}: from max = {policy.max} the next smaller "
+                f"size is {least} less"
+            )
     if policy.down_only and policy.down_never:
         found.append("down_only and down_never: give one of them")
     for number, hint in enumerate(policy.hints):

@@ -9,6 +9,7 @@ present size, as the originals do.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -17,8 +18,8 @@ import msgspec
 from late.autoscaler.decide import Seen, State, decide, done, governing
 from late.autoscaler.policy import Policy
 from late.autoscaler.predict import forecast
+from late.autoscaler.traces import MINUTE_US
 
-MINUTE_US = 60_000_000
 OUT_US = 5 * MINUTE_US
 IN_US = 30 * MINUTE_US
 MARGIN = 5.0
@@ -44,6 +45,8 @@ class Ours:
         self._at: list[int] = []
         self._load: list[float] = []
         self._ahead: tuple[int, float | None] = (-1, None)
+        self.steps: Counter[str] = Counter()
+        """How many steps each rule has made: where a setting takes effect."""
 
     def want(self, seen: Seen, now_us: int) -> int:
         if seen.cpu is not None and seen.at_us is not None and self.policy.predict_weeks:
@@ -64,6 +67,7 @@ class Ours:
         return self._ahead[1]
 
     def applied(self, size: int, now_us: int) -> None:
+        self.steps[self._last.rule] += 1
         self._state = done(self._last, self._state)
 
 

@@ -23,8 +23,8 @@ import msgspec
 from late.autoscaler import rules
 from late.autoscaler.decide import Seen, governing
 from late.autoscaler.policy import Policy
-from late.autoscaler.rules import MINUTE_US, Rule
-from late.autoscaler.traces import Trace
+from late.autoscaler.rules import Rule
+from late.autoscaler.traces import MINUTE_US, Trace
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -56,6 +56,8 @@ class Run(msgspec.Struct, frozen=True):
     cpu: tuple[float, ...]
     waiting: tuple[float, ...]
     figures: Figures
+    by_rule: dict[str, int] = {}
+    """Of our own runs: how many steps each rule has made."""
 
 
 class _Database:
@@ -179,7 +181,9 @@ def _judge(
 def compare(trace: Trace, policy: Policy, *, seed: int = 7) -> list[Run]:
     """Our policy, then the rules of the open-source autoscalers, on the same trace and luck."""
     others = {"stepwise": rules.stepwise, "linear": rules.linear, "direct": rules.direct}
-    runs = [simulate(trace, rules.Ours(policy), policy, name="late", seed=seed)]
+    ours = rules.Ours(policy)
+    run = simulate(trace, ours, policy, name="late", seed=seed)
+    runs = [msgspec.structs.replace(run, by_rule=dict(ours.steps.most_common()))]
     for name, suggest in others.items():
         rule = rules.Theirs(policy, suggest)
         runs.append(simulate(trace, rule, policy, name=name, seed=seed))

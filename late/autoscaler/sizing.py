@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import selectors
+import signal
 import subprocess
+import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from late.errors import ConfigError, LateError
 
 OUTPUT_MAX = 400
+PRINTED_MAX = 65_536
+POLL_S = 0.05
 
 
 class ResizeError(LateError):
@@ -105,22 +110,61 @@ class CommandSizer:
         return Finished()
 
     def _run(self, command: Sequence[str], extra: dict[str, str]) -> str:
+        """What it prints.
+
+        The command is a group of processes of its own: what it has started ends with it when the
+        time is up, or the next try would run beside it; and a Ctrl-C meant for the controller does
+        not break a resize off.
+        """
         try:
-            done = subprocess.run(
+            child = subprocess.Popen(
                 command,
                 env={**os.environ, **extra},
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=self._timeout_s,
-                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
-        except subprocess.TimeoutExpired:
-            raise ResizeError("timed out", f"after {self._timeout_s:g} s") from None
         except OSError as error:
             raise ResizeError("not run", f"{command[0]}: {error.strerror}") from error
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or [""])[-1]
-            raise ResizeError(f"exit {done.returncode}", last[:OUTPUT_MAX])
-        return done.stdout
+        with child:
+            try:
+                out, err = _printed(child, time.monotonic() + self._timeout_s)
+            except TimeoutError:
+                raise ResizeError("timed out", f"after {self._timeout_s:g} s") from None
+            finally:
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)
+        if child.returncode != 0:
+            last = (err.strip().splitlines() or [""])[-1]
+            raise ResizeError(f"exit {child.returncode}", last[:OUTPUT_MAX])
+        return out
+
+
+def _printed(child: subprocess.Popen[bytes], until: float) -> tuple[str, str]:
+    """Both streams of a process that has ended by the monotonic time `until`: the last
+    `PRINTED_MAX` bytes of each, so that one that never ceases to print does not fill the memory.
+
+    Raises:
+        TimeoutError: it goes on.
+    """
+    streams = child.stdout, child.stderr
+    kept: dict[Any, bytes] = dict.fromkeys(streams, b"")
+    with selectors.DefaultSelector() as reading:
+        for stream in streams:
+            assert stream is not None
+            reading.register(stream, selectors.EVENT_READ)
+        while True:
+            ended = child.poll() is not None
+            ready = reading.select(0 if ended else POLL_S)
+            if ended and not ready:
+                break  # also where what it has left behind still holds a stream
+            for key, _ in ready:
+                part = os.read(key.fd, 65_536)
+                kept[key.fileobj] = (kept[key.fileobj] + part)[-PRINTED_MAX:]
+                if not part:
+                    reading.unregister(key.fileobj)
+            if time.monotonic() >= until:
+                raise TimeoutError
+    out, err = (kept[stream].decode("utf-8", errors="replace") for stream in streams)
+    return out, err

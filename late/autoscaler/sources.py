@@ -6,10 +6,10 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,6 +17,7 @@ from late.autoscaler.policy import Units
 from late.errors import ConfigError, LateError
 
 FILE_BYTES_MAX = 8 * 2**20
+LINE_BYTES_MAX = 65_536
 
 
 class MetricsError(LateError):
@@ -61,71 +62,102 @@ class FileSource:
         self._path = path
 
     def read(self, now_us: int) -> Metrics:
-        rows = self._rows()
-        return rows[-1] if rows else Metrics()
+        rows = self._lines(LINE_BYTES_MAX)
+        return self._row(rows[-1]) if rows else Metrics()
 
     def past(self, from_us: int, until_us: int) -> Sequence[tuple[int, float]]:
         found = []
-        for row in self._rows():
+        for line in self._lines(FILE_BYTES_MAX):
+            try:
+                row = self._row(line)
+            except MetricsError:
+                continue  # one bad line of months costs its minute, and not all forecasts
             if row.at_us is None or row.cpu is None or row.measured_size is None:
                 continue
             if from_us <= row.at_us < until_us:
                 found.append((row.at_us, row.cpu * row.measured_size / 100))
         return sorted(found)
 
-    def _rows(self) -> list[Metrics]:
+    def check(self) -> None:
+        """For the start, when what is wrong with the file is a setting that is wrong. One that is
+        empty may yet be written.
+
+        Raises:
+            MetricsError: it cannot be read, or its first line has not the columns.
+        """
+        self._lines(0)
+
+    def _lines(self, most: int) -> list[dict[str, str]]:
+        """The whole lines within the last `most` bytes, by column."""
         try:
             with self._path.open("rb") as file:
-                head = file.readline()
+                head = file.readline(LINE_BYTES_MAX)
                 size = file.seek(0, io.SEEK_END)
-                file.seek(max(len(head), size - FILE_BYTES_MAX))
-                body = file.read(FILE_BYTES_MAX)
+                start = max(len(head), size - most)
+                # From the byte before: what begins there is a whole line if that ends one.
+                file.seek(start - 1 if start else 0)
+                body = file.read(most + 1) if most else b""
         except OSError as error:
             raise MetricsError(f"metrics {self._path}: {error.strerror}") from error
-        if size - len(head) > FILE_BYTES_MAX:
-            body = body.partition(b"\n")[2]
-        # A line without its end is being written.
-        body = body[: body.rfind(b"\n") + 1]
-        text = (head + body).decode("utf-8", errors="replace")
-        return [self._row(row) for row in csv.DictReader(io.StringIO(text))]
+        columns = _fields(head.decode("utf-8-sig", errors="replace"))
+        for name in ("at", "cpu") if columns else ():
+            if name not in columns:
+                raise MetricsError(f"metrics {self._path}: no column `{name}`")
+        # Of a line without its end the rest is being written, or its begin is further up.
+        texts = body.decode("utf-8", errors="replace").split("\n")[1:-1]
+        return [dict(zip(columns, _fields(t), strict=False)) for t in texts if t.strip()]
 
     def _row(self, row: dict[str, str]) -> Metrics:
-        try:
-            return Metrics(
-                at_us=_moment_us(row["at"]),
-                cpu=_number(row["cpu"]),
-                cpu_total=_number(row.get("cpu_total")),
-                measured_size=_whole(row.get("size")),
-                cpu_24h=_number(row.get("cpu_24h")),
-                storage_bytes=_whole(row.get("storage_bytes")),
-            )
-        except (KeyError, ValueError, TypeError, OverflowError) as error:
-            raise MetricsError(
-                f"metrics {self._path}: a line that cannot be read: {error}"
-            ) from None
+        def value(name: str, of: Callable[[str], Any]) -> Any:
+            text = row.get(name)
+            if not text:
+                return None
+            try:
+                return of(text)
+            except (ValueError, OverflowError) as error:
+                raise MetricsError(
+                    f"metrics {self._path}: {name} = {text[:40]!r}: {str(error)[:120]}"
+                ) from None
+
+        at_us, cpu = value("at", moment_us), value("cpu", _number)
+        if at_us is None or cpu is None:
+            raise MetricsError(f"metrics {self._path}: a line without `at` or `cpu`")
+        return Metrics(
+            at_us=at_us,
+            cpu=cpu,
+            cpu_total=value("cpu_total", _number),
+            measured_size=value("size", _whole),
+            cpu_24h=value("cpu_24h", _number),
+            storage_bytes=value("storage_bytes", _whole),
+        )
 
 
-def _moment_us(text: str) -> int:
+def _fields(line: str) -> list[str]:
+    try:
+        return [each.strip() for each in next(csv.reader([line.strip()]), [])]
+    except csv.Error:  # a field of 128 KiB
+        return []
+
+
+def moment_us(text: str) -> int:
+    """Microseconds, or ISO 8601 with a zone. Raises ValueError."""
     if text.strip().isdigit():
         return int(text)
     moment = datetime.fromisoformat(text.strip())
     if moment.tzinfo is None:
-        raise ValueError(f"{text[:40]!r} has no time zone")
+        raise ValueError("no time zone")
     return round(moment.timestamp() * 1_000_000)
 
 
-def _number(text: str | None) -> float | None:
-    if not text:
-        return None
+def _number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:40]!r} is not a number")
+        raise ValueError("not a number")
     return value
 
 
-def _whole(text: str | None) -> int | None:
-    value = _number(text)
-    return None if value is None else round(value)
+def _whole(text: str) -> int:
+    return round(_number(text))
 
 
 def source_of(text: str, instance: str | None, units: Units, *, total: bool = False) -> Source:
@@ -133,12 +165,18 @@ def source_of(text: str, instance: str | None, units: Units, *, total: bool = Fa
     of all priorities where it is asked for.
 
     Raises:
-        ConfigError: no such file, monitoring of nothing, or Google's client is not installed.
+        ConfigError: no such file or columns, monitoring of nothing, or Google's client is not
+            installed.
     """
     if text != "monitoring":
         if not Path(text).exists():
             raise ConfigError(f"no metrics {text[:200]!r}: neither a file nor `monitoring`")
-        return FileSource(Path(text))
+        source = FileSource(Path(text))
+        try:
+            source.check()
+        except MetricsError as error:
+            raise ConfigError(str(error)) from None
+        return source
     if instance is None:
         raise ConfigError("metrics from Cloud Monitoring need --spanner INSTANCE")
     if re.fullmatch(r"projects/[^/]+/instances/[^/]+", instance) is None:

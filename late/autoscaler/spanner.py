@@ -53,6 +53,7 @@ class SpannerSizer:
         if not _NAME.match(instance):
             raise ConfigError(
                 f"not an instance: {instance[:200]!r}; expected projects/PROJECT/instances/INSTANCE"
+                ", in lower case as Google's names are"
             )
         self._instance, self._units = instance, units
         self._client: Any = client() if api_client is None else api_client
@@ -67,6 +68,10 @@ class SpannerSizer:
             found = self._client.get_instance(name=self._instance, timeout=TIMEOUT_S, retry=None)
         except (api.GoogleAPIError, GoogleAuthError) as error:
             raise failed(error) from error
+        if "autoscaling_config" in found:
+            raise ResizeError(
+                "FAILED_PRECONDITION", "Spanner's own autoscaler sizes this instance: switch it off"
+            )
         return int(found.node_count if self._units == "nodes" else found.processing_units)
 
     def resize(self, before: int, size: int) -> Pending:

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import msgspec
 
+from late.autoscaler.sources import moment_us
 from late.errors import ConfigError
 
 MINUTES_MAX = 366 * 1440
+MINUTE_US = 60_000_000
 DAY = 1440
 WEEK = 7 * DAY
 START_US = 1_767_571_200_000_000
@@ -127,13 +129,15 @@ SHIPPED: dict[str, Callable[[], Trace]] = {
 
 def read(path: Path) -> Trace:
     """A recorded load: CSV with a column `load`, and `low` where there is one; one line a minute.
+    With a column `at` it begins when its first line says, else on a Monday at 00:00 UTC.
 
     Raises:
-        ConfigError: it cannot be read, has no such column, or a value that is no load; the line
-            is named.
+        ConfigError: it cannot be read, has no such column, a value that is no load, or lines that
+            are not a minute apart; the line is named.
     """
     load: list[float] = []
     low: list[float] = []
+    start_us = START_US
     try:
         with path.open(newline="", encoding="utf-8") as file:
             for number, row in enumerate(csv.DictReader(file), start=2):
@@ -141,6 +145,14 @@ def read(path: Path) -> Trace:
                 if text is None:
                     raise ConfigError(f"trace {path}: no column `load`")
                 load.append(_load(text, f"trace {path}, line {number}"))
+                if (text := row.get("at")) is not None:
+                    at_us = _moment(text, f"trace {path}, line {number}")
+                    start_us = start_us if load[1:] else at_us
+                    if abs(at_us - start_us - (len(load) - 1) * MINUTE_US) > MINUTE_US // 2:
+                        raise ConfigError(
+                            f"trace {path}, line {number}: at = {text[:32]!r} is not minute "
+                            f"{len(load)} of the file: one line a minute"
+                        )
                 if (text := row.get("low")) is not None:
                     low.append(_load(text, f"trace {path}, line {number}", "low"))
                 if len(load) > MINUTES_MAX:
@@ -151,7 +163,14 @@ def read(path: Path) -> Trace:
         raise ConfigError(f"trace {path} is empty")
     if low and len(low) != len(load):
         raise ConfigError(f"trace {path}: `low` is missing in some lines")
-    return Trace(path.stem, tuple(load), low=tuple(low))
+    return Trace(path.stem, tuple(load), start_us=start_us, low=tuple(low))
+
+
+def _moment(text: str, where: str) -> int:
+    try:
+        return moment_us(text)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"{where}: at = {text[:32]!r}: {str(error)[:120]}") from None
 
 
 def _load(text: str, where: str, name: str = "load") -> float:

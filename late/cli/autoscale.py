@@ -54,7 +54,7 @@ def simulate(
         typer.Option(
             metavar="FILE",
             help="daily, friday, burst, rough, or CSV with a column `load`: nodes at 100 % CPU, "
-            "one line a minute.",
+            "one line a minute, from Monday 00:00 UTC or what a column `at` says.",
         ),
     ],
     policy: PolicyOption = None,
@@ -87,10 +87,13 @@ def simulate(
         output.write_whole(chart, charts.page(load, chosen, runs))
     if json:
         figures = {run.name: run.figures for run in runs}
-        output.as_json({"trace": load.name, "minutes": len(load.load), "runs": figures})
+        found = {"trace": load.name, "minutes": len(load.load), "runs": figures}
+        output.as_json({**found, "steps_by_rule": runs[0].by_rule})
         return
     columns = [charts.COLUMNS[0], *(f"{name}>" for name in charts.COLUMNS[1:])]
     output.table(f"Trace {load.name}", columns, [charts.cells(run) for run in runs])
+    steps = ", ".join(f"{rule} {count}" for rule, count in runs[0].by_rule.items())
+    typer.echo(f"steps of `late` by rule: {steps or 'none'}")
     if chart is not None:
         output.note(f"chart: {chart}")
 
@@ -138,10 +141,11 @@ def run(
     from late.autoscaler.sources import source_of
 
     wanted = policies.read(policy)
-    if dry_run:
-        wanted = msgspec.structs.replace(wanted, dry_run=True)
+    wanted = msgspec.structs.replace(wanted, dry_run=dry_run or wanted.dry_run)
     if (lane is None) == (metrics is None):
         raise ConfigError("give --metrics, or --lane, whose figures are in the database")
+    if lane is not None and (spanner or size_command or resize_command):
+        raise ConfigError("--lane sizes a lane: leave --spanner and the commands out")
     with control_of(url) as control:
         if metrics is None:
             sizer, source = _of_lane(control, str(lane), wanted.units, shard_rate, drain)
@@ -239,13 +243,17 @@ def _once(scaler: Autoscaler, json: bool) -> None:
     stopped = threading.Event()
     stopped.set()
     scaler.run(stopped)  # gives the term back, so that the next need not wait
+    result = None if decision is None else scaler.result
     if json:
-        output.as_json({"decision": decision})
+        output.as_json({"decision": decision, "result": result})
     elif decision is None:
-        typer.echo("nothing decided: see `late autoscale status`")
+        typer.echo("nothing decided, as another one acts: see `late autoscale status`")
     else:
         change = f"{decision.from_size} to {decision.to_size}" if decision.changes else "no change"
-        typer.echo(f"{decision.rule}: {change}. {decision.why}".strip())
+        why = f". {decision.why}" if decision.why else ""
+        typer.echo(output.plain(f"{decision.rule}: {change}, {result}{why}"))
+    if result is not None and result.startswith("failed"):
+        raise typer.Exit(1)
 
 
 def _until_told(scaler: Autoscaler, host: str, port: int | None) -> None:
@@ -258,7 +266,7 @@ def _until_told(scaler: Autoscaler, host: str, port: int | None) -> None:
         server = MetricsServer(host, port, lambda: metrics.render(registry))
         output.note(f"metrics on http://{host}:{server.port}/metrics")
     configure()
-    ends = [log_events(events.default), metrics.follow(events.default, registry)]
+    ends = [log_events(events.default, "late.autoscaler"), metrics.follow(events.default, registry)]
     try:
         scaler.run(stop_event())
     finally:
@@ -325,6 +333,7 @@ def workers(
         bool, typer.Option("--show", help="Print the signals of --group once instead.")
     ] = False,
     group: Annotated[str, typer.Option(help="With --show: of which consumer group.")] = "default",
+    queue: Annotated[str | None, typer.Option(help="With --show: of this queue alone.")] = None,
     slots: Annotated[int, typer.Option(min=1, help="With --show: tasks of a worker at once.")] = 16,
     drain: Annotated[
         float, typer.Option(metavar="S", min=1, help="With --show: when a backlog is to be gone.")
@@ -340,10 +349,11 @@ def workers(
 
     with control_of(url) as control:
         if show:
-            (seen,) = control.signals([(group, None)])
+            (seen,) = control.signals([(group, queue)])
             drains_s = seen.drain_s if seen.drain_s != float("inf") else None
             found = {
-                "group": group, "backlog": seen.backlog, "age_s": seen.age_s, "rate": seen.rate,
+                "group": group, "queue": queue, "backlog": seen.backlog, "age_s": seen.age_s,
+                "rate": seen.rate,
                 "busy_s": seen.busy_s, "drain_s": drains_s, "workers": seen.workers,
                 "saturation": seen.saturation(slots),
                 "wanted": wanted(seen, slots=slots, drain_s=drain),

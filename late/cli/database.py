@@ -161,5 +161,9 @@ def _drain(name: str, old: DrainView) -> str:
     if old.state == "closing":
         waits = f"{old.transactions} transactions" if old.transactions else "a worker's look"
         return f"{begun} are closing, they wait for {waits}"
-    groups = ", ".join(f"{count} in group {each}" for each, count in sorted(old.left.items()))
-    return f"{begun} are draining: {groups or 'no group has looked yet'}; keys left: {old.keys}"
+    if not old.left:
+        return f"{begun} are draining: no group has looked yet"
+    groups = ", ".join(f"{left} in group {each}" for each, left in sorted(old.left.items()) if left)
+    if not groups:
+        return f"{begun} are drained, the next look forgets them"
+    return f"{begun} are draining: of them {groups}, with {old.keys} ordering keys"

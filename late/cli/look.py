@@ -82,7 +82,7 @@ def _tables(found: Status, where: str) -> None:
         [
             (
                 s.group,
-                s.shard_id,
+                f"{s.shard_id} old" if s.old else s.shard_id,
                 _owner(s),
                 s.epoch,
                 s.seq,

@@ -128,7 +128,7 @@ class AutoscaleJournal:
             if result == STARTED:
                 changes["up_us" if made.to_size > made.from_size else "down_us"] = made.at_us
             text = f"{made.rule}: {made.from_size} to {made.to_size}, {result}. {made.why}"
-            _set(connection, term, last=text.strip()[:1000], **changes)
+            _set(connection, term, last=text.strip(". ")[:1000], **changes)
             if seq % PRUNE_EACH == 0:
                 old = decision.c.at_us < made.at_us - KEEP_US
                 connection.execute(

@@ -17,6 +17,7 @@ from late.autoscaler.workers import Signals
 from late.control.shardwise import together
 from late.control.status import status
 from late.control.views import QueueStatus, Status
+from late.errors import ConfigError
 from late.schema.engine import reading
 from late.schema.tables import settlement
 from late.task import Usage
@@ -31,8 +32,19 @@ _usage = msgspec.json.Decoder(tuple[Usage, ...])
 
 
 def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Signals]:
-    """For each (group, queue): its signals; None as a queue is all of the group's."""
+    """For each (group, queue): its signals; None as a queue is all of the group's.
+
+    Raises:
+        ConfigError: there is no such group. A zero would let an orchestrator stop its workers for a
+            name that was written wrongly. A queue that nobody has heard of may yet come.
+    """
     found = status(engine)
+    known = {shard.group for shard in found.shards}
+    for name, _ in pairs:
+        if name not in known:
+            raise ConfigError(
+                f"no group {name[:128]!r}; there are {', '.join(sorted(known))[:400] or 'none'}"
+            )
     with reading(engine) as connection:
         paces = _paces(connection, found, sorted({name for name, _ in pairs}))
     return [_of(found, paces[name], name, queue) for name, queue in pairs]
@@ -87,7 +99,11 @@ def _of(
         rate=rate,
         busy_s=busy_s / rate if rate else 0.0,
         workers=sum(name in each.groups for each in found.workers),
-        shards=sum(each.group == name for each in found.shards),
+        # Old ones that are empty stay owned, and are work for nobody.
+        shards=sum(
+            each.group == name and (not each.old or each.in_flight > 0 or each.lag.n > 0)
+            for each in found.shards
+        ),
         failed=failed,
     )
 

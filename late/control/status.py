@@ -159,6 +159,7 @@ def _shards(
                 in_flight=len(place.opened),
                 settled_at_us=journal.settled_at_us,
                 stale_s=max(seconds(tally.now - us) for us in (*undone, tally.now) if us),
+                old=place.shard_id not in there.laned,
             )
         )
     return found

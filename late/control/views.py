@@ -70,6 +70,8 @@ class ShardStatus(msgspec.Struct, frozen=True):
     settled_at_us: int | None
     stale_s: float = 0.0
     """Everything that was committed, or became due, this long ago is done or was put off."""
+    old: bool = False
+    """Of a width that its lane has no more: it gets no new tasks."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):

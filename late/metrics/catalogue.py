@@ -161,13 +161,19 @@ _count("late_pruned_settlements_total", "Rows removed from the journal.", "", ev
 
 # --- the autoscaler ------------------------------------------------------------------------------
 
-_count("late_autoscale_decisions_total", "Decisions on the database's size.",
+_count("late_autoscale_decisions_total",
+       "Decisions: applied, dry runs, and reasons to hold that are new.",
        "controller rule result", events.AUTOSCALED)  # fmt: skip
-_add("late_autoscale_size", "gauge", "The size that the last decision has left.", "controller",
-     events.AUTOSCALED, measure="to_size", merge="max")  # fmt: skip
-_add("late_autoscale_wanted", "gauge", "The size that the last decision wanted, unrounded.",
-     "controller", events.AUTOSCALED, measure="wanted", merge="max")  # fmt: skip
-_count("late_autoscaler_blind_total", "Looks that failed: no metrics, no size, no database.",
+_add("late_autoscale_size", "gauge", "The size at the last look.", "controller",
+     events.AUTOSCALER_LOOKED, measure="size", merge="max")  # fmt: skip
+_add("late_autoscale_wanted", "gauge",
+     "The size that the last look wanted, before limits and cool-downs.", "controller",
+     events.AUTOSCALER_LOOKED, measure="wanted", merge="max")  # fmt: skip
+_count("late_autoscaler_looks_total",
+       "Looks that decided; without metrics by the rule `hold`.", "controller rule",
+       events.AUTOSCALER_LOOKED)  # fmt: skip
+_count("late_autoscaler_blind_total",
+       "Looks without a size or the database, and resizes that failed.",
        "controller", events.AUTOSCALER_BLIND)  # fmt: skip
 
 # --- one worker's state, looked at when it is asked for ------------------------------------------

@@ -27,6 +27,8 @@ class InstanceAdmin:
         self.slow = False
         self.code: grpc.StatusCode | None = None
         self.fails_later: grpc.StatusCode | None = None
+        self.managed = False
+        """Whether Spanner's own autoscaler sizes the instance."""
         self.updates: list[tuple[str, int]] = []
         self._wanted: int | None = None
         self._server = grpc.server(ThreadPoolExecutor(2))
@@ -61,11 +63,14 @@ class InstanceAdmin:
         self._server.stop(None).wait()
 
     def _instance(self) -> types.Instance:
-        return types.Instance(
+        made = types.Instance(
             name="projects/p/instances/shop",
             node_count=self.nodes,
             processing_units=self.nodes * 1000,
         )
+        if self.managed:
+            made.autoscaling_config = types.AutoscalingConfig()
+        return made
 
     def _get(self, request: types.GetInstanceRequest, context: grpc.ServicerContext) -> Any:
         if request.name != "projects/p/instances/shop":

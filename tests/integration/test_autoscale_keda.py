@@ -16,7 +16,7 @@ import late
 from late.autoscaler.keda import KEEP_S, Cache, KedaServer
 from late.autoscaler.workers import Signals
 from late.control import Control
-from late.errors import StoreUnavailable
+from late.errors import ConfigError, StoreUnavailable
 from late.outbox import connect
 from late.testing import drain
 from late.v1 import externalscaler_pb2 as pb
@@ -112,6 +112,9 @@ def test_a_database_that_is_away_is_an_error_and_no_zero(keda: Any, fleet: Fleet
         ({"slot": "3"}, "'slot'"),
         ({"slots": "many"}, "slots = 'many'"),
         ({"slots": "0"}, "slots = '0'"),
+        ({"slots": "1.5"}, "slots = '1.5'"),
+        ({"slots": "-1"}, "slots = '-1'"),
+        ({"drainSeconds": "-1"}, "drainSeconds = '-1'"),
         ({"drainSeconds": "nan"}, "drainSeconds = 'nan'"),
         ({"oldestAgeSeconds": "0"}, "oldestAgeSeconds = '0'"),
     ],
@@ -121,6 +124,21 @@ def test_wrong_metadata_is_named(keda: Any, metadata: dict[str, str], words: str
         keda.GetMetricSpec(ref(**metadata))
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert words in error.value.details()
+
+
+def test_fields_that_are_for_keda_are_let_pass(keda: Any) -> None:
+    """It hands on all that stands in the trigger, also what is about its connection."""
+    asked = ref(scalerAddress="late:7290", enableTLS="true", unsafeSsl="false", group="mail")
+    assert len(keda.GetMetricSpec(asked).metricSpecs) == 1
+    assert keda.IsActive(asked).result
+
+
+def test_a_group_that_there_is_not_is_an_error_and_no_zero(keda: Any, fleet: Fleet) -> None:
+    fleet.error = ConfigError("no group 'mial'")
+    with pytest.raises(grpc.RpcError) as error:
+        keda.IsActive(ref(group="mial"))
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
+    assert "'mial'" in error.value.details()
 
 
 def test_signals_of_a_queue_before_and_after_its_work(url: str) -> None:
@@ -137,6 +155,8 @@ def test_signals_of_a_queue_before_and_after_its_work(url: str) -> None:
             [("default", None), ("default", "mail"), ("default", "other")]
         )
         assert (all_.backlog, mail.backlog, other.backlog) == (5, 5, 0)
+        with pytest.raises(ConfigError, match="no group 'defualt'; there are default"):
+            control.signals([("default", None), ("defualt", "mail")])
         assert all_.age_s >= 0
         assert all_.rate == 0
         drain(app)
@@ -154,6 +174,9 @@ def test_the_command_serves_and_shows(cli: Cli) -> None:
     shown = cli.fine("autoscale", "workers", "--show", "--json").json
     assert (shown["backlog"], shown["wanted"]) == (0, 0)
     assert "wanted" in cli.fine("autoscale", "workers", "--show").out
+    queue = cli.fine("autoscale", "workers", "--show", "--queue", "mail", "--json").json
+    assert queue["queue"] == "mail"
+    assert "'nope'" in cli.refused("autoscale", "workers", "--show", "--group", "nope")
     assert "--tls-cert" in cli.refused("autoscale", "workers", "--host", "0.0.0.0")
     assert "together" in cli.refused("autoscale", "workers", "--tls-ca", "x")
     command = [sys.executable, "-u", "-m", "late.cli", "autoscale", "workers", "--port", "0"]

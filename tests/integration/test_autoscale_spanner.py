@@ -71,6 +71,13 @@ def test_an_operation_that_fails_later(admin: InstanceAdmin) -> None:
         pending.done()
 
 
+def test_an_instance_that_spanner_sizes_itself_is_not_sized_twice(admin: InstanceAdmin) -> None:
+    sizer = SpannerSizer(SHOP, "nodes")
+    admin.managed = True
+    with pytest.raises(ResizeError, match="own autoscaler"):
+        sizer.size()
+
+
 def test_an_instance_that_is_not_there(admin: InstanceAdmin) -> None:
     with pytest.raises(ResizeError, match="NOT_FOUND"):
         SpannerSizer("projects/p/instances/none", "nodes").size()

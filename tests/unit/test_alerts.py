@@ -56,6 +56,18 @@ def test_labels_that_are_asked_for_are_labels_of_the_metric() -> None:
         assert grouped <= given | {"instance", "le"}, alert.name
 
 
+def test_a_label_that_is_matched_is_one_of_its_metric() -> None:
+    for alert in ALERTS:
+        for name, label in re.findall(r"\b(late_[a-z_]+)\{([a-z]+)[=!]", alert.expr):
+            bare = name if name in METRICS else re.sub("_(bucket|sum|count)$", "", name)
+            assert label in METRICS[bare].labels, alert.name
+
+
+def test_a_blind_autoscaler_is_one_without_fresh_metrics_too() -> None:
+    [alert] = [each for each in ALERTS if each.name == "LateAutoscalerBlind"]
+    assert 'late_autoscaler_looks_total{rule="hold"}' in alert.expr
+
+
 def test_no_alert_waits_for_the_increase_of_a_series_that_begins_with_it() -> None:
     """Prometheus sees no increase in the first value of a series: counters without labels begin at
     zero, others must count more than once to be noticed."""

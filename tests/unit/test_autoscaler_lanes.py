@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import late
 from late.autoscaler import policy, simulator, traces
 from late.autoscaler.autoscaler import Autoscaler, Term
 from late.autoscaler.lanes import LaneSizer, LaneSource, load
@@ -163,3 +165,33 @@ def test_a_lane_of_a_real_database(tmp_path: Path) -> None:
         )  # fmt: skip
         assert decision.result == "applied"
         assert [width(), control.lanes()[0].version] == [4, 2]
+
+
+def test_shards_that_the_lane_has_no_more_are_marked_and_no_place_for_workers(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    migrate.upgrade(url)
+    app = late.App(url, shards=8)
+
+    @app.task(queue="mail")
+    def send(number: int) -> None:
+        pass
+
+    with sqlite3.connect(tmp_path / "a.db") as tx:
+        app.enqueue_many(tx, [send.call(n) for n in range(64)])
+    with Control(url) as control:
+        control.resize("default", 2)
+        old = {each.shard_id for each in control.status().shards if each.old}
+        assert old == {2, 3, 4, 5, 6, 7}
+        [seen] = control.signals([("default", None)])
+        assert seen.shards == 8, "what is in them is work"
+        with sqlite3.connect(tmp_path / "a.db") as tx:
+            tx.execute("delete from late_task")
+            tx.execute(
+                "insert into late_lease (consumer_group, shard_id, epoch, owner)"
+                " values ('default', 7, 1, 'w')"
+            )
+        assert [each.shard_id for each in control.status().shards if each.old] == [7]
+        [seen] = control.signals([("default", None)])
+        assert seen.shards == 2

@@ -11,9 +11,9 @@ import pytest
 from late.autoscaler import policy as policies
 from late.autoscaler import traces
 from late.autoscaler.decide import Seen, State, decide
-from late.autoscaler.policy import Policy, Window
+from late.autoscaler.policy import Hint, Policy, Window
 from late.autoscaler.rules import Ours
-from late.autoscaler.simulator import simulate
+from late.autoscaler.simulator import compare, simulate
 from late.autoscaler.sources import FileSource
 from late.autoscaler.traces import DAY, Trace, World
 from late.autoscaler.windows import within
@@ -124,6 +124,17 @@ def test_a_limit_below_the_next_size_lets_it_grow_by_that(
     assert looked(policy, size, 99).to_size == reached
 
 
+@pytest.mark.parametrize(
+    ("units", "size", "percent", "reached"),
+    [("nodes", 3, 25, 2), ("shards", 16, 25, 8), ("processing_units", 3000, 25, 2000)],
+)
+def test_a_share_below_the_next_size_lets_it_shrink_by_that(
+    units: Any, size: int, percent: float, reached: int
+) -> None:
+    policy = Policy(min=1, max=9000, units=units, down_percent_max=percent, stable_s=0, smooth=1)
+    assert looked(policy, size, 5).to_size == reached
+
+
 def at(text: str) -> int:
     return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1e6)
 
@@ -200,6 +211,28 @@ def test_the_simulator_sizes_for_work_of_low_priority() -> None:
     assert run.figures.cost_clairvoyant == pytest.approx(1.0, abs=0.01)
     plain = simulate(trace, Ours(Policy(min=1, max=100)), Policy(min=1, max=100), name="late")
     assert plain.size[-1] == 8
+
+
+def test_a_trace_may_say_when_it_begins(tmp_path: Path) -> None:
+    path = tmp_path / "load.csv"
+    path.write_text("at,load\n2026-01-09T18:00:00Z,3\n2026-01-09T18:01:10Z,4\n")
+    assert traces.read(path).start_us == at("2026-01-09T18:00")
+    path.write_text("at,load\n2026-01-09T18:00:00Z,3\n2026-01-09T18:05:00Z,4\n")
+    with pytest.raises(ConfigError, match=r"line 3: at = '2026-01-09T18:05:00Z' is not minute 2"):
+        traces.read(path)
+    path.write_text("at,load\n2026-01-09T18:00:00,3\n")
+    with pytest.raises(ConfigError, match=r"line 2: at = .* no time zone"):
+        traces.read(path)
+
+
+def test_the_simulator_says_which_rule_made_the_steps() -> None:
+    hint = Hint(at="18:00", minutes=600, size=30)
+    policy = Policy(min=1, max=40, hints=(hint,))
+    trace = Trace("flat", (5.0,) * 120, World(noise=0), start_us=at("2026-01-09T17:30"))
+    run, *others = compare(trace, policy)
+    assert run.by_rule == {"hint": 1}
+    assert run.size[-1] == 30
+    assert not any(other.by_rule for other in others)
 
 
 def test_files_may_have_the_total(tmp_path: Path) -> None:

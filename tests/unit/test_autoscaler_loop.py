@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,11 @@ from late import events
 from late.autoscaler.autoscaler import Autoscaler, Lost
 from late.autoscaler.decide import Decision
 from late.autoscaler.policy import Policy
-from late.autoscaler.sizing import CommandSizer, Finished, Pending, ResizeError
-from late.autoscaler.sources import FileSource, Metrics, MetricsError
+from late.autoscaler.sizing import Finished, Pending, ResizeError
+from late.autoscaler.sources import Metrics, MetricsError
 from late.control import Control
-from late.errors import ConfigError, StoreUnavailable
+from late.errors import StoreUnavailable
 from late.schema import migrate
-from tests.unit.cli_kit import Cli
 
 POLICY = Policy(min=1, max=100, smooth=1)
 
@@ -87,12 +84,20 @@ class Kit:
     def __init__(self, control: Control, owner: str, **settings: Any) -> None:
         self.source, self.sizer = FakeSource(), settings.pop("sizer", None) or FakeSizer()
         self.time, self.said = 0.0, list[tuple[str, dict[str, Any]]]()
+        self.looks = list[dict[str, Any]]()
         emitter = events.Emitter()
-        emitter.subscribe(lambda event, values: self.said.append((event.name, dict(values))))
+        emitter.subscribe(self._heard)
         self.scaler = Autoscaler(
             settings.pop("policy", POLICY), self.source, self.sizer, control.autoscale_journal(),
             owner=owner, monotonic=lambda: self.time, emit=emitter, **settings,
         )  # fmt: skip
+
+    def _heard(self, event: events.Event, values: Mapping[str, Any]) -> None:
+        """Looks apart: they are for metrics, the others for people."""
+        if event is events.AUTOSCALER_LOOKED:
+            self.looks.append(dict(values))
+        else:
+            self.said.append((event.name, dict(values)))
 
     def names(self) -> list[str]:
         return [name for name, _ in self.said if name != "controller"]
@@ -198,6 +203,39 @@ def test_a_refused_resize_is_one_line_and_tried_again_later(control: Control, ca
     assert control.decisions()[0].result == "applied"
 
 
+def test_while_it_waits_after_a_failure_the_status_says_why(control: Control) -> None:
+    kit = Kit(control, "a")
+    kit.sizer.error = ResizeError("PERMISSION_DENIED", "because")
+    kit.scaler.look()
+    kit.scaler.look()
+    said = str(control.controllers()[0].last)
+    assert said.startswith("to 13: again in ")
+    assert "PERMISSION_DENIED: because" in said
+    assert kit.said[-1][1]["error"] == "10 to 13: PERMISSION_DENIED: because"
+    assert kit.scaler.result == "failed: PERMISSION_DENIED: because"
+
+
+def test_one_that_only_waits_says_so_once(control: Control) -> None:
+    first, second = Kit(control, "a"), Kit(control, "b")
+    first.scaler.look()
+    for _ in range(3):
+        second.scaler.look()
+    assert [(name, values["acts"]) for name, values in second.said] == [("controller", False)]
+
+
+def test_every_look_is_a_metric_and_looks_without_metrics_are_told_apart(control: Control) -> None:
+    """In a quiet week nothing is decided, and the size must still be seen."""
+    kit = Kit(control, "a")
+    kit.source.cpu = 65.0
+    kit.scaler.look()
+    kit.source.fails = True
+    for _ in range(2):
+        kit.scaler.look()
+    assert [(each["rule"], each["size"], each["wanted"]) for each in kit.looks] == [
+        ("within", 10, 10), ("hold", 10, 10), ("hold", 10, 10),
+    ]  # fmt: skip
+
+
 def test_a_slow_resize_is_waited_for_and_nothing_else_is_begun(control: Control) -> None:
     kit = Kit(control, "a")
     kit.sizer.slow = True
@@ -206,6 +244,7 @@ def test_a_slow_resize_is_waited_for_and_nothing_else_is_begun(control: Control)
     assert kit.sizer.asked == [13]
     assert control.decisions()[0].result == "started"
     assert control.controllers()[0].last == "to 13: under way"
+    assert kit.said[-1][1]["result"] == "started"
     kit.sizer.slow = False
     kit.scaler.look()
     assert [each.result for each in control.decisions(changes=True)] == ["applied"]
@@ -289,128 +328,3 @@ def test_the_loop_survives_its_database(control: Control) -> None:
     kit.scaler._journal = Broken()  # type: ignore[assignment]
     kit.scaler.run(stop)
     assert kit.names() == ["autoscaler_blind"]
-
-
-# --- commands and files
-
-
-def script(tmp_path: Path, text: str) -> str:
-    path = tmp_path / "tool.py"
-    path.write_text(text)
-    return str(path)
-
-
-TOOL = """
-import os, sys
-where = os.path.join(os.path.dirname(__file__), "size")
-if len(sys.argv) == 1:
-    print(open(where).read())
-elif sys.argv[1] == "99":
-    sys.exit("no more\\nquota is used up")
-else:
-    assert os.environ["LATE_SIZE"] == sys.argv[1]
-    open(where, "w").write(sys.argv[1])
-"""
-
-
-def test_a_command_sizes_what_late_does_not_know(tmp_path: Path) -> None:
-    tool = script(tmp_path, TOOL)
-    (tmp_path / "size").write_text("4")
-    command = [sys.executable, tool]
-    sizer = CommandSizer("crdb", size=command, resize=[*command, "{size}"])
-    assert sizer.size() == 4
-    assert sizer.resize(4, 7).done()
-    assert sizer.size() == 7
-    with pytest.raises(ResizeError, match="exit 1: quota is used up"):
-        sizer.resize(7, 99)
-    (tmp_path / "size").write_text("seven; drop table")
-    with pytest.raises(ResizeError, match="no size"):
-        sizer.size()
-
-
-def test_commands_that_hang_or_are_not_there() -> None:
-    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
-    with pytest.raises(ResizeError, match="timed out"):
-        CommandSizer("x", size=sleeper, resize=sleeper, timeout_s=0.2).size()
-    with pytest.raises(ResizeError, match="not run"):
-        CommandSizer("x", size=["/nowhere/tool"], resize=["x"]).size()
-    with pytest.raises(ConfigError):
-        CommandSizer("x", size=[], resize=["x"])
-
-
-def test_a_file_of_metrics(tmp_path: Path) -> None:
-    path = tmp_path / "cpu.csv"
-    path.write_text(
-        "at,cpu,size,storage_bytes\n1000000,40,10,\n2026-01-05T00:00:00Z,61.5,12,1e12\n17,9"
-    )
-    found = FileSource(path).read(0)
-    # The last line has no end yet: it is being written.
-    assert found == Metrics(1_767_571_200_000_000, 61.5, 12, None, 10**12)
-    assert FileSource(path).past(0, 2_000_000) == [(1_000_000, 4.0)]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["at,cpu\nyesterday,5\n", "at,cpu\n2026-01-05T00:00:00,5\n", "at\n5\n", "at,cpu\n5,nan\n"],
-)
-def test_a_file_that_cannot_be_read_is_no_metrics(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "cpu.csv"
-    path.write_text(text)
-    with pytest.raises(MetricsError):
-        FileSource(path).read(0)
-    with pytest.raises(MetricsError):
-        FileSource(tmp_path / "none.csv").read(0)
-
-
-def test_run_status_and_history_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
-    tool = script(tmp_path, TOOL)
-    (tmp_path / "size").write_text("4")
-    (tmp_path / "policy.toml").write_text("min = 2\nmax = 20\nsmooth = 1\n")
-    with Control(cli.url) as control:
-        now = control.now()
-    (tmp_path / "cpu.csv").write_text(f"at,cpu\n{now},85\n")
-    command = f"{sys.executable} {tool}"
-    arguments = (
-        "autoscale", "run", "-p", "policy.toml", "--metrics", "cpu.csv", "--size-command", command,
-        "--resize-command", f"{command} {{size}}", "--name", "crdb", "--once",
-    )  # fmt: skip
-    assert "4 to 6" in cli.fine(*arguments, "--dry-run").out
-    assert (tmp_path / "size").read_text() == "4"
-    assert cli.fine(*arguments, "--json").json["decision"]["to_size"] == 6
-    assert (tmp_path / "size").read_text() == "6"
-    (view,) = cli.fine("autoscale", "status", "--json").json["controllers"]
-    assert (view["name"], view["owner"], view["epoch"]) == ("crdb", None, 2)
-    rows = cli.fine("autoscale", "history", "--json").json["decisions"]
-    assert [row["result"] for row in rows] == ["applied", "dry run"]
-    assert json.dumps(rows[0]["inputs"])
-    assert "linear" in cli.fine("autoscale", "history", "--changes").out
-    assert "crdb" in cli.fine("autoscale", "status").out
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ((), "--spanner"),
-        (("--size-command", "echo 4"), "go together"),
-        (("--size-command", "echo four", "--resize-command", "true"), "--size-command echo four"),
-        (("--spanner", "shop"), "projects/PROJECT/instances"),
-        (("--size-command", "echo '4", "--resize-command", "true"), "cannot be read"),
-    ],
-)
-def test_what_cannot_work_is_refused_at_the_start(
-    cli: Cli, tmp_path: Path, more: tuple[str, ...], words: str
-) -> None:
-    (tmp_path / "policy.toml").write_text("min = 2\nmax = 20\n")
-    (tmp_path / "cpu.csv").write_text("at,cpu\n")
-    run = ("autoscale", "run", "-p", "policy.toml", "--metrics", "cpu.csv", "--once", *more)
-    assert words in cli.refused(*run)
-    (tmp_path / "policy.toml").write_text("min = 30\nmax = 20\n")
-    assert "min = 30" in cli.refused(*run)
-
-
-def test_monitoring_of_nothing_is_refused(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "policy.toml").write_text("min = 2\nmax = 20\n")
-    start = ("autoscale", "run", "-p", "policy.toml", "--size-command", "echo 4",
-             "--resize-command", "true", "--metrics")  # fmt: skip
-    assert "--spanner" in cli.refused(*start, "monitoring")
-    assert "none.csv" in cli.refused(*start, "none.csv")

@@ -70,6 +70,28 @@ class Run:
             ("hints[0].zone = 'Mars/X'",),
         ),
         ("min = ", ("not TOML",)),
+        ("", ("min is missing",)),
+        ("min = 1\nmax = 3\nmaxx = 4", ("maxx = 4: no such field; did you mean max?",)),
+        ("min = 1\nmax = 3\n[limits]\nup = 3", ("limits = {'up': 3}: no such field",)),
+        (
+            "min = 1\nmax = 3\n[[hints]]\nat = '18:00'\nminutes = 5\nsize = 2\nsise = 9",
+            ("hints[0].sise = 9: no such field; did you mean size?",),
+        ),
+        ("min = 1\nmax = 3\n[[hints]]\nat = '18:00'\nsize = 2", ("hints[0].minutes is missing",)),
+        ("min = 1\nmax = 3\n[hints]\nat = '18:00'", ("hints = ", "[[hints]]")),
+        ("min = 1\nmax = 3\nmethod = 'Linear'", ("one of linear, stepwise, direct",)),
+        (
+            "min = 1\nmax = 3\n[[hints]]\nat = '18:00'\nminutes = 5\nsize = 2\ndays = ['friday']",
+            ("hints[0].days[0] = 'friday'", "one of mon, tue"),
+        ),
+        ("min = '1'\nmax = 3", ("min = '1'", "`int`")),
+        ("min = 1\nmax = 3\nstorage_per_node_gib = inf", ("storage_per_node_gib = inf",)),
+        (
+            "min = 1000\nmax = 3000\nunits = 'processing_units'\ndown_step_max = 100",
+            ("down_step_max = 100", "max = 3000", "1000 less"),
+        ),
+        ("min = 4\nmax = 64\nunits = 'shards'\npredict_weeks = 3", ("predict_weeks = 3",)),
+        ("min = 4\nmax = 64\nunits = 'shards'\ndown_step_max = 16", ("down_step_max = 16", "32")),
     ],
 )
 def test_a_wrong_policy_is_refused_with_field_and_value(text: str, words: tuple[str, ...]) -> None:
@@ -83,6 +105,24 @@ def test_a_wrong_policy_is_refused_with_field_and_value(text: str, words: tuple[
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.toml"):
         policies.read(tmp_path / "nothing.toml")
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"Is a directory$"):
+        policies.read(tmp_path)
+    path = tmp_path / "sizes.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"sizes\.toml is no text in UTF-8"):
+        policies.read(path)
+
+    def denied(*_: Any, **__: Any) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    with pytest.raises(ConfigError, match=r"sizes\.toml: Permission denied$"):
+        policies.read(path)
 
 
 def test_targets_are_googles_guidance_unless_one_is_given() -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from late.cli.database import _drain as drain_line
 from late.control import Control
+from late.control.views import DrainView
 from late.ids import new_id
 from late.schema import migrate
 from late.store import open_store
@@ -242,7 +244,7 @@ def test_status_as_json_has_stable_keys(cli: Cli) -> None:
     assert queue["depth"] == {"n": 1, "capped": False}
     assert found["shards"][0].keys() == {
         "group", "shard_id", "owner", "owner_live", "epoch", "seq", "lag", "lag_s", "in_flight",
-        "settled_at_us", "stale_s",
+        "settled_at_us", "stale_s", "old",
     }  # fmt: skip
     table = cli.fine("status")
     assert "mail" in table.out
@@ -262,6 +264,17 @@ def test_tables_show_no_control_characters_and_read_no_markup(cli: Cli) -> None:
 def _only_dead(cli: Cli) -> str:
     (letter,) = cli.fine("dead", "list", "--json").json["dead"]
     return str(letter["task_id"])
+
+
+def test_what_an_old_width_waits_for_is_said_in_words() -> None:
+    def said(**fields: Any) -> str:
+        return drain_line("default", DrainView(0, 8, "draining", **fields))
+
+    assert said() == "default: 8 shards of version 0 are draining: no group has looked yet"
+    assert said(left={"b": 2, "a": 3, "c": 0}, keys=5).endswith(
+        "are draining: of them 3 in group a, 2 in group b, with 5 ordering keys"
+    )
+    assert said(left={"a": 0}).endswith("are drained, the next look forgets them")
 
 
 def test_shards_and_groups(cli: Cli) -> None:

@@ -76,6 +76,20 @@ def test_each_command_is_one_that_late_has(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", CONTAINERS)
+def test_each_port_is_listened_on_and_declared_and_of_one_container(key: str) -> None:
+    container = CONTAINERS[key]
+    declared = {each["containerPort"] for each in container.get("ports", [])}
+    given = {int(m[1]) for w in container["command"] if (m := re.match(r"--\S*port=(\d+)$", w))}
+    env = {each["name"]: each.get("value") for each in container.get("env", [])}
+    assert declared == given | {int(env[n]) for n in env if n == "LATE_HEALTH_PORT"}
+    pod = PODS[key.rpartition(":")[0]]
+    names = [port["name"] for each in pod["containers"] for port in each.get("ports", [])]
+    ports = [port["containerPort"] for each in pod["containers"] for port in each.get("ports", [])]
+    assert len(set(names)) == len(names)
+    assert len(set(ports)) == len(ports)
+
+
+@pytest.mark.parametrize("key", CONTAINERS)
 def test_each_setting_is_one_that_late_has(key: str) -> None:
     given = {each["name"]: each.get("value") for each in CONTAINERS[key].get("env", [])}
     settings = {name: value for name, value in given.items() if name.startswith("LATE_")}
