@@ -141,8 +141,8 @@ Style = Literal["psycopg", "format", "numeric"]
 class Postgres:
     """Arrays and `unnest`: the text of a statement is the same for every number of rows, so that
     it is prepared once. psycopg gets `%b`, binary parameters: a bytea as text is twice as long.
-    What is the same in all rows, as a rule all but shard, id and payload, is given once. psycopg
-    writes arrays item by item, in Python, so that it gets shards and ids as literals (`{1,2}`).
+    What is the same in all rows, as a rule all but shard, id and payload, is given once: psycopg
+    writes arrays item by item, in Python.
     """
 
     tasks_max = 1_000_000
@@ -189,10 +189,7 @@ class Postgres:
                 self._one,
                 (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options),
             )
-        shards: object = [r.shard_id for r in rows]
-        ids: object = [r.task_id for r in rows]
-        if self._style == "psycopg":
-            shards, ids = f"{{{','.join(map(str, shards))}}}", f"{{{','.join(ids)}}}"
+        shards, ids = [r.shard_id for r in rows], [r.task_id for r in rows]
         payloads = [r.payload for r in rows]
         alike = {(r.queue, r.name, r.headers, r.options) for r in rows}
         params: tuple[object, ...]

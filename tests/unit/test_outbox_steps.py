@@ -238,19 +238,3 @@ def test_position_and_time_are_never_written() -> None:
 def test_the_text_on_postgresql_does_not_depend_on_the_number_of_rows() -> None:
     texts = {PSYCOPG.tasks([keyed("a")] * n).sql for n in (2, 3, 1000)}
     assert len(texts) == 1
-
-
-def test_psycopg_gets_shards_and_ids_as_literals() -> None:
-    rows = [app.row(greet.call(name)) for name in ("Ada", "Grace")]
-    other = app.row(greet.options(priority=1).call("Ada"))
-    shards = "{%d,%d}" % (rows[0].shard_id, rows[1].shard_id)  # noqa: UP031
-    ids = f"{{{rows[0].task_id},{rows[1].task_id}}}"
-    alike = PSYCOPG.tasks(rows).params
-    assert alike[4:] == (shards, ids, [row.payload for row in rows])
-    mixed = PSYCOPG.tasks([*rows, other]).params
-    assert (mixed[0], mixed[1]) == (
-        f"{shards[:-1]},{other.shard_id}}}",
-        f"{ids[:-1]},{other.task_id}}}",
-    )
-    # Who binds by type takes lists.
-    assert ASYNCPG.tasks(rows).params[4] == [row.shard_id for row in rows]
