@@ -32,7 +32,8 @@ def test_ids_of_a_shard_sort_in_the_order_of_their_making() -> None:
     assert len(set(made)) == len(made)
 
 
-def test_ids_of_a_batch_are_as_if_made_one_by_one() -> None:
+def test_ids_of_a_batch_are_as_if_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("late.ids.time.time_ns", lambda: 5_000_000)
     factory = IdFactory()
     before = factory.make(7)
     shards = [7, 3, 4095] * 500
