@@ -97,16 +97,30 @@ def fill(target: Target, url: str, count: int) -> float:
         return count / (time.perf_counter() - began)
 
 
-def one_by_one(target: Target, count: int) -> float:
-    """Transactions per second of a business row and one task each, on one connection."""
-    url = target.fresh()
-    with closing(target.connect(url)) as connection:
-        began = time.perf_counter()
-        for number in range(count):
+def one_by_one(target: Target, count: int) -> dict[str, float]:
+    """Transactions per second of a business row and one task each, on one connection; and of the
+    same two rows written by hand, one of the one and one of the other: what else the machine does
+    falls on both."""
+    taken_s = {"enqueue_single_per_s": 0.0, "by_hand_per_s": 0.0}
+    with closing(target.connect(target.fresh())) as connection:
+        for number in range(2 * count):
+            by_hand = number % 2 == 1
+            began = time.perf_counter()
             with transaction(connection) as tx:
                 target.business(tx, number)
-                nothing.enqueue(tx, number, NOTE)
-        return count / (time.perf_counter() - began)
+                if by_hand:
+                    target.task_by_hand(tx, _by_hand(number))
+                else:
+                    nothing.enqueue(tx, number, NOTE)
+            taken = time.perf_counter() - began
+            taken_s["by_hand_per_s" if by_hand else "enqueue_single_per_s"] += taken
+    return {name: count / taken for name, taken in taken_s.items()}
+
+
+def _by_hand(number: int) -> Row:
+    """What a service would write that had no library: an id, and JSON of the arguments."""
+    payload = json.dumps({"n": number, "note": NOTE}).encode()
+    return number % 8, new_id(number % 8), "bench", "bench.tasks.nothing", payload
 
 
 def settled(connection: Any) -> tuple[int, int]:
@@ -163,18 +177,27 @@ def drain(target: Target, folder: Path, count: int) -> dict[str, float]:
     return result
 
 
-def statements(target: Target, folder: Path, count: int) -> dict[str, Any]:
-    """Statements that the worker gave its driver, per task, over start, drain and stop."""
+def statements(target: Target, folder: Path, few: int, many: int) -> dict[str, Any]:
+    """Statements that the worker gave its driver, per task: over start, drain and stop of a run of
+    `few`, and of what a run of `many` took more."""
+    short, long = (_counted(target, folder, count) for count in (few, many))
+    more = sum(long.values()) - sum(short.values())
+    return {
+        "statements_per_task": sum(short.values()) / few,
+        "statements_per_busy": more / (many - few),
+        "statements": dict(sorted(short.items(), key=lambda item: -item[1])),
+        "statements_many": dict(sorted(long.items(), key=lambda item: -item[1])),
+    }
+
+
+def _counted(target: Target, folder: Path, count: int) -> dict[str, int]:
     url = target.fresh()
     fill(target, url, count)
     report = folder / "statements.json"
     with worker(url, folder, counted=report) as running:
         wait_settled(target, url, count, running)
-    counts = json.loads(report.read_text())
-    return {
-        "statements_per_task": sum(counts.values()) / count,
-        "statements": dict(sorted(counts.items(), key=lambda item: -item[1])),
-    }
+    counts: dict[str, int] = json.loads(report.read_text())
+    return counts
 
 
 def latency(

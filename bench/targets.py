@@ -22,6 +22,7 @@ Row = tuple[int, str, str, str, bytes]
 """A row like that of the task log: shard, task id, queue, name, payload."""
 
 PAGE = 1_000
+_BY_HAND = "insert into late_task (shard_id, task_id, queue, name, payload) values"
 
 
 @contextmanager
@@ -48,6 +49,9 @@ class Target(Protocol):
 
     def business(self, connection: Any, number: int) -> None:
         """Write one row of the service's own."""
+
+    def task_by_hand(self, connection: Any, row: Row) -> None:
+        """Write one row of the task log with the driver alone."""
 
     def versions(self) -> str: ...
 
@@ -89,6 +93,9 @@ class Sqlite:
 
     def business(self, connection: sqlite3.Connection, number: int) -> None:
         connection.execute("insert into business values (?, ?)", (number, "order"))
+
+    def task_by_hand(self, connection: sqlite3.Connection, row: Row) -> None:
+        connection.execute(f"{_BY_HAND} (?, ?, ?, ?, ?)", row)
 
     def versions(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"
@@ -199,6 +206,9 @@ class Postgres:
 
     def business(self, connection: Any, number: int) -> None:
         connection.execute("insert into business values (%s, %s)", (number, "order"))
+
+    def task_by_hand(self, connection: Any, row: Row) -> None:
+        connection.execute(f"{_BY_HAND} (%s, %s, %s, %s, %s)", row)
 
     def versions(self) -> str:
         import psycopg

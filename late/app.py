@@ -28,7 +28,7 @@ from late.errors import (
     QueueFull,
     UnknownTask,
 )
-from late.ids import new_id, shard_of
+from late.ids import new_id, new_ids, shard_of
 from late.lanes import Lane
 from late.options import TaskOptions, settings
 from late.outbox.base import AsyncTransaction, SyncTransaction
@@ -105,7 +105,8 @@ class App(Registry, Commanding):
     def enqueue(self, tx: AsyncTransaction, call: Call, /) -> Awaitable[TaskId]: ...
     def enqueue(self, tx: Any, call: Call, /) -> Any:
         """Insert one `task.call(...)` through the caller's transaction; as `Task.enqueue`."""
-        self._admit({call.queue: 1})
+        if self._depths:
+            self._admit({call.queue: 1})
         rows = [self.row(call)]
         written = self._write(tx, [call], rows)
         return written[0] if isinstance(written, list) else _first(written)
@@ -141,7 +142,7 @@ class App(Registry, Commanding):
             limit = validate.BATCH_BYTES_MAX
             raise BatchTooLarge(f"{size} bytes of payload in one call, the limit is {limit}")
         self._admit(Counter(call.queue for call in calls))
-        return [self.row(call) for call in calls]
+        return self._rows(calls)
 
     @overload
     def send(
@@ -254,7 +255,7 @@ class App(Registry, Commanding):
         unless it knows a later one: from another database, or from before a restore."""
         self.adopt(lane)
         given = lane if lane.version else Lane(shards=self.shards)  # as in `adopt`
-        return [self.row(call, given) for call in calls]
+        return self._rows(calls, given)
 
     def row(self, call: Call, lane: Lane | None = None) -> NewTask:
         """The row of one call, with an id of its own; for the app's lane if none is given.
@@ -262,26 +263,36 @@ class App(Registry, Commanding):
         Raises:
             PayloadTooLarge: with its seal it is above 1 MiB.
         """
-        checked = call.settings
-        options = checked.options
-        key = options.ordering_key
-        # Asked once: another thread may adopt another lane meanwhile.
-        lane, options_json = lane or self.lane, checked.options_json
+        lane = lane or self.lane
+        shard_id = self._shard(call, lane)
+        return self._row(call, shard_id, new_id(shard_id), lane)
+
+    def _rows(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
+        """`row` of each; the ids are made together."""
+        lane = lane or self.lane  # asked once: another thread may adopt another one meanwhile
+        shards = [self._shard(call, lane) for call in calls]
+        placed = zip(calls, shards, new_ids(shards), strict=True)
+        return [self._row(call, shard_id, task_id, lane) for call, shard_id, task_id in placed]
+
+    def _shard(self, call: Call, lane: Lane) -> int:
+        key = call.settings.options.ordering_key
         if key is None:
-            shard_id = lane.first_shard + next(self._turns) % lane.shards
-        else:
-            shard_id = lane.shard_of(key)
-            if lane.version:
-                placed = msgspec.structs.replace(options, layout=lane.version)
-                options_json = msgspec.json.encode(placed).decode()
-        task_id = new_id(shard_id)
+            return lane.first_shard + next(self._turns) % lane.shards
+        return lane.shard_of(key)
+
+    def _row(self, call: Call, shard_id: int, task_id: TaskId, lane: Lane) -> NewTask:
         payload = call.payload
         if call.codec is not codecs.JSON:
             subject = codecs.Subject(task_id, call.name, call.queue)
             payload = call.codec.seal(payload, subject)
         if len(payload) > payloads.PAYLOAD_BYTES_WARN:
             self._check_size(call.name, len(payload))
-        unique_key = options.unique_key
+        checked = call.settings
+        options, options_json = checked.options, checked.options_json
+        placed, unique_key = options.ordering_key is not None, options.unique_key
+        if placed and lane.version:
+            options = msgspec.structs.replace(options, layout=lane.version)
+            options_json = msgspec.json.encode(options).decode()
         return NewTask(
             shard_id,
             task_id,
@@ -294,7 +305,7 @@ class App(Registry, Commanding):
             None if unique_key is None else _digest(call),
             checked.unique_for_us,
             checked.on_conflict,
-            None if key is None else lane.version,
+            lane.version if placed else None,
         )
 
     def _check_size(self, name: str, size: int) -> None:

@@ -14,11 +14,17 @@ import os
 import re
 import threading
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from late.errors import InvalidName
 from late.task import TaskId
 
 _COUNTER_BITS = 22
+_NOISE_BYTES = 5
+# Time and version, shard; variant and 14 bits of the counter; its other 8, and the noise. `%` takes
+# two thirds of the time of an f-string.
+_FORM = "%s%03x-%04x-%02x%s"
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
 
@@ -32,24 +38,48 @@ class IdFactory:
 
     def make(self, shard_id: int) -> TaskId:
         """A new id for a task in `shard_id` (0..4095)."""
-        noise = int.from_bytes(os.urandom(5), "big")
+        prefix, counter = self._take(1)
+        noise = os.urandom(_NOISE_BYTES).hex()
+        return TaskId(_FORM % (prefix, shard_id, 0x8000 | counter >> 8, counter & 0xFF, noise))
+
+    def many(self, shard_ids: Sequence[int]) -> list[TaskId]:
+        """A new id for a task in each of `shard_ids`, in their order; those of one shard ascend.
+
+        Clock, lock and random bits are asked once for all: they are most of what one id costs.
+        """
+        prefix, first = self._take(len(shard_ids))
+        noise = os.urandom(_NOISE_BYTES * len(shard_ids)).hex()
+        width = 2 * _NOISE_BYTES
+        made: list[Any] = [
+            _FORM
+            % (
+                prefix,
+                shard_id,
+                0x8000 | n >> 8,
+                n & 0xFF,
+                noise[width * (n - first) : width * (n - first + 1)],
+            )
+            for n, shard_id in enumerate(shard_ids, first)
+        ]
+        return made
+
+    def _take(self, count: int) -> tuple[str, int]:
+        """The beginning of the next `count` ids, and the counter of the first of them."""
         with self._lock:
             now_ms = max(time.time_ns() // 1_000_000, self._last_ms)
-            if now_ms == self._last_ms:
-                self._counter += 1
-                if self._counter >> _COUNTER_BITS:  # 4 million ids in one millisecond
-                    now_ms, self._counter = now_ms + 1, 0
-            else:
-                self._counter = 0
-            self._last_ms = now_ms
-            counter = self._counter
+            first = self._counter + 1 if now_ms == self._last_ms else 0
+            if first + count > 1 << _COUNTER_BITS:  # 4 million ids in one millisecond
+                now_ms, first = now_ms + 1, 0
+            self._last_ms, self._counter = now_ms, first + count - 1
         high = f"{now_ms:012x}"
-        low = f"{(0b10 << 62) | (counter << 40) | noise:016x}"
-        return TaskId(f"{high[:8]}-{high[8:]}-7{shard_id:03x}-{low[:4]}-{low[4:]}")
+        return f"{high[:8]}-{high[8:]}-7", first
 
 
-new_id = IdFactory().make
+_factory = IdFactory()
+new_id = _factory.make
 """The process-wide factory: `new_id(shard_id)`."""
+new_ids = _factory.many
+"""The same for a batch: `new_ids(shard_ids)`."""
 
 
 def shard_of(task_id: str) -> int:

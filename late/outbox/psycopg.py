@@ -19,6 +19,8 @@ from psycopg.rows import tuple_row
 from late.outbox.base import Answer, Statement
 from late.outbox.dialects import COCKROACH, PSYCOPG, Dialect
 
+_AT_ONCE = nullcontext()
+
 
 class _Connection:
     __slots__ = ("_cursor", "dialect")
@@ -61,12 +63,12 @@ class _AsyncConnection:
 
 
 def _dialect(tx: Any) -> Dialect:
-    return COCKROACH if tx.info.parameter_status("crdb_version") else PSYCOPG
+    return COCKROACH if tx.pgconn.parameter_status(b"crdb_version") else PSYCOPG
 
 
 def _answering(tx: Any) -> Any:
     """At whose end the statements inside have been answered."""
-    return tx.pipeline() if tx.info.pipeline_status else nullcontext()
+    return tx.pipeline() if tx.pgconn.pipeline_status else _AT_ONCE
 
 
 def _autocommits(tx: Any) -> bool:

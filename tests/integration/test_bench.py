@@ -16,7 +16,7 @@ def test_a_small_run_measures_everything(
 ) -> None:
     monkeypatch.setattr(main, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(main, "SINGLE", 20)
-    monkeypatch.setattr(main, "COUNTED", 200)
+    monkeypatch.setattr(main, "COUNTED", (200, 700))
     assert main.main(["--only", "sqlite", "--count", "500", "--seconds", "0.2"]) == 0
     (path,) = (tmp_path / "results").iterdir()
     report = json.loads(path.read_text())
@@ -25,7 +25,10 @@ def test_a_small_run_measures_everything(
     assert store["tasks"] == 500
     for name in ("drain", "enqueue_bulk", "enqueue_single", "limit_drain", "limit_write"):
         assert store[f"{name}_per_s"] > 0
+    assert store["by_hand_per_s"] > 0
     assert store["statements"]["begin"] > 0
+    # Five hundred tasks more are few statements more: what a short run counts is start and stop.
+    assert store["statements_per_busy"] < store["statements_per_task"]
     assert [one["asked_per_s"] for one in store["latency"]] == [100, 1_000]
     for one in store["latency"]:
         assert 0 <= one["p50_ms"] <= one["p95_ms"] <= one["p99_ms"] <= one["max_ms"]

@@ -151,8 +151,11 @@ def test_a_delay_is_exact_to_the_microsecond() -> None:
         assert rich.options(delay=delay)._settings.options.delay_us == us
 
 
-def test_rows_are_spread_over_the_shards_evenly() -> None:
-    rows = [app.row(charge.call(n)) for n in range(400)]
+@pytest.mark.parametrize("batch", [False, True])
+def test_rows_are_spread_over_the_shards_evenly(batch: bool) -> None:
+    calls = [charge.call(n) for n in range(400)]
+    rows = app.prepare(calls) if batch else [app.row(call) for call in calls]
+    assert [row.payload for row in rows] == [call.payload for call in calls]
     assert Counter(row.shard_id for row in rows) == {0: 100, 1: 100, 2: 100, 3: 100}
     assert all(shard_of(row.task_id) == row.shard_id for row in rows)
 

@@ -75,11 +75,11 @@ def test_an_engine_speaks_its_dialect(url: str) -> None:
 
 class Connection:
     def __init__(self, crdb: str | None) -> None:
-        self.info = self
+        self.pgconn = self
         self._crdb = crdb
 
-    def parameter_status(self, name: str) -> str | None:
-        return self._crdb if name == "crdb_version" else None
+    def parameter_status(self, name: bytes) -> str | None:
+        return self._crdb if name == b"crdb_version" else None
 
 
 def test_a_psycopg_connection_is_known_by_what_the_server_says() -> None:

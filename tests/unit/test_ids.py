@@ -32,6 +32,33 @@ def test_ids_of_a_shard_sort_in_the_order_of_their_making() -> None:
     assert len(set(made)) == len(made)
 
 
+def test_ids_of_a_batch_are_as_if_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("late.ids.time.time_ns", lambda: 5_000_000)
+    factory = IdFactory()
+    before = factory.make(7)
+    shards = [7, 3, 4095] * 500
+    made = factory.many(shards)
+    after = factory.make(7)
+    assert [shard_of(one) for one in made] == shards
+    assert all(uuid.UUID(one).version == 7 and str(uuid.UUID(one)) == one for one in made)
+    assert len({one[-10:] for one in made}) == len(made), "each has noise of its own"
+    of_one = [before, *[one for one in made if shard_of(one) == 7], after]
+    assert of_one == sorted(set(of_one))
+    assert factory.many([]) == []
+
+
+def test_a_batch_that_does_not_fit_into_a_millisecond_goes_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("late.ids.time.time_ns", lambda: 5_000_000)
+    factory = IdFactory()
+    first = factory.make(0)
+    factory._counter = 2**22 - 2
+    made = [first, *factory.many([0, 0]), factory.make(0)]
+    assert made == sorted(set(made))
+    assert [made_at_us(one) for one in made] == [5_000, 6_000, 6_000, 6_000]
+
+
 def test_a_clock_that_goes_back_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([2_000_000_000, 1_000_000_000, 1_000_000_000])
     monkeypatch.setattr("late.ids.time.time_ns", lambda: next(times))

@@ -61,6 +61,11 @@ def test_no_rows_no_statement() -> None:
     assert run([]) == ([], [])
 
 
+def test_a_plain_task_is_one_statement() -> None:
+    row = app.row(greet.call("Ada"))
+    assert run([row], Answer(1), again=lambda now: []) == ([row.task_id], ["insert into late_task"])
+
+
 def test_free_keys_are_not_looked_up() -> None:
     rows = [keyed("b"), keyed("a")]
     claimed: list[Any] = []
