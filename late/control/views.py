@@ -241,6 +241,13 @@ class Moved(msgspec.Struct, frozen=True):
     dry_run: bool
     task_ids: tuple[str, ...]
     """Of the first 100."""
+    capped: bool = False
+    """A dry run stopped counting: at least so many."""
+
+    @property
+    def counted(self) -> Count:
+        """The same as one value."""
+        return Count(self.count, self.capped)
 
 
 class DrainView(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from late import tokens
+from late.control import rehearsal
 from late.errors import StoreUnavailable
 from late.schema.tables import schedule
 from late.store import open_store
@@ -293,6 +294,18 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert (gone.status_code, "no dead letter any more" in gone.text) == (409, True)
         bad = await it.post("dead/purge", {"limit": "many", "do": "preview"})
         assert bad.status_code == 400
+
+
+async def test_a_preview_that_stopped_counting_says_so_and_can_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal, "LOOKED", 1)
+    async with filled(tmp_path) as (it, _):
+        seen = await it.post("dead/redrive", {"queue": "none", "do": "preview"})
+        assert "This would send back: 0+" in seen.text
+        assert "late dead redrive --dry-run --exact" in seen.text
+        sent = fields_of(seen.text.partition('class="preview"')[2])
+        assert sent["queue"] == "none", "more may match than were looked at"
 
 
 async def test_a_group_is_paused_resumed_and_reset_by_its_name(tmp_path: Path) -> None:
