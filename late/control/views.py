@@ -166,6 +166,8 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     owner: str | None = None
     history: tuple[StepView, ...] = ()
     """What happened to it, the first step first, where that is kept."""
+    payload: str | None = None
+    """Where payloads are asked for, and an edit has given it another one here."""
 
 
 class StepView(msgspec.Struct, frozen=True):
