@@ -38,6 +38,9 @@ Error = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(help="At most so many.", min=1)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Count all that match, where a dry run stops at 10,000.")
+]
 Everything = Annotated[bool, typer.Option("--all", help="All of them: no filter.")]
 
 
@@ -174,6 +177,7 @@ def purge(
     limit: Limit = None,
     everything: Everything = False,
     dry_run: DryRun = False,
+    exact: Exact = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     url_option: UrlOption = None,
     json: JsonOption = False,
@@ -186,11 +190,11 @@ def purge(
         )  # fmt: skip
         _meant(which, everything)
         if not dry_run and not yes:
-            count = control.purge(which, limit=limit, dry_run=True).count
+            told = _told(control.purge(which, limit=limit, dry_run=True, exact=exact))
             if not sys.stdin.isatty():
-                raise ConfigError(f"this deletes {count:,} dead letters for good: give --yes")
-            typer.confirm(f"Delete {count:,} dead letters for good?", abort=True)
-        moved = control.purge(which, limit=limit, dry_run=dry_run)
+                raise ConfigError(f"this deletes {told} for good: give --yes")
+            typer.confirm(f"Delete {told} for good?", abort=True)
+        moved = control.purge(which, limit=limit, dry_run=dry_run, exact=exact)
     _report(moved, "deleted", "would delete", json)
 
 
@@ -207,6 +211,7 @@ def redrive(
     limit: Limit = None,
     everything: Everything = False,
     dry_run: DryRun = False,
+    exact: Exact = False,
     rate: Annotated[
         float | None, typer.Option(help="So many a second fall due, from now on.", metavar="N")
     ] = None,
@@ -224,7 +229,9 @@ def redrive(
             task_id=task_id, error=error,
         )  # fmt: skip
         _meant(which, everything)
-        moved = control.redrive(which, limit=limit, dry_run=dry_run, rate=rate)
+        if exact and not dry_run:
+            raise ConfigError("--exact is for --dry-run: what is sent back is counted anyway")
+        moved = control.redrive(which, limit=limit, dry_run=dry_run, rate=rate, exact=exact)
     _report(moved, "sent back", "would send back", json)
 
 
@@ -260,13 +267,21 @@ def _meant(which: Filter, everything: bool) -> None:
         raise ConfigError("which dead letters? give a filter (see --help), or --all")
 
 
+def _told(moved: Moved) -> str:
+    return f"{'at least ' if moved.capped else ''}{moved.count:,} dead letters"
+
+
 def _report(moved: Moved, done: str, would: str, json: bool) -> None:
     if json:
         output.as_json(moved)
         return
-    typer.echo(f"{would if moved.dry_run else done} {moved.count:,} dead letters")
+    typer.echo(f"{would if moved.dry_run else done} {_told(moved)}")
     if moved.dry_run:
         for task_id in moved.task_ids:
             typer.echo(f"  {task_id}")
         if moved.count > len(moved.task_ids):
             typer.echo(f"  and {moved.count - len(moved.task_ids):,} more")
+    if moved.capped:
+        from late.control.rehearsal import LOOKED
+
+        output.note(f"{LOOKED:,} dead letters were looked at; --exact counts all")

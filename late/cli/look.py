@@ -222,6 +222,7 @@ def _group(group: TaskInGroup) -> None:
             ("attempts", group.attempts),
             ("deaths", group.deaths or None),
             ("owner", group.owner),
+            ("edited to", group.payload),
         ]
     )
     if group.history:

@@ -37,7 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.types import UserDefinedType
 
 from late.control.rows import COCKROACH, SPANNER, log_of
-from late.control.shardwise import ROWS, together
+from late.control.shardwise import ROWS, counted, together
 from late.errors import StoreError
 from late.schema.tables import TaskIdType, Xid8, timer
 from late.task import HELD_US, Cursor, OpenTask
@@ -156,21 +156,20 @@ def per_queue(
     """For each of `asked`: rows with `queue`, `n`, and `oldest_us` (the oldest created_at_us) over
     the first `limit` rows beyond its cursor."""
     log = log_of(connection)
-    legs = []
-    for each in asked:
+
+    def leg(place: int, most: int) -> Select[Any]:
+        each = asked[place]
         first = (
             select(log.c.queue, log.c.created_at_us)
             .where(beyond(connection, each.shard_id, each.cursor), *each.among)
             .order_by(*order_of(connection))
-            .limit(limit)
+            .limit(most)
             .subquery()
         )
-        counted = func.count().label("n"), func.min(first.c.created_at_us).label("oldest_us")
-        legs.append(select(first.c.queue, *counted).group_by(first.c.queue))
-    found: list[list[Row[tuple[int, str, int, int]]]] = [[] for _ in asked]
-    for row in together(connection, legs, rows=limit):
-        found[row.leg].append(row)
-    return found
+        oldest = func.min(first.c.created_at_us).label("oldest_us")
+        return select(first.c.queue, func.count().label("n"), oldest).group_by(first.c.queue)
+
+    return counted(connection, leg, len(asked), limit)
 
 
 def held(
@@ -196,8 +195,8 @@ def held(
     )
     judged = _with_least(connection, some).subquery()
     waits = func.sum(case((judged.c.least_us >= HELD_US, 1), else_=0))
-    counted = cast(waits, BigInteger).label("n"), func.count().label("looked")
-    return select(judged.c.queue, *counted).group_by(judged.c.queue)
+    counts = cast(waits, BigInteger).label("n"), func.count().label("looked")
+    return select(judged.c.queue, *counts).group_by(judged.c.queue)
 
 
 def _with_least(connection: Connection, some: Select[Any]) -> Select[tuple[str, int]]:

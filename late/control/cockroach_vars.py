@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http.client import HTTPException, HTTPResponse
 from time import monotonic
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,14 +21,16 @@ import msgspec
 from late.control.server import Server
 from late.errors import ConfigError, StoreUnavailable
 
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
 TIMEOUT_S = 5.0
 """How long a node may be silent, and how long it may take for the whole of its page."""
 BYTES_MAX = 32 * 1024 * 1024
 LINE_MAX = 16 * 1024
 """Characters of a line: a node's have some hundred."""
 _CHUNK = 64 * 1024
-# From the beginning of a word: from each of its letters, a long one takes its length squared.
-_LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
+_NAME = re.compile(r"\w+")
 _FIELDS = {
     "size_bytes": "capacity_used",
     "connections": "sql_conns",
@@ -75,27 +78,42 @@ def parse(text: str, node: str) -> list[Sample]:
     Raises:
         StoreUnavailable: a line of one of them that cannot be read, or none of them is there.
     """
+    families = _parser()
     found = []
     for line in text.splitlines():
-        name, brace, rest = line.partition("{")
-        if not brace:
-            name, _, rest = line.partition(" ")
-        if name not in _WANTED:
+        name = _NAME.match(line)
+        if name is None or name[0] not in _WANTED:
             continue
-        if len(rest) > LINE_MAX:
-            raise StoreUnavailable(f"{node} tells {name} in a line that is too long")
-        labels = dict(_LABEL.findall(rest)) if brace else {}
-        number = rest.rpartition("}")[2].split()
+        if len(line) > LINE_MAX:
+            raise StoreUnavailable(f"{node} tells {name[0]} in a line that is too long")
         try:
-            value = float(number[0])
+            # Line by line: what is wrong elsewhere on the page is nothing to us.
+            [family] = families(line)
+            [(_, labels, value, *_)] = family.samples
         except (IndexError, ValueError):
-            raise StoreUnavailable(f"{node} tells {name} in a way that is not known") from None
+            told = f"{node} tells {name[0]} in a way that is not known"
+            raise StoreUnavailable(told) from None
         if math.isfinite(value):
             source = labels.get("store") or labels.get("node_id") or node
-            found.append(Sample(name, source, value))
+            found.append(Sample(name[0], source, float(value)))
     if not found:
         raise StoreUnavailable(f"{node} answers, and not with the figures of a CockroachDB node")
     return found
+
+
+def _parser() -> Callable[[str], Iterable[Metric]]:
+    """The reader of Prometheus' own library.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        from prometheus_client.parser import text_string_to_metric_families
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            '--status-vars needs what reads such a page: pip install "late[cockroach]"'
+        ) from error
+    return text_string_to_metric_families
 
 
 def fetch(urls: Sequence[str]) -> list[Sample]:
@@ -113,7 +131,7 @@ def checked(urls: Iterable[str]) -> list[str]:
 
     Raises:
         ConfigError: another scheme, no host or port that can be, or a password in it. The message
-            names the value, and nothing before an `@`.
+            names the value, and nothing before an `@`. Or what reads their pages is missing.
     """
     found = []
     for url in urls:
@@ -127,6 +145,8 @@ def checked(urls: Iterable[str]) -> list[str]:
             told = url.rpartition("@")[2][:80]
             raise ConfigError(f"--status-vars is a node's http://HOST:8080, and not {told!r}")
         found.append(url if parts.path.strip("/") else url.rstrip("/") + "/_status/vars")
+    if found:
+        _parser()
     if len(set(found)) < len(found):
         raise ConfigError("--status-vars names a node twice: it would be counted twice")
     return found

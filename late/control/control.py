@@ -124,7 +124,7 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         found = status.status(self._engine, queue=queue, limit=limit)
         groups = [
             msgspec.structs.replace(each, stale_s=found.stale_s(each.name))
-            for each in self.groups()
+            for each in self.groups(seen=found)
         ]
         return msgspec.structs.replace(found, groups=tuple(groups))
 
@@ -204,10 +204,21 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         self.check()
         return latest.latest(self._engine, which or Filter(), limit=limit)
 
-    def purge(self, which: Filter, *, limit: int | None = None, dry_run: bool = False) -> Moved:
-        """Delete dead letters for good, the oldest first, a thousand to a transaction."""
+    def purge(
+        self,
+        which: Filter,
+        *,
+        limit: int | None = None,
+        dry_run: bool = False,
+        exact: bool = False,
+    ) -> Moved:
+        """Delete dead letters for good, the oldest first, a thousand to a transaction.
+
+        A dry run looks at ten thousand dead letters and says whether there were more; an `exact`
+        one counts all.
+        """
         self.check()
-        return dead.purge(self._engine, which, limit=limit, dry_run=dry_run)
+        return dead.purge(self._engine, which, limit=limit, dry_run=dry_run, exact=exact)
 
     def redrive(
         self,
@@ -216,14 +227,17 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         limit: int | None = None,
         dry_run: bool = False,
         rate: float | None = None,
+        exact: bool = False,
     ) -> Moved:
         """Send dead letters back to run again, the oldest first, attempts counted from zero.
 
         They start within seconds, when their shard's owner next looks at its overdue timers; with
-        a `rate`, so many a second from now on.
+        a `rate`, so many a second from now on. A dry run as that of `purge`.
         """
         self.check()
-        return dead.redrive(self._engine, which, limit=limit, dry_run=dry_run, rate=rate)
+        return dead.redrive(
+            self._engine, which, limit=limit, dry_run=dry_run, rate=rate, exact=exact
+        )
 
     # --- commands
 

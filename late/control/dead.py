@@ -19,6 +19,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.functions import FunctionElement
 
 from late.control.moving import Mover
+from late.control.rehearsal import IDS_SHOWN, rehearsal
 from late.control.rows import errors_of, now_us, object_of, payload_of
 from late.control.views import DeadView, Moved
 from late.errors import ConfigError
@@ -26,7 +27,6 @@ from late.ids import shard_of
 from late.schema.engine import reading, write
 from late.schema.tables import dead
 
-IDS_SHOWN = 100
 RATE_MIN, RATE_MAX = 0.001, 100_000.0
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 
@@ -106,6 +106,16 @@ class Filter(msgspec.Struct, frozen=True):
             found.append(of.dead_at_us < self.until_us)
         return found
 
+    def keyed(self) -> Filter:
+        """The part of it that one group's rows of one shard have indexes for."""
+        return Filter(task_id=self.task_id, since_us=self.since_us, until_us=self.until_us)
+
+    def reaches(self, name: str, shard_id: int) -> bool:
+        """Whether a (group, shard) can have some that match."""
+        return self.group in (None, name) and (
+            self.task_id is None or shard_of(self.task_id) == shard_id
+        )
+
 
 def listed(engine: Engine, which: Filter, *, limit: int, payload: bool) -> list[DeadView]:
     """Up to `limit` dead letters, the latest first."""
@@ -122,17 +132,12 @@ def listed(engine: Engine, which: Filter, *, limit: int, payload: bool) -> list[
         return [view_of(row._mapping, payload) for row in rows]
 
 
-def count(engine: Engine, which: Filter) -> int:
-    """How many match."""
-    which.check()
-    with reading(engine) as connection:
-        statement = select(func.count()).select_from(dead).where(*which.clauses())
-        return int(connection.execute(statement).scalar_one())
-
-
-def purge(engine: Engine, which: Filter, *, limit: int | None, dry_run: bool) -> Moved:
+def purge(
+    engine: Engine, which: Filter, *, limit: int | None, dry_run: bool, exact: bool = False
+) -> Moved:
     """Delete dead letters, the oldest first: the only way to lose one, and always on demand."""
-    return _move(engine, which, limit, dry_run, Mover("dead.purge", which))
+    mover = Mover("dead.purge", which)
+    return _move(engine, which, limit, mover, dry_run=dry_run, exact=exact)
 
 
 def redrive(
@@ -142,6 +147,7 @@ def redrive(
     limit: int | None,
     dry_run: bool,
     rate: float | None = None,
+    exact: bool = False,
 ) -> Moved:
     """Send dead letters back to their shards' owners, the oldest first.
 
@@ -150,15 +156,18 @@ def redrive(
     """
     if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
         raise ConfigError(f"rate {rate:g}: {RATE_MIN:g} to {RATE_MAX:g} a second")
-    return _move(engine, which, limit, dry_run, Mover("dead.redrive", which, rate=rate or 0.0))
+    mover = Mover("dead.redrive", which, rate=rate or 0.0)
+    return _move(engine, which, limit, mover, dry_run=dry_run, exact=exact)
 
 
-def _move(engine: Engine, which: Filter, limit: int | None, dry_run: bool, mover: Mover) -> Moved:
+def _move(
+    engine: Engine, which: Filter, limit: int | None, mover: Mover, *, dry_run: bool, exact: bool
+) -> Moved:
     which.check()
     if limit is not None:
         _check_limit(limit)
     if dry_run:
-        return _rehearsal(engine, which, limit)
+        return rehearsal(engine, which, limit, exact=exact)
     moved: list[str] = []
     total = 0
     with reading(engine) as connection:
@@ -173,20 +182,7 @@ def _move(engine: Engine, which: Filter, limit: int | None, dry_run: bool, mover
         moved += ids[: max(0, IDS_SHOWN - len(moved))]
         if len(ids) < size:
             break
-    return Moved(total, dry_run, tuple(moved))
-
-
-def _rehearsal(engine: Engine, which: Filter, limit: int | None) -> Moved:
-    total = count(engine, which)
-    with reading(engine) as connection:
-        ids = connection.execute(
-            select(dead.c.task_id)
-            .where(*which.clauses())
-            .order_by(dead.c.dead_at_us, dead.c.task_id)
-            .limit(min(IDS_SHOWN, IDS_SHOWN if limit is None else limit))
-        )
-        shown = tuple(str(row.task_id) for row in ids)
-    return Moved(total if limit is None else min(total, limit), True, shown)
+    return Moved(total, False, tuple(moved))
 
 
 def _check_limit(limit: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 
 from late.control import groups, lag, resets, retention, waiting
-from late.control.views import GroupView, Reset, Waited
+from late.control.views import GroupView, Reset, Status, Waited
 
 
 class GroupControl:
@@ -32,11 +32,17 @@ class GroupControl:
 
     # --- consumer groups
 
-    def groups(self, *, alarm_s: float = lag.ALARM_S, limit: int = lag.LIMIT) -> list[GroupView]:
+    def groups(
+        self,
+        *,
+        alarm_s: float = lag.ALARM_S,
+        limit: int = lag.LIMIT,
+        seen: Status | None = None,
+    ) -> list[GroupView]:
         """The consumer groups, ascending by name, with how far behind they are; counting stops at
-        `limit` records of one shard."""
+        `limit` records of one shard. With what was `seen` a moment ago, nothing is counted."""
         self.check()
-        return lag.groups(self._engine, alarm_s=alarm_s, limit=limit)
+        return lag.groups(self._engine, alarm_s=alarm_s, limit=limit, seen=seen)
 
     def group(self, name: str) -> GroupView:
         """One of them."""

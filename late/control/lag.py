@@ -8,8 +8,9 @@ time on every system.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, Row, func, select
 
 from late.control import backlog, positions
 from late.control.groups import serving
@@ -17,7 +18,7 @@ from late.control.journals import Journal, journals
 from late.control.rows import now_us, seconds
 from late.control.shards import groups_of, survey
 from late.control.tallies import summed
-from late.control.views import Count, GroupView
+from late.control.views import Count, GroupView, Status
 from late.errors import ConfigError
 from late.schema.engine import reading
 from late.schema.tables import group, lease, worker
@@ -26,17 +27,25 @@ from late.task import CONTROL_QUEUE, Reads
 
 LIMIT = 10_000
 """Records of one shard that are counted."""
+Lag = tuple[Count, float | None]
+"""Records that a group has not read, and the age of the oldest, seconds."""
 ALARM_S = 600.0
 """How old the oldest record may be that a group has not read."""
 
 
 def groups(
-    engine: Engine, *, name: str | None = None, limit: int = LIMIT, alarm_s: float = ALARM_S
+    engine: Engine,
+    *,
+    name: str | None = None,
+    limit: int = LIMIT,
+    alarm_s: float = ALARM_S,
+    seen: Status | None = None,
 ) -> list[GroupView]:
     """All consumer groups, ascending by name, with how far behind they are.
 
     Args:
         name: only this one.
+        seen: a look of a moment ago, which has counted it all: then nothing is counted again.
         alarm_s: a group whose oldest unread record is older is `lagging`.
 
     Raises:
@@ -48,7 +57,12 @@ def groups(
         names = [each for each in groups_of(connection) if name in (None, each)]
         if name is not None and not names:
             raise ConfigError(f"no consumer group {name[:128]!r}")
-        served, last, there = serving(connection), journals(connection), survey(connection)
+        served = serving(connection)
+        if seen is None:
+            reads_by = {each: _reads(rows.get(each)) for each in names}
+            lags = _lags(connection, reads_by, now, limit)
+        else:
+            lags = _of(seen)
         live = select(worker.c.worker_id).where(worker.c.expires_at_us > now)
         held = select(lease.c.consumer_group, func.count()).where(lease.c.owner.in_(live))
         counted = connection.execute(held.group_by(lease.c.consumer_group))
@@ -56,10 +70,8 @@ def groups(
         found = []
         for each in names:
             row = rows.get(each)
-            reads = reads_of(row.queues, row.from_us, row.replay_us) if row else Reads()
-            cursors = {n: last.get((each, n), Journal()).cursor for n in sorted(there.logged)}
-            lag, oldest = unread(connection, cursors, reads, limit)
-            lag_s = None if oldest is None else seconds(now - oldest)
+            reads = _reads(row)
+            lag, lag_s = lags.get(each, (Count(), None))
             state = "unregistered" if row is None else "paused" if row.paused else None
             found.append(
                 GroupView(
@@ -77,6 +89,31 @@ def groups(
                 )
             )
         return found
+
+
+def _reads(row: Row[Any] | None) -> Reads:
+    return reads_of(row.queues, row.from_us, row.replay_us) if row else Reads()
+
+
+def _lags(
+    connection: Connection, reads: Mapping[str, Reads], now: int, limit: int
+) -> dict[str, Lag]:
+    last, there = journals(connection), survey(connection)
+    found = {}
+    for name, each in reads.items():
+        cursors = {n: last.get((name, n), Journal()).cursor for n in sorted(there.logged)}
+        lag, oldest = unread(connection, cursors, each, limit)
+        found[name] = lag, None if oldest is None else seconds(now - oldest)
+    return found
+
+
+def _of(seen: Status) -> dict[str, Lag]:
+    found: dict[str, Lag] = {}
+    for shard in seen.shards:
+        lag, lag_s = found.get(shard.group, (Count(), None))
+        ages = [each for each in (lag_s, shard.lag_s) if each is not None]
+        found[shard.group] = lag + shard.lag, max(ages, default=None)
+    return found
 
 
 def _shown(reads: Reads) -> tuple[str, ...] | None:

@@ -16,7 +16,6 @@ from late.control.dead import Filter, view_of
 from late.control.shards import Shard, named, parked
 from late.control.shardwise import ROWS, together
 from late.control.views import DeadView
-from late.ids import shard_of
 from late.schema.engine import reading
 from late.schema.tables import dead
 
@@ -56,7 +55,7 @@ def latest(engine: Engine, which: Filter, *, limit: int) -> Latest:
     with reading(engine) as connection:
         known = named(connection).known
         died = parked(connection, dead.c.dead_at_us, known)
-        shards = [key for key, _ in died if _wanted(which, *key)]
+        shards = [key for key, _ in died if which.reaches(*key)]
         some = any((which.queue, which.name, which.reason, which.error, which.task_id))
         looked = max(LOOKED_MIN, LOOKED // max(1, len(shards)), limit + 1) if some else limit
         keys, ends = (_sifted if some else _last)(connection, which, shards, limit, looked)
@@ -67,12 +66,6 @@ def latest(engine: Engine, which: Filter, *, limit: int) -> Latest:
             keys, reached = keys[:limit], keys[limit - 1][0]
         letters = _letters(connection, keys)
     return Latest(letters, _before(which, reached))
-
-
-def _wanted(which: Filter, name: str, shard_id: int) -> bool:
-    return which.group in (None, name) and (
-        which.task_id is None or shard_of(which.task_id) == shard_id
-    )
 
 
 _ORDER = (dead.c.dead_at_us.desc(), dead.c.task_id.desc())

@@ -10,10 +10,22 @@ shards, which would have to read each of them to its end before it could stop.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, literal_column, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Row,
+    Select,
+    SelectBase,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
 
 from late.control.rows import SPANNER
 from late.task import SHARDS_MAX
@@ -40,8 +52,7 @@ def together(
         legs: each with the same columns. One may have an order and a limit.
         rows: that one leg reads at most: those that read many are fewer in one statement.
     """
-    legs_max = LEGS_OF.get(connection.dialect.name, LEGS)
-    size = max(1, min(legs_max, ROWS // max(1, rows), _within_binds(connection, legs)))
+    size = max(1, min(_size(connection, legs), ROWS // max(1, rows)))
     for start in range(0, len(legs), size):
         parts = []
         for place, leg in enumerate(legs[start : start + size], start):
@@ -49,6 +60,76 @@ def together(
             inner = leg.subquery()
             parts.append(select(literal_column(str(place)).label("leg"), *inner.c))
         yield from connection.execute(union_all(*parts) if len(parts) > 1 else parts[0])
+
+
+def counted(
+    connection: Connection, leg: Callable[[int, int], Select[Any]], legs: int, limit: int
+) -> list[list[Row[Any]]]:
+    """The rows of each leg, where one counts up to `limit` rows.
+
+    Legs that may read many are few in one statement, and most shards have few rows. So all are
+    asked to count up to a few rows first, many in one statement, and again only those that have
+    come to that many.
+
+    Args:
+        leg: the one of a number, and up to a limit. Its rows say how many they count: `looked`, or
+            `n` where that is the same.
+        legs: how many there are.
+    """
+    few = ROWS // LEGS_OF.get(connection.dialect.name, LEGS)
+    found: list[list[Row[Any]]] = [[] for _ in range(legs)]
+    left = list(range(legs))
+    for most in sorted({min(few, limit), limit}):
+        of: dict[int, list[Row[Any]]] = defaultdict(list)
+        for row in together(connection, [leg(place, most) for place in left], rows=most):
+            of[left[row.leg]].append(row)
+        for place, rows in of.items():
+            found[place] = rows
+        left = [place for place, rows in of.items() if looked(rows) >= most]
+    return found
+
+
+def looked(rows: Sequence[Row[Any]]) -> int:
+    """How many rows those of one leg count."""
+    return sum(row._mapping.get("looked", row.n) for row in rows)
+
+
+def upto(
+    connection: Connection,
+    legs: Sequence[Select[Any]],
+    most: int,
+    ask: Callable[[FromClause], ColumnElement[Any]],
+) -> Iterator[Row[Any]]:
+    """What `ask` says of the first `most` rows of all legs together, one leg after the other: a row
+    for each chunk of legs, of which `looked` says how many rows they were.
+
+    Args:
+        legs: each with the same columns. One may have an order, and no limit.
+        ask: a sum or such over the rows, with a label.
+    """
+    size = _size(connection, legs)
+    for start in range(0, len(legs), size):
+        first = within(legs[start : start + size], most).subquery()
+        statement = select(func.count().label("looked"), ask(first)).select_from(first)
+        row = connection.execute(statement).one()
+        yield row
+        most -= row.looked
+        if most <= 0:
+            return
+
+
+def within(legs: Sequence[Select[Any]], most: int) -> SelectBase:
+    """The first `most` rows of all legs together. The limit is on the whole as well: a database
+    goes through a union leg by leg and ends there, so it reads no more of many than of one."""
+    inner = (leg.limit(most).subquery() for leg in legs)
+    parts = [select(*each.c) for each in inner]
+    return (union_all(*parts) if len(parts) > 1 else parts[0]).limit(most)
+
+
+def _size(connection: Connection, legs: Sequence[Select[Any]]) -> int:
+    """How many legs one statement takes."""
+    most = LEGS_OF.get(connection.dialect.name, LEGS)
+    return max(1, min(most, _within_binds(connection, legs)))
 
 
 def _within_binds(connection: Connection, legs: Sequence[Select[Any]]) -> int:

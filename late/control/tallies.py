@@ -4,7 +4,7 @@ few statements, however many shards there are."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, Select, func, select
 from late.control import backlog
 from late.control.rows import seconds
 from late.control.shards import Shard
-from late.control.shardwise import together
+from late.control.shardwise import counted, looked
 from late.control.views import Count, QueueStatus
 from late.schema.tables import dead, timer
 
@@ -51,42 +51,43 @@ class Tally:
         """Count rows of the timers (`parked`) or of the dead letters (`dead`)."""
         table, time = (timer, timer.c.due_at_us) if field == "parked" else (dead, dead.c.dead_at_us)
 
-        def leg(name: str, shard_id: int) -> Select[tuple[str, int]]:
+        def leg(place: Shard, most: int) -> Select[tuple[str, int]]:
             first = (
                 select(table.c.queue)
-                .where(table.c.consumer_group == name, table.c.shard_id == shard_id)
+                .where(table.c.consumer_group == place[0], table.c.shard_id == place[1])
                 # Along the key: a planner that expects them everywhere would read the table.
                 .order_by(time)
-                .limit(limit)
+                .limit(most)
                 .subquery()
             )
             return select(first.c.queue, func.count().label("n")).group_by(first.c.queue)
 
-        self._count(connection, {place: leg(*place) for place in of}, field, limit)
+        self._count(connection, leg, of, field, limit)
 
     def held(self, connection: Connection, of: Collection[Shard], limit: int) -> None:
         """Count parked tasks that wait behind their ordering key, among the first `limit` of a
         group and shard that have one."""
-        legs = {place: backlog.held(connection, *place, limit) for place in of}
-        self._count(connection, legs, "held", limit)
+
+        def leg(place: Shard, most: int) -> Select[tuple[str, int, int]]:
+            return backlog.held(connection, *place, most)
+
+        self._count(connection, leg, of, "held", limit)
 
     def _count(
         self,
         connection: Connection,
-        legs: Mapping[Shard, Select[Any]],
+        leg: Callable[[Shard, int], Select[Any]],
+        of: Collection[Shard],
         field: str,
         limit: int,
     ) -> None:
-        """Add up (queue, n) of each (group, shard); `looked`, where that is another number than
-        `n`, is how many rows of the queue were looked at."""
-        places = list(legs)
-        found = list(together(connection, list(legs.values()), rows=limit))
-        totals: dict[int, int] = defaultdict(int)
-        for row in found:
-            totals[row.leg] += row._mapping.get("looked", row.n)
-        for row in found:
-            key = (places[row.leg][0], row.queue)
-            self.add(key, field, row.n, capped=totals[row.leg] >= limit)
+        """Add up (queue, n) of each (group, shard)."""
+        places = list(of)
+        found = counted(connection, lambda n, most: leg(places[n], most), len(places), limit)
+        for (name, _), rows in zip(places, found, strict=True):
+            capped = looked(rows) >= limit
+            for row in rows:
+                self.add((name, row.queue), field, row.n, capped=capped)
 
     def queues(self) -> tuple[QueueStatus, ...]:
         """All that was counted, ascending."""

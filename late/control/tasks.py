@@ -55,8 +55,12 @@ def show(
         for name in groups_of(connection) if group is None else (group,):
             last = journal(connection, name, shard_id)
             view, found = _in_group(connection, name, shard_id, task_id, last, logged)
-            groups.append(_with_history(view, _steps(connection, name, task_id)))
+            view = _with_history(view, _steps(connection, name, task_id))
             row = row or found
+            if payload and row and found and found["payload"] != row["payload"]:
+                own = payload_of(found["payload"], object_of(found["options"]))
+                view = msgspec.structs.replace(view, payload=own)
+            groups.append(view)
     return _view(task_id, shard_id, tuple(groups), row, payload)
 
 

@@ -168,6 +168,8 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     owner: str | None = None
     history: tuple[StepView, ...] = ()
     """What happened to it, the first step first, where that is kept."""
+    payload: str | None = None
+    """Where payloads are asked for, and an edit has given it another one here."""
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -243,6 +245,13 @@ class Moved(msgspec.Struct, frozen=True):
     dry_run: bool
     task_ids: tuple[str, ...]
     """Of the first 100."""
+    capped: bool = False
+    """A dry run stopped counting: at least so many."""
+
+    @property
+    def counted(self) -> Count:
+        """The same as one value."""
+        return Count(self.count, self.capped)
 
 
 class DrainView(msgspec.Struct, frozen=True):

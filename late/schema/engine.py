@@ -6,6 +6,7 @@ The hot path does not come through here: each store has its native driver. What 
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from late.errors import (
     ConfigError,
@@ -157,6 +159,17 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
 
     engine = create_engine(parsed, creator=connect)
 
+    @event.listens_for(engine, "connect")
+    def _connect(_: object, record: ConnectionPoolEntry) -> None:
+        record.info["file"] = _file(path)
+
+    @event.listens_for(engine, "checkout")
+    def _checkout(_: object, record: ConnectionPoolEntry, __: object) -> None:
+        # A file that was moved away, or restored, lives on for who has it open: an operator would
+        # look at what no worker has, and change it.
+        if not memory and record.info["file"] != _file(path):
+            raise exc.DisconnectionError("another file has this name now")
+
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         # A transaction that reads first and writes later fails with SQLITE_BUSY_SNAPSHOT as soon
@@ -165,6 +178,15 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine
+
+
+def _file(path: str) -> tuple[int, int] | None:
+    """Which file has this name now; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def write(engine: Engine, work: Callable[[Connection], T]) -> T:

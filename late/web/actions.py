@@ -20,6 +20,7 @@ from late.web import dead, places, queues
 from late.web.desk import Desk, Visitor, back
 from late.web.guard import Stale
 from late.web.screens import Screens
+from late.web.shape import when
 
 T = TypeVar("T")
 Fields = Mapping[str, str]
@@ -180,10 +181,10 @@ class Actions:
         found = await in_thread(self._desk.control.reset_group, name, to, dry_run=True)
         rows = [(s.again, s.skipped, s.unparked, s.dead, s.kept) for s in found.shards]
         sent = {field: fields.get(field, "") for field in RESET_FIELDS}
+        shown = (when(to) or str(to)) if isinstance(to, int) else to
         return await self._screens.group(
-            request, visitor, reset=found, reset_shown=str(to), totals=places.totals(rows),
-            sent=sent,
-        )  # fmt: skip
+            request, visitor, reset=found, reset_shown=shown, totals=places.totals(rows), sent=sent
+        )
 
     async def schedule(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, deed = request.path_params["schedule"], request.path_params["deed"]

@@ -142,7 +142,7 @@ class Look:
         status, signals, paces = self._control.detailed(limit=LIMIT)
         groups = tuple(
             msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
-            for each in self._control.groups(limit=LIMIT)
+            for each in self._control.groups(seen=status)
         )
         knobs = self._control.live_knobs()
         return Seen(status, signals, groups, knobs.queues, knobs.targets, paces)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from late.control.rehearsal import LOOKED
 from late.errors import ConfigError
 from late.knobs import LOCAL, REMOTE, Kind, Knobs, encode
 from late.threads import in_thread
@@ -170,7 +171,7 @@ class Screens:
         return self._desk.page(
             request, visitor, "dead.html", "Dead letters",
             page=dead.causes(found.letters, found.before_us), chosen=fields,
-            said=dead.said(chosen), **model,
+            said=dead.said(chosen), looked=LOOKED, **model,
         )  # fmt: skip
 
     async def timers(self, request: Request, visitor: Visitor) -> Response:

@@ -60,9 +60,13 @@ class Life(msgspec.Struct, frozen=True):
     moments: tuple[Moment, ...]
     owner: str | None
     can_cancel: bool
+    payload: str | None = None
+    """What is shown of it, where an edit gave it another one than the task was made with."""
+    whole: bool = False
+    """Whether that is all of it."""
 
 
-def payload(task: TaskView) -> tuple[str | None, bool]:
+def payload(task: TaskView | TaskInGroup) -> tuple[str | None, bool]:
     """What is shown of the payload, None where it was not asked for; and whether that is all."""
     text = task.payload
     return (None, False) if text is None else (text[:PAYLOAD_SHOWN], len(text) <= PAYLOAD_SHOWN)
@@ -74,6 +78,7 @@ def lives(task: TaskView) -> list[Life]:
 
 
 def _life(task: TaskView, group: TaskInGroup) -> Life:
+    own, whole = payload(group)
     moments = _fitting(sorted([*_begin(task), *_steps(group)], key=lambda each: each.at_us))
     level: Level = {"dead": "bad", "parked": "warn"}.get(group.state, "ok")  # type: ignore[assignment]
     return Life(
@@ -84,6 +89,8 @@ def _life(task: TaskView, group: TaskInGroup) -> Life:
         moments=tuple(moments),
         owner=group.owner,
         can_cancel=group.state in ("logged", "open", "parked"),
+        payload=own,
+        whole=whole,
     )
 
 

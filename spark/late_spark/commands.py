@@ -225,12 +225,7 @@ def assumed(asked: Asked, book: PriceBook) -> Iterable[tuple[str, str]]:
             yield f"Bill rule: {rule.line}", f"{rule.match}, {rule.share} percent; {how}"
     else:
         for price in book.prices:
-            quantity = price.quantity if price.metric is None else f"measured {price.metric.name}"
-            yield (
-                f"Price: {price.line}",
-                f"{price.price} {book.currency} per {price.unit} of {quantity or 1}, "
-                f"{price.replicas} times; {_parts(price.drivers)}",
-            )
+            yield f"Price: {price.line}", f"{price.said(book.currency)}; {_parts(price.drivers)}"
     for path in asked.metrics:
         yield "Metrics", str(path)
     if asked.owners:

@@ -71,6 +71,15 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     to: str | None = None
     drivers: Parts = {}
 
+    def said(self, currency: str) -> str:
+        """What is paid for how much of it, as people say it."""
+        words = f"{self.price} {currency} per {self.unit}"
+        if self.metric is not None:
+            words += f" of measured {self.metric.name}"
+        elif self.quantity not in (None, 1):
+            words += f", {self.quantity} at all times"
+        return words if self.replicas == 1 else f"{words}, in each of {self.replicas} replicas"
+
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which rows of a bill are a line, and whose they are. The first rule that fits wins."""

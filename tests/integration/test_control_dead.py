@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from late.control import Control, Filter
+from late.control import Control, Filter, rehearsal
 from late.control.audit import entries
 from late.errors import ConfigError, InvalidName, InvalidPayload, InvalidSchedule
 from late.ids import new_id
@@ -132,6 +132,33 @@ async def test_a_limit_takes_the_oldest_across_transactions(url: str, limit: int
     assert left == [(limit + 1, 450 - limit)]
     parked = rows(url, "select max(position), count(*) from late_timer")
     assert parked == [(limit, limit)]
+
+
+async def test_a_dry_run_looks_at_so_many_and_says_where_it_stopped(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given five letters of one queue and five of another, in two shards."""
+    monkeypatch.setattr(rehearsal, "LOOKED", 8)
+    first = [record(queue=f"q{n % 2}", position=n + 1) for n in range(4)]
+    second = [record(shard=1, queue=f"q{n % 2}", position=n + 5) for n in range(6)]
+    await bury(url, *(letter(each) for each in first))
+    await bury(url, *(letter(each) for each in second), shard=1)
+    rekey(url, table, lambda row: {"dead_at_us": 1_000 + row["position"]})
+    with Control(url) as control:
+
+        def told(which: Filter, limit: int | None = None, *, exact: bool = False) -> str:
+            return str(control.purge(which, limit=limit, dry_run=True, exact=exact).counted)
+
+        assert told(Filter(task_id=second[-1].task_id)) == "1", "by its index, wherever it is"
+        assert told(Filter()) == ">= 8"
+        assert told(Filter(queue="q1")) == ">= 4"
+        assert told(Filter(), 8) == told(Filter(), 8, exact=True) == "8"
+        assert told(Filter(), 9) == ">= 8"
+        assert told(Filter(until_us=1_008)) == "7", "what is outside the time is not looked at"
+        assert told(Filter(queue="q1"), exact=True) == "5"
+        assert told(Filter(), exact=True) == "10"
+        oldest = control.redrive(Filter(queue="q1"), limit=3, dry_run=True).task_ids
+        assert oldest == (first[1].task_id, first[3].task_id, second[1].task_id)
 
 
 async def test_two_redrives_at_once_send_each_task_back_once(url: str) -> None:

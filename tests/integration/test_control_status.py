@@ -11,6 +11,7 @@ from late import outbox
 from late.control import Control
 from late.errors import ConfigError, InvalidName, SchemaMismatch, StoreError, StoreUnavailable
 from late.ids import new_id
+from late.schema import migrate
 from late.schema.engine import make_engine
 from late.store import open_store
 from late.task import HELD_US, AttemptError
@@ -304,3 +305,20 @@ def test_a_mistyped_path_makes_no_file(tmp_path: Path) -> None:
     with control, pytest.raises(StoreUnavailable, match=r"trips\.db"):
         control.status()
     assert not path.exists()
+
+
+def test_a_file_that_was_moved_away_is_gone_and_a_restored_one_is_read(tmp_path: Path) -> None:
+    """Its old content lives on for who has it open: nobody must look at it, or change it."""
+    path, other = tmp_path / "trips.db", tmp_path / "other.db"
+    for each in (path, other):
+        migrate.upgrade(f"sqlite:///{each}")
+    with Control(f"sqlite:///{path}") as control:
+        control.create_group("audit", start="now")
+        for end in ("", "-wal", "-shm"):
+            (tmp_path / f"trips.db{end}").rename(tmp_path / f"moved.db{end}")
+        for call in (control.status, lambda: control.pause_group("audit")):
+            with pytest.raises(StoreUnavailable, match=r"trips\.db"):
+                call()
+        assert not path.exists()
+        other.rename(path)
+        assert [group.name for group in control.status().groups] == ["default"]

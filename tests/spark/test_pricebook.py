@@ -96,3 +96,26 @@ def test_the_books_in_the_documents_are_right(tmp_path: Path) -> None:
     assert owner_of("mail", "newsletter.send", "x") == "growth"
     assert owner_of("mail", "other", "x") == "x"
     assert all(f"| `{driver}` |" in text for driver in drivers.MEANING)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "measured", "replicas", "said"),
+    [
+        (None, None, 1, "0.95 USD per hour"),
+        (1, None, 1, "0.95 USD per hour"),
+        (9, None, 1, "0.95 USD per hour, 9 at all times"),
+        (9, None, 3, "0.95 USD per hour, 9 at all times, in each of 3 replicas"),
+        (None, "nodes", 1, "0.95 USD per hour of measured nodes"),
+        (None, "nodes", 3, "0.95 USD per hour of measured nodes, in each of 3 replicas"),
+        (None, None, 2, "0.95 USD per hour, in each of 2 replicas"),
+    ],
+)
+def test_a_price_is_said_in_words(
+    quantity: int | None, measured: str | None, replicas: int, said: str
+) -> None:
+    price = pricebook.Price(
+        line="nodes", unit="hour", price=Decimal("0.95"), replicas=replicas,
+        quantity=None if quantity is None else Decimal(quantity),
+        metric=None if measured is None else pricebook.Metric(name=measured),
+    )  # fmt: skip
+    assert price.said("USD") == said

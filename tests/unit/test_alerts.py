@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -168,17 +169,15 @@ def commands_of_late() -> Any:
 
 
 def parse(command: str) -> None:
-    """Find the command and its options; what stands for a name is not looked at."""
-    words = command.split()[1:]
+    """Read it as the command line would, up to doing it: a number stands for what is one."""
+    words = ["7" if word == "N" else word for word in shlex.split(command)[1:]]
     node = commands_of_late()
     while words and words[0] in getattr(node, "commands", {}):
         node = node.commands[words.pop(0)]
     leaf = not hasattr(node, "commands") or node.invoke_without_command
     assert leaf or not words, f"no such command: {command}"
-    known = {option for param in node.params for option in param.opts}
-    for word in words:
-        if word.startswith("-"):
-            assert word.partition("=")[0] in known, f"no such option: {command}"
+    if leaf:
+        node.make_context(command, words)  # refuses what is unknown, and what is not given
 
 
 # --- the commands --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from late.cli.database import _drain as drain_line
-from late.control import Control
+from late.control import Control, rehearsal
 from late.control.views import DrainView
 from late.ids import new_id
 from late.schema import migrate
@@ -316,7 +316,27 @@ def test_dead_letters_from_list_to_redrive(cli: Cli) -> None:
     assert cli.fine("dead", "redrive", "--id", mail.task_id).out == "sent back 1 dead letters\n"
     assert cli.fine("show", mail.task_id, "--json").json["groups"][0]["state"] == "parked"
     done = cli.fine("dead", "purge", "--all", "--yes", "--json").json
-    assert done == {"count": 1, "dry_run": False, "task_ids": [bulk.task_id]}
+    assert done == {
+        "count": 1, "dry_run": False, "task_ids": [bulk.task_id], "capped": False,
+    }  # fmt: skip
+
+
+def test_a_dry_run_counts_to_a_bound_and_exactly_when_asked(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(cli.url, *(dead(record(position=n + 1)) for n in range(3)))
+    monkeypatch.setattr(rehearsal, "LOOKED", 2)
+    dry = cli.fine("dead", "redrive", "--all", "--dry-run")
+    assert "would send back at least 2 dead letters" in dry.out
+    assert "2 dead letters were looked at; --exact counts all" in dry.err
+    assert cli.fine("dead", "purge", "--all", "--dry-run", "--json").json["capped"] is True
+    dry = cli.fine("dead", "redrive", "--all", "--dry-run", "--exact")
+    assert "would send back 3 dead letters" in dry.out
+    assert "--exact" not in dry.err
+    assert "deletes at least 2 dead letters" in cli.refused("dead", "purge", "--all")
+    assert "deletes 3 dead letters" in cli.refused("dead", "purge", "--all", "--exact")
+    assert "--exact is for --dry-run" in cli.refused("dead", "redrive", "--all", "--exact")
+    assert len(cli.fine("dead", "list", "--json").json["dead"]) == 3
 
 
 def test_dead_commands_refuse_what_is_not_clear(cli: Cli) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import create_mock_engine
 from sqlalchemy.dialects import postgresql
 
 from late.config import WorkerConfig, margin_s
-from late.control import backlog
+from late.control import Filter, backlog, rehearsal, shardwise
 from late.errors import ConfigError
 from late.outbox import connecting
 from late.outbox import psycopg as through_psycopg
@@ -138,3 +138,15 @@ def test_the_backlog_is_what_no_pass_has_covered(cursor: str, parts: list[str]) 
 
     assert "crdb_internal_mvcc_timestamp" in text
     assert [part for part in parts if part not in text] == []
+
+
+def test_a_bounded_count_of_dead_letters_ends_leg_by_leg() -> None:
+    which = Filter(queue="mail", error="Timeout", until_us=7)
+    legs = list(rehearsal._legs(which, [("default", 0), ("default", 1)]))
+    dialect = engine.make_engine(URL).dialect
+    text = plain(str(shardwise.within(legs, 9).compile(dialect=dialect)))
+    assert text.count(" union all ") == 1
+    assert text.count("order by late_dead.dead_at_us, late_dead.task_id limit") == 2
+    assert re.search(r"\) as anon_2 limit \S+$", text), "and of both together"
+    assert text.count("late_dead.dead_at_us < ") == 2
+    assert "queue = " not in text, "it is asked of the rows that were looked at"

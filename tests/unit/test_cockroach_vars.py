@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -151,11 +152,25 @@ def test_a_page_has_one_deadline_however_often_a_part_of_it_comes(
 
 def test_a_long_line_costs_no_more_than_its_length() -> None:
     line = "sql_conns{" + "a" * 60_000 + "} 1"
-    assert cockroach_vars._LABEL.match('ab="c"')
-    assert not cockroach_vars._LABEL.match('ab="c"', 1)  # or each letter would be a beginning
     with pytest.raises(StoreUnavailable, match="n1 tells sql_conns in a line that is too long"):
         parse(line, "n1")
     assert parse("other{" + "a" * 60_000 + "} 1\nsql_conns 1", "n1")
+
+
+def test_a_line_that_is_wrong_elsewhere_is_passed_over_and_an_odd_one_of_ours_is_told() -> None:
+    assert [each.value for each in parse("# TYPE\nother{a=} ?\nsql_conns\t4 \n", "n1")] == [4.0]
+    for odd in ('sql_conns{a="b} 4', "sql_conns{a=b} 4", 'sql_conns{a="b",a="c"} 4', "sql_conns{"):
+        with pytest.raises(StoreUnavailable, match="n1 tells sql_conns in a way that is not known"):
+            parse(odd, "n1")
+
+
+def test_without_the_reader_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client.parser", None)
+    assert checked([]) == []
+    with pytest.raises(ConfigError, match=r"late\[cockroach\]"):
+        checked(["http://node:8080"])
 
 
 def test_what_comes_to_more_than_a_number_can_be_is_not_known() -> None:

@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from late import tokens
+from late.control import rehearsal
 from late.errors import StoreUnavailable
+from late.schema.tables import dead as letters
 from late.schema.tables import schedule
 from late.store import open_store
 from late.task import AttemptError, Record, Usage
@@ -295,6 +297,33 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert bad.status_code == 400
 
 
+async def test_a_preview_that_stopped_counting_says_so_and_can_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal, "LOOKED", 1)
+    async with filled(tmp_path) as (it, _):
+        seen = await it.post("dead/redrive", {"queue": "none", "do": "preview"})
+        assert "This would send back: 0+" in seen.text
+        assert "late dead redrive --dry-run --exact" in seen.text
+        sent = fields_of(seen.text.partition('class="preview"')[2])
+        assert sent["queue"] == "none", "more may match than were looked at"
+
+
+async def test_a_letter_that_was_edited_is_shown_and_edited_as_it_is_now(tmp_path: Path) -> None:
+    async with filled(tmp_path) as (it, records):
+        with transaction(it.url) as connection:
+            connection.execute(letters.update().values(payload=b'{"n": "<b>new"}'))
+        text = await it.shown(f"tasks/{records[3].task_id}?payload=1")
+        assert "Payload in default, where it was edited" in text
+        form = text.partition('name="payload"')[2]
+        assert form.partition("</textarea>")[0].endswith('{"n": "<b>new"}')
+        bad = await it.post(f"tasks/{records[3].task_id}/edit", {"payload": "{oops"})
+        assert "{oops</textarea>" in bad.text, "what was typed is not lost"
+        assert "edited" not in await it.shown(f"tasks/{records[3].task_id}"), "only when asked for"
+        shown = it.control.show(records[3].task_id, payload=True)
+        assert (shown.payload, shown.groups[0].payload) == ("{}", '{"n": "<b>new"}')
+
+
 async def test_a_group_is_paused_resumed_and_reset_by_its_name(tmp_path: Path) -> None:
     async with filled(tmp_path) as (it, _):
         it.control.create_group("audit", start="beginning")
@@ -304,6 +333,9 @@ async def test_a_group_is_paused_resumed_and_reset_by_its_name(tmp_path: Path) -
         assert it.control.group("audit").state != "paused"
         seen = await it.post("groups/audit/reset", {"place": "now", "do": "preview"})
         assert "To begin anew at now" in seen.text
+        moment = {"place": "moment", "moment": "2026-05-01T14:00:00+02:00", "do": "preview"}
+        seen = await it.post("groups/audit/reset", moment)
+        assert "To begin anew at 2026-05-01T12:00:00Z" in seen.text
         applied = {"place": "now", "do": "apply"}
         assert (await it.post("groups/audit/reset", applied)).status_code == 400
         assert it.control.group("audit").lag.n == 5
