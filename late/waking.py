@@ -88,7 +88,7 @@ _here: set[Heard] = set()
 
 
 class Waker:
-    """Tells the workers at `places`. Thread-safe; a fork may go on using it.
+    """Tells the workers at `places`. Thread-safe, and good for forked processes.
 
     Args:
         places: `host:port`, or several with commas; IPv6 addresses in brackets. All addresses of
@@ -106,7 +106,6 @@ class Waker:
             guard(host, secret, f"{PLACES_VARIABLE}={host}:{port}")
         self._named = not all(_is_address(host) for host, _ in self._places)
         self._looked_up_s = time.monotonic()
-        self._sockets: dict[int, socket.socket] = {}
         self._addresses: list[tuple[int, Any]] = []
         if self._named:
             self._look_up_aside()
@@ -120,17 +119,11 @@ class Waker:
             self._look_up_aside()
         packet = sealed(shards, self._secret)
         for family, address in self._addresses:
-            with contextlib.suppress(OSError):
-                self._socket(family).sendto(packet, address)
-
-    def _socket(self, family: int) -> socket.socket:
-        found = self._sockets.get(family)
-        if found is None:
-            found = socket.socket(family, socket.SOCK_DGRAM)
-            found.setblocking(False)
-            # Two threads may both make one: the first stays, the other is closed with its object.
-            found = self._sockets.setdefault(family, found)
-        return found
+            # A socket each time costs some microseconds, and nothing is left open, shared between
+            # threads or carried through a fork.
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as out:
+                out.setblocking(False)
+                out.sendto(packet, address)
 
     def _look_up_aside(self) -> None:
         threading.Thread(target=self._look_up, name="late-waking", daemon=True).start()

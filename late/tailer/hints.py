@@ -3,10 +3,12 @@
 A hint says that something was committed. It is believed at once, because it is nearly always true,
 and it is not trusted, because anything may come by datagram. So:
 
-- a hint asks for a look **now**, but looks that hints ask for begin `SPACING_S` apart at least,
-  and each is followed by a pause as long as it took: 500 a second, and half of the time, at most;
-- a look that finds nothing is repeated `QUICK_S` later, three times: the hint may have come before
-  what it tells of can be seen. Then the log keeps its own pace as if nobody had said anything;
+- a hint asks for a look **now**, but looks that hints ask for begin a **spacing** apart at least,
+  0.4 of the store's shortest poll, and each is followed by a pause as long as it took: on
+  PostgreSQL and SQLite 500 a second, and half of the time, at most;
+- a look that finds nothing is repeated after one, two and four spacings: the hint may have come
+  before what it tells of can be seen. Then the log keeps its own pace as if nobody had said
+  anything;
 - each such look costs one of `CREDIT`, and gets it back if it finds a record. Time gives back
   `CREDIT_PER_S`. Without credit a hint waits for it. So **of hints that find nothing, however
   many come, `CREDIT` looks are made at once and `CREDIT_PER_S` a second from then on**.
@@ -18,16 +20,22 @@ from __future__ import annotations
 
 import math
 
-SPACING_S = 0.002
-QUICK_S = (0.002, 0.004, 0.008)
+SPACING_SHARE = 0.4
+QUICK = (1, 2, 4)
+"""Spacings between the repetitions of a look that found nothing."""
 CREDIT = 20.0
 CREDIT_PER_S = 20.0
 
 
 class Hints:
-    """The hints of one tail. All times are seconds of one monotonic clock."""
+    """The hints of one tail. All times are seconds of one monotonic clock.
 
-    def __init__(self) -> None:
+    Args:
+        poll_min_s: the store's shortest pause between two polls.
+    """
+
+    def __init__(self, poll_min_s: float) -> None:
+        self.spacing_s = poll_min_s * SPACING_SHARE
         self.due_s = math.inf
         """When to look for a hint's sake; infinity: there is no need."""
         self.waits = False
@@ -36,7 +44,7 @@ class Hints:
         """Before that no look is made for a hint's sake."""
         self._credit = CREDIT
         self._credited_s = -math.inf
-        self._quick = len(QUICK_S)
+        self._quick = len(QUICK)
         """Of the repetitions, how many are over."""
         self._began_s = 0.0
         self._taken = False
@@ -63,16 +71,16 @@ class Hints:
         """That look is over; `found`: it brought records. Not called after one that failed: what
         follows an error is a look at everything."""
         if self._paid:
-            self._free_s = max(self._began_s + SPACING_S, 2 * now_s - self._began_s)
+            self._free_s = max(self._began_s + self.spacing_s, 2 * now_s - self._began_s)
             if found:
                 self._credit = min(CREDIT, self._credit + 1)
             # What was heard during it may have been too late for it, and stays due.
             self.due_s = max(self.due_s, self._free_s)
         if found:
             # What made that look wait has come, so whoever is heard next gets one look for it.
-            self._quick = len(QUICK_S)
-        elif self._taken and not self.waits and self._quick < len(QUICK_S):
-            again_s = now_s + QUICK_S[self._quick]
+            self._quick = len(QUICK)
+        elif self._taken and not self.waits and self._quick < len(QUICK):
+            again_s = now_s + self.spacing_s * QUICK[self._quick]
             self._quick += 1
             self.due_s = max(again_s, self._free_s, self._creditable_s(now_s))
         self._taken = self._paid = False

@@ -82,7 +82,7 @@ class Tailer:
         self._rng = rng or random.Random()
         self._emitter = emitter
         self._backoff = Backoff(self._rng)
-        self._hints = Hints()
+        self._hints = Hints(self._poll_min_s)
         self._woken = False
         self._stirred = asyncio.Event()
         """Set when the wait for the next read may be over early."""

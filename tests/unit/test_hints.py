@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from late.tailer.hints import CREDIT, CREDIT_PER_S, QUICK_S, SPACING_S, Hints
+from late.tailer.hints import CREDIT, CREDIT_PER_S, QUICK, Hints
 
-EPSILON_S = 1e-9
+POLL_MIN_S = 0.005
+SPACING_S = 0.002
 
 
 def look(hints: Hints, at_s: float, *, found: bool, takes_s: float = 0.0) -> None:
@@ -20,7 +21,7 @@ def look(hints: Hints, at_s: float, *, found: bool, takes_s: float = 0.0) -> Non
 
 
 def test_a_hint_asks_for_a_look_at_once() -> None:
-    hints = Hints()
+    hints = Hints(POLL_MIN_S)
     assert math.isinf(hints.due_s)
     hints.heard(5.0)
     assert hints.due_s == 5.0
@@ -29,7 +30,7 @@ def test_a_hint_asks_for_a_look_at_once() -> None:
 
 
 def test_a_hint_that_comes_too_early_leads_to_a_few_quick_looks() -> None:
-    hints = Hints()
+    hints = Hints(POLL_MIN_S)
     hints.heard(1.0)
     at_s, looks = 1.0, [1.0]
     for _ in range(10):
@@ -39,11 +40,11 @@ def test_a_hint_that_comes_too_early_leads_to_a_few_quick_looks() -> None:
         at_s = hints.due_s
         looks.append(at_s)
     waits = [after - before for before, after in itertools.pairwise(looks)]
-    assert waits == pytest.approx(QUICK_S)
+    assert waits == pytest.approx([SPACING_S * times for times in QUICK])
 
 
 def test_the_quick_looks_end_with_the_first_that_finds_something() -> None:
-    hints = Hints()
+    hints = Hints(POLL_MIN_S)
     hints.heard(1.0)
     look(hints, 1.0, found=False)
     look(hints, hints.due_s, found=True)
@@ -51,7 +52,7 @@ def test_the_quick_looks_end_with_the_first_that_finds_something() -> None:
 
 
 def test_a_hint_during_a_look_leads_to_another_one() -> None:
-    hints = Hints()
+    hints = Hints(POLL_MIN_S)
     hints.heard(1.0)
     hints.begin(1.0)
     hints.heard(1.0005)
@@ -62,7 +63,7 @@ def test_a_hint_during_a_look_leads_to_another_one() -> None:
 
 
 def test_a_hint_during_quick_looks_is_looked_for_at_once() -> None:
-    hints = Hints()
+    hints = Hints(POLL_MIN_S)
     hints.heard(1.0)
     look(hints, 1.0, found=False)
     look(hints, hints.due_s, found=False)
@@ -73,7 +74,7 @@ def test_a_hint_during_quick_looks_is_looked_for_at_once() -> None:
 
 
 def test_looks_leave_the_pause_that_they_took() -> None:
-    hints = Hints()
+    hints = Hints(POLL_MIN_S)
     hints.heard(1.0)
     look(hints, 1.0, found=True, takes_s=0.5)
     hints.heard(1.6)
@@ -81,7 +82,7 @@ def test_looks_leave_the_pause_that_they_took() -> None:
 
 
 def test_a_look_that_was_due_anyway_takes_a_hint_along_for_nothing() -> None:
-    hints = Hints()
+    hints = Hints(POLL_MIN_S)
     hints.heard(1.0)
     look(hints, 1.0, found=True)
     for n in range(1000):  # each hint is heard too soon for a look of its own
@@ -96,7 +97,7 @@ def test_a_look_that_was_due_anyway_takes_a_hint_along_for_nothing() -> None:
 def test_however_many_hints_come_that_are_wrong_few_looks_are_made(
     gaps: list[float], takes_s: float
 ) -> None:
-    hints, now_s, looks = Hints(), 100.0, 0
+    hints, now_s, looks = Hints(POLL_MIN_S), 100.0, 0
     for gap_s in gaps * 5:
         now_s += gap_s
         hints.heard(now_s)
@@ -107,7 +108,7 @@ def test_however_many_hints_come_that_are_wrong_few_looks_are_made(
 
 
 def test_a_flood_of_hints_that_are_wrong_costs_what_is_stated() -> None:
-    hints, looks = Hints(), []
+    hints, looks = Hints(POLL_MIN_S), []
     for n in range(100_000):
         now_s = 50.0 + n / 10_000  # for ten seconds
         if not hints.waits:
@@ -119,7 +120,7 @@ def test_a_flood_of_hints_that_are_wrong_costs_what_is_stated() -> None:
 
 
 def test_a_flood_of_hints_that_are_right_is_looked_for_at_the_stated_pace() -> None:
-    hints, looks = Hints(), []
+    hints, looks = Hints(POLL_MIN_S), []
     for n in range(100_000):
         now_s = 50.0 + n / 100_000  # for one second
         if not hints.waits:
@@ -128,5 +129,5 @@ def test_a_flood_of_hints_that_are_right_is_looked_for_at_the_stated_pace() -> N
             look(hints, now_s, found=True, takes_s=0.0005)
             looks.append(now_s)
     apart = [after - before for before, after in itertools.pairwise(looks)]
-    assert min(apart) >= SPACING_S - EPSILON_S
+    assert min(apart) >= SPACING_S - 1e-9
     assert len(looks) > 0.9 / SPACING_S, "credit is given back by what is found"

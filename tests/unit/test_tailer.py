@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from late.errors import StoreClosed, StoreUnavailable
 from late.events import PAGE_READ, STORE_ERROR, Emitter, Event
 from late.store.base import Features, Page
+from late.tailer import hints
 from late.tailer.ownership import Key
 from late.tailer.pacing import BACKOFF_MAX_S, BACKOFF_MIN_S, QUIET_SHARE, Backoff, poll_after_s
 from late.tailer.tailer import Tailer
@@ -223,6 +224,69 @@ async def test_a_wake_up_during_a_read_leads_to_another() -> None:
         assert reader.lateness_s == [0]
 
 
+async def test_a_hint_reads_at_once_and_leaves_the_pace_as_it_was() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        reader = Reader(log, 1)
+        async with running(reader):
+            await asyncio.sleep(100.3)
+            reads = len(log.reads)
+            reader.tailer.hint({1})
+            await asyncio.sleep(POLL_MIN_S * 10)
+            assert len(log.reads) - reads == 1 + len(hints.QUICK), "nothing came: a few looks"
+            await asyncio.sleep(0.5)
+            assert len(log.reads) - reads == 1 + len(hints.QUICK), "the idle pace goes on"
+            log.commit(1)
+            reader.tailer.hint(())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert reader.lateness_s == [0]
+
+
+async def test_a_hint_for_shards_of_others_is_none_of_ours() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        reader = Reader(log, 1, 2)
+        async with running(reader):
+            await asyncio.sleep(100.3)
+            reads = len(log.reads)
+            reader.paused.add(("g", ShardId(2)))
+            reader.tailer.hint({2, 3})
+            await asyncio.sleep(POLL_MIN_S)
+            assert len(log.reads) == reads
+
+
+async def test_a_flood_of_hints_is_no_flood_of_reads() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        reader = Reader(log, 1)
+        async with running(reader):
+            await asyncio.sleep(100.3)
+            reads = len(log.reads)
+            for _ in range(50_000):
+                reader.tailer.hint({1})
+                await asyncio.sleep(0.0002)
+        # And at the pace of an idle log, less than once a second.
+        assert len(log.reads) - reads <= hints.CREDIT + 10 * (hints.CREDIT_PER_S + 1.25)
+
+
+async def test_a_hint_during_a_read_leads_to_another() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        reader = Reader(log, 1)
+        async with running(reader):
+            await asyncio.sleep(100)
+
+            def commit_after_the_snapshot() -> None:
+                log.during_read = lambda: None
+                log.commit(1)
+                reader.tailer.hint({1})
+
+            log.during_read = commit_after_the_snapshot
+            await asyncio.sleep(2)
+        assert reader.lateness_s == [0]
+
+
 async def test_a_full_page_is_followed_at_once_by_the_next_of_that_shard() -> None:
     with VirtualClock() as clock:
         log = Log(clock)
@@ -325,7 +389,8 @@ async def test_transient_errors_back_off_with_full_jitter_and_are_told() -> None
         async with running(reader):
             while log.faults:
                 await asyncio.sleep(1)
-                reader.tailer.wake()  # a wake-up must not shorten the wait
+                reader.tailer.wake()  # neither must shorten the wait
+                reader.tailer.hint({1})
             log.commit(1)
             await asyncio.sleep(BACKOFF_MAX_S)
             assert reader.got
