@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, event
+from sqlalchemy.orm import Session
 
 import late
 from late import waking
@@ -172,6 +174,27 @@ async def test_what_an_async_handler_commits_wakes(app: late.App, heard: list[Sh
     async with connect_async(app.url) as tx:
         task_id = await app.send(tx, "a")
     assert heard == [{waking.shard_of(task_id)}]
+
+
+def test_a_service_can_wake_after_each_commit_of_its_sessions(
+    app: late.App, heard: list[Shards]
+) -> None:
+    """The line that `docs/waking.md` gives."""
+    tell = lambda session: late.wake()  # noqa: E731
+    engine = create_engine(app.url)
+    event.listen(Session, "after_commit", tell)
+    try:
+        with Session(engine) as session, session.begin():
+            app.send(session, "a")
+            assert heard == []
+        assert heard == [set()]
+        with Session(engine) as session:
+            app.send(session, "a")
+            session.rollback()
+        assert heard == [set()]
+    finally:
+        event.remove(Session, "after_commit", tell)
+        engine.dispose()
 
 
 # ------------------------------------------------------------------ the worker's end
