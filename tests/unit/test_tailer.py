@@ -243,6 +243,26 @@ async def test_a_hint_reads_at_once_and_leaves_the_pace_as_it_was() -> None:
             assert reader.lateness_s == [0]
 
 
+async def test_where_each_commit_is_told_nothing_waits_for_a_poll() -> None:
+    """40 records/s, at random moments, reads that take a tenth of the shortest poll."""
+    rng = random.Random(7)
+    with VirtualClock() as clock:
+        log = Log(clock)
+        log.read_takes_s = POLL_MIN_S / 10
+        reader = Reader(log, 1, page_size=1000)
+        async with running(reader):
+            for _ in range(200):
+                await asyncio.sleep(rng.expovariate(1 / POLL_MIN_S))
+                log.commit(1)
+                reader.tailer.hint({1})
+            await asyncio.sleep(1)
+        late_s = sorted(reader.lateness_s)
+        assert len(late_s) == 200
+        assert late_s[100] <= 2 * log.read_takes_s, "its own read, and at times the one before"
+        # Two that come at once: the second waits for the first one's read and the spacing.
+        assert late_s[-1] <= POLL_MIN_S * hints.SPACING_SHARE + log.read_takes_s + 1e-6
+
+
 async def test_a_hint_for_shards_of_others_is_none_of_ours() -> None:
     with VirtualClock() as clock:
         log = Log(clock)
