@@ -5,109 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from late.errors import StoreClosed, StoreUnavailable
-from late.events import PAGE_READ, STORE_ERROR, Emitter, Event
-from late.store.base import Features, Page
-from late.tailer import hints
-from late.tailer.ownership import Key
+from late.events import PAGE_READ, STORE_ERROR
+from late.store.base import Page
 from late.tailer.pacing import BACKOFF_MAX_S, BACKOFF_MIN_S, QUIET_SHARE, Backoff, poll_after_s
-from late.tailer.tailer import Tailer
-from late.task import Cursor, Record, ShardId, TaskId
+from late.task import Cursor, ShardId
 from late.testing.clock import VirtualClock
-
-POLL_MIN_S = 0.025
-
-
-class Log:
-    """A stand-in for `Store.read` alone: numbered records per shard, and scripted faults."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self.features = Features(True, "commit", 1e-6, POLL_MIN_S, True, 1000)
-        self.clock = clock
-        self.records: dict[int, list[float]] = {}
-        """shard -> commit time of each record"""
-        self.reads: list[tuple[float, list[int], int]] = []
-        """(time, shards, limit) of each call"""
-        self.faults: list[Exception] = []
-        self.read_takes_s = 0.0
-        self.during_read: Callable[[], None] = lambda: None
-
-    def commit(self, shard: int, count: int = 1) -> None:
-        self.records.setdefault(shard, []).extend([self.clock.monotonic()] * count)
-
-    async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
-        self.reads.append((self.clock.monotonic(), sorted(cursors), limit))
-        if self.faults:
-            raise self.faults.pop(0)
-        pages = []
-        for shard, cursor in cursors.items():
-            after = int(cursor or 0)
-            batch = self.records.get(shard, [])[after : after + limit]
-            if batch:
-                rows = [
-                    Record(shard, after + n, TaskId(str(at)), "q", "n", b"", None, None, 0, 0)
-                    for n, at in enumerate(batch, 1)
-                ]
-                end = Cursor(str(after + len(batch)))
-                pages.append(Page(shard, rows, end, "", len(batch) == limit, 0))
-        if self.read_takes_s:
-            await asyncio.sleep(self.read_takes_s)
-        self.during_read()
-        return pages
-
-
-class Reader:
-    """What a worker does with a tailer: keeps a cursor per shard and takes pages."""
-
-    def __init__(self, log: Log, *shards: int, page_size: int = 10, groups: str = "g") -> None:
-        self.log = log
-        self.cursors: dict[Key, Cursor] = {
-            (group, ShardId(shard)): Cursor("") for group in groups for shard in shards
-        }
-        self.paused: set[Key] = set()
-        self.got: list[tuple[Key, int]] = []
-        self.lateness_s: list[float] = []
-        self.heard: list[tuple[str, dict[str, Any]]] = []
-        emitter = Emitter()
-        emitter.subscribe(self.listen)
-        self.tailer = Tailer(
-            log,
-            wanted=lambda: {k: c for k, c in self.cursors.items() if k not in self.paused},
-            on_pages=self.on_pages,
-            page_size=page_size,
-            rng=random.Random(1),
-            emitter=emitter,
-        )
-
-    def listen(self, event: Event, values: Mapping[str, Any]) -> None:
-        self.heard.append((event.name, dict(values)))
-
-    def on_pages(self, group: str, pages: list[Page]) -> None:
-        for page in pages:
-            key = (group, page.shard_id)
-            assert page.records[0].position == int(self.cursors[key] or 0) + 1, "a gap"
-            self.cursors[key] = page.cursor
-            for record in page.records:
-                self.got.append((key, record.position))
-                self.lateness_s.append(self.log.clock.monotonic() - float(record.task_id))
-
-
-@asynccontextmanager
-async def running(reader: Reader) -> AsyncIterator[None]:
-    task = asyncio.create_task(reader.tailer.run())
-    try:
-        yield
-    finally:
-        reader.tailer.stop()
-        await task
+from tests.unit.tailer_kit import POLL_MIN_S, Log, Reader, running
 
 
 async def test_all_wanting_shards_of_a_group_share_one_read() -> None:
@@ -218,89 +127,6 @@ async def test_a_wake_up_during_a_read_leads_to_another() -> None:
                 log.during_read = lambda: None
                 log.commit(1)
                 reader.tailer.wake()
-
-            log.during_read = commit_after_the_snapshot
-            await asyncio.sleep(2)
-        assert reader.lateness_s == [0]
-
-
-async def test_a_hint_reads_at_once_and_leaves_the_pace_as_it_was() -> None:
-    with VirtualClock() as clock:
-        log = Log(clock)
-        reader = Reader(log, 1)
-        async with running(reader):
-            await asyncio.sleep(100.3)
-            reads = len(log.reads)
-            reader.tailer.hint({1})
-            await asyncio.sleep(POLL_MIN_S * 10)
-            assert len(log.reads) - reads == 1 + len(hints.QUICK), "nothing came: a few looks"
-            await asyncio.sleep(0.5)
-            assert len(log.reads) - reads == 1 + len(hints.QUICK), "the idle pace goes on"
-            log.commit(1)
-            reader.tailer.hint(())
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert reader.lateness_s == [0]
-
-
-async def test_where_each_commit_is_told_nothing_waits_for_a_poll() -> None:
-    """40 records/s, at random moments, reads that take a tenth of the shortest poll."""
-    rng = random.Random(7)
-    with VirtualClock() as clock:
-        log = Log(clock)
-        log.read_takes_s = POLL_MIN_S / 10
-        reader = Reader(log, 1, page_size=1000)
-        async with running(reader):
-            for _ in range(200):
-                await asyncio.sleep(rng.expovariate(1 / POLL_MIN_S))
-                log.commit(1)
-                reader.tailer.hint({1})
-            await asyncio.sleep(1)
-        late_s = sorted(reader.lateness_s)
-        assert len(late_s) == 200
-        assert late_s[100] <= 2 * log.read_takes_s, "its own read, and at times the one before"
-        # Two that come at once: the second waits for the first one's read and the spacing.
-        assert late_s[-1] <= POLL_MIN_S * hints.SPACING_SHARE + log.read_takes_s + 1e-6
-
-
-async def test_a_hint_for_shards_of_others_is_none_of_ours() -> None:
-    with VirtualClock() as clock:
-        log = Log(clock)
-        reader = Reader(log, 1, 2)
-        async with running(reader):
-            await asyncio.sleep(100.3)
-            reads = len(log.reads)
-            reader.paused.add(("g", ShardId(2)))
-            reader.tailer.hint({2, 3})
-            await asyncio.sleep(POLL_MIN_S)
-            assert len(log.reads) == reads
-
-
-async def test_a_flood_of_hints_is_no_flood_of_reads() -> None:
-    with VirtualClock() as clock:
-        log = Log(clock)
-        reader = Reader(log, 1)
-        async with running(reader):
-            await asyncio.sleep(100.3)
-            reads = len(log.reads)
-            for _ in range(50_000):
-                reader.tailer.hint({1})
-                await asyncio.sleep(0.0002)
-        # And at the pace of an idle log, less than once a second.
-        assert len(log.reads) - reads <= hints.CREDIT + 10 * (hints.CREDIT_PER_S + 1.25)
-
-
-async def test_a_hint_during_a_read_leads_to_another() -> None:
-    with VirtualClock() as clock:
-        log = Log(clock)
-        reader = Reader(log, 1)
-        async with running(reader):
-            await asyncio.sleep(100)
-
-            def commit_after_the_snapshot() -> None:
-                log.during_read = lambda: None
-                log.commit(1)
-                reader.tailer.hint({1})
 
             log.during_read = commit_after_the_snapshot
             await asyncio.sleep(2)
