@@ -14,7 +14,7 @@ PYTEST_WORKERS ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-reading protos overload lock clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -104,6 +104,10 @@ bench-guard: ## instructions per task, by perf or valgrind: fails on 10 % more t
 bench-signals: ## what metrics and traces cost (ARGS="--tasks 20000")
 	$(DEV)
 	@$(BIN)/python -m bench.signals $(ARGS)
+
+bench-waking: ## commit to start, with wake-ups and without, in turns (ARGS="--rates 100 --seconds 5")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.waking --postgres '{url}' $(ARGS)
 
 bench-page: ## the page at size: statements, bytes, first paint (ARGS="--store postgres --tasks 10000000")
 	$(DEV)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import late
 from bench.targets import Row, Target, transaction
 from bench.tasks import NOTE, app, nothing, stamp
+from late import waking
 from late.ids import new_id
 
 BATCH = 1_000
@@ -52,11 +55,24 @@ class Worker:
 
 
 @contextmanager
-def worker(url: str, folder: Path, *, counted: Path | None = None) -> Iterator[Worker]:
+def worker(url: str, folder: Path, *options: str, counted: Path | None = None) -> Iterator[Worker]:
     """Start `late worker` and stop it as a deploy would, with SIGTERM."""
     command = ["late.cli"] if counted is None else ["bench.counted", str(counted)]
-    with program([*command, "worker", "bench.tasks:app"], url, folder) as running:
+    with program([*command, "worker", "bench.tasks:app", *options], url, folder) as running:
         yield running
+
+
+@contextmanager
+def woken() -> Iterator[list[str]]:
+    """Within the block this process wakes a worker that is started with the options given."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ[waking.PLACES_VARIABLE] = f"127.0.0.1:{port}"
+    try:
+        yield ["--wake-port", str(port)]
+    finally:
+        del os.environ[waking.PLACES_VARIABLE]
 
 
 @contextmanager
@@ -203,14 +219,40 @@ def _counted(target: Target, folder: Path, count: int) -> dict[str, int]:
 def latency(
     target: Target, folder: Path, rate: int, seconds: float, *, hold: bool = False
 ) -> dict[str, float]:
-    """From the return of the commit to the start of the handler, in milliseconds.
+    """What `lags_ms` gives, as percentiles."""
+    lags = sorted(lags_ms(target, folder, rate, seconds, hold=hold))
+    return {
+        "asked_per_s": rate,
+        "reached_per_s": len(lags) / seconds,
+        "p50_ms": percentile(lags, 0.50),
+        "p95_ms": percentile(lags, 0.95),
+        "p99_ms": percentile(lags, 0.99),
+        "max_ms": lags[-1],
+    }
+
+
+def lags_ms(
+    target: Target,
+    folder: Path,
+    rate: float,
+    seconds: float,
+    *,
+    hold: bool = False,
+    wake: bool = False,
+) -> list[float]:
+    """From the return of the commit to the start of the handler, in milliseconds, in no order.
 
     Args:
         hold: keep another transaction open that has written, as a slow report or a stuck client
             does, for the whole time.
+        wake: the producers wake the worker, which is told to listen.
     """
     url = target.fresh()
-    with worker(url, folder) as running, closing(target.connect(url)) as holder:
+    with (
+        woken() if wake else nullcontext([]) as options,
+        worker(url, folder, *options) as running,
+        closing(target.connect(url)) as holder,
+    ):
         _warm_up(target, url, running)
         if hold:
             target.business(holder, -1)
@@ -225,15 +267,7 @@ def latency(
             thread.join()
         holder.rollback()
         started = read_stamps(running, len(committed))
-    lags = sorted(max(0.0, (started[n] - at) / 1e6) for n, at in committed.items())
-    return {
-        "asked_per_s": rate,
-        "reached_per_s": len(lags) / seconds,
-        "p50_ms": percentile(lags, 0.50),
-        "p95_ms": percentile(lags, 0.95),
-        "p99_ms": percentile(lags, 0.99),
-        "max_ms": lags[-1],
-    }
+    return [max(0.0, (started[n] - at) / 1e6) for n, at in committed.items()]
 
 
 def percentile(ascending: Sequence[float], share: float) -> float:
@@ -241,16 +275,16 @@ def percentile(ascending: Sequence[float], share: float) -> float:
     return ascending[min(len(ascending) - 1, round(share * len(ascending)))]
 
 
-def _shares(rate: int) -> list[tuple[int, int, int]]:
+def _shares(rate: float) -> list[tuple[int, int, float]]:
     """(first number, step, rate) of each producer: one per 250 transactions a second."""
-    count = max(1, rate // 250)
-    return [(number, count, rate // count) for number in range(count)]
+    count = max(1, int(rate // 250))
+    return [(number, count, rate / count) for number in range(count)]
 
 
 def _produce(
     target: Target,
     url: str,
-    share: tuple[int, int, int],
+    share: tuple[int, int, float],
     seconds: float,
     committed: dict[int, int],
 ) -> None:
@@ -263,8 +297,9 @@ def _produce(
             number = first + turn * step
             with transaction(connection) as tx:
                 target.business(tx, number)
-                stamp.enqueue(tx, number, NOTE)
+                task_id = stamp.enqueue(tx, number, NOTE)
             committed[number] = time.time_ns()
+            late.wake(task_id)  # tells nobody, unless `woken`
 
 
 def _warm_up(target: Target, url: str, running: Worker) -> None:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from late.policy import AlreadyDone, Discard, Nack, Retry, Signal, Snooze
     from late.task import TaskId
     from late.tasks import Call, Task
+    from late.waking import wake
 
 __all__ = [
     "AlreadyDone",
@@ -95,6 +96,7 @@ __all__ = [
     "UnknownTask",
     "serve_handlers",
     "verify_webhook",
+    "wake",
 ]
 
 _HOME_OF = dict.fromkeys(__all__, "errors") | {
@@ -124,6 +126,7 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "Task": "tasks",
     "TaskId": "task",
     "TaskOptions": "options",
+    "wake": "waking",
 }
 
 

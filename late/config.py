@@ -149,6 +149,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     health_host: _Text = "127.0.0.1"
     """Who may ask: this machine by default; `0.0.0.0` or `::` where a probe comes from outside."""
 
+    wake_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
+    """Where to hear of commits by datagram (`late/waking.py`); nowhere when not given. 0 takes any
+    free port."""
+    wake_host: _Text = "127.0.0.1"
+    """From where: this machine by default; anything else needs `LATE_WAKE_SECRET`."""
+
     settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.010
     """How long an outcome waits for others to share its transaction."""
     settle_batch: _Count = 1000

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from late import events, waking
 from late.app import App
+from late.config import WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.scheduler.entry import ROUTE
 from late.scheduler.limits import LOCAL_POOL
 from late.scheduler.refusals import Counts
 from late.scheduler.scheduler import Scheduler
+from late.scheduler.settings import CoreSettings
+from late.tailer.ear import Ear
 from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
 from late.task import PULL, Policy
@@ -62,6 +68,43 @@ def duties(
         Duty("settle", scheduler.unrecorded > 0, scheduler.settlements),
         Duty("read", tailer.reading or scheduler.loading, tailer.reads + scheduler.loads),
     )
+
+
+def core_settings(settings: WorkerConfig) -> CoreSettings:
+    """Of a worker's settings, those of its shards' cores."""
+    return CoreSettings(
+        window=settings.window,
+        page_size=settings.page_size,
+        horizon_us=round(settings.horizon_s * 1_000_000),
+        timers_max=settings.timers_max,
+    )
+
+
+def ear_of(settings: WorkerConfig, heard: waking.Heard) -> Ear | None:
+    """Where a worker hears of commits, if it is to: listens from now on.
+
+    Raises:
+        ConfigError: it cannot, or must not without a secret.
+    """
+    if settings.wake_port is None:
+        return None
+    return Ear(settings.wake_host, settings.wake_port, waking.secret(), heard)
+
+
+async def hear(ear: Ear | None, heard: waking.Heard) -> None:
+    """Until cancelled, take the hints of this process, and with an `ear` those of others."""
+    loop = asyncio.get_running_loop()
+
+    def from_any_thread(shards: waking.Shards) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it goes away
+            loop.call_soon_threadsafe(heard, shards)
+
+    with waking.listening(from_any_thread):
+        if ear is None:
+            await loop.create_future()
+        else:
+            events.default.emit(events.HINTS_HEARD, host=ear.host, port=ear.port)
+            await ear.run()
 
 
 def alone(error: Exception) -> Exception:

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from late import config, events, lagging
+from late import config, events, lagging, wiring
 from late.app import App
 from late.clock import DatabaseClock
 from late.config import Members, WorkerConfig
@@ -37,7 +37,6 @@ from late.following import Publishing
 from late.lanes import Layout
 from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Pool, Scheduler, Shard
-from late.scheduler.settings import CoreSettings
 from late.steering import Steering
 from late.store import open_store
 from late.store.base import Page, Settlement, Store, WorkerInfo
@@ -51,7 +50,6 @@ from late.tailer.tailer import Tailer
 from late.tailer.watchdog import Duty
 from late.task import DEFAULT_GROUP, Policy
 from late.telemetry import Telemetry
-from late.wiring import add_refused, alone, duties, freeze, policies_of, possible, sweep
 
 if TYPE_CHECKING:
     from late.control.knobs import Live
@@ -98,7 +96,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.ask_to_stop)
     await worker.start()
-    freeze()
+    wiring.freeze()
     return await worker.wait()
 
 
@@ -116,7 +114,7 @@ class Worker:
         policies: Mapping[str, Policy] | None = None,
     ) -> None:
         self.app = app
-        self._policies = policies_of(app) if policies is None else policies
+        self._policies = wiring.policies_of(app) if policies is None else policies
         self.settings = settings or config.load()
         self.id = f"w-{secrets.token_hex(8)}"
         self._rng = rng or random.Random()
@@ -173,7 +171,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            possible(self.pulls.placed(self._policies), self.pools),
+            wiring.possible(self.pulls.placed(self._policies), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -185,20 +183,16 @@ class Worker:
             trusted=lambda: self.trusted,
             on_fenced=lambda shard: self.keeper.forget(shard),
             on_held=lambda: self.steering.hurry(),
-            settings=CoreSettings(
-                window=settings.window,
-                page_size=settings.page_size,
-                horizon_us=round(settings.horizon_s * 1_000_000),
-                timers_max=settings.timers_max,
-            ),
+            settings=wiring.core_settings(settings),
             rng=self._rng,
         )
+        self.ear = wiring.ear_of(settings, self.tailer.hint)
         self._wire_control()
         self._wire_ownership()
 
     def _wire_control(self) -> None:
         app = self.app
-        self.refusals = Refusals(self._refused, partial(add_refused, app.url), self._rng)
+        self.refusals = Refusals(self._refused, partial(wiring.add_refused, app.url), self._rng)
         # A tick is one row of the log, for all groups: the default one's owners fire it.
         fires = DEFAULT_GROUP in self._groups
         self.steering = Steering(
@@ -290,7 +284,7 @@ class Worker:
         return [self.lookout.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:
-        return duties(self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted)
+        return wiring.duties(self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted)
 
     @property
     def trusted(self) -> bool:
@@ -324,8 +318,7 @@ class Worker:
             await self.dispatchers.start()
             await self.steering.open(self.app.schedules, self._groups)
         except BaseException:
-            if self.health is not None:
-                self.health.close()
+            self._close_ports()
             await self.dispatchers.stop(0.0)
             await self._store.close()
             raise
@@ -339,6 +332,7 @@ class Worker:
             ("scheduler", self.scheduler.run),
             ("settler", self.settler.run),
             ("tailer", self.tailer.run),
+            ("hints", partial(wiring.hear, self.ear, self.tailer.hint)),
             ("keeper", self.keeper.run),
             ("members", self.members.run),
             ("house-keeping", self._keep_house),
@@ -362,7 +356,7 @@ class Worker:
         except asyncio.CancelledError:
             raise
         except Exception as failure:
-            error = alone(failure)
+            error = wiring.alone(failure)
             # What the database refuses is said by the error; where we stood is for our own faults.
             trace = None if isinstance(error, StoreError) else error
             logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
@@ -411,10 +405,14 @@ class Worker:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         await asyncio.to_thread(self.heartbeat.stop)
-        if self.health is not None:
-            self.health.close()
+        self._close_ports()
         await self._store.close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
+
+    def _close_ports(self) -> None:
+        for listener in (self.health, self.ear):
+            if listener is not None:
+                listener.close()
 
     def _resized(self, layout: Layout) -> None:
         self.scheduler.resized(layout)
@@ -431,7 +429,7 @@ class Worker:
             await self.keeper.hand_over(self.keeper.leases)
         except* StoreError as refused:
             logger.warning("not all shards were released, the last heartbeat frees them: %s",
-                           alone(refused))  # fmt: skip
+                           wiring.alone(refused))  # fmt: skip
 
     async def _give_notice(self) -> None:
         """Work on until the peers know that they are about to get what this worker has."""
@@ -480,7 +478,7 @@ class Worker:
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
             rng=self._rng,
-            sweep=lambda: asyncio.to_thread(sweep, self.app.url, settings.journal_keep_s),
+            sweep=lambda: asyncio.to_thread(wiring.sweep, self.app.url, settings.journal_keep_s),
         )
 
     def _refused(self) -> Counts:

@@ -19,6 +19,7 @@ from late.schema.engine import make_engine, write
 from late.task import NewTask
 from late.tasks import Call
 from late.threads import in_thread
+from late.waking import wake
 
 logger = logging.getLogger("late.api")
 
@@ -68,6 +69,7 @@ class Producer:
         ids = await loop.run_in_executor(
             self._threads, write, self._engine, lambda tx: insert(tx, rows, again)
         )
+        wake(*ids)
         return [
             Accepted(task_id, created=task_id == row.task_id)
             for task_id, row in zip(ids, rows, strict=True)

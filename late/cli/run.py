@@ -16,7 +16,7 @@ from late.errors import ConfigError, UnknownTask
 if TYPE_CHECKING:
     from late.app import App
 
-TEXTS = ("membership", "member", "health_host")
+TEXTS = ("membership", "member", "health_host", "wake_host")
 """The settings that are no numbers."""
 
 AppArgument = Annotated[
@@ -44,6 +44,14 @@ def worker(
             max=65_535,
         ),
     ] = None,
+    wake_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Hear on this UDP port of 127.0.0.1 that something was committed.",
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
     log_level: Annotated[
         str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
     ] = "INFO",
@@ -63,6 +71,8 @@ def worker(
         settings["concurrency"] = concurrency
     if health_port is not None:
         settings["health_port"] = health_port
+    if wake_port is not None:
+        settings["wake_port"] = wake_port
     end_logging = show_log(log_level, json=log_json)
     from late.worker import run
 
@@ -180,6 +190,7 @@ def _enqueue(
     from late.control import Control
     from late.following import look
     from late.schema.engine import make_engine, write
+    from late.waking import wake
 
     app = nameless(url_of(url)) if target is None else load_app(target)
     if target is not None and name not in app.tasks:
@@ -193,9 +204,11 @@ def _enqueue(
         look(app, control)  # a queue that is closed, or full, is so for operators too
     engine = make_engine(where)
     try:
-        return write(engine, lambda tx: app.enqueue(tx, call))
+        task_id = write(engine, lambda tx: app.enqueue(tx, call))
     finally:
         engine.dispose()
+    wake(task_id)
+    return task_id
 
 
 def nameless(url: str) -> App:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from late.outbox.adapters import find
 from late.outbox.base import AsyncTransaction, SyncTransaction
+from late.outbox.enqueued import note
 from late.outbox.running import run, run_async
 from late.outbox.steps import Again
 from late.outbox.steps import insert as _insert
@@ -67,14 +68,18 @@ def insert(
         KeyConflict: a unique key is taken by a task with another body; nothing was written.
         SchemaMismatch: the tables are missing or of another version.
     """
-    return run(tx, partial(_insert, rows, again=again))
+    task_ids = run(tx, partial(_insert, rows, again=again))
+    note(tx, task_ids)
+    return task_ids
 
 
 async def insert_async(
     tx: AsyncTransaction, rows: Sequence[NewTask], again: Again | None = None
 ) -> list[TaskId]:
     """`insert` for an async transaction. Cancelled, the transaction must be rolled back."""
-    return await run_async(tx, partial(_insert, rows, again=again))
+    task_ids = await run_async(tx, partial(_insert, rows, again=again))
+    note(tx, task_ids)
+    return task_ids
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """A connection and a transaction of our own, for those who have none: handlers and scripts.
 
-The transaction is committed at the end of the block and rolled back if the block raises. What it
+The transaction is committed at the end of the block and rolled back if the block raises. After a
+commit the workers are woken for what was enqueued through it. What it
 gives is the driver's own: `psycopg.Connection`, `psycopg.AsyncConnection`, `sqlite3.Connection` or
 google-cloud-spanner's `Transaction`; only async SQLite, for which Python has no driver, gets an
 `AsyncSqlite`, and async Spanner an `AsyncSpanner`.
@@ -16,8 +17,10 @@ from typing import Any
 from urllib.parse import quote
 
 from late.errors import ConfigError, SchemaMismatch
+from late.outbox.enqueued import noting
 from late.outbox.sqlite import AsyncSqlite
 from late.store.sqlite_guards import path_of
+from late.waking import tell
 
 BUSY_TIMEOUT_S = 5.0
 
@@ -33,6 +36,14 @@ def connect(url: str) -> Iterator[Any]:
         ConfigError: the URL names no database of ours, or its driver is not installed.
         SchemaMismatch: the SQLite file does not exist.
     """
+    with _begun(url) as tx, noting(tx) as shards:
+        yield tx
+    if shards:
+        tell(frozenset(shards))
+
+
+@contextmanager
+def _begun(url: str) -> Iterator[Any]:
     if url.startswith("sqlite"):
         connection = _sqlite(url)
         try:
@@ -53,6 +64,15 @@ def connect(url: str) -> Iterator[Any]:
 @asynccontextmanager
 async def connect_async(url: str) -> AsyncIterator[Any]:
     """`connect` for `async with`. Cancelled, the transaction is rolled back."""
+    async with _begun_async(url) as tx:
+        with noting(tx) as shards:
+            yield tx
+    if shards:
+        tell(frozenset(shards))
+
+
+@asynccontextmanager
+async def _begun_async(url: str) -> AsyncIterator[Any]:
     if url.startswith("sqlite"):
         path_of(_plain(url))  # a wrong URL is a ConfigError here and not in the thread
         connection = AsyncSqlite(lambda: _sqlite(url))

@@ -7,10 +7,11 @@
 
 Loops: `heartbeat.py` (says that this worker lives), `keeper.py` (takes and gives up shards),
 `tailer.py` (reads what the held shards want to read), `members.py` (who may own shards),
-`house.py` (prunes). In the heartbeat's thread as well: `lookout.py` (notices a worker that does
-not get on), `health.py` (answers probes). Pure: `placement.py` (who should own a shard),
-`membership.py` (who is there, who flaps), `ownership.py` (what to do next), `watchdog.py` (what a
-stall is), `pacing.py` (how long to wait).
+`house.py` (prunes), `ear.py` (hears hints of commits). In the heartbeat's thread as well:
+`lookout.py` (notices a worker that does not get on), `health.py` (answers probes). Pure:
+`placement.py` (who should own a shard), `membership.py` (who is there, who flaps),
+`ownership.py` (what to do next), `watchdog.py` (what a stall is), `pacing.py` (how long to wait),
+`hints.py` (what a hint changes of that).
 
 Three independent things keep two workers from settling the same task, weakest first:
 

@@ -12,20 +12,22 @@ Pace, for the whole worker:
 - nothing comes: a 32nd of the silence so far, up to `poll_max_s` (`pacing.poll_after_s`);
 - a page was full: at once, for that shard alone, while the others keep their pace;
 - `wake()`: at once;
-- a transient error: full jitter from 0.1 to 30 s, and `wake()` does not shorten it.
+- `hint()`: as soon as `hints.py` lets it;
+- a transient error: full jitter from 0.1 to 30 s, and neither of these shortens it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from late import events
 from late.errors import StoreError
 from late.events import Emitter
 from late.store.base import Features, Page
+from late.tailer.hints import Hints
 from late.tailer.ownership import Key
 from late.tailer.pacing import Backoff, poll_after_s
 from late.task import Cursor, ShardId
@@ -80,7 +82,10 @@ class Tailer:
         self._rng = rng or random.Random()
         self._emitter = emitter
         self._backoff = Backoff(self._rng)
-        self._woken = asyncio.Event()
+        self._hints = Hints(self._poll_min_s)
+        self._woken = False
+        self._stirred = asyncio.Event()
+        """Set when the wait for the next read may be over early."""
         self._stopped = asyncio.Event()
         self.reading = False
         """Whether a read is under way, or is to be tried again after an error."""
@@ -107,17 +112,19 @@ class Tailer:
         while not self._stopped.is_set():
             wanted = self._wanted()
             behind = {key: cursor for key, cursor in wanted.items() if key in self._behind}
-            wait_s = self._due_s - _now_s()
-            everything = wait_s <= 0 or self._woken.is_set()
+            began_s = _now_s()
+            wait_s = min(self._due_s, self._hints.due_s) - began_s
+            everything = wait_s <= 0 or self._woken
             if not (everything or behind):
-                await _wait(self._woken, wait_s)
+                self._stirred.clear()
+                await _wait(self._stirred, wait_s)
                 continue
             if everything:
-                # Cleared before the read: a wake-up during it may mean a commit that the read
-                # did not see, and must lead to another one.
+                # Taken before the read: a wake-up or a hint during it may mean a commit that the
+                # read did not see, and must lead to another one.
                 self._wake_taken()
+                self._hints.begin(began_s)
             self.reading = bool(wanted)
-            began_s = _now_s()
             try:
                 records = await self._read_all(wanted if everything else behind)
             except StoreError as error:
@@ -143,17 +150,27 @@ class Tailer:
     def wake(self) -> None:
         """There may be something to read: look at once. A hint that can be given too often or
         never; a lost one costs at most `poll_max_s`."""
-        self._woken.set()
+        self._woken = True
+        self._stirred.set()
+
+    def hint(self, shards: Collection[int]) -> None:
+        """Somebody says that there may be something to read in `shards` (empty: in any). Whoever
+        says so is not trusted: see `late/tailer/hints.py`."""
+        if self._hints.waits:
+            return  # first, so that a flood of them costs next to nothing
+        if not shards or any(shard_id in shards for _, shard_id in self._wanted()):
+            self._hints.heard(_now_s())
+            self._stirred.set()
 
     def stop(self) -> None:
         """Let `run` return. Pages of a read that is under way are dropped. Calling it twice, or
         before `run`, is fine."""
         self._stopped.set()
-        self._woken.set()
+        self._stirred.set()
 
     def _wake_taken(self) -> None:
-        if self._woken.is_set():
-            self._woken.clear()
+        if self._woken:
+            self._woken = False
             self._quiet_since_s = _now_s()
 
     def _pace(self, records: int, began_s: float, everything: bool) -> None:
@@ -161,6 +178,7 @@ class Tailer:
         if records:
             self._quiet_since_s = now_s
         if everything:
+            self._hints.end(now_s, records > 0)
             wait_s = poll_after_s(
                 now_s - self._quiet_since_s, self._poll_min_s, self._poll_max_s, self._rng
             )

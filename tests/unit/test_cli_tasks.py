@@ -189,6 +189,9 @@ def test_worker_refuses_what_it_cannot_run(cli: Cli, service: str) -> None:
     assert "expected a number" in cli.refused("worker", service, "--set", "window=big")
     assert "KEY=VALUE" in cli.refused("worker", service, "--set", "window")
     assert cli("worker", service, "--concurrency", "0").code == 2
+    assert cli("worker", service, "--wake-port", "70000").code == 2
+    everywhere = ("--wake-port", "0", "--set", "wake_host=0.0.0.0")
+    assert "LATE_WAKE_SECRET" in cli.refused("worker", service, *everywhere)
 
 
 def test_what_a_group_begins_behind_is_not_said_to_have_ended(cli: Cli, service: str) -> None:

@@ -80,11 +80,12 @@ def test_keyword_before_environment_before_default() -> None:
 
 
 def test_every_setting_can_come_from_the_environment() -> None:
-    for field in set(WorkerConfig.__struct_fields__) - {"membership", "member", "health_host"}:
+    texts_of = {"membership", "member", "health_host", "wake_host"}
+    for field in set(WorkerConfig.__struct_fields__) - texts_of:
         with pytest.raises(ConfigError, match=f"^LATE_{field.upper()}='many':"):
             load({f"LATE_{field.upper()}": "many"})
-    texts = load({"LATE_MEMBERSHIP": "static:a,b", "LATE_MEMBER": "a"})
-    assert (texts.membership, texts.member) == ("static:a,b", "a")
+    texts = load({"LATE_MEMBERSHIP": "static:a,b", "LATE_MEMBER": "a", "LATE_WAKE_HOST": "::1"})
+    assert (texts.membership, texts.member, texts.wake_host) == ("static:a,b", "a", "::1")
 
 
 @pytest.mark.parametrize(
