@@ -1,4 +1,5 @@
-"""A pass over many shards gives way: what it has started runs before the next shard is granted."""
+"""A pass over many shards gives way: what it has started runs before the next shard is granted. And
+what starts is held up by what has run and is not recorded, not by what is only being parked."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pytest
 
 from late.scheduler import scheduler as scheduling
 from late.scheduler.scheduler import Scheduler
-from late.store.base import Lease, Page, Store
-from late.task import Attempt, Cursor, Epoch, Policy, ShardId
+from late.store.base import Lease, Page, SettleResult, Store
+from late.task import Attempt, Cursor, Epoch, Outcome, Policy, ShardId
 from tests.conformance.kit import record
 
 SHARDS = [ShardId(number) for number in range(5)]
@@ -25,8 +26,10 @@ class Slots:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.got: list[Attempt] = []
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
+        self.got += attempts
         self.told.append("granted")
         asyncio.get_running_loop().call_soon(self.told.append, "ran")
 
@@ -40,10 +43,8 @@ class Empty:
         return []
 
 
-async def told(passes_s: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens when five shards have one task each and a pass may take `passes_s`."""
-    monkeypatch.setattr(scheduling, "TURN_S", passes_s)
-    slots = Slots()
+def made(slots: Slots, shards: Sequence[ShardId]) -> Scheduler:
+    """A scheduler that holds `shards`."""
     scheduler = Scheduler(
         cast(Store, Empty()),
         {"n": Policy()},
@@ -53,7 +54,15 @@ async def told(passes_s: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         settle_soon=lambda outcomes: None,
         read_soon=lambda: None,
     )
-    scheduler.acquired([Lease("g", s, "me", Epoch(1), 1, Cursor(""), (), {}) for s in SHARDS])
+    scheduler.acquired([Lease("g", s, "me", Epoch(1), 1, Cursor(""), (), {}) for s in shards])
+    return scheduler
+
+
+async def told(passes_s: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens when five shards have one task each and a pass may take `passes_s`."""
+    monkeypatch.setattr(scheduling, "TURN_S", passes_s)
+    slots = Slots()
+    scheduler = made(slots, SHARDS)
     for shard in SHARDS:
         one = record(shard_id=shard, name="n", created_at_us=1)
         scheduler.pages("g", [Page(shard, [one], Cursor("a"), "w", more=False, now_us=1)])
@@ -74,3 +83,35 @@ async def test_a_pass_that_took_its_time_lets_what_it_started_run(
 
 async def test_a_quick_pass_takes_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await told(60.0, monkeypatch) == ["granted"] * 5 + ["ran"] * 5
+
+
+async def test_a_jam_that_is_parked_holds_no_start_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "UNRECORDED_MAX", 3)
+    slots = Slots()
+    scheduler = made(slots, SHARDS[:1])
+    later = [record(name="n", created_at_us=1, options='{"delay_us":60000000}') for _ in range(5)]
+    now = record(name="n", created_at_us=1)
+    page = Page(SHARDS[0], [*later, now], Cursor("a"), "w", more=False, now_us=1)
+    scheduler.pages("g", [page])
+    scheduler._pass()
+    assert (scheduler.unrecorded, slots.told) == (5, ["granted"])
+
+
+async def test_what_has_run_and_is_not_recorded_holds_starts_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ended for good or to be tried again: both would run again after a death."""
+    monkeypatch.setattr(scheduling, "UNRECORDED_MAX", 3)
+    slots = Slots()
+    scheduler = made(slots, SHARDS[:1])
+    for kinds in (("done", "failed", "failed"), ("done",)):
+        some = [record(name="n", created_at_us=1) for _ in kinds]
+        scheduler.pages("g", [Page(SHARDS[0], some, Cursor("a"), "w", more=False, now_us=1)])
+        scheduler._pass()
+        if slots.got:
+            scheduler.finished([Outcome(a, k, 1, 1) for a, k in zip(slots.got, kinds, strict=True)])
+        slots.got = []
+    assert (scheduler.unrecorded, slots.told) == (3, ["granted"])
+    scheduler.settled(scheduler.collect()[0], SettleResult.SETTLED)
+    scheduler._pass()
+    assert slots.told == ["granted"] * 2
