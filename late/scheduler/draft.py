@@ -58,7 +58,7 @@ class Draft:
         self._out_ended: dict[TaskId, Entry] = {}
         self._out_parking: dict[TaskId, tuple[Entry, Parked]] = {}
         self._ran: set[TaskId] = set()
-        """Of `_parking`, those that come from an attempt: a delay or a knob has put off the rest."""
+        """Of `_parking`, those that have run: a delay or a knob has put off the rest."""
         self._out_ran: set[TaskId] = set()
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class Draft:
         self._revived[revival.task_id] = revival
 
     def park(self, entry: Entry, row: Parked, *, ran: bool) -> None:
-        """The task goes to the timer table, under a new row if it had one; `ran`: after an attempt."""
+        """The task goes to the timer table, under a new row if it had one; `ran`: it has run."""
         self._parking[entry.record.task_id] = (entry, row)
         if ran:
             self._ran.add(entry.record.task_id)

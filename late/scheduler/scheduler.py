@@ -395,8 +395,7 @@ class Scheduler:
             left -= 1
         if (room and self.ready) or self.limits.started > limited:
             self._work.set()  # a share that one core did not use is another's next turn
-        wake_us = min(wake_us, self.limits.opens_at_us or wake_us)
-        return wake_us
+        return min(wake_us, self.limits.opens_at_us or wake_us)
 
     def _in_turn(self) -> list[Shard]:
         """All shards, each time another one first."""
