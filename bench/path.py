@@ -141,7 +141,7 @@ async def drain(shelf: Shelf) -> None:
 
 
 async def main(count: int, profile: cProfile.Profile | None, *, counting: bool = False) -> None:
-    finished.TURN_S = scheduling.READAHEAD_S = LONG_S
+    finished.TURN_S = scheduling.TURN_S = scheduling.READAHEAD_S = LONG_S
     registry = metrics.Registry()
     if counting:  # as a worker does that can be asked for its metrics
         metrics.follow(events.default, registry)

@@ -351,12 +351,13 @@ class ShardCore(CoreReads):
         """Into the timer table with the next settlement; `holds`: its ordering key stays blocked,
         by it or for it."""
         row = entry.parked(due_at_us, reason, holds=holds)
+        ran = entry.state == "running"
         entry.move("parked")
         entry.due_at_us = due_at_us
         entry.postponed = reason in POSTPONED
         entry.unfetched = reason == "unfetched"
         self._window.cover(entry)
-        self._draft.park(entry, row)
+        self._draft.park(entry, row, ran=ran)
 
     # ------------------------------------------------------------------ settling
 

@@ -90,6 +90,11 @@ class CoreState:
         return self._draft.unrecorded
 
     @property
+    def repeated(self) -> int:
+        """Those of `unrecorded` that would run again if the worker died now."""
+        return self._draft.repeated
+
+    @property
     def unsettled(self) -> int:
         """How many log records are read and not settled."""
         return len(self._window)

@@ -57,6 +57,9 @@ class Draft:
         self._ended_ticks: list[tuple[str, TaskId]] = []
         self._out_ended: dict[TaskId, Entry] = {}
         self._out_parking: dict[TaskId, tuple[Entry, Parked]] = {}
+        self._ran: set[TaskId] = set()
+        """Of `_parking`, those that have run: a delay or a knob has put off the rest."""
+        self._out_ran: set[TaskId] = set()
 
     def __len__(self) -> int:
         """Tasks that wait for the next settlement."""
@@ -66,6 +69,11 @@ class Draft:
     def unrecorded(self) -> int:
         """The same, with those of the settlement that is out."""
         return len(self) + len(self._out_ended) + len(self._out_parking)
+
+    @property
+    def repeated(self) -> int:
+        """Those of `unrecorded` that would run again if the worker died now."""
+        return len(self._ended) + len(self._out_ended) + len(self._ran) + len(self._out_ran)
 
     @property
     def has_steps(self) -> bool:
@@ -140,9 +148,11 @@ class Draft:
         """A dead letter is to go back into the timer table, if there is one."""
         self._revived[revival.task_id] = revival
 
-    def park(self, entry: Entry, row: Parked) -> None:
-        """The task goes to the timer table, under a new row if it had one."""
+    def park(self, entry: Entry, row: Parked, *, ran: bool) -> None:
+        """The task goes to the timer table, under a new row if it had one; `ran`: it has run."""
         self._parking[entry.record.task_id] = (entry, row)
+        if ran:
+            self._ran.add(entry.record.task_id)
         self._unpark(entry)
 
     def _unpark(self, entry: Entry) -> None:
@@ -190,6 +200,7 @@ class Draft:
         )
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
+        self._out_ran, self._ran = self._ran - later.keys(), self._ran & later.keys()
         self._unparked = [timer for timer in self._unparked if timer[1] in later]
         self._steps = [step for step in self._steps if step.task_id in later]
         self._dead, self._revived, self._results = [], {}, []
@@ -220,4 +231,5 @@ class Draft:
         self.seq, self.cursor, self._settled_at_us = settlement.seq, settlement.cursor, now_us
         ended, self._out_ended = self._out_ended, {}
         parked, self._out_parking = self._out_parking, {}
+        self._out_ran = set()
         return settlement, ended, parked

@@ -51,6 +51,9 @@ Shard = tuple[str, ShardId]
 
 PASS_MAX_S = 0.25
 """The longest time between two passes: bounds how late a hint can be that got lost."""
+TURN_S = 0.002
+"""How long a pass may keep the event loop; the shards that it has not come to are next after what
+has just started. When many park a jam, or a crowd falls due, each takes a millisecond or two."""
 READAHEAD_S = 0.005
 """Attempts are handed over for so much work beyond the free slots, judged by the present rate: a
 slot that ends finds the next one without a pass in between. Slow tasks get none ahead."""
@@ -143,6 +146,8 @@ class Scheduler:
         self._behind: set[Shard] = set()  # the last page was full: there is more to read at once
         self._announced: dict[Shard, int] = {}  # results that the settler knows to wait
         self._turn = 0
+        self._unseen: list[Shard] = []
+        """What the pass has not come to."""
         self._finished_since = 0
         self._rate = 0.0  # attempts per second, of late
         self._passed_at = 0.0
@@ -350,17 +355,21 @@ class Scheduler:
         try:
             while True:
                 self._work.clear()
-                wake_s = self._pass()
+                wake_us = self._pass()
+                while self._unseen:
+                    await asyncio.sleep(0)
+                    wake_us = min(wake_us, self._pass())
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wake_s):
+                    async with asyncio.timeout(max(0, wake_us - self._now_us()) / 1_000_000):
                         await self._work.wait()
         finally:
             for call in self._calls:
                 call.cancel()
 
-    def _pass(self) -> float:
-        """Grant slots to the cores in turn; return in how many seconds to come again."""
-        now_us = self._now_us()
+    def _pass(self) -> int:
+        """Grant slots to the cores in turn, for `TURN_S`; return when to come again, microseconds
+        by the database's clock."""
+        now_us, ends_s = self._now_us(), asyncio.get_running_loop().time() + TURN_S
         # Asked at the last moment: after a pause of the process the answer is no at once.
         trusted = self._trusted()
         room = self._room() if trusted else 0
@@ -369,16 +378,14 @@ class Scheduler:
         mine = len(self.cores) - self._shards_beyond()
         self.limits.begin(mine, self._shards_total(), now_us)
         limited = self.limits.started
-        shards = list(self.cores)
-        self._turn += 1
-        first = self._turn % len(shards) if shards else 0
+        shards, self._unseen = self._unseen or self._in_turn(), []
         left = len(shards)
         care: Care = "trial"
         for held in self.cores.values():
             care = held.caution.narrowed(care)
         asked = [n for n, free in self._rooms.items() if free > 0 and n.startswith(PULL_POOL)]
         wake_us = now_us + int(PASS_MAX_S * 1_000_000)
-        for shard in shards[first:] + shards[:first]:
+        for shard in shards:
             core = self.cores.get(shard)
             if core is not None and now_us < core.quiet_until_us and not core.calls(asked):
                 wake_us = min(wake_us, core.passed_by(now_us) or wake_us)
@@ -389,11 +396,20 @@ class Scheduler:
                 room -= core.caution.marking - marking
                 care = core.caution.narrowed(care)
                 wake_us = min(wake_us, core.wake_at_us() or wake_us)
+                if asyncio.get_running_loop().time() >= ends_s:
+                    self._unseen = shards[1 - left :] if left > 1 else []
+                    break
             left -= 1
         if (room and self.ready) or self.limits.started > limited:
             self._work.set()  # a share that one core did not use is another's next turn
-        wake_us = min(wake_us, self.limits.opens_at_us or wake_us)
-        return max(0.0, (wake_us - now_us) / 1_000_000)
+        return min(wake_us, self.limits.opens_at_us or wake_us)
+
+    def _in_turn(self) -> list[Shard]:
+        """All shards, each time another one first."""
+        shards = list(self.cores)
+        self._turn += 1
+        first = self._turn % len(shards) if shards else 0
+        return shards[first:] + shards[:first]
 
     def _room(self) -> int:
         now = asyncio.get_running_loop().time()
@@ -405,8 +421,10 @@ class Scheduler:
             self._passed_at = now
         ahead = min(READAHEAD_MAX, int(self._rate * READAHEAD_S))
         # The brake: what has run and is not in the journal would run again after a kill. A slow
-        # database slows the work down instead of making that number large.
-        room = min(self._concurrency + ahead, UNRECORDED_MAX - self.unrecorded)
+        # database slows the work down instead of making that number large. What was parked without
+        # having run does not count: nothing would start while a jam of thousands is written.
+        repeated = sum(core.repeated for core in self.cores.values())
+        room = min(self._concurrency + ahead, UNRECORDED_MAX - repeated)
         marking = sum(core.caution.marking for core in self.cores.values())
         return max(0, room - self._slots.load - marking)
 

@@ -112,13 +112,9 @@ def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     """Tasks that leave the timer table, enter it, and die."""
     keyed = [(s.group, s.shard_id, s) for s in settlements]
     for some in _parts([(g, i, *timer) for g, i, s in keyed for timer in s.unparked]):
-        yield sql.UNPARK, _columns(some, 4)
+        yield sql.UNPARK, [_encode([_TimerKey(*key) for key in some]).decode()]
     for part in _parts([(g, i, p) for g, i, s in keyed for p in s.parked]):
-        rows = [
-            (g, i, p.due_at_us, p.record.task_id, p.reason, p.held_key, *_carried(p))
-            for g, i, p in part
-        ]
-        yield sql.PARK, _columns(rows, 17)
+        yield sql.PARK, [_encode([_timer(*each) for each in part]).decode()]
     dead = [(g, i, d.record.task_id, d.reason, *_carried(d)) for g, i, s in keyed for d in s.dead]
     if dead:
         yield sql.BURY, _columns(dead, 15)
@@ -189,6 +185,38 @@ def _journal_row(settlement: Settlement) -> _Row:
         _encode(settlement.usage).decode() if settlement.usage else None,
         suspects_text(settlement.suspects),
     )
+
+
+class _TimerKey(msgspec.Struct):
+    """Of a row of the timer table, as `sql.UNPARK` takes it."""
+
+    consumer_group: str
+    shard_id: int
+    due_at_us: int
+    task_id: str
+
+
+class _Timer(_TimerKey):
+    """A row of the timer table, as `sql.PARK` takes it."""
+
+    reason: str
+    held_key: str | None
+    position: int
+    sequence: int
+    queue: str
+    name: str
+    payload: bytes
+    headers: str | None
+    options: str | None
+    created_at_us: int
+    attempts: int
+    deaths: int
+    errors: str | None
+
+
+def _timer(group: str, shard_id: ShardId, task: Parked) -> _Timer:
+    key = (group, shard_id, task.due_at_us, task.record.task_id)
+    return _Timer(*key, task.reason, task.held_key, *_carried(task))
 
 
 def _carried(task: Parked | DeadLetter) -> tuple[Any, ...]:

@@ -137,10 +137,13 @@ SETTLEMENT_ID = (
     "select settlement_id from late_settlement"
     " where consumer_group = %s and shard_id = %s and seq = %s"
 )
-UNPARK = """
-delete from late_timer t
- using unnest(%s::text[], %s::smallint[], %s::bigint[], %s::uuid[]) u (g, s, due, id)
- where t.consumer_group = u.g and t.shard_id = u.s and t.due_at_us = u.due and t.task_id = u.id
+# The timers, too, come as one JSON text: seventeen arrays took 11 µs of the worker's loop per row,
+# in which nothing else starts. Payloads travel in it as base64.
+_TIMER = "consumer_group text, shard_id smallint, due_at_us bigint, task_id uuid"
+UNPARK = f"""
+delete from late_timer t using json_to_recordset(%s::json) u ({_TIMER})
+ where t.consumer_group = u.consumer_group and t.shard_id = u.shard_id
+   and t.due_at_us = u.due_at_us and t.task_id = u.task_id
 """
 _CARRIED = (
     "position, sequence, queue, name, payload, headers, options, created_at_us, attempts, deaths,"
@@ -153,16 +156,20 @@ _CARRIED_ARRAYS = (
 _KEPT = ", ".join(
     f"{column} = excluded.{column}" for column in ["reason", "held_key", *_CARRIED.split(", ")]
 )
+_U_CARRIED = ", ".join(f"u.{column}" for column in _CARRIED.split(", "))
 # Parking the same task for the same time again is one timer, as it was said last.
 PARK = f"""
 insert into late_timer (consumer_group, shard_id, due_at_us, task_id, reason, held_key, {_CARRIED})
-select * from unnest(%s::text[], %s::smallint[], %s::bigint[], %s::uuid[], %s::text[], %s::text[],
-                     {_CARRIED_ARRAYS})
+select u.consumer_group, u.shard_id, u.due_at_us, u.task_id, u.reason, u.held_key,
+       {_U_CARRIED.replace("u.payload", "decode(u.payload, 'base64')")}
+  from json_to_recordset(%s::json) u ({_TIMER}, reason text, held_key text, position bigint,
+       sequence bigint, queue text, name text, payload text, headers text, options text,
+       created_at_us bigint, attempts int, deaths int, errors text)
 on conflict (consumer_group, shard_id, due_at_us, task_id) do update set {_KEPT}
 """
 BURY = f"""
 insert into late_dead (consumer_group, shard_id, dead_at_us, task_id, reason, {_CARRIED})
-select u.g, u.s, {NOW}, u.id, u.reason, {", ".join(f"u.{c}" for c in _CARRIED.split(", "))}
+select u.g, u.s, {NOW}, u.id, u.reason, {_U_CARRIED}
   from unnest(%s::text[], %s::smallint[], %s::uuid[], %s::text[], {_CARRIED_ARRAYS})
        u (g, s, id, reason, {_CARRIED})
 on conflict (consumer_group, shard_id, dead_at_us, task_id) do nothing
