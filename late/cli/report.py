@@ -83,7 +83,8 @@ def _cost(found: CostReport, out: Path) -> None:
     from late_spark.tables import header
 
     rows = [
-        (*row.by, money.shown(row.cents, found.digits), f"{row.tasks:,}") for row in found.rows[:20]
+        (*row.by, money.shown(row.cents, found.digits), f"{row.tasks:,}" if found.counted else "")
+        for row in found.rows[:20]
     ]
     empty = [""] * (len(found.by) - 1)
     left, total = (

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -220,8 +219,3 @@ def _all_priced(book: PriceBook, metrics: Metrics, calendar: Calendar, path: Pat
 def total(charges: Iterable[Charge]) -> int:
     """In units."""
     return sum(charge.amount for charge in charges)
-
-
-def amount(text: Decimal | None) -> int | None:
-    """A setting such as a budget, in units."""
-    return None if text is None else money.units(str(text), "amount")

@@ -11,7 +11,6 @@ from pathlib import Path
 from late.errors import ConfigError
 from late_spark import (
     calendar,
-    charges,
     charts,
     commands,
     cost,
@@ -20,6 +19,7 @@ from late_spark import (
     latency,
     money,
     page,
+    pricebook,
     releases,
     session,
 )
@@ -80,9 +80,11 @@ def run(
         )
     folder.check(asked.out, force=asked.force)
     book, days, billed, _ = commands.paid(asked)
-    limit = charges.amount(book.budget_per_month)
+    limit = None
     if budget is not None:
-        limit = money.units(budget, "--budget")
+        limit = pricebook.budget(budget, "--budget")
+    elif book.budget_per_month is not None:
+        limit = pricebook.budget(str(book.budget_per_month), f"price book {asked.prices}: budget")
     when = _when(at, release, days)
     launch = when is None
     if when is not None:
