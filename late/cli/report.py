@@ -168,7 +168,8 @@ def _impact(found: ImpactReport, out: Path) -> None:
     made = found.forecast
     typer.echo(
         f"{made.month}: {made.so_far:,.2f} {found.currency} so far, "
-        f"{made.end.estimate:,.2f} expected at its end; {made.verdict()}"
+        f"{made.end.estimate:,.2f} expected at its end; "
+        f"{made.verdict()}.{command_impact.unseen(found)}"
     )
     typer.echo(f"written: {out}")
 

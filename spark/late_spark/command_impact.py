@@ -270,9 +270,18 @@ def _month(found: ImpactReport) -> list[str]:
     made = found.forecast
     pairs = [
         (f"spent in {made.month}, {made.days_seen} days", f"{made.so_far:,.2f}"),
-        (f"expected at its end, {made.days_left} days from now", f"{made.end.estimate:,.2f}"),
+        (f"expected at its end, {made.days_left} days later", f"{made.end.estimate:,.2f}"),
         (f"{found.confidence:.0%} interval", f"{shown(made.end.low)} to {shown(made.end.high)}"),
         ("budget", "-" if made.budget is None else f"{made.budget:,.2f}"),
     ]
     return [page.heading("To the end of the month"), page.tiles(pairs),
-            page.paragraph(f"That is: {made.verdict()}.")]  # fmt: skip
+            page.paragraph(f"That is: {made.verdict()}.{unseen(found)}")]  # fmt: skip
+
+
+def unseen(found: ImpactReport) -> str:
+    """What the forecast had to guess of the days before the range; "" for none."""
+    days = found.forecast.days_before
+    if not days:
+        return ""
+    what = "day is" if days == 1 else f"{days} days are"
+    return f" The month's first {what} not in the range, and expected like those to come."

@@ -58,7 +58,9 @@ def find() -> Path:
 
         return Path(JAVA)
     if found is None or not Path(found).exists():
-        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
+        where = "there is none on PATH"
+        if home:
+            where = f"JAVA_HOME is {home}, where there is none: correct or unset it"
         raise ConfigError(
             f"Spark needs Java {VERSION_MIN} or newer, and {where}. "
             'Get it with: pip install "late[spark-java]", or from your system '
@@ -69,7 +71,11 @@ def find() -> Path:
 
 
 def _check(java: str) -> None:
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    try:
+        ran = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ConfigError(f"{java} does not run: {error.strerror}") from None
+    said = ran.stderr
     version = _VERSION.search(said)
     if version is None or int(version[1]) < VERSION_MIN:
         have = f"Java {version[1]}" if version else "no Java that says its version"

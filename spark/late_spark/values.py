@@ -94,7 +94,8 @@ def impact(found: ImpactReport) -> dict[str, Any]:
         ],
         "forecast": {
             "month": made.month, "so_far": made.so_far, "days_seen": made.days_seen,
-            "days_left": made.days_left, "end": _interval(made.end), "budget": made.budget,
+            "days_left": made.days_left, "days_before": made.days_before,
+            "end": _interval(made.end), "budget": made.budget,
             "verdict": made.verdict(),
         },
     }  # fmt: skip

@@ -47,7 +47,11 @@ def test_without_java_it_says_how_to_get_it(
     with pytest.raises(ConfigError, match=r'none on PATH.*pip install "late\[spark-java\]"'):
         java.find()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match=rf"JAVA_HOME is {tmp_path}, where there is none"):
+    with pytest.raises(ConfigError, match=rf"JAVA_HOME is {tmp_path}, where .* none: correct"):
+        java.find()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text("not a program")
+    with pytest.raises(ConfigError, match="bin/java does not run: Permission denied"):
         java.find()
 
 

@@ -80,6 +80,7 @@ def test_an_error_of_a_read_names_its_cause(spark: SparkSession, file_url: str) 
         ({"url": "sqlite:///x.db", "asOf": "2026-03-01"}, "asOf '2026-03-01': expected a time"),
         ({"url": "sqlite:///x.db", "asof": "noon"}, "asOf 'noon': expected a time"),
         ({"url": "sqlite:///x.db", "dataBoost": "yes"}, "dataBoost 'yes': true or false"),
+        ({"url": "sqlite:///x.db", "parts": "many"}, "parts 'many': a whole number"),
         ({"url": "sqlite:///x.db", "table": "bills"}, "no table 'bills': there are usage, tasks"),
     ],
 )
