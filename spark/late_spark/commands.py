@@ -234,8 +234,12 @@ def assumed(asked: Asked, book: PriceBook) -> Iterable[tuple[str, str]]:
     if asked.bills:
         yield "Bills", f"{', '.join(map(str, asked.bills))}; column {book.bill.cost}"
         for rule in book.bill.rules:
-            how = rule.ignore or _parts(rule.drivers)
-            yield f"Bill rule: {rule.line}", f"{rule.match}, {rule.share} percent; {how}"
+            fits = " and ".join(f"{column} is {text}" for column, text in rule.match.items())
+            if rule.ignore is not None:
+                yield f"Bill rule: {rule.line}", f"{fits}: nobody bears it, {rule.ignore}"
+                continue
+            share = "" if rule.share == 100 else f"{rule.share} percent of it, "
+            yield f"Bill rule: {rule.line}", f"{fits}: {share}{_parts(rule.drivers)}"
     else:
         for price in book.prices:
             quantity = price.quantity if price.metric is None else f"measured {price.metric.name}"

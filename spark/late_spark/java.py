@@ -129,6 +129,11 @@ def options(memory: str, archive: Path, *, record: Path | None, quick: bool = Fa
         "-Djava.net.preferIPv4Stack=true",
         "-Djdk.reflect.useDirectMethodHandle=false",
         "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Dio.netty.allocator.type=pooled",
+        # Java 24 and newer keep Unsafe from Netty unless told: Arrow then fails in a thread of its
+        # own, and who waits for its rows waits for ever. Older ones pass over both.
+        "--sun-misc-unsafe-memory-access=allow",
+        "--enable-native-access=ALL-UNNAMED",
         *(f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in _OPENED),
         *(f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in _OPENED_INSIDE),
     ]

@@ -212,7 +212,8 @@ def _why(report: CostReport) -> str:
             f"{_shown(report, report.outside_cents)} {report.currency} of the bill of "
             f"{_shown(report, report.cents(report.totals.bill))} lie outside of the range."
         )
-    return table(("line", "why", f"{report.currency}>"), shown) + note
+    total = ("Total unallocated", "", _shown(report, report.unallocated_cents))
+    return table(("line", "why", f"{report.currency}>"), shown, total) + note
 
 
 def _efficiency(report: CostReport) -> list[str]:

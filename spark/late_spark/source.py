@@ -90,9 +90,11 @@ class LateReader(DataSourceReader):
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        from late_spark import bounds
+
         self._filters = filters
-        # Spark looks at every row again: our bounds are as wide as they need to be.
-        return filters
+        # What is returned here Spark looks at again; the others are in its plan as pushed down.
+        return [each for each in filters if not bounds.exact(each)]
 
     def partitions(self) -> Sequence[InputPartition]:
         from late_spark import bounds, live

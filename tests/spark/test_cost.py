@@ -21,6 +21,7 @@ from late_spark import (
     money,
     owners,
     page,
+    pricebook,
     sheets,
     tables,
     values,
@@ -398,6 +399,26 @@ def test_bad_input_leaves_no_folder(asked: Asked, change: dict[str, Any], said: 
     assert not asked.out.exists()
 
 
+def test_rules_are_said_in_words() -> None:
+    rules = [
+        {"line": "db", "match": {"ServiceName": "Cloud*", "Tags.team": "a"}, "share": 40,
+         "drivers": {"writes": 100}},
+        {"line": "db", "match": {"ServiceName": "*"}, "ignore": "development"},
+    ]  # fmt: skip
+    raw = {"version": 1, "name": "n", "currency": "USD", "bill": {"rules": rules}}
+    asked = Asked(
+        source=Source(url="sqlite:///x.db"), from_="2026-03", to="2026-04", prices=Path("p.yaml"),
+        out=Path("o"), bills=[Path("b.csv")],
+    )  # fmt: skip
+    said = dict(list(commands.assumed(asked, pricebook.check(raw, "p.yaml")))[:-1])
+    assert said["Usage"] == "the database"
+    assert said["Bill rule: db"] == (
+        "ServiceName is Cloud* and Tags.team is a: 40 percent of it, divided by writes 100 %"
+    )
+    last = list(commands.assumed(asked, pricebook.check(raw, "p.yaml")))[-1]
+    assert last == ("Bill rule: db", "ServiceName is *: nobody bears it, development")
+
+
 def test_every_sheet_and_table_shows_the_same_cents(tmp_path: Path) -> None:
     # Given two owners with 1.007 each and 0.006 that nobody bears: rounded together, both owners'
     # cents go up; rounded by themselves, what is borne would be 2.01
@@ -424,6 +445,9 @@ def test_every_sheet_and_table_shows_the_same_cents(tmp_path: Path) -> None:
     for table in (costs, days, paid, left):
         at = 2 if table is not days else 1
         assert sum(Decimal(line[at][1]) for line in table[1:-1]) == Decimal(table[-1][at][1])
+    assert "<td class=s></td><td class=n>0.00</td></tr></tbody></table></div><p>0.01 USD" in (
+        page.cost(found)
+    )
     total = money.shown(found.borne_cents, 2)
     assert f"<td class=s>Total borne</td><td class=s></td><td class=n>{total}</td>" in (
         page.cost(found)

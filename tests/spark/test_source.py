@@ -125,6 +125,23 @@ def test_filters_become_bounds() -> None:
     assert found == Bounds(11, us + 1, frozenset({3}), frozenset({"b"}), None)
 
 
+def test_spark_looks_again_at_what_bounds_leave_in() -> None:
+    reader = LateSource({"url": "sqlite:///x.db"}).reader(TABLES["usage"])
+    ours = [
+        In(("queue",), ("a", None)),
+        EqualTo(("shard_id",), 3),
+        EqualTo(("consumer_group",), "g"),
+    ]
+    again = [
+        GreaterThan(("settled_us",), 10),
+        GreaterThan(("shard_id",), 1),
+        EqualTo(("name",), "n"),
+    ]
+    assert list(reader.pushFilters([*ours, *again])) == again
+    found = bounds.of("usage", [*ours, *again])
+    assert found == Bounds(11, None, frozenset({3}), frozenset({"a"}), frozenset({"g"}))
+
+
 def test_what_a_tail_goes_on_from_survives_the_option() -> None:
     after = {("default", 0): 7, ('a"b', 12): 2**40}
     assert after_of(after_text(after)) == after
