@@ -83,7 +83,8 @@ def _cost(found: CostReport, out: Path) -> None:
     from late_spark.tables import header
 
     rows = [
-        (*row.by, money.shown(row.cents, found.digits), f"{row.tasks:,}") for row in found.rows[:20]
+        (*row.by, money.shown(row.cents, found.digits), f"{row.tasks:,}" if found.counted else "")
+        for row in found.rows[:20]
     ]
     empty = [""] * (len(found.by) - 1)
     left, total = (
@@ -167,7 +168,8 @@ def _impact(found: ImpactReport, out: Path) -> None:
     made = found.forecast
     typer.echo(
         f"{made.month}: {made.so_far:,.2f} {found.currency} so far, "
-        f"{made.end.estimate:,.2f} expected at its end; {made.verdict()}"
+        f"{made.end.estimate:,.2f} expected at its end; "
+        f"{made.verdict()}.{command_impact.unseen(found)}"
     )
     typer.echo(f"written: {out}")
 

@@ -72,7 +72,8 @@ def throughput(
     """Arrivals, ends, failures, waiting and busy times, backlog and saturation, per hour or day.
 
     Times are within 3 %. The backlog is what came minus what ended since the first row that was
-    read: from the beginning of the journal or the lake it is the backlog itself.
+    read: from the beginning of the journal or the lake it is the backlog itself. The first hour or
+    day is the whole one that --from is in; --movers looks at the two weeks before --to.
     """
     url = url_of(url_option)
     try:
@@ -89,8 +90,13 @@ def throughput(
         now_us = control.now()
         limits = _limits(control)
     from_us, to_us = moment_us(from_, "--from", now_us), moment_us(to, "--to", now_us)
+    if movers:
+        # Of a journal that is kept for less, the week before would be short.
+        from_us = to_us - 2 * report.MOVERS_DAYS * 24 * report.HOUR_US
     if from_us >= to_us:
         raise ConfigError(f"--from {from_} is not before --to {to}")
+    if not movers:
+        from_us = report.begins(from_us, span, tz)
     rows = _computed(url, lake, movers, from_us, to_us, names, span, tz, limits)
     if out is not None:
         _write(out, rows)
@@ -127,6 +133,10 @@ def _free(out: Path | None, *, force: bool) -> None:
         raise ConfigError(f"--out {out}: .csv or .parquet")
     if out.exists() and not force:
         raise ConfigError(f"--out {out} is there: --force replaces it")
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out {out}: there is no folder {out.parent}")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"--out {out}: {out.parent} cannot be written")
 
 
 def _limits(control: Any) -> dict[str, Limit]:
@@ -156,7 +166,8 @@ def _computed(
         if lake is not None:
             usage = lakes.frame(spark, lake, url=url, to_us=to_us)
         else:
-            usage = lakes.tail(spark, url)
+            # The backlog is added up from the first row that there is.
+            usage = lakes.tail(spark, url, from_us=from_us if movers else None)
         usage = usage.where(usage["settled_us"] < to_us)
         output.note("adding up")
         if movers:
@@ -200,10 +211,14 @@ def _write(out: Path, rows: list[dict[str, Any]]) -> None:
 
             pq.write_table(pa.Table.from_pylist(rows), draft)
         else:
+            from late_spark.tables import safe
+
             text = io.StringIO()
-            writer = csv.DictWriter(text, list(rows[0]) if rows else ["at"], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(list(rows[0]) if rows else ["at"])
+            for row in rows:
+                # A tenant's name is a stranger's, and no formula.
+                writer.writerow(safe(v) if isinstance(v, str) else v for v in row.values())
             draft.write_text(text.getvalue(), encoding="utf-8")
         draft.replace(out)
     except OSError as error:

@@ -1,7 +1,7 @@
 """What of a table a read is about, from the filters that Spark pushes down: pure.
 
-Spark evaluates every filter again, so these bounds need not be exact: they only must not leave out
-a row that the filters take.
+Spark evaluates filters again that are not `exact`, so these bounds need not be: they only must not
+leave out a row that the filters take.
 """
 
 from __future__ import annotations
@@ -58,13 +58,22 @@ def of(table: str, filters: Iterable[Filter]) -> Bounds:
     return found
 
 
+def exact(one: Filter) -> bool:
+    """Whether a read by its bounds returns no row that the filter does not take: shards, queues and
+    groups are read as they are asked for. Times are bounds of a journal that a clock may have put
+    back, so Spark looks at them again."""
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    return len(path) == 1 and path[0] in _EQUALS and isinstance(one, EqualTo | In)
+
+
 def _narrowed(bounds: Bounds, table: str, one: Filter) -> Bounds:
     path: tuple[str, ...] = getattr(one, "attribute", ())
     if len(path) != 1:
         return bounds
     name = path[0]
     if name in _EQUALS and isinstance(one, EqualTo | In):
-        values = frozenset(one.value if isinstance(one, In) else [one.value])
+        given = one.value if isinstance(one, In) else [one.value]
+        values = frozenset(value for value in given if value is not None)
         before = getattr(bounds, _EQUALS[name])
         narrowed: Any = values if before is None else before & values
         return replace(bounds, **{_EQUALS[name]: narrowed})

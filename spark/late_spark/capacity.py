@@ -97,7 +97,7 @@ def settings(texts: Iterable[str]) -> dict[str, Setting]:
     """`payments.concurrency=20` and `payments.rate=50` as settings by queue.
 
     Raises:
-        ConfigError: another form, another knob, or no number above zero.
+        ConfigError: another form, another knob, no number above zero, or a part of an attempt.
     """
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for text in texts:
@@ -111,6 +111,8 @@ def settings(texts: Iterable[str]) -> dict[str, Setting]:
             raise ConfigError(
                 f"--set {text[:64]!r}: expected QUEUE.concurrency=NUMBER or QUEUE.rate=NUMBER"
             )
+        if knob == "concurrency" and not number.is_integer():
+            raise ConfigError(f"--set {text[:64]!r}: concurrency is a whole number")
         found[queue][knob] = number
     return {
         queue: Setting(

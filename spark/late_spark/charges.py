@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -19,17 +18,22 @@ from typing import NamedTuple
 from late.errors import ConfigError
 from late_spark import money, pricebook, series
 from late_spark.calendar import Calendar, iso, month_bounds
-from late_spark.pricebook import Parts, Price, PriceBook
+from late_spark.pricebook import Driver, Parts, Price, PriceBook
 from late_spark.series import Metrics
 
 
 class Line(NamedTuple):
-    """What a charge is for; all charges of one line are divided in one way."""
+    """What a charge is for. Two rules of a price book may name the same line and divide it in
+    different ways, and so may a price and the one that follows it."""
 
     name: str
     service: str = ""
     region: str = ""
     role: str = ""
+
+
+_How = tuple[str, tuple[tuple[Driver, int], ...]]
+"""Why nobody bears a charge, and what divides it: what tells the charges of one line apart."""
 
 
 @dataclass(frozen=True)
@@ -66,24 +70,23 @@ class Outside:
 
 def by_day(charges: Iterable[Charge], calendar: Calendar) -> tuple[list[DayCharge], list[Outside]]:
     """Every charge over the days that it spans, by seconds; the parts add up to the charges."""
-    merged: dict[tuple[Line, int, int, str], int] = defaultdict(int)
-    drivers: dict[Line, Parts] = {}
+    merged: dict[tuple[Line, int, int, _How], int] = defaultdict(int)
     for charge in charges:
         # Many rows of a bill are the same thing in the same hour: added up first, they are
         # divided once.
-        merged[charge.line, charge.start_us, charge.end_us, charge.reason] += charge.amount
-        drivers.setdefault(charge.line, charge.drivers)
-    inside: dict[tuple[date, Line, str], int] = defaultdict(int)
+        how = charge.reason, tuple(sorted(charge.drivers.items()))
+        merged[charge.line, charge.start_us, charge.end_us, how] += charge.amount
+    inside: dict[tuple[date, Line, _How], int] = defaultdict(int)
     outside: dict[Line, int] = defaultdict(int)
-    for (line, start, end, reason), amount in merged.items():
+    for (line, start, end, how), amount in merged.items():
         for day, part in _over_days(amount, start, end, calendar):
             if day is None:
                 outside[line] += part
             else:
-                inside[day, line, reason] += part
+                inside[day, line, how] += part
     days = [
-        DayCharge(day, line, amount, drivers[line], reason)
-        for (day, line, reason), amount in sorted(inside.items())
+        DayCharge(day, line, amount, dict(drivers), reason)
+        for (day, line, (reason, drivers)), amount in sorted(inside.items())
     ]
     return days, [Outside(line, amount) for line, amount in sorted(outside.items()) if amount]
 
@@ -130,21 +133,19 @@ def priced(book: PriceBook, metrics: Metrics, calendar: Calendar, path: Path | s
     found = []
     for price in book.prices:
         start, end = pricebook.span(price, book.tz)
+        line = Line(price.line, price.service, price.region, price.role)
+        each: Fraction = Fraction(price.price) * price.replicas * money.ONE
+        # What is rounded is the sum up to each day: a fee of 1,700 a month is 1,700 in 31 parts,
+        # and not three units more.
+        exact, given = Fraction(0), 0
         for _, begin, close in calendar.bounds:
             begin, close = max(begin, start), min(close, end)
             if begin < close:
-                amount = _amount(price, metrics, begin, close, calendar, path)
-                line = Line(price.line, price.service, price.region, price.role)
+                exact += each * _quantity(price, metrics, begin, close, calendar, path)
+                amount = round(exact) - given  # half to even
+                given += amount
                 found.append(Charge(line, begin, close, amount, price.drivers))
     return found
-
-
-def _amount(
-    price: Price, metrics: Metrics, start: int, end: int, calendar: Calendar, path: Path | str
-) -> int:
-    value: Fraction = Fraction(price.price) * _quantity(price, metrics, start, end, calendar, path)
-    units: int = round(value * price.replicas * money.ONE)  # half to even
-    return units
 
 
 def _quantity(
@@ -218,8 +219,3 @@ def _all_priced(book: PriceBook, metrics: Metrics, calendar: Calendar, path: Pat
 def total(charges: Iterable[Charge]) -> int:
     """In units."""
     return sum(charge.amount for charge in charges)
-
-
-def amount(text: Decimal | None) -> int | None:
-    """A setting such as a budget, in units."""
-    return None if text is None else money.units(str(text), "amount")

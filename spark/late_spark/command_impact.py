@@ -11,7 +11,6 @@ from pathlib import Path
 from late.errors import ConfigError
 from late_spark import (
     calendar,
-    charges,
     charts,
     commands,
     cost,
@@ -20,6 +19,7 @@ from late_spark import (
     latency,
     money,
     page,
+    pricebook,
     releases,
     session,
 )
@@ -80,9 +80,11 @@ def run(
         )
     folder.check(asked.out, force=asked.force)
     book, days, billed, _ = commands.paid(asked)
-    limit = charges.amount(book.budget_per_month)
+    limit = None
     if budget is not None:
-        limit = money.units(budget, "--budget")
+        limit = pricebook.budget(budget, "--budget")
+    elif book.budget_per_month is not None:
+        limit = pricebook.budget(str(book.budget_per_month), f"price book {asked.prices}: budget")
     when = _when(at, release, days)
     launch = when is None
     if when is not None:
@@ -268,9 +270,18 @@ def _month(found: ImpactReport) -> list[str]:
     made = found.forecast
     pairs = [
         (f"spent in {made.month}, {made.days_seen} days", f"{made.so_far:,.2f}"),
-        (f"expected at its end, {made.days_left} days from now", f"{made.end.estimate:,.2f}"),
+        (f"expected at its end, {made.days_left} days later", f"{made.end.estimate:,.2f}"),
         (f"{found.confidence:.0%} interval", f"{shown(made.end.low)} to {shown(made.end.high)}"),
         ("budget", "-" if made.budget is None else f"{made.budget:,.2f}"),
     ]
     return [page.heading("To the end of the month"), page.tiles(pairs),
-            page.paragraph(f"That is: {made.verdict()}.")]  # fmt: skip
+            page.paragraph(f"That is: {made.verdict()}.{unseen(found)}")]  # fmt: skip
+
+
+def unseen(found: ImpactReport) -> str:
+    """What the forecast had to guess of the days before the range; "" for none."""
+    days = found.forecast.days_before
+    if not days:
+        return ""
+    what = "day is" if days == 1 else f"{days} days are"
+    return f" The month's first {what} not in the range, and expected like those to come."

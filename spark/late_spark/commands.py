@@ -52,7 +52,16 @@ class Source:
     def said(self) -> str:
         if self.usage is not None:
             return f"the files {self.usage}"
-        return "the database" if self.lake is None else f"the lake {self.lake}"
+        if self.lake is None:
+            return "the database"
+        if self.url is not None:
+            return f"the lake {self.lake} and the database behind it"
+        from late_spark import lake
+
+        # Days after its end look like days without work; whoever reads the report has to know.
+        manifest = lake.load(self.lake)
+        ends = max((each.last_us for each in manifest.journals), default=0) if manifest else 0
+        return f"the lake {self.lake}, which ends at {calendar.iso(ends)}"
 
     def check(self, days: Calendar) -> None:
         """Is all of the range to be had? Before Spark is started, which takes longer.
@@ -71,6 +80,9 @@ class Source:
         if self.usage is not None:
             if "://" not in str(self.usage) and not Path(self.usage).exists():
                 raise ConfigError(f"--usage {self.usage}: no such file or folder")
+            if lake.is_lake(self.usage):
+                # Files that a compaction has replaced are still there: they would count twice.
+                raise ConfigError(f"--usage {self.usage} is a lake: give it as --lake")
         elif self.lake is None:
             assert self.url is not None
             live.plan(self.url, "usage", Bounds(from_us=days.from_us))
@@ -217,12 +229,17 @@ def work(
 
 def assumed(asked: Asked, book: PriceBook) -> Iterable[tuple[str, str]]:
     """Where the figures come from, for the sheet of assumptions."""
+    yield "Usage", asked.source.said()
     yield "Price book", f"{asked.prices}: {book.name}, in {book.currency}"
     if asked.bills:
         yield "Bills", f"{', '.join(map(str, asked.bills))}; column {book.bill.cost}"
         for rule in book.bill.rules:
-            how = rule.ignore or _parts(rule.drivers)
-            yield f"Bill rule: {rule.line}", f"{rule.match}, {rule.share} percent; {how}"
+            fits = " and ".join(f"{column} is {text}" for column, text in rule.match.items())
+            if rule.ignore is not None:
+                yield f"Bill rule: {rule.line}", f"{fits}: nobody bears it, {rule.ignore}"
+                continue
+            share = "" if rule.share == 100 else f"{rule.share} percent of it, "
+            yield f"Bill rule: {rule.line}", f"{fits}: {share}{_parts(rule.drivers)}"
     else:
         for price in book.prices:
             yield f"Price: {price.line}", f"{price.said(book.currency)}; {_parts(price.drivers)}"

@@ -34,7 +34,8 @@ NOBODY = "(none)"
 
 @dataclass(frozen=True)
 class Row:
-    """What one value of the report's dimensions bears."""
+    """What one value of the report's dimensions bears. Its counts are only known where the report
+    is `counted`."""
 
     by: tuple[str, ...]
     amount: int
@@ -107,6 +108,12 @@ class CostReport:
         return self.total_cents - self.borne_cents
 
     @property
+    def counted(self) -> bool:
+        """Whether the rows' tasks, attempts and retries are known: work has no line, driver or
+        region, which a zero would hide."""
+        return all(each in OF_WORK + OF_TIME for each in self.by)
+
+    @property
     def outside_cents(self) -> int:
         return self.cents(self.totals.bill) - self.total_cents
 
@@ -146,7 +153,8 @@ def dimensions(text: str) -> tuple[str, ...]:
     found = tuple("name" if each.strip() == "task" else each.strip() for each in text.split(","))
     for each in found:
         if each not in DIMENSIONS:
-            raise ConfigError(f"--by {each!r}: expected some of {', '.join(DIMENSIONS)}")
+            known = ", ".join("task" if name == "name" else name for name in DIMENSIONS)
+            raise ConfigError(f"--by {each!r}: expected some of {known}")
     if len(set(found)) < len(found):
         raise ConfigError(f"--by {text} names one twice")
     return found

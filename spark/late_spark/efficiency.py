@@ -58,10 +58,12 @@ def measured(metrics: Metrics, feasible: Feasible, calendar: Calendar) -> list[E
     return found + _cpu(metrics, feasible, calendar)
 
 
-def _hours(metrics: Metrics, name: str, calendar: Calendar, *, flow: bool) -> dict[int, float]:
+def _hours(
+    metrics: Metrics, name: str, calendar: Calendar, *, flow: bool, region: str | None = None
+) -> dict[int, float]:
     """By hour: a flow per second, or a level's mean, summed over regions and resources."""
     found: dict[int, float] = {}
-    for each in metrics.find(name):
+    for each in metrics.find(name, region):
         for hour, values in series.by_hour([each], calendar.from_us, calendar.to_us).items():
             amount = float(sum(values))
             amount = amount / (HOUR_US / 1_000_000) if flow else amount / len(values)
@@ -70,13 +72,24 @@ def _hours(metrics: Metrics, name: str, calendar: Calendar, *, flow: bool) -> di
 
 
 def _utilised(metrics: Metrics, calendar: Calendar) -> dict[int, float]:
-    """Cores times CPU by hour."""
-    cores = _hours(metrics, "cores", calendar, flow=False)
-    found: dict[int, list[float]] = {}
-    for each in metrics.find("cpu"):
-        for hour, values in series.by_hour([each], calendar.from_us, calendar.to_us).items():
-            found.setdefault(hour, []).extend(float(value) for value in values)
-    return {hour: cores[hour] * fmean(found[hour]) for hour in cores if hour in found}
+    """Cores times CPU by hour, added up over the regions."""
+
+    def usage(region: str | None) -> dict[int, float]:
+        hours: dict[int, list[float]] = {}
+        for each in metrics.find("cpu", region):
+            for hour, values in series.by_hour([each], calendar.from_us, calendar.to_us).items():
+                hours.setdefault(hour, []).extend(float(value) for value in values)
+        return {hour: fmean(values) for hour, values in hours.items()}
+
+    everywhere, found = usage(None), dict[int, float]()
+    for region in sorted({each.key.region for each in metrics.find("cores")}):
+        # Each region's cores by its own CPU: the mean of a busy large region and an idle small one
+        # is that of neither. Where CPU has no region, it is that of all.
+        cpu = usage(region) or everywhere
+        for hour, cores in _hours(metrics, "cores", calendar, flow=False, region=region).items():
+            if hour in cpu:
+                found[hour] = found.get(hour, 0.0) + cores * cpu[hour]
+    return found
 
 
 def _ratio(

@@ -108,7 +108,8 @@ def _opened(url: str, folder: Path) -> Manifest:
     if manifest is None:
         if any(each.name != lake.FOLDER for each in folder.iterdir()):
             raise ConfigError(f"{folder} is not empty and is no lake")
-        return Manifest(deployment)
+        # Before the first file: of an export that dies, the next one must know whose they are.
+        return lake.commit(folder, Manifest(deployment, version=-1))
     if manifest.deployment != deployment:
         raise ConfigError(
             f"the lake {folder} is of deployment {manifest.deployment}, the database is"
@@ -119,6 +120,8 @@ def _opened(url: str, folder: Path) -> Manifest:
 
 def _sweep(folder: Path, manifest: Manifest) -> None:
     """Remove what an export that died, or a compaction, has left."""
+    for draft in (folder / lake.FOLDER).glob(".manifest-*"):
+        draft.unlink()
     listed = {folder / each.path for each in manifest.files}
     for path in (folder / "usage").glob("date=*/*.parquet"):
         if path not in listed:

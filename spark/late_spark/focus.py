@@ -42,7 +42,10 @@ def load(paths: Sequence[Path], book: PriceBook) -> list[Charge]:
     """
     found: list[Charge] = []
     billed: dict[tuple[str, str, int], Path] = {}
-    for path in paths:
+    for at, path in enumerate(paths):
+        if path in paths[:at]:
+            raise ConfigError(f"bill {path} is given twice")
+        before = len(found)
         for number, row in _rows(path, book):
             where = f"bill {path}:{number}"
             period = _time(row, "BillingPeriodStart", where)
@@ -54,8 +57,8 @@ def load(paths: Sequence[Path], book: PriceBook) -> list[Charge]:
                     f"{iso(period)} of the account {row['BillingAccountId']}"
                 )
             found.extend(_charges(row, book, where))
-    if not found:
-        raise ConfigError(f"bill {', '.join(map(str, paths))} has no rows")
+        if len(found) == before:
+            raise ConfigError(f"bill {path} has no rows")
     return found
 
 
@@ -64,6 +67,8 @@ def _rows(path: Path, book: PriceBook) -> Iterator[tuple[int, dict[str, str]]]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             columns = reader.fieldnames or []
+            if not columns:
+                raise ConfigError(f"bill {path} is empty")
             for column in (*REQUIRED, book.bill.cost):
                 if column not in columns:
                     raise ConfigError(f"bill {path} has no column {column}: is it FOCUS 1.x?")
@@ -90,7 +95,10 @@ def _charges(row: dict[str, str], book: PriceBook, where: str) -> Iterable[Charg
             f"{where}: BillingCurrency is {currency or 'empty'}, and the price book is in "
             f"{book.currency}"
         )
-    amount = money.units(row[book.bill.cost] or "0", f"{where}: {book.bill.cost}")
+    if not row[book.bill.cost].strip():
+        # A cost that is not known is not zero; some exports have only some of the cost columns.
+        raise ConfigError(f"{where}: {book.bill.cost} is empty: choose another column (bill.cost)")
+    amount = money.units(row[book.bill.cost], f"{where}: {book.bill.cost}")
     start, end = (_time(row, f"ChargePeriod{end}", where) for end in ("Start", "End"))
     if end < start:
         raise ConfigError(f"{where}: ChargePeriodEnd {iso(end)} is before its start {iso(start)}")

@@ -24,8 +24,13 @@ def check(target: Path, *, force: bool) -> None:
     """Refuse before the work what would be refused after it.
 
     Raises:
-        ConfigError: there is a report and not `force`; or there is something that is no report.
+        ConfigError: there is a report and not `force`; or there is something that is no report; or
+            the place cannot be written.
     """
+    try:
+        _writable(target)
+    except OSError as error:
+        raise ConfigError(f"--out {target}: {error.strerror}") from None
     if not target.exists() and not target.is_symlink():
         return
     if target.is_dir() and not any(target.iterdir()):
@@ -34,6 +39,17 @@ def check(target: Path, *, force: bool) -> None:
         raise ConfigError(f"--out {target} exists and is not a report: choose another name")
     if not force:
         raise ConfigError(f"--out {target} has a report: --force replaces it")
+
+
+def _writable(target: Path) -> None:
+    """A report takes minutes: whether its place can be written is found before them."""
+    place = Path(os.path.abspath(target)).parent
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise ConfigError(f"--out {target}: {place} is no folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ConfigError(f"--out {target}: {place} cannot be written")
 
 
 @contextmanager
@@ -60,6 +76,8 @@ def writing(target: Path, about: dict[str, object], *, force: bool) -> Iterator[
         # A private folder is what mkdtemp makes; a report is for whoever may read its place.
         draft.chmod(0o777 & ~_umask())
         _put(draft, target, force=force)
+    except OSError as error:
+        raise ConfigError(f"--out {target}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

@@ -70,6 +70,9 @@ class Forecast(NamedTuple):
     so_far: float
     days_seen: int
     days_left: int
+    """After the last of the range."""
+    days_before: int
+    """Of the month, before the range: what they cost is not known but expected, like what comes."""
     end: Interval
     budget: float | None
 
@@ -228,19 +231,20 @@ def _kind(worked: Mapping[date, Day], day: date) -> str:
 
 
 def forecast(found: Mapping[date, Day], budget: float | None, confidence: float = 0.95) -> Forecast:
-    """The month of the last day, to its end."""
+    """The month of the last day, to its end. A budget is for all of it, so days before the range
+    are expected as those after it are."""
     days = sorted(found)
     last = days[-1]
     month = [day for day in days if (day.year, day.month) == (last.year, last.month)]
-    ahead = []
-    day = last + timedelta(days=1)
-    while day.month == last.month:
-        ahead.append(day)
-        day += timedelta(days=1)
+    first = last.replace(day=1)
+    after = (first + timedelta(days=32)).replace(day=1)
+    whole = [first + timedelta(days=n) for n in range((after - first).days)]
+    ahead = [day for day in whole if day not in found]
     so_far = sum(found[day].cost for day in month)
     costs = [found[day].cost for day in days]
     coming = statistics.forecast(
         costs, [day.weekday() for day in days], [day.weekday() for day in ahead], confidence
     )
     end = Interval(so_far + coming.estimate, so_far + coming.low, so_far + coming.high, confidence)
-    return Forecast(f"{last:%Y-%m}", so_far, len(month), len(ahead), end, budget)
+    before = sum(day < month[0] for day in ahead)
+    return Forecast(f"{last:%Y-%m}", so_far, len(month), len(ahead) - before, before, end, budget)

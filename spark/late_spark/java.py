@@ -58,7 +58,9 @@ def find() -> Path:
 
         return Path(JAVA)
     if found is None or not Path(found).exists():
-        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
+        where = "there is none on PATH"
+        if home:
+            where = f"JAVA_HOME is {home}, where there is none: correct or unset it"
         raise ConfigError(
             f"Spark needs Java {VERSION_MIN} or newer, and {where}. "
             'Get it with: pip install "late[spark-java]", or from your system '
@@ -69,7 +71,11 @@ def find() -> Path:
 
 
 def _check(java: str) -> None:
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    try:
+        ran = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ConfigError(f"{java} does not run: {error.strerror}") from None
+    said = ran.stderr
     version = _VERSION.search(said)
     if version is None or int(version[1]) < VERSION_MIN:
         have = f"Java {version[1]}" if version else "no Java that says its version"
@@ -123,6 +129,11 @@ def options(memory: str, archive: Path, *, record: Path | None, quick: bool = Fa
         "-Djava.net.preferIPv4Stack=true",
         "-Djdk.reflect.useDirectMethodHandle=false",
         "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Dio.netty.allocator.type=pooled",
+        # Java 24 and newer keep Unsafe from Netty unless told: Arrow then fails in a thread of its
+        # own, and who waits for its rows waits for ever. Older ones pass over both.
+        "--sun-misc-unsafe-memory-access=allow",
+        "--enable-native-access=ALL-UNNAMED",
         *(f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in _OPENED),
         *(f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in _OPENED_INSIDE),
     ]

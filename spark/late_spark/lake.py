@@ -186,7 +186,7 @@ def frame(
     folder = Path(folder)
     manifest = load(folder)
     if manifest is None:
-        raise ConfigError(f"{folder} is no lake: late lake export URL {folder}")
+        raise ConfigError(f"{folder} is no lake: late lake export {folder}")
     if from_us is not None:
         manifest.covers(from_us, to_us)
     # A path alone would be looked for in the cluster's default file system.

@@ -163,6 +163,7 @@ def _chart(report: CostReport) -> str:
 def _rows(report: CostReport) -> str:
     columns = (*header(report.by), f"{report.currency}>", "share>", "tasks>", "per million>",
                "retries>", "cost of retries>")  # fmt: skip
+    columns = columns if report.counted else columns[: len(report.by) + 2]
     total = report.total_cents
     empty = [""] * (len(report.by) - 1)
 
@@ -184,7 +185,9 @@ def _rows(report: CostReport) -> str:
         found.append((name, *empty, _shown(report, cents), share(cents), "", "", "", ""))
     left = report.unallocated_cents
     found.append(("(unallocated)", *empty, _shown(report, left), share(left), "", "", "", ""))
-    return table(columns, found, ("Total", *empty, _shown(report, total), "", "", "", "", ""))
+    found.append(("Total", *empty, _shown(report, total), "", "", "", "", ""))
+    *rows, last = (row[: len(columns)] for row in found)
+    return table(columns, rows, last)
 
 
 def _lines(report: CostReport) -> str:
@@ -209,7 +212,8 @@ def _why(report: CostReport) -> str:
             f"{_shown(report, report.outside_cents)} {report.currency} of the bill of "
             f"{_shown(report, report.cents(report.totals.bill))} lie outside of the range."
         )
-    return table(("line", "why", f"{report.currency}>"), shown) + note
+    total = ("Total unallocated", "", _shown(report, report.unallocated_cents))
+    return table(("line", "why", f"{report.currency}>"), shown, total) + note
 
 
 def _efficiency(report: CostReport) -> list[str]:

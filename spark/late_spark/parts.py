@@ -118,6 +118,8 @@ def statement(
         found = found.where(rows["shard_id"].in_(sorted(chosen)))
     if bounds.queues is not None:
         found = found.where(rows["queue"].in_(sorted(bounds.queues)))
+    if bounds.groups is not None and "consumer_group" in rows:
+        found = found.where(rows["consumer_group"].in_(sorted(bounds.groups)))
     if bounds.from_us is not None:
         found = found.where(rows[TIMES[table]] >= bounds.from_us)
     if bounds.to_us is not None:

@@ -7,6 +7,7 @@ a cost that nobody bears. Every error names the file and the field.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Hashable
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -99,14 +100,17 @@ class BillRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: list[Rule] = []
 
 
+Best = Annotated[float, msgspec.Meta(gt=0)]
+
+
 class Feasible(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The best that one may hope for; without it the best hour of the range is taken."""
 
-    queries_per_core: float | None = None
-    users_per_core: float | None = None
-    reads_per_write: float | None = None
-    cpu_leader: float | None = None
-    cpu_replica: float | None = None
+    queries_per_core: Best | None = None
+    users_per_core: Best | None = None
+    reads_per_write: Best | None = None
+    cpu_leader: Best | None = None
+    cpu_replica: Best | None = None
 
 
 class PriceBook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -143,6 +147,8 @@ def load(path: Path) -> PriceBook:
         raise ConfigError(
             f"price book {path} is not YAML: {' '.join(str(error).split())}"
         ) from None
+    if found is None:
+        raise ConfigError(f"price book {path} is empty")
     return check(found, path)
 
 
@@ -157,6 +163,8 @@ def check(found: object, path: Path | str) -> PriceBook:
     except msgspec.ValidationError as error:
         raise ConfigError(f"price book {path}: {error}") from None
     calendar.zone(book.time_zone, f"price book {path}: time_zone")
+    if book.budget_per_month is not None:
+        budget(str(book.budget_per_month), f"price book {path}: budget_per_month")
     for index, price in enumerate(book.prices):
         _price(price, book, f"price book {path}: prices[{index}] ({price.line})")
     for index, rule in enumerate(book.bill.rules):
@@ -166,6 +174,18 @@ def check(found: object, path: Path | str) -> PriceBook:
             raise ConfigError(f"{what}.match is empty: name a column, such as ServiceName: '*'")
     _no_overlap(book, path)
     return book
+
+
+def budget(text: str, what: str) -> int:
+    """A budget in units.
+
+    Raises:
+        ConfigError: no amount, or a negative one.
+    """
+    found = money.units(text, what)
+    if found < 0:
+        raise ConfigError(f"{what} is negative: {text}")
+    return found
 
 
 def _price(price: Price, book: PriceBook, what: str) -> None:
@@ -228,6 +248,10 @@ def unique_loader() -> type:
         found: dict[object, object] = {}
         for key_node, value_node in node.value:
             key = loader.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key is a list or a mapping", key_node.start_mark
+                )
             if key in found:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is there twice", key_node.start_mark

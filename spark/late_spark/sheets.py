@@ -18,6 +18,8 @@ Cell = str | float | int | date | None
 _LINE = 15.0
 """Height of a row, in points."""
 _WIDEST = 60
+ROWS_MAX = 1_000_000
+"""Of the costs: a sheet has 1,048,576 rows, and the writer drops what is beyond without a word."""
 
 
 class Book:
@@ -130,7 +132,13 @@ class Book:
                 sheet.write_blank(last + 1, at, None, self._bold)
 
     def close(self) -> None:
-        self._book.close()
+        """Write the file. Raises `OSError`."""
+        from xlsxwriter.exceptions import FileCreateError
+
+        try:
+            self._book.close()
+        except FileCreateError as error:
+            raise OSError(*getattr(error.args[0], "args", error.args)) from error
 
 
 def _sum(cells: Sequence[Cell]) -> float:
@@ -192,13 +200,16 @@ def _costs(book: Book, report: CostReport) -> None:
     rows: list[list[Cell]] = [
         [*row.by, row.cents / scale, row.cents / total if total else None, row.tasks, row.attempts,
          row.retries, _each(row.per_million()), _each(row.per_retry()), of_retries]
-        for row, of_retries in zip(report.rows, again, strict=True)
+        for row, of_retries in zip(report.rows[:ROWS_MAX], again, strict=False)
     ]  # fmt: skip
     rest: list[Cell] = [""] * (len(report.by) - 1)
-    left = report.unallocated_cents
-    share = left / total if total else None
-    rows.append(["(unallocated)", *rest, left / scale, share, *[None] * 6])
-    book.sheet("Costs", columns, rows)
+    more, left = report.rows[ROWS_MAX:], report.unallocated_cents
+    others = [(f"({len(more):,} more: all are in costs.csv)", sum(row.cents for row in more))]
+    for name, cents in (*others[: len(more)], ("(unallocated)", left)):
+        share = cents / total if total else None
+        rows.append([name, *rest, cents / scale, share, *[None] * 6])
+    shown = len(columns) if report.counted else len(report.by) + 2
+    book.sheet("Costs", columns[:shown], [row[:shown] for row in rows])
 
 
 def _each(amount: int | None) -> float | None:

@@ -64,7 +64,9 @@ class LateSource(DataSource):
         table = self.options.get("table", "usage")
         if table not in TABLES:
             raise ConfigError(f"no table {table[:64]!r}: there are {', '.join(TABLES)}")
-        moment_of({name.lower(): value for name, value in self.options.items()})
+        options = {name.lower(): value for name, value in self.options.items()}
+        moment_of(options)
+        parts_of(options)
         return table
 
 
@@ -88,9 +90,11 @@ class LateReader(DataSourceReader):
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        from late_spark import bounds
+
         self._filters = filters
-        # Spark looks at every row again: our bounds are as wide as they need to be.
-        return filters
+        # What is returned here Spark looks at again; the others are in its plan as pushed down.
+        return [each for each in filters if not bounds.exact(each)]
 
     def partitions(self) -> Sequence[InputPartition]:
         from late_spark import bounds, live
@@ -103,7 +107,7 @@ class LateReader(DataSourceReader):
             columns=self._columns,
             moment=moment_of(self._options),
             after=after_of(self._options.get("after")),
-            parts=int(self._options.get("parts", "0")),
+            parts=parts_of(self._options),
         )
         # Spark takes a plan without partitions for one partition of None.
         parts = found.parts or (Part(),)
@@ -146,6 +150,14 @@ def moment_of(options: Mapping[str, str]) -> Moment:
     if boost not in ("true", "false"):
         raise ConfigError(f"dataBoost {boost[:64]!r}: true or false")
     return Moment(options.get("snapshot"), as_of_us, boost == "true")
+
+
+def parts_of(options: Mapping[str, str]) -> int:
+    """How many tasks of Spark are to read at least. Raises `ConfigError`."""
+    parts = options.get("parts", "0")
+    if not (parts.isascii() and parts.isdigit()):
+        raise ConfigError(f"parts {parts[:64]!r}: a whole number")
+    return int(parts)
 
 
 def after_text(after: Mapping[tuple[str, int], int]) -> str:

@@ -50,19 +50,25 @@ def _csv(report: CostReport, path: Path) -> None:
     def amount(cents: int) -> str:
         return money.shown(cents, digits).replace(",", "")
 
+    cost = f"cost_{report.currency.lower()}"
+    names = [*header(report.by), cost, "tasks", "attempts", "retries", "per_million_tasks",
+             "per_retry", "cost_of_retries"]  # fmt: skip
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        cost = f"cost_{report.currency.lower()}"
-        writer.writerow([*header(report.by), cost, "tasks", "attempts", "retries",
-                         "per_million_tasks", "per_retry", "cost_of_retries"])  # fmt: skip
+        writer.writerow(names)
+
+        def line(*cells: object) -> None:
+            """Not all readers take a row that has fewer cells than the header."""
+            writer.writerow([*cells, *[""] * (len(names) - len(cells))])
+
         for row in report.rows:
             units = (row.per_million(), row.per_retry(), row.of_retries())
             shown = ["" if each is None else money.exact(each) for each in units]
-            counts = [row.tasks, row.attempts, row.retries]
-            writer.writerow([*map(safe, row.by), amount(row.cents), *counts, *shown])
+            of_work = [row.tasks, row.attempts, row.retries, *shown] if report.counted else []
+            line(*map(safe, row.by), amount(row.cents), *of_work)
         rest = [""] * (len(report.by) - 1)
-        writer.writerow(["(unallocated)", *rest, amount(report.unallocated_cents)])
-        writer.writerow(["(total)", *rest, amount(report.total_cents)])
+        line("(unallocated)", *rest, amount(report.unallocated_cents))
+        line("(total)", *rest, amount(report.total_cents))
 
 
 def _parquet(report: CostReport, folder: Path) -> None:
@@ -118,6 +124,9 @@ def _focus(report: CostReport, path: Path) -> None:
                     **common[left.day],
                     **_charge(left.line, left.amount),
                     "ChargeDescription": safe(f"unallocated: {left.reason}"),
+                    # FOCUS wants a quantity of all that is priced: this is a day of the line.
+                    "PricingQuantity": 1,
+                    "PricingUnit": "Days",
                     "SubAccountId": "unallocated",
                     "SubAccountName": "unallocated",
                 }

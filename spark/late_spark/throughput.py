@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from late_spark import times
+from late_spark.calendar import midnight
 from late_spark.schema import ENDS, ENQUEUED, unrecorded
 
 Every = Literal["hour", "day"]
@@ -30,7 +33,8 @@ DIMENSIONS: Mapping[str, str] = {
 }
 """What a report can be by, and the column of the usage. Arrivals have no target."""
 HOUR_US = 3_600_000_000
-SPAN_US: Mapping[Every, int] = {"hour": HOUR_US, "day": 24 * HOUR_US}
+MOVERS_DAYS = 7
+"""What `movers` compares with as many days before."""
 QUANTILES = (0.5, 0.95, 0.99)
 _UNFAILED = ("done", "discarded", "cancelled", "snoozed", "interrupted")
 
@@ -57,7 +61,8 @@ def report(
 
     Args:
         usage: `schema.USAGE`; from its first row on the backlog is added up.
-        from_us, to_us: the range, from inclusive, to exclusive.
+        from_us, to_us: the range, from inclusive, to exclusive. It should begin with an hour or day
+            (`begins`). The last one may be cut: its rates are those of the part that is in it.
         by: of `DIMENSIONS`.
         tz: whose days; hours are the same everywhere.
         limits: of queues, for the saturation; only where the report is by queue.
@@ -84,15 +89,24 @@ def report(
     starts = F.col("at") >= _at(F.lit(from_us), every, tz)
     found = found.where(starts & (F.col("at") < _moment(to_us)))
     inside = (F.col("settled_us") >= from_us) & (F.col("settled_us") < to_us)
-    times = _percentiles(attempts.where(inside), names)
-    joined = found.join(times, _same(found, times, names), "left").select(
-        *(found[name] for name in found.columns), *(times[name] for name in _TIMES)
+    waits = _percentiles(attempts.where(inside), names)
+    joined = found.join(waits, _same(found, waits, names), "left").select(
+        *(found[name] for name in found.columns), *(waits[name] for name in _TIMES)
     )
-    return _finished(joined, list(by), every, limits or {}).orderBy(*names)
+    span_s = _span_s(every, tz, to_us)
+    return _finished(joined, list(by), span_s, limits or {}).orderBy(*names)
+
+
+def begins(at_us: int, every: Every, tz: str) -> int:
+    """When the hour, or the local day, began that a time is in."""
+    if every == "hour":
+        return at_us - at_us % HOUR_US
+    zone = ZoneInfo(tz)
+    return midnight(times.moment(at_us).astimezone(zone).date(), zone)
 
 
 def movers(
-    usage: DataFrame, *, to_us: int, by: Sequence[str] = ("queue",), days: int = 7
+    usage: DataFrame, *, to_us: int, by: Sequence[str] = ("queue",), days: int = MOVERS_DAYS
 ) -> DataFrame:
     """Keys by how much their ends changed, most first: the last `days` against those before."""
     span = days * 24 * HOUR_US
@@ -142,6 +156,17 @@ def _at(us: Column, every: Every, tz: str) -> Column:
         return F.timestamp_micros((us - F.pmod(us, F.lit(HOUR_US))).cast("long"))
     local = F.date_trunc("day", F.from_utc_timestamp(F.timestamp_micros(us.cast("long")), tz))
     return F.to_utc_timestamp(local, tz)
+
+
+def _span_s(every: Every, tz: str, to_us: int) -> Column:
+    """How long the hour or local day of a row is, as far as it is in the range: a day may have 23
+    or 25 hours."""
+    begin = F.unix_micros("at")
+    end = begin + HOUR_US
+    if every == "day":
+        local = F.from_utc_timestamp(F.col("at"), tz) + F.expr("interval 1 day")
+        end = F.unix_micros(F.to_utc_timestamp(local, tz))
+    return (F.least(end, F.lit(to_us)) - begin) / 1e6
 
 
 def _same(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Column:
@@ -236,9 +261,8 @@ def _backlog(found: DataFrame, by: list[str]) -> DataFrame:
 
 
 def _finished(
-    joined: DataFrame, by: list[str], every: Every, limits: Mapping[str, Limit]
+    joined: DataFrame, by: list[str], span_s: Column, limits: Mapping[str, Limit]
 ) -> DataFrame:
-    span_s = SPAN_US[every] / 1e6
     busy_slots = F.col("busy_us") / 1e6 / span_s
 
     def share(value: Column, name: str) -> Column:

@@ -45,12 +45,12 @@ def cost(report: CostReport) -> dict[str, Any]:
             {
                 **dict(zip(names, row.by, strict=True)),
                 "cost": amount(row.cents),
-                "tasks": row.tasks,
-                "attempts": row.attempts,
-                "retries": row.retries,
+                "tasks": row.tasks if report.counted else None,
+                "attempts": row.attempts if report.counted else None,
+                "retries": row.retries if report.counted else None,
                 "per_million_tasks": _exact(row.per_million()),
                 "per_retry": _exact(row.per_retry()),
-                "cost_of_retries": _exact(row.of_retries()),
+                "cost_of_retries": _exact(row.of_retries()) if report.counted else None,
             }
             for row in report.rows
         ],
@@ -94,7 +94,8 @@ def impact(found: ImpactReport) -> dict[str, Any]:
         ],
         "forecast": {
             "month": made.month, "so_far": made.so_far, "days_seen": made.days_seen,
-            "days_left": made.days_left, "end": _interval(made.end), "budget": made.budget,
+            "days_left": made.days_left, "days_before": made.days_before,
+            "end": _interval(made.end), "budget": made.budget,
             "verdict": made.verdict(),
         },
     }  # fmt: skip

@@ -85,6 +85,11 @@ def test_a_wrong_setting_is_refused(text: str) -> None:
         capacity.settings([text])
 
 
+def test_half_an_attempt_at_once_is_refused() -> None:
+    with pytest.raises(ConfigError, match="concurrency is a whole number"):
+        capacity.settings(["pay.concurrency=0.5"])
+
+
 def test_settings() -> None:
     found = capacity.settings(["a.b.rate=2.5", "a.b.concurrency=4"])
     assert found == {"a.b": Setting(4, 2.5)}

@@ -67,6 +67,30 @@ def test_a_purchase_at_one_moment_is_on_its_day() -> None:
     assert not outside
 
 
+def test_charges_of_one_line_are_divided_each_in_its_own_way() -> None:
+    # Given a line of which a rule ignores a part and two others divide theirs differently
+    span = MARCH.from_us, MARCH.from_us + HOUR
+    billed = [
+        Charge(LINE, *span, 5, {}, "development"),
+        Charge(LINE, *span, 7, {"writes": 100}),
+        Charge(LINE, *span, 11, {"reads": 60, "busy": 40}),
+        Charge(LINE, *span, 13, {"busy": 40, "reads": 60}),
+    ]
+    # When and then
+    days, _ = charges.by_day(billed, MARCH)
+    assert [(d.amount, d.drivers, d.reason) for d in days] == [
+        (24, {"busy": 40, "reads": 60}, ""), (7, {"writes": 100}, ""), (5, {}, "development"),
+    ]  # fmt: skip
+
+
+def test_a_fee_is_what_its_days_add_up_to() -> None:
+    fee = {"line": "net", "unit": "month", "price": "1700"}
+    made = charges.priced(book(fee), Metrics(), MARCH, "prices.yaml")
+    assert len(made) == 31
+    assert charges.total(made) == 1700 * ONE
+    assert {charge.amount for charge in made} == {54_838_709_677_419, 54_838_709_677_420}
+
+
 def test_constant_prices_follow_each_other_and_cost_by_the_hour() -> None:
     prices = [
         {"line": "nodes", "unit": "node_hour", "price": "0.90", "quantity": 2, "to": "2026-03-16"},
@@ -197,6 +221,9 @@ def test_a_bill_is_matched_by_rules_and_nothing_of_it_is_dropped(tmp_path: Path)
         ("2026-03-02T01:00:00Z", "tomorrow", "bill.csv:4: ChargePeriodEnd 'tomorrow'"),
         ("2026-03-02T01:00:00Z", "2026-03-01", "bill.csv:4: ChargePeriodEnd .* is before"),
         (",Queue,us,NULL", ",Queue,us", "bill.csv:4 has not as many cells as columns"),
+        ("-0.5,", "NULL,", r"bill.csv:3: BilledCost is empty: choose another column"),
+        (ROWS, "", "bill.csv has no rows"),
+        (HEADER + ROWS, "", "bill.csv is empty"),
     ],
 )
 def test_a_broken_bill_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -210,6 +237,8 @@ def test_bills_of_one_period_overlap(tmp_path: Path) -> None:
     first, second = bill(tmp_path, HEADER + ROWS), bill(tmp_path, HEADER + ROWS, "again.csv")
     with pytest.raises(ConfigError, match=r"bill.csv and .*again.csv overlap: .* 2026-03-01"):
         focus.load([first, second], book(**RULES))
+    with pytest.raises(ConfigError, match=r"bill.csv is given twice"):
+        focus.load([first, first], book(**RULES))
     april = ROWS.replace("2026-03-01 00:00:00,", "2026-04-01 00:00:00,")
     focus.load([first, bill(tmp_path, HEADER + april, "april.csv")], book(**RULES))
 

@@ -12,7 +12,20 @@ from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
-from late_spark import commands, cost, drivers, folder, money, owners, page, sheets
+from late_spark import (
+    commands,
+    cost,
+    drivers,
+    folder,
+    lake,
+    money,
+    owners,
+    page,
+    pricebook,
+    sheets,
+    tables,
+    values,
+)
 from late_spark.allocation import Key
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, Line
@@ -124,6 +137,44 @@ def test_by_time_the_rows_are_in_its_order() -> None:
     assert made("month").charted == "line"
 
 
+def test_what_is_not_counted_is_not_shown_as_none(tmp_path: Path) -> None:
+    # Given a report by line: a task has no line
+    found = made("line")
+    assert (found.counted, made("owner,day").counted) == (False, True)
+    # When
+    tables.write(found, tmp_path)
+    sheets.write(found, tmp_path / "cost.xlsx")
+    # Then there is no number of tasks, which would be a zero
+    first = next(csv.DictReader((tmp_path / "costs.csv").read_text().splitlines()))
+    assert (first["cost_usd"], first["tasks"], first["cost_of_retries"]) == ("47.00", "", "")
+    assert [value for _, value in sheet(tmp_path / "cost.xlsx", 2)[0]] == [
+        "line", "Cost (USD)", "Share"
+    ]  # fmt: skip
+    assert values.cost(found)["rows"][0]["tasks"] is None
+    assert "cost of retries" not in page.cost(found)
+    assert "cost of retries" in page.cost(made())
+
+
+def test_a_sheet_that_is_too_long_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sheets, "ROWS_MAX", 1)
+    sheets.write(made(), tmp_path / "cost.xlsx")
+    costs = sheet(tmp_path / "cost.xlsx", 2)
+    assert [cells[0][1] for cells in costs[1:]] == [
+        "growth", "(1 more: all are in costs.csv)", "(unallocated)", "Total"
+    ]  # fmt: skip
+    assert [Decimal(cells[1][1]) for cells in costs[1:]] == [24, 23, 24, 71]
+
+
+def test_focus_has_a_quantity_of_every_charge(tmp_path: Path) -> None:
+    tables.write(made(), tmp_path)
+    rows = list(csv.DictReader((tmp_path / "focus.csv").read_text().splitlines()))
+    assert {(row["PricingQuantity"], row["PricingUnit"]) for row in rows} == {
+        ("10", "Tasks"), ("11", "Tasks"), ("1", "Days"),
+    }  # fmt: skip
+
+
 def test_every_cent_is_somewhere() -> None:
     found = made()
     # 71 USD over 71 hours: 24, 23 and 24. The last day has arrivals only, so nobody's tasks ended.
@@ -143,7 +194,7 @@ def test_every_cent_is_somewhere() -> None:
 def test_by_several_dimensions() -> None:
     found = made("queue, task,tenant")
     assert [r.by for r in found.rows] == [("mail", "send", "(none)"), ("pay", "charge", "=acme")]
-    with pytest.raises(ConfigError, match="--by 'planet': expected some of owner, queue"):
+    with pytest.raises(ConfigError, match="--by 'planet': expected some of owner, queue, task"):
         cost.dimensions("owner,planet")
     with pytest.raises(ConfigError, match="twice"):
         cost.dimensions("task,name")
@@ -192,6 +243,7 @@ def test_the_files_of_a_report_reconcile(asked: Asked) -> None:
     assert rows[-1]["tenant"] == "(total)"
     assert rows[-1]["cost_usd"] == "71.00"
     assert sum(Decimal(each["cost_usd"]) for each in rows[:-1]) == exact
+    assert all(None not in each.values() for each in rows), "as many cells as the header"
     # and a stranger's name is no formula
     assert {"'=acme"} == {each["tenant"] for each in rows if "acme" in each["tenant"]}
 
@@ -277,6 +329,44 @@ def test_what_is_no_report_is_never_replaced(tmp_path: Path) -> None:
             folder.check(home, force=force)
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file is no folder"):
+        folder.check(tmp_path / "file" / "deep" / "report", force=False)
+    # Root may write anywhere, so a mode is no test.
+    monkeypatch.setattr(folder.os, "access", lambda *_: False)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        folder.check(tmp_path / "deep" / "report", force=False)
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    def fails() -> None:
+        with folder.writing(tmp_path / "report", {}, force=False):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(ConfigError, match="report: No space left on device"):
+        fails()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="No such file") as raised:
+        sheets.write(made(), tmp_path / "gone" / "cost.xlsx")
+    assert raised.value.strerror == "No such file or directory"
+
+
+def test_a_lake_is_not_a_folder_of_files(tmp_path: Path) -> None:
+    # Given a lake that ends in the range
+    journal = lake.Journal("default", 0, 1, DAYS.from_us, 9, DAYS.from_us + 60_000_000, "id")
+    lake.commit(tmp_path, lake.Manifest("d", journals=(journal,)))
+    # Then it says where, and is not read as files: a compaction has left some that do not count
+    ends = "which ends at 2026-03-27T23:01:00Z"
+    assert ends in Source(lake=tmp_path).said()
+    assert ends not in Source(lake=tmp_path, url="sqlite:///x.db").said()
+    with pytest.raises(ConfigError, match="is a lake: give it as --lake"):
+        Source(usage=tmp_path).check(DAYS)
+
+
 def test_nothing_is_left_of_a_report_that_fails(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "report"
 
@@ -309,6 +399,26 @@ def test_bad_input_leaves_no_folder(asked: Asked, change: dict[str, Any], said: 
     assert not asked.out.exists()
 
 
+def test_rules_are_said_in_words() -> None:
+    rules = [
+        {"line": "db", "match": {"ServiceName": "Cloud*", "Tags.team": "a"}, "share": 40,
+         "drivers": {"writes": 100}},
+        {"line": "db", "match": {"ServiceName": "*"}, "ignore": "development"},
+    ]  # fmt: skip
+    raw = {"version": 1, "name": "n", "currency": "USD", "bill": {"rules": rules}}
+    asked = Asked(
+        source=Source(url="sqlite:///x.db"), from_="2026-03", to="2026-04", prices=Path("p.yaml"),
+        out=Path("o"), bills=[Path("b.csv")],
+    )  # fmt: skip
+    said = dict(list(commands.assumed(asked, pricebook.check(raw, "p.yaml")))[:-1])
+    assert said["Usage"] == "the database"
+    assert said["Bill rule: db"] == (
+        "ServiceName is Cloud* and Tags.team is a: 40 percent of it, divided by writes 100 %"
+    )
+    last = list(commands.assumed(asked, pricebook.check(raw, "p.yaml")))[-1]
+    assert last == ("Bill rule: db", "ServiceName is *: nobody bears it, development")
+
+
 def test_every_sheet_and_table_shows_the_same_cents(tmp_path: Path) -> None:
     # Given two owners with 1.007 each and 0.006 that nobody bears: rounded together, both owners'
     # cents go up; rounded by themselves, what is borne would be 2.01
@@ -335,6 +445,9 @@ def test_every_sheet_and_table_shows_the_same_cents(tmp_path: Path) -> None:
     for table in (costs, days, paid, left):
         at = 2 if table is not days else 1
         assert sum(Decimal(line[at][1]) for line in table[1:-1]) == Decimal(table[-1][at][1])
+    assert "<td class=s></td><td class=n>0.00</td></tr></tbody></table></div><p>0.01 USD" in (
+        page.cost(found)
+    )
     total = money.shown(found.borne_cents, 2)
     assert f"<td class=s>Total borne</td><td class=s></td><td class=n>{total}</td>" in (
         page.cost(found)

@@ -150,10 +150,11 @@ def test_usual_ups_and_downs_are_no_anomaly() -> None:
 def test_the_month_is_forecast_by_weekday() -> None:
     # Given three weeks of 10 a day and 2 at weekends, from 2 March on
     found = days([10, 10, 10, 10, 10, 2, 2] * 3)
-    # When nine days are left, 23 to 31 March: seven working days and a weekend
+    # When nine days are left, 23 to 31 March: seven working days and a weekend; and of the first,
+    # a Sunday, the range has nothing
     made = impact.forecast(found, budget=300)
-    assert (made.so_far, made.days_seen, made.days_left) == (162, 21, 9)
-    assert made.end.estimate == 162 + 74
+    assert (made.so_far, made.days_seen, made.days_left, made.days_before) == (162, 21, 9, 1)
+    assert made.end.estimate == 162 + 74 + 2
     assert made.verdict() == "within budget, clearly"
     assert impact.forecast(found, 200).verdict() == "over budget, clearly"
     assert impact.forecast(found, None).verdict() == "no budget is given"

@@ -89,7 +89,8 @@ def test_an_export_that_dies_is_done_again(
 
     def dies(*args: object, **more: object) -> object:
         calls.append(args)
-        if len(calls) == (2 if dies_in == "commit" else 4):
+        # Of the commits, the first one makes the lake.
+        if len(calls) == (3 if dies_in == "commit" else 4):
             raise KeyboardInterrupt
         return real(*args, **more)  # type: ignore[operator]
 
@@ -102,6 +103,29 @@ def test_an_export_that_dies_is_done_again(
     assert rows(folder) == Counter((0, seq) for seq in range(1, 5))
     listed = {folder / each.path for each in lake.load(folder).files}  # type: ignore[union-attr]
     assert set((folder / "usage").rglob("*.parquet")) == listed, "and nothing is left over"
+
+
+def test_a_first_export_that_dies_is_done_again(
+    file_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a first export that is killed before anything of it counts
+    write(file_url, [settled(1, [done(1)])])
+
+    def dies(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exporting, "_grown", dies)
+        with pytest.raises(KeyboardInterrupt):
+            export(file_url, folder)
+    assert len(list((folder / "usage").rglob("*.parquet"))) == 1
+    (folder / lake.FOLDER / ".manifest-000001.json.77").write_text("half")
+    # When it is run again
+    export(file_url, folder)
+    # Then it is as if nothing had been
+    assert rows(folder) == Counter([(0, 1)])
+    assert len(list((folder / "usage").rglob("*.parquet"))) == 1
+    assert list((folder / lake.FOLDER).glob(".*")) == []
 
 
 def test_small_files_are_put_together(file_url: str, folder: Path) -> None:

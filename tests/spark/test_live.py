@@ -168,6 +168,14 @@ def test_only_the_shards_and_groups_that_are_asked_for_are_read(file_url: str) -
     assert part.stretches == (Stretch("b", 1, 1, 1),)
 
 
+def test_filters_are_in_the_statement(file_url: str) -> None:
+    bounds = Bounds(1, 2, frozenset({3}), frozenset({"q"}), frozenset({"g"}))
+    where = str(parts.statement(file_url, "dead", ["task_id"], bounds)).partition("WHERE")[2]
+    for column in ("shard_id", "queue", "consumer_group", "dead_at_us >=", "dead_at_us <"):
+        assert column in where
+    assert "consumer_group" not in str(parts.statement(file_url, "tasks", ["task_id"], bounds))
+
+
 def test_usage_that_cannot_be_read_is_named(file_url: str) -> None:
     write(file_url, [settled(1, "oops")])
     with pytest.raises(StoreError, match="settlement 1 of default/0 has an unreadable usage"):

@@ -72,6 +72,11 @@ def test_prices_are_read_as_they_are_written(tmp_path: Path) -> None:
         ("version: 1", "version: 2", r"at `\$.version`"),
         ("version: 1", "version: 1\nversion: 1", "'version' is there twice"),
         ("version: 1", "version: [1", "is not YAML"),
+        ("version: 1", "? [a, b]\n: 1\nversion: 1", "a key is a list or a mapping"),
+        ("version: 1", "version: 1\nbudget_per_month: -5", "budget_per_month is negative: -5"),
+        ("version: 1", "version: 1\nbudget_per_month: NaN", "budget_per_month: 'NaN' is not an"),
+        ("version: 1", "version: 1\nfeasible: {cpu_leader: 0}", r"> 0.0 - at `\$.feasible.cpu_l"),
+        (BOOK, "# later", "is empty"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:

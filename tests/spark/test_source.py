@@ -80,6 +80,7 @@ def test_an_error_of_a_read_names_its_cause(spark: SparkSession, file_url: str) 
         ({"url": "sqlite:///x.db", "asOf": "2026-03-01"}, "asOf '2026-03-01': expected a time"),
         ({"url": "sqlite:///x.db", "asof": "noon"}, "asOf 'noon': expected a time"),
         ({"url": "sqlite:///x.db", "dataBoost": "yes"}, "dataBoost 'yes': true or false"),
+        ({"url": "sqlite:///x.db", "parts": "many"}, "parts 'many': a whole number"),
         ({"url": "sqlite:///x.db", "table": "bills"}, "no table 'bills': there are usage, tasks"),
     ],
 )
@@ -122,6 +123,23 @@ def test_filters_become_bounds() -> None:
     )
     us = 1_767_312_000 * SECOND
     assert found == Bounds(11, us + 1, frozenset({3}), frozenset({"b"}), None)
+
+
+def test_spark_looks_again_at_what_bounds_leave_in() -> None:
+    reader = LateSource({"url": "sqlite:///x.db"}).reader(TABLES["usage"])
+    ours = [
+        In(("queue",), ("a", None)),
+        EqualTo(("shard_id",), 3),
+        EqualTo(("consumer_group",), "g"),
+    ]
+    again = [
+        GreaterThan(("settled_us",), 10),
+        GreaterThan(("shard_id",), 1),
+        EqualTo(("name",), "n"),
+    ]
+    assert list(reader.pushFilters([*ours, *again])) == again
+    found = bounds.of("usage", [*ours, *again])
+    assert found == Bounds(11, None, frozenset({3}), frozenset({"a"}), frozenset({"g"}))
 
 
 def test_what_a_tail_goes_on_from_survives_the_option() -> None:

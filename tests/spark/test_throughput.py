@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from late import histogram
+from late.cli import throughput as command
 from tests.conformance.backends import BACKENDS
 from tests.spark.kit import done, prune, settled, write
 from tests.unit.cli_kit import Cli
@@ -124,6 +125,31 @@ def test_days_are_local_and_may_have_23_hours(spark: SparkSession) -> None:
         ("2026-03-28 23:00", 3), ("2026-03-29 22:00", 4)]  # fmt: skip
 
 
+def test_rates_are_those_of_the_time_that_is_in_the_range(spark: SparkSession) -> None:
+    # Given the day of 23 hours, and half an hour of the next one
+    hour = 3_600
+    rows = [row("done", 46 * hour), row("done", hour, at_us=T0 + 22 * HOUR_US)]
+    found = run(spark, rows, every="day", tz="Europe/Berlin", from_us=T0 - HOUR_US,
+                to_us=T0 + 22 * HOUR_US + HOUR_US // 2)  # fmt: skip
+    assert [each.ends_per_s for each in found] == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("every", "tz", "hours"),
+    [
+        ("hour", "UTC", 9),
+        ("day", "UTC", 0),
+        ("day", "Europe/Berlin", -1),
+        ("day", "Asia/Tokyo", -9),
+    ],
+)
+def test_a_range_begins_with_a_whole_hour_or_day(
+    every: throughput.Every, tz: str, hours: int
+) -> None:
+    at_us = T0 + 9 * HOUR_US + HOUR_US // 2
+    assert throughput.begins(at_us, every, tz) == T0 + hours * HOUR_US
+
+
 def test_keys_are_kept_apart_and_nobody_is_one_of_them(spark: SparkSession) -> None:
     rows = [
         row("done", 1), row("done", 2, owner="a"), row("done", 4, owner="a", name="m"),
@@ -189,6 +215,7 @@ def test_the_report_on_the_command_line(
         (("--every", "week"), "--every 'week': hour or day"),
         (("--tz", "Mars/Olympus"), "there is no such time zone"),
         (("--out", "x.xlsx"), "x.xlsx: .csv or .parquet"),
+        (("--out", "nowhere/x.csv"), "there is no folder nowhere"),
         (("--from", "1h", "--to", "2h"), "--from 1h is not before --to 2h"),
         (("--lake", "nowhere"), "--lake nowhere is no lake"),
     ],
@@ -199,3 +226,21 @@ def test_wrong_options_are_refused_before_anything_starts(
     url = SQLITE.create(tmp_path)
     ended = Cli(capsys, url)("report", "throughput", "--url", url, *wrong)
     assert (ended.code, says in ended.err) == (2, True), ended.err
+
+
+def test_movers_refuse_a_week_that_is_not_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Given a journal that begins in the week before the last seven days
+    url = SQLITE.create(tmp_path)
+    write(url, [settled(2, [done(3)]), settled(3, [done(3)])])
+    range_ = ("--from", "2026-09-29T00:00:00Z", "--to", "2026-09-30T00:00:00Z")
+    # Then it is refused, although the journal has all of the range
+    ended = Cli(capsys, url)("report", "throughput", "--url", url, *range_, "--movers")
+    assert (ended.code, "the journal of default/0 was pruned" in ended.err) == (1, True)
+
+
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    out = tmp_path / "x.csv"
+    command._write(out, [{"at": MIDNIGHT, "tenant": "=1+1", "owner": None, "done": -1}])
+    assert out.read_text().splitlines()[1] == "2026-03-29 00:00:00+00:00,'=1+1,,-1"
