@@ -38,6 +38,7 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 RESERVED = "late."
 """Names of tasks and queues that begin so are for the library's own records."""
 
+NAME_RULE = "names match [A-Za-z0-9._:-]{1,128}"
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

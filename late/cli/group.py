@@ -12,10 +12,12 @@ from late.cli.options import (
     JsonOption,
     UrlArgument,
     UrlOption,
+    asked,
     control_of,
     duration_us,
     moment_us,
 )
+from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -33,11 +35,17 @@ def place_of(text: str, what: str, control: Control) -> str | int:
     """`beginning`, `now`, or a moment (also how long ago) as microseconds.
 
     Raises:
-        ConfigError: none of these.
+        ConfigError: none of these, or a moment that has not come.
     """
     if text in ("beginning", "now"):
         return text
-    return moment_us(text, what, control.now(), expected=PLACES)
+    now = control.now()
+    moment = moment_us(text, what, now, expected=PLACES)
+    if moment > now:
+        raise ConfigError(
+            f"{what} {text[:64]!r} has not come: tasks that are not written cannot be left out"
+        )
+    return max(0, moment)  # before 1970 nothing was written
 
 
 @app.command("create")
@@ -143,7 +151,7 @@ def delete(
 ) -> None:
     """Forget a group with its parked tasks and dead letters. Stop its workers first."""
     if not yes:
-        typer.confirm(f"Forget group {name}: what it has not run will never run in it?", abort=True)
+        asked(f"Forget group {name}: what it has not run will never run in it?")
     with control_of(url_option) as control:
         control.delete_group(name)
     output.as_json({"deleted": name}) if json else typer.echo(f"group {name} is deleted")
@@ -167,7 +175,7 @@ def reset(
         place = place_of(to, "--to", control)
         if not (dry_run or yes):
             _effects(control.reset_group(name, place, dry_run=True))
-            typer.confirm(f"Reset group {name}?", abort=True)
+            asked(f"Reset group {name}?")
         done = control.reset_group(name, place, dry_run=dry_run)
     output.as_json(done) if json else _effects(done)
 
@@ -242,7 +250,7 @@ def wait(
     elif found.state == "unknown":
         typer.echo("unknown: it is in no table")
     elif found.state == "gone":
-        typer.echo("settled by every group, and gone")
+        typer.echo("in no table: settled by every group and gone, or never committed")
     else:
         typer.echo(f"{found.left} unsettled")
     if found.state not in ("settled", "gone"):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from sqlalchemy import Connection, Engine, func, select
 
 from late.control import backlog, positions
-from late.control.groups import serving
+from late.control.groups import serving, unknown
 from late.control.journals import Journal, journals
 from late.control.rows import now_us, seconds
 from late.control.shards import groups_of, survey
@@ -47,7 +47,7 @@ def groups(
         rows = {row.name: row for row in connection.execute(select(group))}
         names = [each for each in groups_of(connection) if name in (None, each)]
         if name is not None and not names:
-            raise ConfigError(f"no consumer group {name[:128]!r}")
+            raise ConfigError(unknown(name, set(rows)))
         served, last, there = serving(connection), journals(connection), survey(connection)
         live = select(worker.c.worker_id).where(worker.c.expires_at_us > now)
         held = select(lease.c.consumer_group, func.count()).where(lease.c.owner.in_(live))
