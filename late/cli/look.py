@@ -215,6 +215,7 @@ def _group(group: TaskInGroup) -> None:
         [
             ("group", group.group),
             ("state", group.state),
+            ("ended", group.outcome),
             ("reason", group.reason),
             ("due", output.moment(group.due_at_us)),
             ("died", output.moment(group.dead_at_us)),

@@ -166,6 +166,8 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     owner: str | None = None
     history: tuple[StepView, ...] = ()
     """What happened to it, the first step first, where that is kept."""
+    outcome: str | None = None
+    """How it ended, where its result or its history is kept: `done`, `expired`, ..."""
 
 
 class StepView(msgspec.Struct, frozen=True):
