@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,17 @@ def place_of(text: str, what: str, control: Control) -> str | int:
     return max(0, moment)  # before 1970 nothing was written
 
 
+def alarm_s() -> float:
+    """From when on a group is said to be behind, as for a worker with this environment.
+
+    Raises:
+        ConfigError: LATE_LAG_ALARM_S, or another setting, is none.
+    """
+    from late import config
+
+    return config.load().lag_alarm_s or math.inf
+
+
 @app.command("create")
 def create(
     name: NameArgument,
@@ -74,10 +86,10 @@ def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOpti
     """Show the consumer groups and how far behind they are.
 
     idle: no live worker serves it. LAGGING: the oldest task that it has not read is older than ten
-    minutes; the log keeps everything from there on.
+    minutes (LATE_LAG_ALARM_S); the log keeps everything from there on.
     """
     with control_of(url, url_option) as control:
-        found = control.groups()
+        found = control.groups(alarm_s=alarm_s())
     if json:
         output.as_json({"groups": found})
     else:
@@ -122,7 +134,7 @@ def table(found: Sequence[GroupView]) -> None:
 def show(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Show one group."""
     with control_of(url_option) as control:
-        found = control.group(name)
+        found = control.group(name, alarm_s=alarm_s())
     _one(found, json)
 
 

@@ -54,7 +54,7 @@ def status(
             _owners(terms)
         return
     with control_of(url, url_option) as control:
-        found = control.status(queue=queue, limit=limit)
+        found = control.status(queue=queue, limit=limit, alarm_s=group.alarm_s())
         where = control.url
     if json:
         output.as_json(found)

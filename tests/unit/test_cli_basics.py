@@ -253,3 +253,17 @@ def test_a_place_or_a_name_that_cannot_be_is_named(cli: Cli) -> None:
     assert "--expires '0d'" in cli.refused(
         "token", "create", "t", "--scope", "view", "--expires", "0d"
     )
+
+
+def test_a_group_is_behind_by_the_workers_measure(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.fine("enqueue", "greet")
+    assert "LAGGING" not in cli.fine("group", "list").out
+    monkeypatch.setenv("LATE_LAG_ALARM_S", "0.000001")
+    for words in (("group", "list"), ("group", "show", "default"), ("status",)):
+        assert "LAGGING" in cli.fine(*words).out
+    monkeypatch.setenv("LATE_LAG_ALARM_S", "0")  # none is raised
+    assert "LAGGING" not in cli.fine("group", "list").out
+    monkeypatch.setenv("LATE_LAG_ALARM_S", "soon")
+    cli.refused("group", "list")
