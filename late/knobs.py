@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from late.errors import InvalidPolicy
-from late.validate import DAY_S, is_name, shown
+from late.validate import DAY_S, bounds, is_name, shown
 
 Kind = Literal["queue", "target"]
 
@@ -201,7 +201,7 @@ def check(knobs: Knobs) -> None:
         value = getattr(knobs, name)
         # Written so that NaN, which compares false with everything, fails.
         if value is not None and not least <= value <= most:
-            raise InvalidPolicy(f"{name} must be {least:g}..{most:g}, got {shown(value)}")
+            raise InvalidPolicy(f"{name} must be {bounds(least, most)}, got {shown(value)}")
     limit = knobs.concurrency
     if isinstance(limit, int) and not 1 <= limit <= CONCURRENCY_MAX:
         raise InvalidPolicy(

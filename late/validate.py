@@ -72,8 +72,13 @@ def seconds(
         or isinstance(number, bool)
         or not (least <= number <= most)
     ):
-        raise error(f"{what} must be {least:g}..{most:g} seconds, got {shown(value)}")
+        raise error(f"{what} must be {bounds(least, most)} seconds, got {shown(value)}")
     return float(number)
+
+
+def bounds(least: float, most: float) -> str:
+    """`0..31622400` for a message: nobody types 3.16224e+07."""
+    return f"{least:.15g}..{most:.15g}"
 
 
 def name(value: Any, what: str) -> str:

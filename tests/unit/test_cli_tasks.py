@@ -391,5 +391,7 @@ def test_enqueue_says_what_a_taken_key_does(cli: Cli) -> None:
     first = cli.fine(*put("--unique-for", "1h")).out
     assert cli.fine(*put()).out == first
     assert "is held by task" in cli.refused(*put("--on-conflict", "reject"))
+    said = cli.refused(*put("--delay", "99999d"))
+    assert "delay must be 0..31622400 seconds" in said
     assert "on_conflict is one of" in cli.refused(*put("--on-conflict", "forget"))
     assert cli.fine(*put("--on-conflict", "replace")).out != first

@@ -128,7 +128,7 @@ async def test_batches_and_messages_have_bounds(tmp_path: Path) -> None:
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_what_a_taken_key_does(tmp_path: Path) -> None:
+async def test_a_repeat_and_a_conflict(tmp_path: Path) -> None:
     async with served(tmp_path) as it, stub(it) as queue:
 
         async def put(**fields: Any) -> str:
