@@ -195,7 +195,8 @@ def purge(
         _meant(which, everything)
         if not dry_run and not yes:
             count = control.purge(which, limit=limit, dry_run=True).count
-            asked(f"Delete {count:,} dead letters for good?")
+            effect = f"this deletes {count:,} dead letters for good"
+            asked(f"Delete {count:,} dead letters for good?", effect)
         moved = control.purge(which, limit=limit, dry_run=dry_run)
     _report(moved, "deleted", "would delete", json)
 

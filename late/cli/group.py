@@ -163,7 +163,8 @@ def delete(
 ) -> None:
     """Forget a group with its parked tasks and dead letters. Stop its workers first."""
     if not yes:
-        asked(f"Forget group {name}: what it has not run will never run in it?")
+        question = f"Forget group {name}: what it has not run will never run in it?"
+        asked(question, f"this forgets group {name}, with what it has not run")
     with control_of(url_option) as control:
         control.delete_group(name)
     output.as_json({"deleted": name}) if json else typer.echo(f"group {name} is deleted")
@@ -187,7 +188,7 @@ def reset(
         place = place_of(to, "--to", control)
         if not (dry_run or yes):
             _effects(control.reset_group(name, place, dry_run=True))
-            asked(f"Reset group {name}?")
+            asked(f"Reset group {name}?", f"this resets group {name}")
         done = control.reset_group(name, place, dry_run=dry_run)
     output.as_json(done) if json else _effects(done)
 

@@ -68,14 +68,17 @@ def control_of(*given: str | None) -> Control:
     return Control(url)
 
 
-def asked(question: str) -> None:
+def asked(question: str, effect: str) -> None:
     """Ask at a terminal whether to go on; `typer.Abort` if not.
+
+    Args:
+        effect: what would be done, for who cannot answer.
 
     Raises:
         ConfigError: nobody can answer. A script that goes on by itself must say `--yes`.
     """
     if not sys.stdin.isatty():
-        raise ConfigError(f"{question} Nobody can answer here: give --yes")
+        raise ConfigError(f"{effect}: give --yes")
     typer.confirm(question, abort=True)
 
 
