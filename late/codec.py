@@ -227,7 +227,9 @@ def _ring(
     for key_id, secret in keys.items():
         if not isinstance(key_id, str) or not validate.is_name(key_id):
             raise ConfigError(f"key id {validate.shown(key_id)} is no name")
-        if not isinstance(secret, bytes) or len(secret) < least:
+        if not isinstance(secret, bytes):
+            raise ConfigError(f"key {key_id!r} must be bytes, it is {type(secret).__name__}")
+        if len(secret) < least:
             raise ConfigError(f"key {key_id!r} must be at least {least} bytes")
         if most is not None and len(secret) > most:
             raise ConfigError(f"key {key_id!r} must be {most} bytes, it has {len(secret)}")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from late.errors import InvalidPolicy
-from late.validate import DAY_S, is_name, shown
+from late.validate import DAY_S, bounds, is_name, shown
 
 Kind = Literal["queue", "target"]
 
@@ -91,6 +91,7 @@ _NUMBERS: dict[str, tuple[type, float, float]] = {
     "objective_s": (float, 0.1, 366 * DAY_S),
 }
 _FLAGS = ("paused", "closed", "smart_retry")
+SEVERITIES = ("page", "ticket")
 CONCURRENCY_MAX = 100_000
 NAMES = Knobs.__struct_fields__
 QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "foreground",
@@ -158,7 +159,7 @@ def parse(words: list[str]) -> dict[str, Any]:
     """`rate=50 paused=on concurrency=auto burst=default` as typed -> name and value.
 
     Raises:
-        InvalidPolicy: a word that is no `name=value`, or a value of another type.
+        InvalidPolicy: a word that is no `name=value`, a name twice, or a value of another type.
     """
     found: dict[str, Any] = {}
     for word in words:
@@ -168,7 +169,11 @@ def parse(words: list[str]) -> dict[str, Any]:
             raise InvalidPolicy(f"expected name=value, got {shown(word)}")
         if name not in NAMES:
             raise InvalidPolicy(f"no such knob: {shown(name)}; there are {', '.join(NAMES)}")
-        found[name] = None if text in ("default", "") else _typed(name, text)
+        if name in found:
+            raise InvalidPolicy(f"{name} is given twice")
+        if not text:
+            raise InvalidPolicy(f"{name}= has no value; {name}=default takes it back")
+        found[name] = None if text == "default" else _typed(name, text)
     return found
 
 
@@ -178,6 +183,8 @@ def _typed(name: str, text: str) -> Any:
         if text.lower() not in words:
             raise InvalidPolicy(f"{name} is on or off, got {shown(text)}")
         return words[text.lower()]
+    if name == "severity" and text not in SEVERITIES:
+        raise InvalidPolicy(f"severity is {' or '.join(SEVERITIES)}, got {shown(text)}")
     if name in ("fair_key", "owner", "severity") or (name == "concurrency" and text == "auto"):
         return text
     whole = name == "concurrency" or _NUMBERS[name][0] is int
@@ -194,7 +201,7 @@ def check(knobs: Knobs) -> None:
         value = getattr(knobs, name)
         # Written so that NaN, which compares false with everything, fails.
         if value is not None and not least <= value <= most:
-            raise InvalidPolicy(f"{name} must be {least:g}..{most:g}, got {shown(value)}")
+            raise InvalidPolicy(f"{name} must be {bounds(least, most)}, got {shown(value)}")
     limit = knobs.concurrency
     if isinstance(limit, int) and not 1 <= limit <= CONCURRENCY_MAX:
         raise InvalidPolicy(

@@ -166,12 +166,12 @@ class Nack(Signal):
     """Not here: with `not_capable` the task waits for another worker and no attempt is used.
 
     Args:
+        reason: text for the record of the attempt.
         not_capable: the worker lacks something that another may have (a device, a file). False
             refuses the task itself: a failed attempt, as by an exception.
-        reason: text for the record of the attempt.
     """
 
-    def __init__(self, *, not_capable: bool = True, reason: str | None = None) -> None:
+    def __init__(self, reason: str | None = None, *, not_capable: bool = True) -> None:
         super().__init__()
         self.args = ()
         self.not_capable = not_capable

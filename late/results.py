@@ -100,7 +100,7 @@ class Handle:
                 if found is not None:
                     return self._value(found, type)
                 await asyncio.sleep(pause_s)
-        raise TimeoutError(f"no result of task {self.task_id} within {timeout_s:g} s")
+        raise self._in_vain(timeout_s)
 
     def wait(self, timeout_s: float | None = TIMEOUT_S, *, type: Any = Any) -> Any:
         """`result`, for code that is not async."""
@@ -110,7 +110,14 @@ class Handle:
                 if found is not None:
                     return self._value(found, type)
                 time.sleep(pause_s)
-        raise TimeoutError(f"no result of task {self.task_id} within {timeout_s:g} s")
+        raise self._in_vain(timeout_s)
+
+    def _in_vain(self, timeout_s: float | None) -> TimeoutError:
+        """Does not ask where the task stands: that may cost more than who waits has time for."""
+        return TimeoutError(
+            f"no result of task {self.task_id} within {timeout_s:g} s: it has not ended, or none "
+            "is kept (result_ttl=); state() tells where it stands"
+        )
 
     def _pauses(self, timeout: float | None) -> Iterator[float]:
         """Ends when the time is up; at least one look is taken."""

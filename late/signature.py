@@ -144,9 +144,11 @@ def _shape(
         msgspec.json.schema_components([shape], schema_hook=_refuse)
         msgspec.json.Decoder(shape)
     except _NoDecoder as cause:
+        hint = "use built-in types, dataclasses, TypedDicts or msgspec structs"
+        if str(cause) == Batch.__name__:
+            hint = "a function of a batch is declared with batch=N"
         raise ConfigError(
-            f"{label}: a parameter of type {cause} cannot be decoded; use built-in types,"
-            " dataclasses, TypedDicts or msgspec structs"
+            f"{label}: a parameter of type {cause} cannot be decoded; {hint}"
         ) from None
     except TypeError as cause:
         raise ConfigError(f"{label}: a parameter's type cannot be decoded: {cause}") from cause

@@ -38,6 +38,7 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 RESERVED = "late."
 """Names of tasks and queues that begin so are for the library's own records."""
 
+NAME_RULE = "names match [A-Za-z0-9._:-]{1,128}"
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -71,8 +72,13 @@ def seconds(
         or isinstance(number, bool)
         or not (least <= number <= most)
     ):
-        raise error(f"{what} must be {least:g}..{most:g} seconds, got {shown(value)}")
+        raise error(f"{what} must be {bounds(least, most)} seconds, got {shown(value)}")
     return float(number)
+
+
+def bounds(least: float, most: float) -> str:
+    """`0..31622400` for a message: nobody types 3.16224e+07."""
+    return f"{least:.15g}..{most:.15g}"
 
 
 def name(value: Any, what: str) -> str:

@@ -22,6 +22,7 @@ SKIPS: dict[str, str] = {
     "no Spanner emulator": "a laptop without the Google Cloud SDK's; CI must have one",
     "no CockroachDB": "experimental: nobody had a node yet, not even CI; docs/stores.md says so",
     "Node.js is not installed": "a laptop without it or its wheel; CI must have one",
+    "no @grpc/grpc-js": "npm's packages are not part of the environment; its twins need none",
     "no Chromium": "a laptop without a browser: make browser; CI must have one",
     "this database has no savepoints": "Spanner: its transactions have none",
 }

@@ -139,7 +139,8 @@ class Consumer:
                 except grpc.aio.AioRpcError as error:
                     if error.code() in _FATAL:
                         raise ConsumerRefused(f"{error.code().name}: {error.details()}") from None
-                    logger.warning("stream to %s broke: %s", self._at, error.code().name)
+                    why = " ".join((error.details() or "").split())[:300]
+                    logger.warning("stream to %s broke: %s: %s", self._at, error.code().name, why)
                 pause_s = RECONNECT_S[0] if self.connected > before else pause_s
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause_s * random.uniform(0.5, 1.0)):

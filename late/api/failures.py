@@ -95,6 +95,11 @@ RETRY_AFTER_S = {"away": 1.0, "queue_full": 5.0, "unavailable": 1.0}
 UNEXPECTED = Code(500, "INTERNAL", "internal", shown=False)
 
 
+def of_one(error: LateError, index: int, count: int) -> LateError:
+    """The same with the place of its task, where a request has several: up to 1,000."""
+    return error if count == 1 else type(error)(f"tasks[{index}]: {error}")
+
+
 def code_of(error: BaseException) -> Code:
     """The code of an error; `UNEXPECTED` for one that nobody raised on purpose."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), UNEXPECTED)

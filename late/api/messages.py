@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from late.api import limits, wire
-from late.api.failures import BadRequest
+from late.api.failures import BadRequest, of_one
 from late.api.source import Delivery
 from late.dispatcher import answers
 from late.dispatcher.classify import Verdict
 from late.errors import PayloadTooLarge
 from late.payload import PAYLOAD_BYTES_MAX
+from late.task import OnConflict
 from late.v1 import queue_pb2, task_pb2
+
+
+def puts_of(tasks: Sequence[Any]) -> list[wire.Put]:
+    """All `NewTask`s of a request.
+
+    Raises:
+        PayloadTooLarge, BadRequest: of the first that cannot be read, with its place.
+    """
+    puts: list[wire.Put] = []
+    try:
+        puts.extend(map(put_of, tasks))
+    except (PayloadTooLarge, BadRequest) as error:
+        raise of_one(error, len(puts), len(tasks)) from None
+    return puts
 
 
 def put_of(task: Any) -> wire.Put:
@@ -26,7 +42,7 @@ def put_of(task: Any) -> wire.Put:
     return wire.Put(
         name=task.name,
         queue=task.queue or None,
-        payload=wire.parse(task.payload, dict[str, Any]),
+        payload=_payload(task.payload),
         delay_s=seconds(task, "delay"),
         at=_moment(task, "at"),
         expires_s=seconds(task, "expires_in"),
@@ -34,8 +50,25 @@ def put_of(task: Any) -> wire.Put:
         priority=task.priority if task.HasField("priority") else None,
         ordering_key=task.ordering_key or None,
         unique_key=task.unique_key or None,
+        unique_for_s=seconds(task, "unique_for"),
+        on_conflict=_on_conflict(task.on_conflict),
         headers=dict(task.headers) or None,
     )
+
+
+def _payload(encoded: bytes) -> dict[str, Any]:
+    try:
+        return wire.parse(encoded, dict[str, Any])
+    except BadRequest as error:
+        raise BadRequest(f"payload: {error}") from None
+
+
+def _on_conflict(number: int) -> OnConflict | None:
+    """None for what is not set, as in JSON: a choice without a unique key is refused."""
+    words: tuple[OnConflict | None, ...] = (None, "reject", "replace")
+    if not 0 <= number < len(words):
+        raise BadRequest(f"on_conflict: no such choice, got {number}")
+    return words[number]
 
 
 def seconds(message: Any, field: str) -> float | None:

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from late import following, validate
+from late.api import failures
 from late.api.wire import Accepted, Put
 from late.app import App
 from late.control import Control
-from late.errors import InvalidSchedule, LateError, UnknownTask
+from late.errors import InvalidSchedule, InvalidTask, LateError, UnknownTask
 from late.lanes import Lane
 from late.outbox import insert
 from late.schema.engine import make_engine, write
@@ -57,7 +58,11 @@ class Producer:
             InvalidTask, QueueFull, UnknownTask, StoreError: nothing was enqueued; but of a
                 `StoreUnavailable` that is not known.
         """
-        calls = [self._call(put) for put in puts]
+        calls: list[Call] = []
+        try:
+            calls.extend(map(self._call, puts))
+        except (InvalidTask, UnknownTask) as error:
+            raise failures.of_one(error, len(calls), len(puts)) from None
         # One app inserts them all: its `enqueue_many` refuses calls of another.
         rows = self._nameless.prepare(calls)
         loop = asyncio.get_running_loop()
@@ -119,6 +124,8 @@ class Producer:
             "priority": put.priority,
             "ordering_key": put.ordering_key,
             "unique_key": put.unique_key,
+            "unique_for": put.unique_for_s,
+            "on_conflict": put.on_conflict,
             "headers": put.headers,
         }
         given: Any = {key: value for key, value in asked.items() if value is not None}

@@ -117,7 +117,7 @@ class _Queue(queue_pb2_grpc.QueueServicer):
         async def work(caller: Caller) -> Any:
             if len(request.tasks) > limits.ANSWERS_MAX:
                 raise failures.TooLarge(f"at most {limits.ANSWERS_MAX} tasks in one request")
-            puts = [messages.put_of(task) for task in request.tasks]
+            puts = messages.puts_of(request.tasks)
             sent = dict(context.invocation_metadata() or ())
             for put in puts:
                 parent, state = sent.get(tracing.PARENT), sent.get(tracing.STATE)

@@ -13,6 +13,7 @@ from late.api import limits
 from late.api.failures import BadRequest
 from late.dispatcher.classify import Verdict, clean
 from late.ids import made_at_us
+from late.task import OnConflict
 
 T = TypeVar("T")
 
@@ -39,6 +40,8 @@ class Put(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     priority: int | None = None
     ordering_key: str | None = None
     unique_key: str | None = None
+    unique_for_s: float | None = None
+    on_conflict: OnConflict | None = None
     headers: dict[str, str] | None = None
 
 

@@ -109,20 +109,45 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit with its code. An error that `late` raises on purpose is one line
-    on stderr; anything else is a defect and shows its traceback."""
+    """Run one command and exit with its code. An error that `late` raises on purpose and a command
+    that cannot be read are one line on stderr; anything else is a defect and shows a traceback."""
     try:
-        app(args=None if arguments is None else list(arguments))
+        # By itself typer prints a usage of several lines, which no script can tell from output.
+        words = None if arguments is None else list(arguments)
+        code = app(args=words, prog_name="late", standalone_mode=False)
     except LateError as error:
         print(f"late: {_one_line(error)}", file=sys.stderr)
-        sys.exit(code_of(error))
+        code = code_of(error)
+    except typer.Abort:
+        print("late: not confirmed, so nothing was done", file=sys.stderr)
+        code = 1
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
+    except Exception as error:
+        if (said := _misuse(error)) is None:
+            raise
+        print(said, file=sys.stderr)
+        code = 2
+    sys.exit(code)
 
 
 def code_of(error: LateError) -> int:
     """2 for what the user asked wrongly, 1 for what went wrong."""
     return 2 if isinstance(error, ConfigError | InvalidTask | UnknownTask) else 1
+
+
+def _misuse(error: Exception) -> str | None:
+    """What to say of words that typer cannot read, such as an option that does not exist; None for
+    any other error. By shape: its errors have no public class in all the versions that we take."""
+    context, message = getattr(error, "ctx", None), getattr(error, "format_message", None)
+    if message is None:
+        return None
+    text = str(message())
+    if text.startswith("Usage:"):  # a group of commands without one: the list of them is the answer
+        return text
+    path = "late" if context is None else context.command_path
+    text = " ".join(text.split()).rstrip(".")
+    return f"late: {text[:1].lower()}{text[1:]}; see {path} --help"
 
 
 def _one_line(error: LateError) -> str:

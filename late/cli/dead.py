@@ -10,7 +10,7 @@ import typer
 
 from late.cli import output
 from late.cli.look import errors
-from late.cli.options import JsonOption, PayloadOption, UrlOption, control_of, moment_us
+from late.cli.options import JsonOption, PayloadOption, UrlOption, asked, control_of, moment_us
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,6 +56,12 @@ def _filter(
     task_id: str | None,
     error: str | None = None,
 ) -> Filter:
+    """What is asked for.
+
+    Raises:
+        ConfigError: no such consumer group, or a value that can match nothing.
+        InvalidName: not a task id.
+    """
     from late.control import Filter
 
     now = control.now() if since or until else 0
@@ -70,6 +76,8 @@ def _filter(
         until_us=moment_us(until, "--until", now) if until else None,
     )
     made.check()
+    if group is not None:  # a name misspelt must not read as "none"
+        control.known_groups([group])
     return made
 
 
@@ -191,9 +199,7 @@ def purge(
         _meant(which, everything)
         if not dry_run and not yes:
             told = _told(control.purge(which, limit=limit, dry_run=True, exact=exact))
-            if not sys.stdin.isatty():
-                raise ConfigError(f"this deletes {told} for good: give --yes")
-            typer.confirm(f"Delete {told} for good?", abort=True)
+            asked(f"Delete {told} for good?", f"this deletes {told} for good")
         moved = control.purge(which, limit=limit, dry_run=dry_run, exact=exact)
     _report(moved, "deleted", "would delete", json)
 

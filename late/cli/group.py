@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,10 +13,12 @@ from late.cli.options import (
     JsonOption,
     UrlArgument,
     UrlOption,
+    asked,
     control_of,
     duration_us,
     moment_us,
 )
+from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -33,11 +36,28 @@ def place_of(text: str, what: str, control: Control) -> str | int:
     """`beginning`, `now`, or a moment (also how long ago) as microseconds.
 
     Raises:
-        ConfigError: none of these.
+        ConfigError: none of these, or a moment that has not come.
     """
     if text in ("beginning", "now"):
         return text
-    return moment_us(text, what, control.now(), expected=PLACES)
+    now = control.now()
+    moment = moment_us(text, what, now, expected=PLACES)
+    if moment > now:
+        raise ConfigError(
+            f"{what} {text[:64]!r} has not come: tasks that are not written cannot be left out"
+        )
+    return max(0, moment)  # before 1970 nothing was written
+
+
+def alarm_s() -> float:
+    """From when on a group is said to be behind, as for a worker with this environment.
+
+    Raises:
+        ConfigError: LATE_LAG_ALARM_S, or another setting, is none.
+    """
+    from late import config
+
+    return config.load().lag_alarm_s or math.inf
 
 
 @app.command("create")
@@ -66,10 +86,10 @@ def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOpti
     """Show the consumer groups and how far behind they are.
 
     idle: no live worker serves it. LAGGING: the oldest task that it has not read is older than ten
-    minutes; the log keeps everything from there on.
+    minutes (LATE_LAG_ALARM_S); the log keeps everything from there on.
     """
     with control_of(url, url_option) as control:
-        found = control.groups()
+        found = control.groups(alarm_s=alarm_s())
     if json:
         output.as_json({"groups": found})
     else:
@@ -114,7 +134,7 @@ def table(found: Sequence[GroupView]) -> None:
 def show(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Show one group."""
     with control_of(url_option) as control:
-        found = control.group(name)
+        found = control.group(name, alarm_s=alarm_s())
     _one(found, json)
 
 
@@ -143,7 +163,8 @@ def delete(
 ) -> None:
     """Forget a group with its parked tasks and dead letters. Stop its workers first."""
     if not yes:
-        typer.confirm(f"Forget group {name}: what it has not run will never run in it?", abort=True)
+        question = f"Forget group {name}: what it has not run will never run in it?"
+        asked(question, f"this forgets group {name}, with what it has not run")
     with control_of(url_option) as control:
         control.delete_group(name)
     output.as_json({"deleted": name}) if json else typer.echo(f"group {name} is deleted")
@@ -167,7 +188,7 @@ def reset(
         place = place_of(to, "--to", control)
         if not (dry_run or yes):
             _effects(control.reset_group(name, place, dry_run=True))
-            typer.confirm(f"Reset group {name}?", abort=True)
+            asked(f"Reset group {name}?", f"this resets group {name}")
         done = control.reset_group(name, place, dry_run=dry_run)
     output.as_json(done) if json else _effects(done)
 
@@ -242,7 +263,7 @@ def wait(
     elif found.state == "unknown":
         typer.echo("unknown: it is in no table")
     elif found.state == "gone":
-        typer.echo("settled by every group, and gone")
+        typer.echo("in no table: settled by every group and gone, or never committed")
     else:
         typer.echo(f"{found.left} unsettled")
     if found.state not in ("settled", "gone"):

@@ -9,12 +9,16 @@ import typer
 from late import knobs as values
 from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of
-from late.errors import ConfigError
+from late.errors import ConfigError, LateError
 from late.knobs import LOCAL, REMOTE, Kind, Knobs
 from late.task import BATCH_POOL, PULL_POOL
 
 if TYPE_CHECKING:
+    from late.control import Control
     from late.control.knobs import Turned
+
+LOOK = 1_000
+"""Tasks of one group and shard that are looked at for the names of queues."""
 
 queue = typer.Typer(
     help="The knobs of queues: set, pause, resume, show.",
@@ -46,7 +50,31 @@ def _turn(
 ) -> None:
     with control_of(url) as control:
         turned = control.turn_knobs(kind, name, changes, dry_run=dry_run)
+        doubt = _doubt(control, turned)
     _say(turned, json, dry_run=dry_run)
+    if doubt is not None:
+        output.note(f"note: {doubt}")
+
+
+def _doubt(control: Control, turned: Turned) -> str | None:
+    """Why the name may be misspelt, as far as that can be known. A queue is there as soon as a task
+    names it, so its knobs may come first; but who stops the wrong one in an outage must see it."""
+    if turned.before != Knobs():
+        return None
+    try:
+        if turned.kind == "target":
+            known = _is_target(turned.name)
+            others = "the file that LATE_TARGETS names does not have it; an app's own code may"
+        else:
+            queues = sorted({each.queue for each in control.status(limit=LOOK).queues})
+            known = turned.name in queues
+            others = f"there are tasks of {', '.join(queues[:20]) or 'no other either'}"
+    except LateError:  # what was asked is done all the same
+        return None
+    nothing = "no knob of it was set" + (
+        ", no task of it is there" if turned.kind == "queue" else ""
+    )
+    return None if known else f"is {turned.kind} {turned.name} meant? {nothing}; {others}"
 
 
 def _say(turned: Turned, json: bool, *, dry_run: bool = False) -> None:

@@ -54,7 +54,7 @@ def status(
             _owners(terms)
         return
     with control_of(url, url_option) as control:
-        found = control.status(queue=queue, limit=limit)
+        found = control.status(queue=queue, limit=limit, alarm_s=group.alarm_s())
         where = control.url
     if json:
         output.as_json(found)
@@ -215,6 +215,7 @@ def _group(group: TaskInGroup) -> None:
         [
             ("group", group.group),
             ("state", group.state),
+            ("ended", group.outcome),
             ("reason", group.reason),
             ("due", output.moment(group.due_at_us)),
             ("died", output.moment(group.dead_at_us)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,6 +66,20 @@ def control_of(*given: str | None) -> Control:
     from late.control import Control
 
     return Control(url)
+
+
+def asked(question: str, effect: str) -> None:
+    """Ask at a terminal whether to go on; `typer.Abort` if not.
+
+    Args:
+        effect: what would be done, for who cannot answer.
+
+    Raises:
+        ConfigError: nobody can answer. A script that goes on by itself must say `--yes`.
+    """
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{effect}: give --yes")
+    typer.confirm(question, abort=True)
 
 
 def duration_us(text: str, what: str) -> int:

@@ -146,6 +146,12 @@ def enqueue(
         str | None, typer.Option(help="Tasks of one key run in order, one at a time.")
     ] = None,
     unique_key: Annotated[str | None, typer.Option(help="One unfinished task per key.")] = None,
+    unique_for: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The key stays taken for so long at least.")
+    ] = None,
+    on_conflict: Annotated[
+        str | None, typer.Option(help="A taken key: existing (default), reject or replace.")
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be repeated.")
     ] = None,
@@ -165,6 +171,10 @@ def enqueue(
         "priority": priority,
         "ordering_key": ordering_key,
         "unique_key": unique_key,
+        "unique_for": None
+        if unique_for is None
+        else duration_us(unique_for, "--unique-for") / 1_000_000,
+        "on_conflict": on_conflict,
         "headers": pairs(header, "--header") if header else None,
     }
     given = {key: value for key, value in options.items() if value is not None}

@@ -8,6 +8,7 @@ import typer
 
 from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of, duration_us
+from late.errors import ConfigError
 from late.tokens import CERTIFICATE
 
 app = typer.Typer(help="Who may use the HTTP and gRPC interfaces.", no_args_is_help=True)
@@ -36,12 +37,15 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Make a token and print it. It is shown this once: only its hash is kept."""
+    lifetime_us = None if expires is None else duration_us(expires, "--expires")
+    if lifetime_us is not None and lifetime_us <= 0:
+        raise ConfigError(f"--expires {expires!r}: a token must live for longer than nothing")
     with control_of(url) as control:
         text, row = control.create_token(
             name,
             scopes=scope,
             queues=queue or ["*"],
-            lifetime_us=None if expires is None else duration_us(expires, "--expires"),
+            lifetime_us=lifetime_us,
             certificate=certificate,
         )
     if json:

@@ -16,6 +16,7 @@ from late.control import (
     dead,
     doctor,
     knobs,
+    lag,
     lanes,
     latest,
     owners,
@@ -118,13 +119,20 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
 
     # --- looking
 
-    def status(self, *, queue: str | None = None, limit: int = status.LIMIT) -> Status:
-        """Queues, shards and workers; each count stops at `limit` per group and shard."""
+    def status(
+        self,
+        *,
+        queue: str | None = None,
+        limit: int = status.LIMIT,
+        alarm_s: float = lag.ALARM_S,
+    ) -> Status:
+        """Queues, shards and workers; each count stops at `limit` per group and shard. Groups whose
+        oldest unread record is older than `alarm_s` are `lagging`."""
         self.check()
         found = status.status(self._engine, queue=queue, limit=limit)
         groups = [
             msgspec.structs.replace(each, stale_s=found.stale_s(each.name))
-            for each in self.groups(seen=found)
+            for each in self.groups(alarm_s=alarm_s, seen=found)
         ]
         return msgspec.structs.replace(found, groups=tuple(groups))
 

@@ -44,10 +44,10 @@ class GroupControl:
         self.check()
         return lag.groups(self._engine, alarm_s=alarm_s, limit=limit, seen=seen)
 
-    def group(self, name: str) -> GroupView:
+    def group(self, name: str, *, alarm_s: float = lag.ALARM_S) -> GroupView:
         """One of them."""
         self.check()
-        return lag.groups(self._engine, name=name)[0]
+        return lag.groups(self._engine, name=name, alarm_s=alarm_s)[0]
 
     def create_group(
         self, name: str, *, queues: Sequence[str] | None = None, start: str | int | None

@@ -33,7 +33,7 @@ from late.errors import ConfigError, TransactionAborted
 from late.schema.engine import reading, write
 from late.schema.tables import NOW_US, dead, group, lease, meta, settlement, timer, worker
 from late.task import DEFAULT_GROUP
-from late.validate import is_name
+from late.validate import NAME_RULE, is_name
 
 _GONE = "group_gone/"
 
@@ -72,7 +72,7 @@ def create(
     """
     chosen = _queues(queues)
     if not is_name(name):
-        raise ConfigError(f"not a name of a group: {name[:64]!r}")
+        raise ConfigError(f"not a name of a group: {name[:64]!r} ({NAME_RULE})")
     # Taken first: what commits from here on belongs to the group.
     cursor = positions.head(engine) if start == positions.NOW else ""
 
@@ -189,7 +189,7 @@ def check(engine: Engine, names: Iterable[str]) -> None:
     with reading(engine) as connection:
         found = set(connection.execute(select(group.c.name)).scalars())
         for name in sorted(set(names) - found):
-            raise ConfigError(_unknown(name, found))
+            raise ConfigError(unknown(name, found))
 
 
 # --- what the parts share ------------------------------------------------------------------------
@@ -223,11 +223,12 @@ def known(connection: Connection, name: str, *, lock: bool = True) -> Row[Any]:
     """
     row = row_of(connection, name, lock=lock)
     if row is None:
-        raise ConfigError(_unknown(name, set(connection.execute(select(group.c.name)).scalars())))
+        raise ConfigError(unknown(name, set(connection.execute(select(group.c.name)).scalars())))
     return row
 
 
-def _unknown(name: str, known: set[str]) -> str:
+def unknown(name: str, known: set[str]) -> str:
+    """What to say of a group that is not registered."""
     return (
         f"no consumer group {name[:128]!r}; known: {', '.join(sorted(known))}. "
         "Make one: late group create NAME --start-from beginning|now|TIME"
@@ -286,7 +287,7 @@ def _queues(queues: Iterable[str] | None) -> list[str] | None:
     chosen = sorted(set(queues))
     bad = next((queue for queue in chosen if not is_name(queue)), None)
     if bad is not None:
-        raise ConfigError(f"not a name of a queue: {bad[:64]!r}")
+        raise ConfigError(f"not a name of a queue: {bad[:64]!r} ({NAME_RULE})")
     if not chosen:
         raise ConfigError("a group that reads no queue does nothing")
     return chosen

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from late.control import backlog, positions
-from late.control.groups import serving
+from late.control.groups import serving, unknown
 from late.control.journals import Journal, journals
 from late.control.rows import now_us, seconds
 from late.control.shards import groups_of, survey
@@ -56,7 +56,7 @@ def groups(
         rows = {row.name: row for row in connection.execute(select(group))}
         names = [each for each in groups_of(connection) if name in (None, each)]
         if name is not None and not names:
-            raise ConfigError(f"no consumer group {name[:128]!r}")
+            raise ConfigError(unknown(name, set(rows)))
         served = serving(connection)
         if seen is None:
             reads_by = {each: _reads(rows.get(each)) for each in names}

@@ -29,6 +29,15 @@ from late.task import DEFAULT_GROUP, HELD_US, Final, StepDetail
 _detail = msgspec.json.Decoder(StepDetail).decode
 
 
+class _Ended(msgspec.Struct):
+    """What is read of a result that is kept: never the value, which may be confidential."""
+
+    outcome: str
+
+
+_ended = msgspec.json.Decoder(_Ended).decode
+
+
 def show(
     engine: Engine,
     task_id: str,
@@ -55,7 +64,7 @@ def show(
         for name in groups_of(connection) if group is None else (group,):
             last = journal(connection, name, shard_id)
             view, found = _in_group(connection, name, shard_id, task_id, last, logged)
-            view = _with_history(view, _steps(connection, name, task_id))
+            view = _with_traces(connection, view, task_id)
             row = row or found
             if payload and row and found and found["payload"] != row["payload"]:
                 own = payload_of(found["payload"], object_of(found["options"]))
@@ -77,27 +86,35 @@ def _steps(connection: Connection, name: str, task_id: str) -> tuple[StepView, .
     )  # fmt: skip
 
 
-def _with_history(view: TaskInGroup, steps: tuple[StepView, ...]) -> TaskInGroup:
-    """Whose row is gone from the log may still be known by its history."""
-    ends = (*get_args(Final), "purged")
-    ended = view.state == "unknown" and steps and steps[-1].event in ends
-    state = "settled" if ended else view.state
-    return msgspec.structs.replace(view, state=state, history=steps)
+def _with_traces(connection: Connection, view: TaskInGroup, task_id: str) -> TaskInGroup:
+    """Whose row is gone from the log may still be known by its history, or by its result."""
+    steps = _steps(connection, view.group, task_id)
+    if view.state not in ("unknown", "settled"):
+        return msgspec.structs.replace(view, history=steps)
+    ended = steps[-1].event if steps and steps[-1].event in (*get_args(Final), "purged") else None
+    row = _result(connection, task_id, view.group)
+    outcome = ended if row is None else _ended(row).outcome
+    state = view.state if outcome is None else "settled"
+    return msgspec.structs.replace(view, state=state, outcome=outcome, history=steps)
 
 
 def result(engine: Engine, task_id: str, group: str) -> bytes | None:
     """See `Control.result`."""
     shard_of(task_id)
     with reading(engine) as connection:
-        row = connection.execute(
-            select(kept.c.value, kept.c.expires_at_us).where(
-                kept.c.consumer_group == group, kept.c.task_id == task_id
-            )
-        ).first()
-        # Rows are swept away later than they end.
-        if row is None or row.expires_at_us <= now_us(connection):
-            return None
-        return bytes(row.value)
+        return _result(connection, task_id, group)
+
+
+def _result(connection: Connection, task_id: str, group: str) -> bytes | None:
+    row = connection.execute(
+        select(kept.c.value, kept.c.expires_at_us).where(
+            kept.c.consumer_group == group, kept.c.task_id == task_id
+        )
+    ).first()
+    # Rows are swept away later than they end.
+    if row is None or row.expires_at_us <= now_us(connection):
+        return None
+    return bytes(row.value)
 
 
 def _in_group(

@@ -170,6 +170,8 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     """What happened to it, the first step first, where that is kept."""
     payload: str | None = None
     """Where payloads are asked for, and an edit has given it another one here."""
+    outcome: str | None = None
+    """How it ended, where its result or its history is kept: `done`, `expired`, ..."""
 
 
 class StepView(msgspec.Struct, frozen=True):

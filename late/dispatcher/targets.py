@@ -253,7 +253,9 @@ def resolve(text: str, what: str) -> str:
         except (OSError, ValueError) as error:
             raise ConfigError(f"{what}: {where} cannot be read: {type(error).__name__}") from None
     else:
-        return text
+        # From a variable that is not set, read by the application itself: a server whose token is
+        # empty would let in whoever sends an empty one.
+        found, text = text, "it"
     if not found:
         raise ConfigError(f"{what}: {text} is empty or not set")
     return found

@@ -177,7 +177,7 @@ def changes(before: Knobs, fields: Mapping[str, str]) -> dict[str, Any]:
     for name in rules.NAMES:
         text = fields.get(PREFIX + name)
         if text is not None and text != typed(getattr(before, name)):
-            words.append(f"{name}={text}")
+            words.append(f"{name}={text or 'default'}")
     return rules.parse(words)
 
 

@@ -84,7 +84,7 @@ def _life(task: TaskView, group: TaskInGroup) -> Life:
     return Life(
         group=group.group,
         state=group.state,
-        now=_NOW[group.state] + _why(group),
+        now=f"has ended: {group.outcome}" if group.outcome else _NOW[group.state] + _why(group),
         level=level,
         moments=tuple(moments),
         owner=group.owner,

@@ -99,12 +99,17 @@ def test_nothing_is_kept_unasked_nor_for_longer(app: late.App, url: str) -> None
     assert drain(app) == {"done": 2}
     assert [str(row[0]) for row in rows(url, "select task_id from late_result")] == [task_id]
     with Control(url) as control:
+        execute(url, "delete from late_task where 1 = 1")  # as its pruning does
+        (group,) = control.show(task_id).groups
+        assert (group.state, group.outcome) == ("settled", "done")
         assert control.sweep().results == 0
         execute(url, "update late_result set expires_at_us = 1 where consumer_group = 'default'")
         assert control.result(task_id, group="default") is None
         assert control.sweep().results == 1
     assert rows(url, "select task_id from late_result") == []
-    assert app.handle(task_id).state() in ("settled", "unknown")
+    assert app.handle(task_id).state() == "unknown"
+    with pytest.raises(TimeoutError, match="none is kept"):
+        app.handle(task_id).wait(timeout_s=0)
 
 
 def test_wrong_settings_are_refused(app: late.App) -> None:

@@ -56,6 +56,9 @@ def put(**more: Any) -> bytes:
         (put(ordering_key="no good"), 400, "invalid_task"),
         (put(unique_key="x" * 129), 400, "invalid_task"),
         (put(queue="another"), 400, "bad_request"),
+        (put(unique_for_s=60), 400, "invalid_task"),
+        (put(unique_key="k", unique_for_s=0), 400, "invalid_task"),
+        (put(unique_key="k", on_conflict="forget"), 400, "bad_request"),
         (json.dumps({"name": "no good"}).encode(), 400, "invalid_task"),
         (json.dumps({"name": "x" * 129}).encode(), 400, "invalid_task"),
         (json.dumps({"name": "late.cancel"}).encode(), 400, "invalid_task"),
@@ -93,6 +96,8 @@ async def test_bad_batches(tmp_path: Path) -> None:
         heavy = await it.call("POST", "/v1/tasks", {"tasks": [large] * 9})
         assert (heavy.status, heavy.json["error"]) == (413, "too_large")
         assert (await it.call("POST", "/v1/tasks", {"tasks": []})).status == 200
+        wrong = await it.call("POST", "/v1/tasks", {"tasks": [one, {**one, "priority": 101}]})
+        assert wrong.json["message"].startswith("tasks[1]: priority must be")
 
 
 async def flood(writer: asyncio.StreamWriter) -> None:

@@ -210,6 +210,9 @@ async def async_generator() -> AsyncIterator[int]:
     yield 1
 
 
+def of_a_batch(batch: late.Batch[int]) -> None: ...
+
+
 class Callable_:
     def __call__(self) -> None: ...
 
@@ -226,6 +229,7 @@ class Callable_:
         (unresolved, "Nowhere"),
         (custom, "type (Path|Logger|PosixPath) cannot be decoded"),
         (ambiguous, "cannot be decoded"),
+        (of_a_batch, "is declared with batch=N"),
         (generator, "generator"),
         (async_generator, "generator"),
         (Callable_(), "a task is a function|task name"),

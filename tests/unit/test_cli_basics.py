@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import runpy
 import subprocess
@@ -199,3 +200,70 @@ def test_a_place_that_is_none_says_what_there_is(cli: Cli) -> None:
     said = cli.refused("group", "reset", "default", "--to", "yesterday", "--dry-run")
     assert "--to 'yesterday': expected beginning, now, or a time" in said
     assert "2h" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("wait",), "missing option '--until'; see late wait --help"),
+        (("queue", "set", "mail"), "missing argument 'KNOB=VALUE...'; see late queue set --help"),
+        (("dead", "redrive", "--rate", "x"), "invalid value for '--rate': "),
+        (("worker", "shop:app", "--concurrency", "0"), "invalid value for '--concurrency': "),
+        (("queue", "--nope"), "no such option: --nope"),
+        (("nope",), "no such command 'nope'; see late --help"),
+    ],
+    ids=str,
+)
+def test_words_that_cannot_be_read_are_one_line(
+    cli: Cli, words: tuple[str, ...], said: str
+) -> None:
+    assert said in cli.refused(*words)
+
+
+def test_a_group_of_commands_alone_lists_them(cli: Cli) -> None:
+    ended = cli("group")
+    assert ended.code == 2
+    assert "reset" in ended.out + ended.err
+
+
+class Terminal(io.StringIO):
+    """Somebody types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_who_cannot_answer_is_not_asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.fine("group", "create", "audit", "--start-from", "now")
+    for words in (("delete", "audit"), ("reset", "audit", "--to", "now")):
+        assert "give --yes" in cli("group", *words).err
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    ended = cli("group", "delete", "audit")
+    assert (ended.code, ended.err) == (1, "late: not confirmed, so nothing was done\n")
+    cli.fine("group", "show", "audit")
+
+
+def test_a_place_or_a_name_that_cannot_be_is_named(cli: Cli) -> None:
+    said = cli.refused("group", "create", "audit", "--start-from", "2999-01-01T00:00Z")
+    assert "--start-from '2999-01-01T00:00Z' has not come" in said
+    assert "[A-Za-z0-9._:-]{1,128}" in cli.refused("group", "create", "a b", "--start-from", "now")
+    assert "known: default. Make one" in cli.refused("group", "show", "nope")
+    assert "no consumer group 'nope'" in cli.refused("dead", "redrive", "--all", "--group", "nope")
+    cli.fine("group", "create", "old", "--start-from", "99999w")
+    assert "--expires '0d'" in cli.refused(
+        "token", "create", "t", "--scope", "view", "--expires", "0d"
+    )
+
+
+def test_a_group_is_behind_by_the_workers_measure(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.fine("enqueue", "greet")
+    assert "LAGGING" not in cli.fine("group", "list").out
+    monkeypatch.setenv("LATE_LAG_ALARM_S", "0.000001")
+    for words in (("group", "list"), ("group", "show", "default"), ("status",)):
+        assert "LAGGING" in cli.fine(*words).out
+    monkeypatch.setenv("LATE_LAG_ALARM_S", "0")  # none is raised
+    assert "LAGGING" not in cli.fine("group", "list").out
+    monkeypatch.setenv("LATE_LAG_ALARM_S", "soon")
+    cli.refused("group", "list")

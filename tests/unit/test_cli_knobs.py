@@ -50,6 +50,27 @@ def test_a_target_that_nobody_knows_is_not_shown(
     cli.fine("target", "show", "nosuch")
 
 
+def test_a_name_that_nothing_knows_is_doubted(cli: Cli) -> None:
+    cli.fine("enqueue", "charge", "--queue", "payments")
+    ended = cli.fine("queue", "pause", "paymnts")
+    assert ended.err == (
+        "note: is queue paymnts meant? no knob of it was set, no task of it is there; "
+        "there are tasks of payments\n"
+    )
+    assert cli.fine("queue", "resume", "paymnts").err == ""  # it had a knob
+    assert cli.fine("queue", "pause", "payments").err == ""
+    assert "is target biling meant?" in cli.fine("target", "set", "biling", "rate=1").err
+    assert cli.fine("target", "set", "local", "rate=1").err == ""
+
+
+def test_a_doubt_that_cannot_be_looked_into_does_not_undo_the_change(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATE_TARGETS", "/no/such/file.toml")
+    assert cli.fine("target", "pause", "billing").err == ""
+    assert "billing" in cli.fine("knobs").out
+
+
 def test_a_dry_run_changes_nothing(cli: Cli) -> None:
     said = cli.fine("target", "set", "billing", "concurrency=4", "--dry-run").out
     assert "would go from default to 4" in said
@@ -58,6 +79,11 @@ def test_a_dry_run_changes_nothing(cli: Cli) -> None:
 
 
 def test_what_is_wrong_is_one_line(cli: Cli) -> None:
+    assert "rate is given twice" in cli.refused("queue", "set", "payments", "rate=3", "rate=4")
+    assert "owner= has no value" in cli.refused("queue", "set", "payments", "owner=")
+    assert "severity is page or ticket, got 'high'" in cli.refused(
+        "queue", "set", "payments", "severity=high"
+    )
     assert "no such knob: 'speed'" in cli.refused("queue", "set", "payments", "speed=3")
     assert "rate must be" in cli.refused("queue", "set", "payments", "rate=-3")
     assert "of queues" in cli.refused("target", "set", "billing", "fair_key=tenant")

@@ -418,3 +418,16 @@ def test_a_dead_letter_is_edited_and_sent_back(cli: Cli, monkeypatch: pytest.Mon
     assert "no dead letter" in cli.refused("dead", "edit", new_id(0), "--payload", "{}")
     assert "sent back 1" in cli.fine("dead", "redrive", "--all", "--rate", "5").out
     assert "rate" in cli.refused("dead", "redrive", "--all", "--rate", "0")
+
+
+def test_enqueue_says_what_a_taken_key_does(cli: Cli) -> None:
+    def put(*words: str) -> tuple[str, ...]:
+        return "enqueue", "greet", "--queue", "mail", "--unique-key", "k", *words
+
+    first = cli.fine(*put("--unique-for", "1h")).out
+    assert cli.fine(*put()).out == first
+    assert "is held by task" in cli.refused(*put("--on-conflict", "reject"))
+    said = cli.refused(*put("--delay", "99999d"))
+    assert "delay must be 0..31622400 seconds" in said
+    assert "on_conflict is one of" in cli.refused(*put("--on-conflict", "forget"))
+    assert cli.fine(*put("--on-conflict", "replace")).out != first

@@ -221,6 +221,11 @@ def test_a_bad_key_ring_is_refused(seal: Any, keys: Any, current: str) -> None:
         seal(keys=keys, current=current)
 
 
+def test_a_key_is_bytes() -> None:
+    with pytest.raises(ConfigError, match="key 'k1' must be bytes, it is str"):
+        Signed(keys={"k1": "x" * 32}, current="k1")  # type: ignore[dict-item]
+
+
 def test_a_key_for_encryption_has_32_bytes() -> None:
     with pytest.raises(ConfigError, match="32 bytes, it has 33"):
         Encrypted(keys={"k1": b"1" * 33}, current="k1")

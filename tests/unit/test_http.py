@@ -63,6 +63,12 @@ async def test_a_repeat_gets_the_first_id_and_another_body_a_conflict(tmp_path: 
         put["payload"] = {"trip": 8}
         other = await it.call("POST", f"{QUEUE}/tasks", put, headers=key)
         assert (other.status, other.json["error"]) == (409, "key_conflict")
+        put["on_conflict"] = "replace"
+        newer = await it.call("POST", f"{QUEUE}/tasks", put, headers=key)
+        assert (newer.status, newer.json["created"]) == (201, True)
+        put |= {"on_conflict": "reject", "unique_for_s": 60}
+        third = await it.call("POST", f"{QUEUE}/tasks", put, headers=key)
+        assert (third.status, third.json["error"]) == (409, "key_conflict")
 
 
 async def test_a_task_is_received_and_acknowledged(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_give_up_wins_over_retry() -> None:
         Discard("gone"),
         Discard(reason="gone"),
         Nack(reason="no GPU"),
+        Nack("no GPU", not_capable=False),
     ],
 )
 def test_outcomes_cross_a_process_boundary(signal: Signal) -> None:

@@ -98,6 +98,9 @@ async def test_an_enqueue_gives_a_token_to_wait_for(tmp_path: Path) -> None:
         ({"queue": "mail"}, "NOT_FOUND"),
         ({"priority": 101}, "INVALID_ARGUMENT"),
         ({"unique_key": "x" * 129}, "INVALID_ARGUMENT"),
+        ({"on_conflict": queue_pb2.NewTask.REJECT}, "INVALID_ARGUMENT"),
+        ({"unique_key": "k", "on_conflict": 7}, "INVALID_ARGUMENT"),
+        ({"unique_key": "k", "unique_for": Duration(seconds=-1)}, "INVALID_ARGUMENT"),
         ({"delay": Duration(seconds=367 * 86_400)}, "INVALID_ARGUMENT"),
         ({"at": Timestamp(seconds=253_402_300_799)}, "INVALID_ARGUMENT"),
         ({"at": Timestamp(seconds=2**62)}, "INVALID_ARGUMENT"),
@@ -112,6 +115,7 @@ async def test_a_bad_enqueue(tmp_path: Path, fields: dict[str, Any], code: str) 
             await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[new(), new(**fields)]))
         assert refused.value.code().name == code, refused.value.details()
         assert len(refused.value.details() or "") < 600
+        assert (refused.value.details() or "").startswith("tasks[1]: ")
         stats = await queue.Stats(queue_pb2.StatsRequest())
         assert list(stats.queues) == []
 
@@ -126,13 +130,19 @@ async def test_batches_and_messages_have_bounds(tmp_path: Path) -> None:
 
 async def test_a_repeat_and_a_conflict(tmp_path: Path) -> None:
     async with served(tmp_path) as it, stub(it) as queue:
-        first = await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[new(unique_key="order-1")]))
-        again = await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[new(unique_key="order-1")]))
-        assert list(again.task_ids) == list(first.task_ids)
-        other = new(unique_key="order-1", payload=b'{"a":1}')
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[other]))
-        assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+
+        async def put(**fields: Any) -> str:
+            task = new(unique_key="order-1", **fields)
+            (task_id,) = (await queue.Enqueue(queue_pb2.EnqueueRequest(tasks=[task]))).task_ids
+            return str(task_id)
+
+        first = await put(unique_for=Duration(seconds=60))
+        assert await put() == first
+        for other in ({"payload": b'{"a":1}'}, {"on_conflict": queue_pb2.NewTask.REJECT}):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await put(**other)
+            assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+        assert await put(on_conflict=queue_pb2.NewTask.REPLACE) != first
 
 
 class Talk:

@@ -92,6 +92,10 @@ def test_a_secret_comes_from_a_variable_or_a_file(
     assert targets.resolve("env:BILLING_TOKEN", "token") == "from a variable"
     assert targets.resolve(f"file:{tmp_path / 'token'}", "token") == "from a file"
     assert targets.resolve("as it is", "token") == "as it is"
+    with pytest.raises(ConfigError, match="token: it is empty"):
+        targets.resolve("", "token")
+    with pytest.raises(ConfigError, match="serve_handlers: token: it is empty"):
+        late.serve_handlers(late.App("sqlite:///x.db"), "127.0.0.1:0", token="")
     for missing in ("env:NO_SUCH_VARIABLE", f"file:{tmp_path / 'nothing'}"):
         with pytest.raises(ConfigError, match="token: "):
             targets.resolve(missing, "token")

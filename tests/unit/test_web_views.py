@@ -251,6 +251,9 @@ def test_a_life_is_told_in_its_order() -> None:
     ]  # fmt: skip
     assert (life.level, life.can_cancel) == ("ok", False)
     assert life.now == "has ended, or its group began or was reset behind it"
+    kept = TaskInGroup("default", "settled", outcome="done")
+    (life,) = task.lives(msgspec.structs.replace(made, groups=(kept,)))
+    assert life.now == "has ended: done"
     gone = TaskInGroup("default", "dead", reason="failed", dead_at_us=9, attempts=1,
                        errors=(AttemptError(1, 8, "w1", "boom"),))  # fmt: skip
     (life,) = task.lives(msgspec.structs.replace(made, groups=(gone,)))
