@@ -96,6 +96,8 @@ class Witness(msgspec.Struct):
     """Those of them that were before it came back from the dead letters."""
     back_epoch: int = 0
     """Under which it did: who is older counts its attempts as they were."""
+    again_epoch: int = 0
+    """Since when it is read once more, by the last reset that was behind it."""
     hangs: int = 0
     """Those of them that had to be ended."""
     followed: int = 0
@@ -258,8 +260,9 @@ class Truth:
             old = self.witness[group][task_id]
             self.orders.revived(group, task_id)  # it is read before what was asked of it
             if task_id in self.unsettled[shard] and not old.starts:
-                continue  # it would have been read anyway
-            new = Witness(old.options, followed=old.followed, back_epoch=epoch)
+                old.again_epoch = epoch  # it may have been in memory, before what is parked
+                continue
+            new = Witness(old.options, followed=old.followed, back_epoch=epoch, again_epoch=epoch)
             self.witness[group][task_id] = new
             self.unsettled[shard].add(task_id)
             if old.options.ordering_key is not None:
@@ -358,7 +361,7 @@ class Truth:
                 before
                 and self.log.in_order
                 and not (other.over or _odd(other) or self.orders.touched(task_id))
-                and not (other.back_epoch and _unseen(attempt, witness, other))
+                and not _unseen(attempt, witness, other)
             ):
                 self.broken(f"S14: {attempt.record.task_id} overtakes another one of {key}")
 
@@ -369,6 +372,7 @@ def _odd(witness: Witness) -> bool:
 
 
 def _unseen(attempt: Attempt, witness: Witness, other: Witness) -> bool:
-    """Whether `other`, which is to be read again after a reset, need not be waited for: an owner
-    of before takes it for done, and what waits for its time in the timer table goes on."""
-    return attempt.epoch < other.back_epoch or _odd(witness)
+    """Whether `other`, which is read again since a reset, or was sent back, need not be waited for:
+    an owner of before takes it for done, and what waits for its time in the timer table goes on."""
+    since = max(other.back_epoch, other.again_epoch)
+    return since > 0 and (attempt.epoch < since or _odd(witness))
