@@ -83,11 +83,19 @@ class Limits:
         for name, knobs in wanted.items():
             part = parts.get(name)
             if part is None:
-                parts[name] = Part(knobs, now_us)
+                parts[name] = part = Part(knobs, now_us)
+                self._adopt(part)
                 self.version += 1
             elif part.knobs != knobs:
                 part.set(knobs, now_us)
                 self.version += 1
+
+    def _adopt(self, part: Part) -> None:
+        """Count what runs already: as it ends, it is taken off every part that it has then."""
+        for flow, _ in self._counted.values():
+            if part in self._parts(flow):
+                part.running += 1
+                part.tenants[flow.tenant] += 1
 
     def begin(self, mine: int, total: int, now_us: int) -> None:
         """A new pass: this worker has `mine` of `total` shards."""

@@ -168,6 +168,31 @@ def test_a_paused_queue_starts_nothing_and_resumes_with_what_runs() -> None:
     assert not started(limits, 3, flow), "the one that ran through the pause still counts"
 
 
+def test_what_ran_before_a_knob_was_set_again_counts_and_is_taken_off_once() -> None:
+    """Ten run, the knob is cleared and set to two: else their ends would leave minus ten running,
+    and twelve would be let go at once until the worker is started anew."""
+    limits, flow = Limits(), Flow("q", "local")
+    limits.set({"q": Knobs(concurrency=10, fair_key="t", fair_share=1.0)}, {}, 0)
+    assert sum(started(limits, n, flow) for n in range(10)) == 10
+    limits.set({}, {}, 0)
+    limits.set({"q": Knobs(concurrency=2)}, {}, 0)
+    assert not started(limits, 10, flow), "the ten still run"
+    limits.ended([outcome(number) for number in range(9)], 0)
+    limits.undo(("g", TaskId("a00009")))
+    assert sum(started(limits, n, flow) for n in range(20, 40)) == 2
+
+
+def test_a_knob_that_is_set_while_its_tasks_run_under_that_of_the_target() -> None:
+    limits, flow = Limits(), Flow("q", "local")
+    limits.set({}, {"local": Knobs(concurrency=10)}, 0)
+    assert sum(started(limits, n, flow) for n in range(5)) == 5
+    both = {"q": Knobs(concurrency=2)}, {"local": Knobs(concurrency=10)}
+    limits.set(*both, 0)
+    assert not started(limits, 10, flow)
+    limits.ended([outcome(number) for number in range(5)], 0)
+    assert sum(started(limits, n, flow) for n in range(20, 40)) == 2
+
+
 def test_retries_beyond_the_budget_wait() -> None:
     limits = Limits({"svc"})
     limits.set({}, {"svc": Knobs(concurrency=1_000, retry_min=1.0, slow_start_s=0)}, 0)
