@@ -85,6 +85,8 @@ def listening(heard: Heard) -> Iterator[None]:
 
 
 _here: set[Heard] = set()
+if hasattr(os, "register_at_fork"):  # the loops of the parent's workers do not go on in a child
+    os.register_at_fork(after_in_child=_here.clear)
 
 
 class Waker:
@@ -126,7 +128,8 @@ class Waker:
                 out.sendto(packet, address)
 
     def _look_up_aside(self) -> None:
-        threading.Thread(target=self._look_up, name="late-waking", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # too many threads, or the end of the process
+            threading.Thread(target=self._look_up, name="late-waking", daemon=True).start()
 
     def _look_up(self) -> None:
         """Blocks for as long as a name server takes; one that fails leaves what was known."""
@@ -137,7 +140,7 @@ class Waker:
                     host, port, type=socket.SOCK_DGRAM
                 ):
                     found[int(family), address] = None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter: no name, by the rules for names
             logger.warning("the workers to be woken cannot be found: %s", error)
             return
         self._addresses = list(found)[:PLACES_MAX]
@@ -145,7 +148,7 @@ class Waker:
 
 def secret() -> bytes:
     """What producers and workers share, from the environment; empty where nothing is set."""
-    return os.environ.get(SECRET_VARIABLE, "").strip().encode()
+    return os.fsencode(os.environ.get(SECRET_VARIABLE, "").strip())
 
 
 def guard(host: str, secret: bytes, label: str) -> None:

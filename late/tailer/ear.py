@@ -37,14 +37,15 @@ class Ear:
         self.host = host
         self._secret = secret
         self._heard = heard
-        self._socket = socket.socket(
-            socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM
-        )
-        self._socket.setblocking(False)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        made: socket.socket | None = None
         try:
-            self._socket.bind((host, port))
+            self._socket = made = socket.socket(family, socket.SOCK_DGRAM)
+            made.setblocking(False)
+            made.bind((host, port))
         except OSError as error:
-            self._socket.close()
+            if made is not None:
+                made.close()
             raise ConfigError(
                 f"{label}: {error.strerror or error}; choose a free port, or an address of this"
                 " machine"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +131,41 @@ def test_a_wake_never_raises(
         late.wake(new_id(1))
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_tell_the_worker_of_its_parent(heard: list[Shards]) -> None:
+    """Its loop is the parent's, copied: nothing would ever take what is put there, and each hint
+    would make the child larger and wake the parent for nothing."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        late.wake()
+        os.write(writer, str(len(heard)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 10) == b"0"
+    os.close(reader)
+    os.close(writer)
+    late.wake()
+    assert heard == [set()], "and the parent tells it as before"
+
+
+def test_a_wake_never_raises_whatever_the_process_has_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)  # too many, or at the end of the process
+    monkeypatch.setenv("LATE_WAKE", "localhost:7788")
+    monkeypatch.setenv("LATE_WAKE_SECRET", "\udcff" * 16)  # bytes that are no UTF-8
+    late.wake(new_id(1))
+    assert waking.secret() == b"\xff" * 16
+    with caplog.at_level(logging.WARNING):
+        Waker("a..b:7788", SECRET)._look_up()
+    assert "cannot be found" in caplog.text, "a name that no name server can be asked for"
+
+
 @pytest.mark.parametrize(
     "places",
     ["nowhere", "host:", "host:0", "host:70000", "a b:1", ":7788", "127.0.0.1:1,", "::1:7"],
@@ -244,6 +282,17 @@ def test_who_listens_to_other_machines_needs_a_secret() -> None:
     for host in ("0.0.0.0", "::", "10.0.0.1"):
         with pytest.raises(ConfigError, match=r"wake_host=.*need LATE_WAKE_SECRET"):
             Ear(host, 0, b"", print)
+
+
+def test_a_machine_without_ipv6_refuses_its_addresses_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none(*_: object) -> socket.socket:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    monkeypatch.setattr(socket, "socket", none)
+    with pytest.raises(ConfigError, match="wake_host='::1', wake_port=1: Address family"):
+        Ear("::1", 1, b"", print)
 
 
 def test_a_port_that_is_taken_is_refused_by_name() -> None:
