@@ -184,7 +184,7 @@ _look("worker", "late_slots", "Attempts that this worker runs at the same time a
 _look("worker", "late_slots_busy", "Attempts that run now.")
 _look("worker", "late_slots_stuck", "Slots held by handlers that do not end.")
 _look("worker", "late_slots_waiting", "Attempts that wait for a slot.")
-_look("worker", "late_unrecorded", "Tasks that have run and are not in the journal yet.")
+_look("worker", "late_unrecorded", "Tasks ended or to be parked that are not in the journal yet.")
 _look("worker", "late_target_room", "Attempts that a target takes beyond those it has.", "target")
 _SHARD = "group shard"
 _look("worker", "late_shard_ready", "Tasks that could start now.", _SHARD)
