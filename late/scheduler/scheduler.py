@@ -59,8 +59,8 @@ READAHEAD_S = 0.005
 slot that ends finds the next one without a pass in between. Slow tasks get none ahead."""
 READAHEAD_MAX = 512
 UNRECORDED_MAX = 2_000
-"""Tasks of one worker that have run, or run, and are not recorded: the most that its death can
-repeat."""
+"""Tasks of one worker that have run, or run in it, and are not recorded: the most that its death
+can repeat, beside what other services execute for it at that moment."""
 RETRY_S = 0.5
 
 
@@ -372,8 +372,13 @@ class Scheduler:
         now_us, ends_s = self._now_us(), asyncio.get_running_loop().time() + TURN_S
         # Asked at the last moment: after a pause of the process the answer is no at once.
         trusted = self._trusted()
-        room = self._room() if trusted else 0
-        self._rooms = {name: pool.room if trusted else 0 for name, pool in self._pools.items()}
+        # The brake: what has run and is not in the journal would run again after a kill. A slow
+        # database slows the work down instead of making that number large. What was parked without
+        # having run does not count: nothing would start while a jam of thousands is written.
+        repeated = sum(core.repeated for core in self.cores.values())
+        most = max(0, UNRECORDED_MAX - repeated) if trusted else 0
+        room = self._room(most) if trusted else 0
+        self._rooms = {name: min(pool.room, most) for name, pool in self._pools.items()}
         # Shards that are not in the total have nothing to start: they must not claim a part of it.
         mine = len(self.cores) - self._shards_beyond()
         self.limits.begin(mine, self._shards_total(), now_us)
@@ -411,7 +416,7 @@ class Scheduler:
         first = self._turn % len(shards) if shards else 0
         return shards[first:] + shards[:first]
 
-    def _room(self) -> int:
+    def _room(self, most: int) -> int:
         now = asyncio.get_running_loop().time()
         elapsed = now - self._passed_at
         if elapsed > 0.001:
@@ -420,11 +425,7 @@ class Scheduler:
             self._finished_since = 0
             self._passed_at = now
         ahead = min(READAHEAD_MAX, int(self._rate * READAHEAD_S))
-        # The brake: what has run and is not in the journal would run again after a kill. A slow
-        # database slows the work down instead of making that number large. What was parked without
-        # having run does not count: nothing would start while a jam of thousands is written.
-        repeated = sum(core.repeated for core in self.cores.values())
-        room = min(self._concurrency + ahead, UNRECORDED_MAX - repeated)
+        room = min(self._concurrency + ahead, most)
         marking = sum(core.caution.marking for core in self.cores.values())
         return max(0, room - self._slots.load - marking)
 

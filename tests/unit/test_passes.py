@@ -4,7 +4,7 @@ what starts is held up by what has run and is not recorded, not by what is only 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -43,16 +43,22 @@ class Empty:
         return []
 
 
-def made(slots: Slots, shards: Sequence[ShardId]) -> Scheduler:
+def made(
+    slots: Slots,
+    shards: Sequence[ShardId],
+    policies: Mapping[str, Policy] | None = None,
+    **options: Any,
+) -> Scheduler:
     """A scheduler that holds `shards`."""
     scheduler = Scheduler(
         cast(Store, Empty()),
-        {"n": Policy()},
+        policies or {"n": Policy()},
         slots=slots,
         concurrency=16,
         now_us=lambda: 1,
         settle_soon=lambda outcomes: None,
         read_soon=lambda: None,
+        **options,
     )
     scheduler.acquired([Lease("g", s, "me", Epoch(1), 1, Cursor(""), (), {}) for s in shards])
     return scheduler
@@ -115,3 +121,29 @@ async def test_what_has_run_and_is_not_recorded_holds_starts_up(
     scheduler.settled(scheduler.collect()[0], SettleResult.SETTLED)
     scheduler._pass()
     assert slots.told == ["granted"] * 2
+
+
+class Remote(Slots):
+    """A pool of another service with room for many."""
+
+    room = 100
+
+
+async def test_what_has_run_elsewhere_and_is_not_recorded_holds_starts_up_there_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A database that does not settle: with a service that answers quickly it would be all that
+    the windows hold, of which each call would be made again after a death."""
+    monkeypatch.setattr(scheduling, "UNRECORDED_MAX", 3)
+    pool = Remote()
+    scheduler = made(Slots(), SHARDS[:1], {"n": Policy(target="svc")}, pools={"svc": pool})
+    some = [record(name="n", created_at_us=1) for _ in range(6)]
+    scheduler.pages("g", [Page(SHARDS[0], some, Cursor("a"), "w", more=False, now_us=1)])
+    for _ in range(6):  # one at a time, as a target that has just come up is called
+        scheduler._pass()
+        scheduler.finished([Outcome(a, "done", 1, 1, target="svc") for a in pool.got])
+        pool.got = []
+    assert scheduler.unrecorded == 3
+    scheduler.settled(scheduler.collect()[0], SettleResult.SETTLED)
+    scheduler._pass()
+    assert pool.got
