@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.functions import FunctionElement
 
-from late.control.moving import Mover
+from late.control.moving import Mover, oldest
 from late.control.rehearsal import IDS_SHOWN, rehearsal
 from late.control.rows import errors_of, now_us, object_of, payload_of
 from late.control.views import DeadView, Moved
@@ -175,13 +176,14 @@ def _move(
     # What dies from here on is not meant: a task that fails again at once would otherwise be sent
     # back without end.
     clauses = [*which.clauses(), dead.c.dead_at_us <= now]
+    keys = oldest(engine, which, now)
     while limit is None or total < limit:
-        size = mover.chunk(engine, limit, total)
-        ids = write(engine, partial(mover.move, clauses, size, now, total))
+        chosen = list(islice(keys, mover.chunk(engine, limit, total)))
+        if not chosen:
+            break
+        ids = write(engine, partial(mover.move, clauses, chosen, now, total))
         total += len(ids)
         moved += ids[: max(0, IDS_SHOWN - len(moved))]
-        if len(ids) < size:
-            break
     return Moved(total, False, tuple(moved))
 
 

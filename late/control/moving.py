@@ -6,7 +6,9 @@ The delete is the claim: two operators at once move different rows. Each transac
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from heapq import merge
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlalchemy import (
@@ -26,14 +28,53 @@ from sqlalchemy import (
 
 from late.control import audit
 from late.control.rows import SPANNER, now_us
+from late.control.shards import Shard, named, parked
+from late.schema.engine import reading
 from late.schema.tables import dead, history, timer
+
+if TYPE_CHECKING:
+    from late.control.dead import Filter
 
 CHUNK = 1_000
 """Rows that one transaction moves: an owner's settlement must never wait long for it."""
+PAGE = 250
+"""Keys of one shard that one statement reads ahead."""
 NOTED = 500
 """Tasks that one statement looks up in the histories: below what a query may have of parameters."""
 _ORDER = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group)
-_KEY = (dead.c.consumer_group, dead.c.shard_id, dead.c.dead_at_us, dead.c.task_id)
+_KEY = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group, dead.c.shard_id)
+Key = tuple[int, str, str, int]
+"""Of a dead letter: when it died, task id, group, shard. Keys compare as the letters go."""
+
+
+def oldest(engine: Engine, which: Filter, until_us: int) -> Iterator[Key]:
+    """Keys of those that match and died by `until_us`, the oldest first, each read once.
+
+    No index has all of them in this order: asked for the first thousand, a database puts all of
+    them in order, and among millions does so again for each thousand. So each shard is walked along
+    its key, and the walks are put together here.
+    """
+    with reading(engine) as connection:
+        there = list(parked(connection, dead.c.dead_at_us, named(connection).known))
+    shards = [shard for shard, _ in there if which.reaches(*shard)]
+    return merge(*(_walk(engine, which, shard, until_us) for shard in shards))
+
+
+def _walk(engine: Engine, which: Filter, shard: Shard, until_us: int) -> Iterator[Key]:
+    died, task_id = dead.c.dead_at_us, dead.c.task_id
+    mine = dead.c.consumer_group == shard[0], dead.c.shard_id == shard[1], died <= until_us
+    page = select(died, task_id).where(*mine, *which.clauses()).limit(PAGE)
+    if which.task_id is None:  # by an index of its own there is one: an order may lead by the key
+        page = page.order_by(died, task_id)
+    beyond: list[ColumnElement[bool]] = []
+    while True:
+        with reading(engine) as connection:
+            rows = connection.execute(page.where(*beyond)).all()
+        yield from ((row.dead_at_us, str(row.task_id), *shard) for row in rows)
+        if len(rows) < PAGE:
+            return
+        last_us, last_id = rows[-1]
+        beyond = [died >= last_us, or_(died > last_us, task_id > last_id)]
 
 
 class Mover(msgspec.Struct, frozen=True):
@@ -56,20 +97,22 @@ class Mover(msgspec.Struct, frozen=True):
     def move(
         self,
         clauses: list[ColumnElement[bool]],
-        size: int,
+        chosen: list[Key],
         from_us: int,
         before: int,
         connection: Connection,
     ) -> list[str]:
-        """Move the oldest `size` that match, `before` having been moved; their task ids."""
+        """Move those of `chosen`, the oldest that match, that nobody has moved since; their task
+        ids. `before`: how many were moved before them."""
         step_us = 1_000_000 / self.rate if self.rate else 0.0
         due_us = (
             max(now_us(connection), from_us) if not step_us else from_us + round(before * step_us)
         )
         if connection.dialect.name == SPANNER:
-            keys = _move_range(clauses, size, None if self.rate is None else due_us, connection)
+            due = None if self.rate is None else due_us
+            keys = _move_range(clauses, len(chosen), due, connection)
         else:
-            rows = _take(connection, clauses, size)
+            rows = _take(connection, chosen)
             keys = [(row["consumer_group"], str(row["task_id"])) for row in rows]
             if self.rate is not None and rows:
                 connection.execute(insert(timer), _parked(rows, due_us, step_us))
@@ -147,21 +190,18 @@ def _move_range(
     return [(row.consumer_group, str(row.task_id)) for row in rows]
 
 
-def _take(
-    connection: Connection, clauses: list[ColumnElement[bool]], size: int
-) -> list[dict[str, Any]]:
-    """Delete the oldest `size` that match and return them.
+def _take(connection: Connection, chosen: list[Key]) -> list[dict[str, Any]]:
+    """Delete those that are still there and return them, the oldest first.
 
     Two redrives at once get different rows: the delete is the claim.
     """
-    oldest = select(*_KEY).where(*clauses).order_by(*_ORDER).limit(size)
+    meant = tuple_(*_KEY).in_(chosen)
     if connection.dialect.name == "postgresql":
-        oldest = oldest.with_for_update(skip_locked=True)
-    # A CTE, because a plain subquery with a limit may be run more than once by the planner, and
-    # would then name other rows each time.
-    chosen = oldest.cte("oldest")
-    keys = select(*(chosen.c[column.name] for column in _KEY))
-    rows = connection.execute(delete(dead).where(tuple_(*_KEY).in_(keys)).returning(dead))
+        # Not to wait for another redrive, and in one order, so that no two wait for each other.
+        there = select(*_KEY).where(meant).order_by(*_KEY).with_for_update(skip_locked=True)
+        free = there.cte("free")
+        meant = tuple_(*_KEY).in_(select(*(free.c[column.name] for column in _KEY)))
+    rows = connection.execute(delete(dead).where(meant).returning(dead))
     taken = [dict(row._mapping) for row in rows]
     return sorted(taken, key=lambda row: (row["dead_at_us"], str(row["task_id"])))
 

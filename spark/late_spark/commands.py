@@ -80,9 +80,10 @@ class Source:
         if self.usage is not None:
             if "://" not in str(self.usage) and not Path(self.usage).exists():
                 raise ConfigError(f"--usage {self.usage}: no such file or folder")
-            if lake.is_lake(self.usage):
-                # Files that a compaction has replaced are still there: they would count twice.
-                raise ConfigError(f"--usage {self.usage} is a lake: give it as --lake")
+            for place in (Path(self.usage), *Path(self.usage).parents):
+                if lake.is_lake(place):
+                    # Files that a compaction has replaced are still there: they would count twice.
+                    raise ConfigError(f"--usage {self.usage}: {place} is a lake: give it as --lake")
         elif self.lake is None:
             assert self.url is not None
             live.plan(self.url, "usage", Bounds(from_us=days.from_us))

@@ -6,8 +6,9 @@ import threading
 from itertools import pairwise
 
 import pytest
+from sqlalchemy import event
 
-from late.control import Control, Filter, rehearsal
+from late.control import Control, Filter, moving, rehearsal
 from late.control.audit import entries
 from late.errors import ConfigError, InvalidName, InvalidPayload, InvalidSchedule
 from late.ids import new_id
@@ -132,6 +133,41 @@ async def test_a_limit_takes_the_oldest_across_transactions(url: str, limit: int
     assert left == [(limit + 1, 450 - limit)]
     parked = rows(url, "select max(position), count(*) from late_timer")
     assert parked == [(limit, limit)]
+
+
+async def test_letters_of_many_shards_go_the_oldest_first_and_are_read_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given pages of two, and letters that died in turn in three shards, some at one moment."""
+    monkeypatch.setattr(moving, "PAGE", 2)
+    monkeypatch.setattr(moving, "CHUNK", 4)
+    shards = [[record(shard=s, queue=f"q{n % 2}", position=n + 1) for n in range(7)]
+              for s in range(3)]  # fmt: skip
+    for shard, letters in enumerate(shards):
+        await bury(url, *(letter(each) for each in letters), shard=shard)
+    rekey(url, table, lambda row: {"dead_at_us": 1_000 + row["position"] // 5})
+    order = sorted((1_000 + each.position // 5, each.task_id) for one in shards for each in one)
+    ids = tuple(task_id for _, task_id in order)
+    even = {each.task_id for one in shards for each in one if each.queue == "q0"}
+    with Control(url) as control:
+        assert control.redrive(Filter(), limit=5).task_ids == ids[:5]
+        left = [task_id for task_id in ids[5:] if task_id in even]
+        assert control.purge(Filter(queue="q0")).task_ids == tuple(left)
+        rest = tuple(task_id for task_id in ids[5:] if task_id not in even)
+        read: list[str] = []
+
+        def note(_c: object, _k: object, text: str, *_: object) -> None:
+            read.append(text)
+
+        event.listen(control._engine, "before_cursor_execute", note)
+        moved = control.redrive(Filter(), rate=1.0)
+        event.remove(control._engine, "before_cursor_execute", note)
+        assert moved.task_ids == rest, "the due times of a rate go by this"
+        begin = "SELECT late_dead.dead_at_us, late_dead.task_id \nFROM"
+        walks = [text for text in read if text.startswith(begin)]
+        assert walks
+        assert len(walks) <= len(rest) / 2 + len(shards), "each page once, whatever the chunks"
+    assert rows(url, "select count(*) from late_dead") == [(0,)]
 
 
 async def test_a_dry_run_looks_at_so_many_and_says_where_it_stopped(

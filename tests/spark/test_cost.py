@@ -363,8 +363,10 @@ def test_a_lake_is_not_a_folder_of_files(tmp_path: Path) -> None:
     ends = "which ends at 2026-03-27T23:01:00Z"
     assert ends in Source(lake=tmp_path).said()
     assert ends not in Source(lake=tmp_path, url="sqlite:///x.db").said()
-    with pytest.raises(ConfigError, match="is a lake: give it as --lake"):
-        Source(usage=tmp_path).check(DAYS)
+    (tmp_path / "usage" / "date=2026-03-27").mkdir(parents=True)
+    for place in (tmp_path, tmp_path / "usage", tmp_path / "usage" / "date=2026-03-27"):
+        with pytest.raises(ConfigError, match="is a lake: give it as --lake"):
+            Source(usage=place).check(DAYS)
 
 
 def test_nothing_is_left_of_a_report_that_fails(tmp_path: Path) -> None:
