@@ -125,11 +125,28 @@ API_SERVED = _event("api_served", "info", "interface listens", details="protocol
 LEASE_ACQUIRED = _event(
     "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
 )
+SUSPECTS_FOUND = _event(
+    "suspects_found",
+    "warning",
+    "a worker died while these tasks ran: each runs on trial",
+    measures="suspects",
+    tags="group shard",
+    details="tasks",
+)
 LEASE_RELEASED = _event(
     "lease_released", "info", "shard released", tags="group shard", details="epoch"
 )
 LEASE_LOST = _event(
     "lease_lost", "warning", "shard taken over by a peer", tags="group shard", details="epoch"
+)
+SETTLEMENT_REFUSED = _event(
+    "settlement_refused",
+    "error",
+    "the database will never take this settlement: the shard is left alone, and what it had open"
+    " runs again then",
+    measures="retry_in_s",
+    tags="group shard",
+    details="epoch error",
 )
 FENCED = _event(
     "fenced",

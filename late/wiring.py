@@ -54,18 +54,27 @@ def possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str
 
 
 def duties(
-    scheduler: Scheduler, slots: Dispatcher, tailer: Tailer, *, trusted: bool
+    scheduler: Scheduler,
+    slots: Dispatcher,
+    tailer: Tailer,
+    *,
+    trusted: bool,
+    refused: bool = False,
 ) -> Sequence[Duty]:
     """What a worker owes, and what it has done of it: see `late/tailer/watchdog.py`.
 
     Who is not `trusted` may start nothing, so it owes no start: else one that has given its shards
     up, and has tasks that are ready, would owe what it must not do, and never come back. A shard
     whose open tasks are being fetched is not read yet, so a fetch is part of reading.
+
+    What the store has `refused` for good is gone from memory and still owed. A settlement of any
+    shard is progress: else one row that nobody may write would take worker after worker down.
     """
+    unsettled = scheduler.unrecorded > 0 or (trusted and refused)
     idle = trusted and bool(scheduler.ready or slots.waiting) and not slots.running
     return (
         Duty("start", idle or slots.all_stuck, slots.ended),
-        Duty("settle", scheduler.unrecorded > 0, scheduler.settlements),
+        Duty("settle", unsettled, scheduler.settlements),
         Duty("read", tailer.reading or scheduler.loading, tailer.reads + scheduler.loads),
     )
 

@@ -39,7 +39,7 @@ from late.scheduler.refusals import Counts, Refusals
 from late.scheduler.scheduler import Pool, Scheduler, Shard
 from late.steering import Steering
 from late.store import open_store
-from late.store.base import Page, Settlement, Store, WorkerInfo
+from late.store.base import Page, Store, WorkerInfo
 from late.tailer.health import Health, State
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.house import keep_house
@@ -156,7 +156,7 @@ class Worker:
             store,
             collect=lambda: self.scheduler.collect(),
             on_result=lambda settlement, result: self.scheduler.settled(settlement, result),
-            on_error=self._unsettled,
+            on_error=lambda refused, error: self.keeper.refused(refused, error),
             delay_s=settings.settle_delay_s,
             batch=settings.settle_batch,
             rng=self._rng,
@@ -284,7 +284,10 @@ class Worker:
         return [self.lookout.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:
-        return wiring.duties(self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted)
+        refused = self.keeper.setbacks.recent
+        return wiring.duties(
+            self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted, refused=refused
+        )
 
     @property
     def trusted(self) -> bool:
@@ -449,15 +452,6 @@ class Worker:
         # Every reply carries the database's time: a busy worker's clock is never older than this.
         self.clock.sample(max(page.now_us for page in pages), time.monotonic())
         self.scheduler.pages(group, pages)
-
-    def _unsettled(self, settlements: Sequence[Settlement], error: StoreError) -> None:
-        """The store will never take these: what is in memory cannot be made durable, so begin
-        again from the journal."""
-        logger.error("settlement refused, starting over from the journal: %s", error)
-        for settlement in settlements:
-            shard: Shard = (settlement.group, settlement.shard_id)
-            self.scheduler.lost(shard)
-            self.keeper.forget(shard)
 
     # ------------------------------------------------------------------ house-keeping
 

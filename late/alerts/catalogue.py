@@ -97,6 +97,10 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateStoreErrors", "ticket",
           "sum by (component) (rate(late_store_errors_total[5m])) > 0.2", "5m",
           "The database refuses or loses calls of {{ $labels.component }}."),
+    Alert("LateSettlementsRefused", "page",
+          "sum by (group, shard) (increase(late_settlements_refused_total[10m])) > 2", "0m",
+          "The shard {{ $labels.shard }} of the group {{ $labels.group }} runs its tasks again and "
+          "again: the database takes no settlement of it."),
     Alert("LateSettlesSlowly", "ticket",
           "histogram_quantile(0.99, sum by (le) (rate(late_settle_seconds_bucket[10m]))) > 1",
           "10m", "One group commit in a hundred takes longer than a second."),

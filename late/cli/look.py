@@ -169,8 +169,9 @@ def show(
     """Show all that is known of one task. Exit code 1 if nothing is.
 
     States: logged (not started), open (started, or due within moments), parked, dead, settled (it
-    ended, its row is still there), unknown (settled long ago, rolled back, or never made). Where
-    the history of the task is kept, every step of it.
+    ended, its row is still there), unknown (settled long ago, rolled back, or never made). A
+    suspect may have killed its worker, and runs on trial. Where the history of the task is kept,
+    every step of it.
 
     The row is looked for where the id says: in its shard, within ten minutes of its time. With
     --everywhere it is also found when the producer's clock was wrong, or its transaction long.
@@ -222,6 +223,7 @@ def _group(group: TaskInGroup) -> None:
             ("held by key", group.held_key),
             ("attempts", group.attempts),
             ("deaths", group.deaths or None),
+            ("suspect", "a worker died while it ran: it runs on trial" if group.suspect else None),
             ("owner", group.owner),
             ("edited to", group.payload),
         ]

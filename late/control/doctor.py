@@ -11,7 +11,7 @@ import asyncio
 import platform
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from itertools import pairwise
@@ -19,6 +19,7 @@ from typing import Literal
 
 from sqlalchemy import Connection, Engine, func, select
 
+from late.config import member_name
 from late.control import backlog, lanes, misconfigured
 from late.control.journals import Journal, journals
 from late.control.rows import COCKROACH, SPANNER, now_us, open_of, seconds
@@ -36,6 +37,7 @@ OPEN_MAX = 2_000
 OVERDUE_S = 60.0
 JOURNAL_ROWS = 1_000
 """How far back the journal of each shard is checked for holes."""
+NAMES_SHOWN = 5
 SQLITE_WAL_FIXED = (3, 51, 3)
 
 
@@ -156,9 +158,8 @@ def _guards(url: str) -> Check:
 
 def _leases(connection: Connection) -> Iterator[Check]:
     now = now_us(connection)
-    live = set(
-        connection.execute(select(worker.c.worker_id).where(worker.c.expires_at_us > now)).scalars()
-    )
+    named = select(worker.c.worker_id, worker.c.address).where(worker.c.expires_at_us > now)
+    live = {row.worker_id: row.address for row in connection.execute(named)}
     used = survey(connection).used
     leases = [row for row in connection.execute(select(lease)) if row.shard_id in used]
     held = [row for row in leases if row.owner in live]
@@ -176,8 +177,19 @@ def _leases(connection: Connection) -> Iterator[Check]:
             f"{first.consumer_group}/{first.shard_id} of {first.owner}",
         )
     elif len(held) < expected:
-        result, detail = "warning", f"{detail}: the rest has no owner"
+        result, detail = "warning", f"{detail}: the rest has no owner. {_unowned(live.values())}"
     yield Check("leases", result, detail)
+
+
+def _unowned(addresses: Iterable[str]) -> str:
+    """What to check. A list of members is known to the workers alone, so no look here can tell."""
+    names = sorted({member_name(address.rpartition(":")[0]) for address in addresses})
+    more = ", ..." if len(names) > NAMES_SHOWN else ""
+    return (
+        "If that lasts: is LATE_MEMBERSHIP a list, or a DNS name, without these workers "
+        f"({', '.join(names[:NAMES_SHOWN])}{more})? Their logs say not_a_member then, and "
+        "settlement_refused or stalled where they gave shards up"
+    )
 
 
 def _journals(connection: Connection) -> Iterator[Check]:

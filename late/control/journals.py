@@ -19,6 +19,7 @@ class Journal(msgspec.Struct, frozen=True):
     cursor: str = ""
     open: str = "[]"
     settled_at_us: int | None = None
+    suspects: str | None = None
 
 
 _LAST = (
@@ -27,6 +28,7 @@ _LAST = (
     settlement.c.cursor,
     settlement.c.open,
     settlement.c.settled_at_us,
+    settlement.c.suspects,
 )
 
 
@@ -45,7 +47,9 @@ def journals(connection: Connection, shard_id: int | None = None) -> dict[tuple[
     # join with the highest number of each makes Spanner's emulator read it once per row of it.
     found = together(connection, [_last(group, shard) for group, shard in places])
     return {
-        places[row.leg]: Journal(row.seq, row.epoch, row.cursor, row.open, row.settled_at_us)
+        places[row.leg]: Journal(
+            row.seq, row.epoch, row.cursor, row.open, row.settled_at_us, row.suspects
+        )
         for row in found
     }
 

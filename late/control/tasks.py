@@ -24,7 +24,8 @@ from late.ids import made_at_us, shard_of
 from late.schema.engine import reading
 from late.schema.tables import dead, history, lease, timer
 from late.schema.tables import result as kept
-from late.task import DEFAULT_GROUP, HELD_US, Final, StepDetail
+from late.store.suspects import suspects_of
+from late.task import DEFAULT_GROUP, HELD_US, Final, StepDetail, TaskId
 
 _detail = msgspec.json.Decoder(StepDetail).decode
 
@@ -64,7 +65,7 @@ def show(
         for name in groups_of(connection) if group is None else (group,):
             last = journal(connection, name, shard_id)
             view, found = _in_group(connection, name, shard_id, task_id, last, logged)
-            view = _with_traces(connection, view, task_id)
+            view = _with_traces(connection, _with_marks(view, last, task_id), task_id)
             row = row or found
             if payload and row and found and found["payload"] != row["payload"]:
                 own = payload_of(found["payload"], object_of(found["options"]))
@@ -84,6 +85,15 @@ def _steps(connection: Connection, name: str, task_id: str) -> tuple[StepView, .
                  _detail(row.detail) if row.detail else StepDetail())
         for row in rows
     )  # fmt: skip
+
+
+def _with_marks(view: TaskInGroup, last: Journal, task_id: str) -> TaskInGroup:
+    """What ran when a worker died is known by the marks in the journal, wherever the task is."""
+    marks = {each.task_id: each.deaths for each in suspects_of(last.suspects)}
+    deaths = marks.get(TaskId(task_id), 0)
+    if not deaths or view.state not in ("logged", "open", "parked"):
+        return view
+    return msgspec.structs.replace(view, suspect=True, deaths=max(deaths, view.deaths or 0))
 
 
 def _with_traces(connection: Connection, view: TaskInGroup, task_id: str) -> TaskInGroup:

@@ -164,6 +164,9 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     held_key: str | None = None
     attempts: int | None = None
     deaths: int | None = None
+    """How many workers died while it ran, as far as that is known."""
+    suspect: bool = False
+    """It may have killed one: until it has ended by itself, it runs on trial."""
     errors: tuple[AttemptError, ...] = ()
     owner: str | None = None
     history: tuple[StepView, ...] = ()

@@ -112,6 +112,9 @@ _count("late_already_done_total", "Tasks whose effects (ctx.once) were there alr
        events.ALREADY_DONE)  # fmt: skip
 _count("late_fenced_total", "Settlements that were refused: the shard has another owner.",
        "group shard", events.FENCED)  # fmt: skip
+_count("late_settlements_refused_total", "Settlements that the database will never take: their "
+       "shard is left alone for a while, then its tasks run again.", "group shard",
+       events.SETTLEMENT_REFUSED)  # fmt: skip
 for _event, _change in (
     (events.LEASE_ACQUIRED, "acquired"),
     (events.LEASE_RELEASED, "released"),

@@ -9,6 +9,10 @@ With every view of the fleet that the heartbeat brings:
    starts and settles, then the lease is released. One whose task runs for long holds no other up;
 4. free shards that are ours are acquired, a few at a time, because each begins with a cold read.
 
+A shard whose settlement the store refuses for good is dropped, released with the next view, and
+left alone for a while (`setbacks.py`): in between it has no owner, so that everybody can see it,
+and whoever placement names meanwhile finds it free.
+
 Who is about to stop says so first (`Heartbeat.leave`) and works on until its peers must have seen
 it (`leave`). From then on they look every moment, and take each shard as soon as it is released.
 
@@ -33,15 +37,18 @@ from late import events
 from late.clock import Monotonic
 from late.errors import StoreError, StoreRefused
 from late.events import Emitter, Event
-from late.store.base import Lease, Membership
+from late.store.base import Lease, Membership, Settlement
 from late.tailer import ownership
 from late.tailer.membership import Roster, worked
 from late.tailer.ownership import Key
 from late.tailer.pacing import Backoff
+from late.tailer.setbacks import Setbacks
 from late.task import ShardId
 
 HURRIES_MAX = 50
 """Quick looks in a row at a shard that a peer should hand over; then the usual pace will do."""
+SUSPECTS_TOLD = 5
+"""Ids of suspects in one event, those of most deaths first."""
 
 
 class LeaseStore(Protocol):
@@ -104,6 +111,9 @@ class Keeper:
         """Highest epoch under which each shard was ever ours: tells an old view from news."""
         self._granted: dict[Key, int] = {}
         """The same, and never forgotten: an epoch that does not rise is no news either."""
+        self.setbacks = Setbacks(self._rng, monotonic)
+        self._dropped: set[Key] = set()
+        """Held, and nobody works on it: to be released with the next view."""
         self._releasing: set[Key] = set()
         self._acquiring = False
         """A takeover is under way: what it brings counts as held, for it may be ours already."""
@@ -186,10 +196,30 @@ class Keeper:
         self._news.set()
 
     def forget(self, key: Key) -> None:
-        """The worker has dropped this shard: it was fenced, or its state could not be saved. If it
-        is ours all the same, it is acquired anew. Unknown keys are fine."""
+        """The worker has dropped this shard: it was fenced. If it is ours all the same, it is
+        acquired anew. Unknown keys are fine."""
         self._held.pop(key, None)
         self._epochs.pop(key, None)
+
+    def refused(self, settlements: Sequence[Settlement], error: StoreError) -> None:
+        """The store will never take these: their shards begin again from the journal, later. Of a
+        term that is over, nothing is left to drop."""
+        for each in settlements:
+            key = (each.group, each.shard_id)
+            lease = self._held.get(key)
+            if lease is None or lease.epoch != each.epoch:
+                continue
+            wait_s = self.setbacks.add(key, again=each.seq == lease.seq + 1)
+            self._emitter.emit(
+                events.SETTLEMENT_REFUSED,
+                retry_in_s=wait_s,
+                group=each.group,
+                shard=each.shard_id,
+                epoch=each.epoch,
+                error=error,
+            )
+            self._dropped.add(key)
+            self._on_lost(key)
 
     # ------------------------------------------------------------------ the loop
 
@@ -261,12 +291,14 @@ class Keeper:
             membership = self._membership
             assert membership is not None
             plan = ownership.plan(self._me, membership, self._held.keys(), unsteady=self._unsteady)
-            leaving = [key for key in plan.release if key not in self._releasing]
+            leaving = {*plan.release, *self._dropped} - self._releasing
+            self._dropped.clear()
             if leaving:
                 tasks.create_task(self.hand_over(leaving))
             self._look_soon(plan.awaited)
             unheard = ownership.orphans(self._me, membership, self._epochs)
-            await self._acquire(sorted({*plan.acquire, *unheard}))
+            wanted = {*plan.acquire, *unheard}
+            await self._acquire(sorted(key for key in wanted if not self.setbacks.waits(key)))
 
     async def _acquire(self, keys: list[Key]) -> None:
         """Acquire `keys` a few at a time, for as long as the view they come from is the latest.
@@ -290,6 +322,7 @@ class Keeper:
                 self._held[_key(lease)] = lease
                 self._epochs[_key(lease)] = self._granted[_key(lease)] = lease.epoch
                 self._tell(events.LEASE_ACQUIRED, lease)
+                self._tell_suspects(lease)
             if leases:
                 self._on_acquired(leases)
 
@@ -354,6 +387,18 @@ class Keeper:
 
     def _tell(self, event: Event, lease: Lease) -> None:
         self._emitter.emit(event, group=lease.group, shard=lease.shard_id, epoch=lease.epoch)
+
+    def _tell_suspects(self, lease: Lease) -> None:
+        """Else nothing names them before they are dead letters."""
+        suspects = sorted((-each.deaths, each.task_id) for each in lease.suspects if each.deaths)
+        if suspects:
+            self._emitter.emit(
+                events.SUSPECTS_FOUND,
+                suspects=len(suspects),
+                group=lease.group,
+                shard=lease.shard_id,
+                tasks=" ".join(task_id for _, task_id in suspects[:SUSPECTS_TOLD]),
+            )
 
     def _report(self, error: StoreError, retry_in_s: float) -> None:
         if not error.transient:

@@ -12,6 +12,7 @@ from late.control import Control, doctor
 from late.control.views import Check
 from late.schema.tables import timer
 from late.store import open_store
+from late.store.base import WorkerInfo
 from tests.conformance.kit import dead, own, parked
 from tests.integration.control_kit import execute, rekey
 
@@ -68,6 +69,19 @@ async def test_damage_is_found(url: str, damage: str) -> None:
     assert checks[name].result in ("warning", "failed"), checks[name]
     assert words in checks[name].detail
     assert checks["dead letters"].result == "warning"
+
+
+async def test_shards_without_owner_name_the_list_of_members_as_a_cause(url: str) -> None:
+    """No worker is on its list: the database shows live workers and nothing else."""
+    store = open_store(url)
+    await store.open()
+    for name in ("Web-2.local", "web-1"):
+        await store.heartbeat(WorkerInfo(name, f"{name}:71", ("default",)), 60.0)
+    await store.close()
+    detail = checks_of(url)["leases"].detail
+    assert "LATE_MEMBERSHIP" in detail
+    assert "(web-1, web-2.local)" in detail, "as a list would have to name them"
+    assert "not_a_member" in detail
 
 
 def test_the_stores_refusal_is_reported(url: str) -> None:

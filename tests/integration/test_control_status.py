@@ -14,7 +14,7 @@ from late.ids import new_id
 from late.schema import migrate
 from late.schema.engine import make_engine
 from late.store import open_store
-from late.task import HELD_US, AttemptError
+from late.task import HELD_US, AttemptError, Suspect
 from late.testing.draining import busy
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task, worker
 from tests.integration.control_kit import execute, insert, transaction
@@ -230,6 +230,33 @@ async def test_show_tells_everything_of_a_parked_and_a_dead_task(url: str) -> No
         assert (view.groups[0].state, view.queue, view.position) == (
             "parked", "mail", records[0].position,
         )  # fmt: skip
+    await store.close()
+
+
+async def test_a_task_under_which_a_worker_died_is_shown_as_a_suspect(url: str) -> None:
+    """Given marks of two tasks, of which one has a death, when they are looked at, then that one is
+    a suspect; and no more once a settlement has freed it."""
+    store = open_store(url)
+    await store.open()
+    tasks = [task(0), task(0)]
+    insert(url, *tasks)
+    records, cursor = await read_all(store, tasks)
+    owner = await own(store, 0)
+    marks = (Suspect(records[0].task_id, 1, running=True), Suspect(records[1].task_id, 0, True))
+    await owner.settle(cursor=cursor, open=tuple(map(open_of, records)), suspects=marks)
+
+    def seen(number: int) -> tuple[str, bool, int | None]:
+        with Control(url) as control:
+            [group] = control.show(records[number].task_id).groups
+        return group.state, group.suspect, group.deaths
+
+    assert seen(0) == ("open", True, 1)
+    assert seen(1) == ("open", False, None)
+    await owner.settle(open=(open_of(records[0]),))
+    assert seen(0) == ("open", False, None)
+    # What has ended is none, whatever its row says until the next settlement.
+    await owner.settle(open=(), suspects=marks)
+    assert seen(0) == ("settled", False, None)
     await store.close()
 
 

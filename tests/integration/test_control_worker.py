@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+
+import pytest
 
 import late
+from late import events
 from late.control import Control, Filter
+from late.errors import StoreRefused
+from late.ids import shard_of
 from late.schema.engine import make_engine, writing
+from late.store.base import Settlement, SettleResult
 from late.worker import Worker
 
 
@@ -56,6 +63,41 @@ async def test_a_redriven_task_runs_although_its_owner_never_stopped(url: str) -
             assert attempts == [1, 2, 1]
             assert control.dead_letters() == []
     finally:
+        await worker.stop()
+
+
+async def test_a_worker_whose_settlements_are_refused_says_so_and_goes_on_when_they_are_not(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = late.App(url)
+    attempts: list[int] = []
+
+    @app.task
+    async def quick(ctx: late.AsyncContext) -> None:
+        attempts.append(ctx.attempt)
+
+    async def refuse(settlements: Sequence[Settlement]) -> list[SettleResult]:
+        raise StoreRefused("permission denied for table late_timer")
+
+    worker, told = Worker(app), list[object]()
+    end = events.default.subscribe(
+        lambda _, values: told.append(values["shard"]), [events.SETTLEMENT_REFUSED]
+    )
+    await worker.start()
+    try:
+        async with asyncio.timeout(30):
+            with monkeypatch.context() as patch:
+                patch.setattr(worker._store, "settle", refuse)
+                task_id = enqueue(url, app, "quick")
+                while shard_of(task_id) not in told:  # noqa: ASYNC110  only the worker's log tells
+                    await asyncio.sleep(0.02)
+            while app.handle(task_id).state() != "settled":  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        # On some stores the cursors of idle shards are recorded, so refused, too.
+        refused = told.count(shard_of(task_id))
+        assert 1 < len(attempts) <= refused + 1, "once for each refusal at most, and once more"
+    finally:
+        end()
         await worker.stop()
 
 

@@ -13,7 +13,7 @@ from late.store.base import Lease, LeaseView, Membership, WorkerInfo
 from late.tailer.keeper import Keeper
 from late.tailer.ownership import Key
 from late.tailer.placement import owner
-from late.task import Cursor, Epoch, ShardId
+from late.task import Cursor, Epoch, ShardId, Suspect
 from late.testing.clock import VirtualClock
 
 GROUP = "default"
@@ -30,6 +30,7 @@ class Leases:
         self.calls: list[tuple[str, list[int]]] = []
         self.faults: list[Exception] = []
         self.lose_answers = 0
+        self.suspects: dict[Key, tuple[Suspect, ...]] = {}
         self.acquire_gate = asyncio.Event()
         self.acquire_gate.set()
         self.answer_gate = asyncio.Event()
@@ -48,7 +49,8 @@ class Leases:
             self.owners[key] = worker_id
             self.epochs[key] = self.epochs.get(key, 0) + 1
             epoch = Epoch(self.epochs[key])
-            granted.append(Lease(key[0], key[1], worker_id, epoch, 1, Cursor(""), (), {}))
+            granted.append(Lease(key[0], key[1], worker_id, epoch, 1, Cursor(""), (), {},
+                                 suspects=self.suspects.get(key, ())))  # fmt: skip
         await self.answer_gate.wait()
         if self.lose_answers:
             self.lose_answers -= 1

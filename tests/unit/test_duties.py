@@ -68,6 +68,23 @@ def test_slots_that_are_stuck_are_owed_without_trust_too() -> None:
     assert worker.dog.stalled == {"start"}
 
 
+def test_what_the_store_refuses_for_good_is_owed_while_nothing_else_is_settled() -> None:
+    """One row that nobody may write must not take worker after worker down: who settles for its
+    other shards gets on. Nor does one that has given all up owe it, or it would never come back."""
+    worker = Alone()
+    parts: Any = (worker.scheduler, worker.slots, worker.tailer)
+    for _ in range(3 * STALL_S):
+        worker.scheduler.settlements += 1
+        worker.dog.look(1.0, duties(*parts, trusted=True, refused=True))
+    assert worker.dog.stalled == frozenset()
+    for _ in range(STALL_S):
+        worker.dog.look(1.0, duties(*parts, trusted=True, refused=True))
+    assert worker.dog.stalled == {"settle"}
+    for _ in range(STALL_S):
+        worker.dog.look(1.0, duties(*parts, trusted=False, refused=True))
+    assert worker.dog.stalled == frozenset()
+
+
 async def test_open_tasks_that_cannot_be_fetched_are_a_log_that_cannot_be_read() -> None:
     """A shard is not read before the open tasks of its checkpoint are back: without them the tail
     is not asked to read anything, and says so."""

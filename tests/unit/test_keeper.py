@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from late.errors import StoreClosed, StoreRefused, StoreUnavailable
-from late.tailer.keeper import HURRIES_MAX
+from late.tailer.keeper import HURRIES_MAX, SUSPECTS_TOLD
 from late.tailer.membership import QUARANTINE_US
-from late.task import ShardId
+from late.task import ShardId, Suspect, TaskId
 from late.testing.clock import VirtualClock
 from tests.unit.keeper_kit import TTL_S, Fleet, key, placed, running
 
@@ -32,6 +32,24 @@ async def test_the_first_view_is_acted_upon_at_once_a_few_shards_at_a_time() -> 
             assert [name for name, _ in fleet.heard] == ["lease_acquired"] * 10
             await fleet.show(fleet.view())
             assert len(fleet.store.calls) == 3, "nothing is left to do"
+
+
+async def test_a_takeover_names_the_tasks_that_may_have_killed_the_owner() -> None:
+    """Those with deaths, the most of them first; what is only marked has done nothing."""
+    with VirtualClock() as clock:
+        fleet = Fleet(clock, shards=2)
+        deaths = [1, 2, *([1] * SUSPECTS_TOLD)]
+        found = [Suspect(TaskId(f"t{number}"), count) for number, count in enumerate(deaths)]
+        fleet.store.suspects = {
+            key(0): (*found, Suspect(TaskId("marked"), 0, running=True)),
+            key(1): (Suspect(TaskId("marked"), 0, running=True),),
+        }
+        async with running(fleet):
+            await fleet.show(fleet.view())
+        told = [values for name, values in fleet.heard if name == "suspects_found"]
+        assert told == [
+            {"suspects": len(found), "group": "default", "shard": 0, "tasks": "t1 t0 t2 t3 t4"}
+        ]
 
 
 async def test_shards_of_a_peer_are_settled_first_and_released_then() -> None:

@@ -78,7 +78,8 @@ def test_every_measure_of_an_event_is_a_metric_or_only_of_use_in_a_log() -> None
         "autoscaler_blind.retry_in_s",
         "dead_letter.attempts", "dispatched.count", "group_lagging.lag_s", "group_lagging.unread",
         "heartbeat.workers", "members_unknown.members", "pruned.duration_s", "pruned.partitions",
-        "pruned.workers", "store_error.retry_in_s", "stuck_handler.running_s", "tick.tasks",
+        "pruned.workers", "settlement_refused.retry_in_s", "store_error.retry_in_s",
+        "stuck_handler.running_s", "suspects_found.suspects", "tick.tasks",
         "trust_lost.shards", "trust_regained.shards",
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ from late.errors import LateError, StoreError
 from late.knobs import Knobs
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
-from late.store.base import Page, Settlement, WorkerInfo
+from late.store.base import Page, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.keeper import Keeper
 from late.tailer.tailer import Tailer
@@ -83,7 +83,7 @@ class SimWorker:
             store,
             collect=lambda: self.scheduler.collect(),
             on_result=lambda settlement, result: self.scheduler.settled(settlement, result),
-            on_error=self._unsettled,
+            on_error=lambda refused, error: self.keeper.refused(refused, error),
             rng=rng,
             monotonic=loop.time,
             emitter=emitter,
@@ -150,12 +150,6 @@ class SimWorker:
         now_s = asyncio.get_running_loop().time()
         self.clock.sample(max(page.now_us for page in pages), now_s)
         self.scheduler.pages(group, pages)
-
-    def _unsettled(self, settlements: Sequence[Settlement], error: StoreError) -> None:
-        for settlement in settlements:
-            shard = (settlement.group, settlement.shard_id)
-            self.scheduler.lost(shard)
-            self.keeper.forget(shard)
 
     async def _keep_house(self) -> None:
         while True:
