@@ -54,7 +54,7 @@ soak: ## 50,000 simulated worlds; 500 are part of `make test` (ARGS="--seeds 100
 
 chaos: ## kill storms of the full size on every store; a tenth is part of `make test` (ARGS="-k p5")
 	$(DEV)
-	@LATE_TEST_CHAOS=full $(BIN)/python -m pytest tests/chaos -rP $(ARGS)
+	@LATE_TEST_CHAOS=full $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/chaos -rP $(ARGS)
 	@$(BIN)/python -m tests.chaos.figures
 
 defects: ## break late in each of the known ways and see it found (ARGS="D7 clock-ahead" for some)

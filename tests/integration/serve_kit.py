@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import late
@@ -87,21 +87,25 @@ async def serving(url: str, **settings: Any) -> AsyncIterator[Serving]:
 async def fleet(url: str, **settings: Any) -> AsyncIterator[Serving]:
     """Two that own the shards and offer nothing, and one without shards that consumers ask."""
     owners = [make(url, roles=("tail",), public=False, **settings) for _ in range(2)]
-    for owner in owners:
-        await owner.start()
-    async with asyncio.timeout(60):
-        while len(await asyncio.to_thread(endpoints, url)) < 2 or not placed(owners):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
     server = make(url, roles=("api",))
-    await server.start()
-    it = Serving(server, url)
-    it.owners = owners
-    try:
+    async with AsyncExitStack() as started:  # also where one of them does not start
+        for each in owners:
+            await each.start()
+            started.push_async_callback(halt, each)
+        async with asyncio.timeout(60):
+            while len(await asyncio.to_thread(endpoints, url)) < 2 or not placed(owners):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await server.start()
+        started.push_async_callback(halt, server)
+        it = Serving(server, url)
+        it.owners = owners
         yield it
-    finally:
-        for each in (server, *owners):
-            if not each.stopped:
-                await each.stop()
+
+
+async def halt(server: Server) -> None:
+    """Stop it, unless the test has."""
+    if not server.stopped:
+        await server.stop()
 
 
 def placed(owners: Sequence[Server]) -> bool:

@@ -218,6 +218,7 @@ async def test_a_paused_group_is_told_to_the_workers(
     assert (await store.heartbeat(worker("w9"), 60)).groups == {"default", "audit"}
 
 
+@pytest.mark.timeout(300)  # see `empty`
 async def test_the_log_is_kept_for_a_group_and_let_go_with_it(
     url: str, store: Store, control: Control
 ) -> None:
@@ -429,6 +430,7 @@ async def test_a_group_that_is_behind_is_called_so(
     assert not any(g.lagging for g in control.groups())
 
 
+@pytest.mark.timeout(300)  # see `empty`
 async def test_the_log_is_kept_for_replays(
     backend: Backend, url: str, store: Store, control: Control
 ) -> None:

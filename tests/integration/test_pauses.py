@@ -13,10 +13,9 @@ import pytest
 
 from late.control import Control
 from late.control.views import Owners
-from late.outbox import connect
 from tests.conformance.backends import Backend
 from tests.databases import PRESENT
-from tests.integration.kill_kit import settled, until
+from tests.integration.kill_kit import commit, settled, until
 from tests.integration.stall_app import app, count, linger
 from tests.integration.stall_kit import StallFleet, done, zombies
 
@@ -51,11 +50,9 @@ def test_a_paused_owner_changes_nothing_when_it_wakes(url: str, fleet: StallFlee
     # Given an owner with every slot taken and a backlog
     fleet.start()
     own_everything(fleet, 0)
-    with connect(url) as tx:
-        app.enqueue_many(tx, [linger.call(n, 10.0) for n in range(1, SLOTS + 1)])
+    commit(url, app, [linger.call(n, 10.0) for n in range(1, SLOTS + 1)])
     until(lambda: len(fleet.witnessed(0)) == SLOTS, fleet)
-    with connect(url) as tx:
-        app.enqueue_many(tx, [count.call(1_000 + n) for n in range(TASKS)])
+    commit(url, app, [count.call(1_000 + n) for n in range(TASKS)])
     # When it is stopped until a peer has taken over and finished all
     fleet.pause(0)
     before = fleet.witnessed(0)
@@ -89,8 +86,7 @@ def test_a_settlement_that_was_begun_before_a_pause_is_refused_after_it(
     fleet.start()
     own_everything(fleet, 0)
     (fleet.folder / "stop-at-settle").touch()
-    with connect(url) as tx:
-        app.enqueue_many(tx, [count.call(n) for n in range(1, TASKS + 1)])
+    commit(url, app, [count.call(n) for n in range(1, TASKS + 1)])
     until(lambda: (fleet.folder / "stopped").exists(), fleet)
     fleet.wait_paused(0)
     ran = set(fleet.witnessed(0))
@@ -118,8 +114,7 @@ def test_a_pause_while_a_settlement_waits_for_a_lock(
     """The database may carry out what it has got before the pause, but not after the takeover."""
     fleet.start()
     own_everything(fleet, 0)
-    with connect(url) as tx:
-        app.enqueue_many(tx, [linger.call(n, 1.0) for n in range(1, SLOTS + 1)])
+    commit(url, app, [linger.call(n, 1.0) for n in range(1, SLOTS + 1)])
     until(lambda: len(fleet.witnessed(0)) == SLOTS, fleet)
     raw = backend.raw(url)
     try:
