@@ -78,6 +78,8 @@ class World:
         """Of each place, when its processes began: a supervisor waits longer after quick deaths."""
         self._added: set[str] = set()
         """Tasks that producers have committed."""
+        self._producing = 0
+        """Transactions of producers that are to come to an end, or to be sent again."""
         self._disturbed = False
         """Whether anything has happened that explains a repeat."""
 
@@ -166,10 +168,10 @@ class World:
                 raise Broken(f"E1: {late[0]} stands still")
             await self._pass(0.5)
         self.database.no_more_ticks()
-        while any(self.truth.unsettled.values()):
+        while self._producing or any(self.truth.unsettled.values()):
             if self._stuck_since(healed_us):
                 left = sorted(t for each in self.truth.unsettled.values() for t in each)
-                raise Broken(f"E1: {len(left)} tasks are not over, {left[0]} for one")
+                raise Broken(f"E1: {len(left)} tasks are not over, {left[:1]} for one")
             await self._pass(0.5)
 
     def _stuck_since(self, healed_us: int) -> bool:
@@ -272,12 +274,15 @@ class World:
 
     def _begin(self, booking: Booking) -> None:
         transaction = self.database.begin()
+        self._producing += 1
         self.loop.outside(self._end, booking, transaction, delay_s=booking.for_s)
 
     def _end(self, booking: Booking, transaction: int) -> None:
         if self.network.busy:  # it waits for the lock, or tries again
             self.loop.outside(self._end, booking, transaction, delay_s=0.1)
-        elif booking.commits:
+            return
+        self._producing -= 1
+        if booking.commits:
             with_them = [
                 order.row
                 for order in self.plan.orders
@@ -287,7 +292,8 @@ class World:
             self._added.update(added)
         else:
             self.database.abort(transaction)
-        if booking.again and not self.network.busy:
+        if booking.again:
+            self._producing += 1
             self.loop.outside(self._ask_again, booking, delay_s=self._rng.uniform(0.1, 3.0))
 
     def _order(self, order: Order) -> None:
@@ -302,6 +308,7 @@ class World:
 
     def _ask_again(self, booking: Booking) -> None:
         """The answer was lost: the same requests again, under the same unique keys."""
+        self._producing -= 1
         self._added.update(self.database.commit(self.database.begin(), booking.again))
 
     # ------------------------------------------------------------------ the end
