@@ -8,6 +8,10 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+# gRPC's handlers around a fork close what the parent polls: a server started as another user,
+# which forks, failed with their message. Before anything imports it.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
 # A machine under load is no failure of what is tested.
 settings.register_profile("late", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("late")

@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         # By itself typer prints a usage of several lines, which no script can tell from output.
         words = None if arguments is None else list(arguments)
-        code = app(args=words, prog_name="late", standalone_mode=False)
+        code = app(args=words, prog_name="late", standalone_mode=False) or 0
     except LateError as error:
         print(f"late: {_one_line(error)}", file=sys.stderr)
         code = code_of(error)

@@ -83,7 +83,7 @@ async def empty(store: Store) -> None:
     """House-keeping removes all of the log, at once or soon: CockroachDB reads a little in the
     past, and on PostgreSQL a transaction in any database of the server, so another test's too,
     holds up what is removed; the longest of those are prepared in the storms, until they calm."""
-    async with asyncio.timeout(200):
+    async with asyncio.timeout(400):
         while await everything(store, ShardId(SHARD)):
             await until(store, await store.now() + 50_000)
             await store.prune(journal_keep_s=100_000)
@@ -218,7 +218,7 @@ async def test_a_paused_group_is_told_to_the_workers(
     assert (await store.heartbeat(worker("w9"), 60)).groups == {"default", "audit"}
 
 
-@pytest.mark.timeout(300)  # see `empty`
+@pytest.mark.timeout(480)  # see `empty`
 async def test_the_log_is_kept_for_a_group_and_let_go_with_it(
     url: str, store: Store, control: Control
 ) -> None:
@@ -430,7 +430,7 @@ async def test_a_group_that_is_behind_is_called_so(
     assert not any(g.lagging for g in control.groups())
 
 
-@pytest.mark.timeout(300)  # see `empty`
+@pytest.mark.timeout(480)  # see `empty`
 async def test_the_log_is_kept_for_replays(
     backend: Backend, url: str, store: Store, control: Control
 ) -> None:
