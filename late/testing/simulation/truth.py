@@ -373,6 +373,6 @@ def _odd(witness: Witness) -> bool:
 
 def _unseen(attempt: Attempt, witness: Witness, other: Witness) -> bool:
     """Whether `other`, which is read again since a reset, or was sent back, need not be waited for:
-    an owner of before takes it for done, and what waits for its time in the timer table goes on."""
+    an owner of before takes it for done, and what was taken out of the log before goes on."""
     since = max(other.back_epoch, other.again_epoch)
-    return since > 0 and (attempt.epoch < since or _odd(witness))
+    return since > 0 and (attempt.epoch < since or _odd(witness) or witness.spared > 0)
