@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,9 +13,8 @@ from late.errors import ConfigError
 from late.ids import new_id
 from late.outbox import connect
 from late.schema.engine import make_engine, reading
-from late.store.base import Lease, SettleResult, Store, taken
-from late.task import Record, ShardId, TaskId
-from tests.conformance.backends import Backend
+from late.store.base import SettleResult, Store
+from late.task import Record, ShardId
 from tests.conformance.kit import (
     BEGINNING,
     Owner,
@@ -32,8 +29,7 @@ from tests.conformance.kit import (
 )
 from tests.conformance.kit import open_of as key_of
 from tests.integration.control_kit import execute, insert, rows
-
-SHARD = 3
+from tests.integration.groups_kit import SHARD, everything, lease_of, to_read, works
 
 
 def effects(shard: ShardReset) -> tuple[int, ...]:
@@ -47,54 +43,6 @@ def effects(shard: ShardReset) -> tuple[int, ...]:
 def control(url: str) -> Any:
     with Control(url) as made:
         yield made
-
-
-async def lease_of(store: Store, group: str, shard: int = SHARD) -> Lease:
-    """The shard as a worker of the group gets it."""
-    (lease,) = await store.acquire("reader", [(group, ShardId(shard))])
-    return lease
-
-
-async def to_read(store: Store, lease: Lease, expected: int) -> list[TaskId]:
-    """What a worker of the group reads, to the end of the log as it is now; at least `expected`
-    records are waited for."""
-    cursor, found = lease.cursor, []
-    seen = len(await everything(store, lease.shard_id))
-    async with asyncio.timeout(20):
-        while True:
-            pages = await store.read({lease.shard_id: cursor}, 2)
-            for page in pages:
-                cursor = page.cursor
-                found += [record.task_id for record in taken(page, lease.reads).records]
-            if not any(page.records for page in pages) and len(found) >= expected:
-                return found
-            assert seen >= expected
-
-
-async def everything(store: Store, shard: ShardId) -> list[Record]:
-    cursor, found = BEGINNING, []
-    while pages := [p for p in await store.read({shard: cursor}, 100) if p.records]:
-        found += pages[0].records
-        cursor = pages[0].cursor
-    return found
-
-
-async def empty(store: Store) -> None:
-    """House-keeping removes all of the log, at once or soon: CockroachDB reads a little in the
-    past, and on PostgreSQL a transaction in any database of the server, so another test's too,
-    holds up what is removed; the longest of those are prepared in the storms, until they calm."""
-    async with asyncio.timeout(400):
-        while await everything(store, ShardId(SHARD)):
-            await until(store, await store.now() + 50_000)
-            await store.prune(journal_keep_s=100_000)
-
-
-async def works(store: Store, tasks: Sequence[Any], group: str = "default") -> Owner:
-    """A worker of the group that has read and settled `tasks`."""
-    owner = await own(store, SHARD, group=group, name=f"w-{group}")
-    _, cursor = await read_all(store, tasks)
-    assert await owner.settle(cursor=cursor, open=()) is SettleResult.SETTLED
-    return owner
 
 
 async def test_a_group_begins_at_the_beginning_or_now(
@@ -216,20 +164,6 @@ async def test_a_paused_group_is_told_to_the_workers(
     assert control.pause_group("audit").state == "paused"
     assert control.resume_group("audit").state == "idle"
     assert (await store.heartbeat(worker("w9"), 60)).groups == {"default", "audit"}
-
-
-@pytest.mark.timeout(480)  # see `empty`
-async def test_the_log_is_kept_for_a_group_and_let_go_with_it(
-    url: str, store: Store, control: Control
-) -> None:
-    tasks = [task(SHARD) for _ in range(5)]
-    insert(url, *tasks)
-    control.create_group("audit", start="beginning")
-    await works(store, tasks)
-    await store.prune(journal_keep_s=1_000)
-    assert len(await to_read(store, await lease_of(store, "audit"), 5)) == 5
-    control.delete_group("audit")
-    await empty(store)
 
 
 async def test_a_deleted_group_is_gone_and_its_zombies_stay_out(
@@ -428,43 +362,6 @@ async def test_a_group_that_is_behind_is_called_so(
     lag = {g.name: (g.lag.n, g.lagging) for g in control.groups(alarm_s=0.001)}
     assert lag == {"audit": (3, True), "default": (0, False)}
     assert not any(g.lagging for g in control.groups())
-
-
-@pytest.mark.timeout(480)  # see `empty`
-async def test_the_log_is_kept_for_replays(
-    backend: Backend, url: str, store: Store, control: Control
-) -> None:
-    """By the journal as it was: what was settled since then stays, what was settled before goes."""
-    tasks = [task(SHARD) for _ in range(3)]
-    insert(url, *tasks)
-    owner = await works(store, tasks)
-    if store.features.experimental:
-        with pytest.raises(ConfigError, match="this store removes"):
-            control.set_retention(3_600)
-        return
-    control.set_retention(3_600)
-    await store.prune(journal_keep_s=100_000)
-    assert len(await everything(store, ShardId(SHARD))) == 3
-    control.create_group("audit", start="beginning")
-    assert set(await to_read(store, await lease_of(store, "audit"), 3)) == set(ids(tasks))
-    control.delete_group("audit")
-
-    # A retention that begins in the middle of a pause. An emulator may need its time to get on.
-    pause_us = 6_000_000 if backend.emulated else 500_000
-    middle_us = await store.now() + pause_us // 2
-    await until(store, middle_us + pause_us // 2)
-    newer = [task(SHARD) for _ in range(2)]
-    insert(url, *newer)
-    _, cursor = await read_all(store, [*tasks, *newer])
-    await owner.settle(cursor=cursor)
-    control.set_retention((await store.now() - middle_us) / 1_000_000)
-    await store.prune(journal_keep_s=100_000)
-    assert set(ids(newer)) <= set(ids(await everything(store, ShardId(SHARD))))
-    control.set_retention(0.01)
-    await empty(store)
-    assert control.retention() == 0.01
-    control.set_retention(0)
-    assert control.retention() == 0
 
 
 async def test_what_a_reset_will_read_again_is_kept_although_it_was_settled_long_ago(

@@ -25,7 +25,6 @@ def test_some(n):
 def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runs inside need no plugins: to load them takes longer than to run the tests."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setattr(run_tests, "MOST", 3)
 
 
 @pytest.mark.parametrize(
