@@ -255,14 +255,16 @@ class Server:
         if "web" not in self._listen.roles:
             return None
         try:
+            from late.web.desk import Desk
             from late.web.reports import Reports
             from late.web.site import Site
         except ModuleNotFoundError as error:
             raise ConfigError("the page takes jinja2: pip install 'late[serve]'") from error
         changes, secure = self._listen.web_changes, self._tls is not None
         reports = None if self._listen.reports is None else Reports(self._listen.reports)
+        gate = Gate(access)
         self.page = Site(
-            self._control, Gate(access), key=key, changes=changes, secure=secure, reports=reports
+            Desk(self._control, gate, key=key, changes=changes, secure=secure, reports=reports)
         )
         return self.page
 

@@ -70,10 +70,11 @@ class Desk:
     """Shared by all routes of one page.
 
     Args:
-        key: the deployment's own, for form tokens.
-        changes: whether the page may change anything at all.
-        secure: whether it is served over TLS only.
-        reports: the cost reports to link to, if any.
+        gate: lets callers in.
+        key: the deployment's own secret, from which form tokens are made.
+        changes: let those who may `operate` change things; nobody may otherwise.
+        secure: served over TLS, so that cookies are for that alone.
+        reports: the cost reports that the screen of usage links to, if any.
     """
 
     def __init__(

@@ -10,15 +10,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from late.control import Control
 from late.errors import LateError
 from late.tokens import Caller
 from late.web import guard
 from late.web.actions import Action, Actions
 from late.web.desk import ROOT, Desk, Visitor
-from late.web.guard import SEED, TOKEN, Gate, Stale
+from late.web.guard import SEED, TOKEN, Stale
 from late.web.live import Streams
-from late.web.reports import Reports
 from late.web.screens import Screens
 
 logger = logging.getLogger("late.web")
@@ -37,25 +35,11 @@ class Site:
     """The page of one process.
 
     Args:
-        control: stays the caller's, who closes it after `close`.
-        gate: lets callers in.
-        key: the deployment's own secret, from which form tokens are made.
-        changes: let those who may `operate` change things; nobody may otherwise.
-        secure: served over TLS, so that cookies are for that alone.
-        reports: the cost reports that the screen of usage links to.
+        desk: what its routes share; its control stays the caller's, who closes it after `close`.
     """
 
-    def __init__(
-        self,
-        control: Control,
-        gate: Gate,
-        *,
-        key: bytes,
-        changes: bool,
-        secure: bool,
-        reports: Reports | None = None,
-    ) -> None:
-        self._desk = Desk(control, gate, key=key, changes=changes, secure=secure, reports=reports)
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
         self._streams = Streams(self._desk.look, self._desk.stopping)
 
     def drain(self) -> None:

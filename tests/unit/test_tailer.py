@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from late.errors import StoreClosed, StoreUnavailable
 from late.events import PAGE_READ, STORE_ERROR
 from late.store.base import Page
 from late.tailer.pacing import BACKOFF_MAX_S, BACKOFF_MIN_S, QUIET_SHARE, Backoff, poll_after_s
+from late.tailer.tailer import Tailer
 from late.task import Cursor, ShardId
 from late.testing.clock import VirtualClock
 from tests.unit.tailer_kit import POLL_MIN_S, Log, Reader, running
@@ -116,7 +118,8 @@ async def test_a_wake_up_reads_at_once_and_quickens_the_pace() -> None:
             assert log.reads[reads][0] == pytest.approx(began)
 
 
-async def test_a_wake_up_during_a_read_leads_to_another() -> None:
+@pytest.mark.parametrize("tell", [Tailer.wake, lambda it: it.hint({1})], ids=["wake", "hint"])
+async def test_what_is_told_during_a_read_leads_to_another(tell: Callable[[Tailer], None]) -> None:
     with VirtualClock() as clock:
         log = Log(clock)
         reader = Reader(log, 1)
@@ -126,7 +129,7 @@ async def test_a_wake_up_during_a_read_leads_to_another() -> None:
             def commit_after_the_snapshot() -> None:
                 log.during_read = lambda: None
                 log.commit(1)
-                reader.tailer.wake()
+                tell(reader.tailer)
 
             log.during_read = commit_after_the_snapshot
             await asyncio.sleep(2)

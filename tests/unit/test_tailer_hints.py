@@ -75,20 +75,3 @@ async def test_a_flood_of_hints_is_no_flood_of_reads() -> None:
                 await asyncio.sleep(0.0002)
         # And at the pace of an idle log, less than once a second.
         assert len(log.reads) - reads <= hints.CREDIT + 10 * (hints.CREDIT_PER_S + 1.25)
-
-
-async def test_a_hint_during_a_read_leads_to_another() -> None:
-    with VirtualClock() as clock:
-        log = Log(clock)
-        reader = Reader(log, 1)
-        async with running(reader):
-            await asyncio.sleep(100)
-
-            def commit_after_the_snapshot() -> None:
-                log.during_read = lambda: None
-                log.commit(1)
-                reader.tailer.hint({1})
-
-            log.during_read = commit_after_the_snapshot
-            await asyncio.sleep(2)
-        assert reader.lateness_s == [0]

@@ -17,6 +17,7 @@ from late.api.gate import Gate
 from late.control import Control
 from late.schema import migrate
 from late.tokens import Token
+from late.web.desk import Desk
 from late.web.reports import Reports
 from late.web.site import Site
 
@@ -78,7 +79,8 @@ async def page(
     access = Access(None if tokens is None else lambda: tokens, now_us=lambda: NOW_US)
     await access.load()
     shown = None if reports is None else Reports(reports)
-    site = Site(control, Gate(access), key=KEY, changes=changes, secure=secure, reports=shown)
+    gate = Gate(access)
+    site = Site(Desk(control, gate, key=KEY, changes=changes, secure=secure, reports=shown))
     transport = httpx.ASGITransport(Starlette(routes=site.routes()))
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
