@@ -271,7 +271,7 @@ _ALL = (
     Defect(
         "retention-ignored", "house-keeping does not ask how long the log is to be kept",
         d.retention_ignored,
-        "tests/integration/test_groups.py::test_the_log_is_kept_for_replays[sqlite]",
+        "tests/integration/test_group_retention.py::test_the_log_is_kept_for_replays[sqlite]",
         r"assert",
     ),
     Defect(
