@@ -37,7 +37,9 @@ from tests.unit.test_alerts import NAME
 
 __all__ = ["cli"]
 
-QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=5.0, grace_s=5.0, health_port=0, look_every_s=0.1)
+QUICK = WorkerConfig(
+    poll_max_s=0.05, lease_ttl_s=30.0, grace_s=5.0, health_port=0, look_every_s=0.1
+)
 
 
 class Metrics:
