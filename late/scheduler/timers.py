@@ -3,7 +3,7 @@
 The timer table may hold ten million tasks due tomorrow; memory holds what is due within the
 horizon, at most `timers_max`. `loaded` is the key range (due_at_us, task_id) of the table that is
 in memory completely: every parked task with a key at or below it is here. Rows that others insert
-below it (a redrive) are found by a scan of what is overdue every `RESCAN_US`.
+below it (a redrive) are found by a scan of what is overdue every `RESCAN_US`, a page at a time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ from late.scheduler.settings import NEVER_US
 from late.task import Parked
 
 RESCAN_US = 5_000_000
-LOAD_MAX = 1_000
+"""From the last page of a scan to the first of the next."""
+SCAN_ON_US = 1_000_000
+"""From one page of a scan to the next: a crowd that waits for its knobs is long, and known."""
+LOAD_MAX = 250
+"""Rows of a load. They are taken in one step of the worker's loop: a thousand held everything else
+up by 10 ms, page after page."""
 DUE_MAX = 500
+_FIRST = (0, "")
 _LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"  # at or above every task id
 
 
@@ -30,9 +36,12 @@ class Timers:
         self._pushed = 0
         self._horizon_us = horizon_us
         self._timers_max = timers_max
-        self._loaded: tuple[int, str] = (0, "")
+        self._loaded: tuple[int, str] = _FIRST
         self._more = True  # the last load was cut by its limit
         self._scanned_at_us: int | None = None
+        self._scan_after: tuple[int, str] = _FIRST
+        """Where the scan goes on; at the beginning, none is under way."""
+        self._scans = False  # the load that is out is a page of the scan
         self._load_out: Load | None = None
         self._answers_due = 0  # loads that are out, those of ordering keys included
         self._gone: set[tuple[int, str]] = set()  # rows deleted while a load was out
@@ -111,10 +120,11 @@ class Timers:
         if self._load_out is not None:
             return None
         room = self._timers_max - len(self.parked)
-        if self._scanned_at_us is None or now_us - self._scanned_at_us >= RESCAN_US:
-            # Overdue rows from the beginning: finds what others have put there.
+        self._scans = now_us >= self._scan_at_us()
+        if self._scans:
+            # What is overdue, from the beginning: finds what others have put there.
             self._scanned_at_us = now_us
-            request = Load(until_us=now_us, limit=LOAD_MAX)
+            request = Load(until_us=now_us, limit=LOAD_MAX, after=self._scan_after)
         elif room > self._timers_max // 2 and (
             self._more or self._loaded[0] < now_us + self._horizon_us // 2
         ):
@@ -132,10 +142,16 @@ class Timers:
             return NEVER_US
         if self._scanned_at_us is None:
             return 0
-        at_us = self._scanned_at_us + RESCAN_US
+        at_us = self._scan_at_us()
         if self._timers_max - len(self.parked) > self._timers_max // 2:
             at_us = 0 if self._more else min(at_us, self._loaded[0] - self._horizon_us // 2)
         return at_us
+
+    def _scan_at_us(self) -> int:
+        if self._scanned_at_us is None:
+            return 0
+        pause_us = RESCAN_US if self._scan_after == _FIRST else SCAN_ON_US
+        return self._scanned_at_us + pause_us
 
     def asked(self, request: Load) -> Load:
         """Note that `request` is out; returns it."""
@@ -165,12 +181,14 @@ class Timers:
             if request.after <= self._loaded <= reached:
                 self._loaded = reached
                 self._more = full
+            if self._scans:  # what is above `loaded` will be read for its time
+                self._scan_after = reached if full and reached < self._loaded else _FIRST
         self._ended(request)
         return fresh
 
     def failed(self, request: Load) -> None:
         """`request` did not reach the table; the next `load` asks again."""
-        if request is self._load_out and request.after == (0, ""):
+        if request is self._load_out and self._scans:
             self._scanned_at_us = None
         self._ended(request)
 

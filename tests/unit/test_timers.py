@@ -1,0 +1,97 @@
+"""How much of the timer table is read at once, and that what others put there is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from late.scheduler.messages import Load
+from late.scheduler.timers import LOAD_MAX, RESCAN_US, SCAN_ON_US, Timers
+from late.task import Parked, Record, TaskId
+
+SECOND = 1_000_000
+
+
+def overdue(n: int) -> Parked:
+    """The lower the number, the longer."""
+    record = Record(0, n, TaskId(f"{n:08}"), "q", "job", b"{}", None, None, 0, n)
+    return Parked(record, due_at_us=n, reason="delayed")
+
+
+class Table:
+    """A timer table, and the timers of a worker that has read all of it."""
+
+    def __init__(self, crowd: int) -> None:
+        self.rows = {n: overdue(n) for n in range(10, 10 * crowd + 1, 10)}
+        self.timers = Timers(horizon_us=2 * SECOND, timers_max=100_000)
+        self.now_us = 1_000 * SECOND
+        self.known: set[int] = set()
+        self.pages: list[int] = []
+        """Rows of each answer that had any."""
+        while len(self.known) < crowd:
+            self.look()
+
+    def look(self) -> None:
+        """All loads of this moment."""
+        while (request := self.timers.load(self.now_us)) is not None:
+            self._answer(request)
+
+    def _answer(self, request: Load) -> None:
+        found = [
+            row
+            for n, row in sorted(self.rows.items())
+            if (n, row.record.task_id) > request.after and n <= request.until_us
+        ][: request.limit]
+        if found:
+            self.pages.append(len(found))
+        self.known |= {row.due_at_us for row in self.timers.answer(request, found)}
+
+    def after(self, pause_us: int) -> None:
+        self.now_us += pause_us
+        self.look()
+
+
+@pytest.mark.parametrize("place", [15, 5_005, 9_995], ids=["first", "middle", "last"])
+def test_what_is_put_into_a_crowd_is_found_however_long_that_is(place: int) -> None:
+    table = Table(1_000)
+    table.rows[place] = overdue(place)
+    seconds = RESCAN_US // SECOND + 2 * 1_000 // LOAD_MAX * SCAN_ON_US // SECOND
+    for _ in range(seconds):
+        table.after(SECOND)
+    assert place in table.known
+
+
+def test_a_scan_is_read_in_pages_with_pauses() -> None:
+    table = Table(1_000)
+    table.after(10 * RESCAN_US)  # wherever the first one was
+    while table.timers._scan_after != (0, ""):
+        table.after(SCAN_ON_US)
+    table.pages.clear()
+    table.after(RESCAN_US - 1)
+    assert table.pages == []
+    table.after(1)
+    assert table.pages == [LOAD_MAX]
+    table.after(SCAN_ON_US - 1)
+    assert table.pages == [LOAD_MAX]
+    for _ in range(3):
+        table.after(SCAN_ON_US)
+    assert table.pages[:4] == [LOAD_MAX] * 4, "no row twice"
+
+
+def test_a_page_that_failed_is_asked_for_again() -> None:
+    table = Table(1_000)
+    table.after(10 * RESCAN_US)
+    table.now_us += RESCAN_US
+    request = table.timers.load(table.now_us)
+    assert request is not None
+    table.timers.failed(request)
+    assert table.timers.load(table.now_us) == request
+
+
+def test_a_scan_that_has_seen_all_begins_again_after_its_pause() -> None:
+    table = Table(10)
+    table.after(RESCAN_US)
+    table.pages.clear()
+    for _ in range(2 * RESCAN_US // SCAN_ON_US):
+        table.after(SCAN_ON_US)
+        assert table.timers._scan_after == (0, ""), "there is nothing to go on with"
+    assert table.pages == [10, 10]
