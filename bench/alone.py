@@ -8,6 +8,7 @@
 | W9 | other processes | tasks appear at once: fetched by a consumer over gRPC, or pushed |
 
 Backlogs and timers are written by SQL, as producers and settlements would have left them.
+W8 is measured twice: as they come, and with each worker held to a part of a processor.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ from rich.console import Console
 
 from bench import measure
 from bench.main import RESULTS, machine
+from bench.quota import NoQuota, held
 from bench.targets import Postgres
 from bench.tasks import nothing, stamp
 
 SLOPE_S = 20.0
 SHARDS = 8
+HELD_CORES = 0.4
+"""Two workers with so much each leave a machine of two processors more than half of one."""
 DUE_S, DUE_RATE = 20, 500
 """Of the parked tasks so many a second fall due, for so long."""
 MEET_S = 4.0
@@ -164,10 +168,17 @@ def memory_mib(running: measure.Worker) -> float:
     return int(line.split()[1]) / 1024
 
 
-def workers(server: Postgres, folder: Path, count: int, number: int) -> dict[str, Any]:
-    """W8."""
+def workers(
+    server: Postgres, folder: Path, count: int, number: int, cores: float | None = None
+) -> dict[str, Any]:
+    """W8. `cores`: of processor time for each, so that the machine has some left for the database.
+
+    Raises:
+        NoQuota: this machine cannot hold a process to a part of a processor.
+    """
     url = server.fresh()
     with ExitStack() as stack:
+        puts = [stack.enter_context(held(cores)) for _ in range(number if cores else 0)]
         command = ["late.cli", "worker", "bench.tasks:app"]
         running = [
             stack.enter_context(measure.program(command, url, folder, f"worker-{n}"))
@@ -178,11 +189,13 @@ def workers(server: Postgres, folder: Path, count: int, number: int) -> dict[str
             for each in running:
                 each.check()
             time.sleep(0.05)
+        for put, each in zip(puts, running, strict=False):
+            put(each.process.pid)
         time.sleep(1.0)
         fill(server, url, count, at_once=True)
         found = rate(server, url, count, running, 120.0)
     server.drop(url)
-    return {"workers": number, "tasks": count, "per_s": found}
+    return {"workers": number, "tasks": count, "cores": cores, "per_s": found}
 
 
 def remote(server: Postgres, folder: Path, count: int, way: str) -> dict[str, Any]:
@@ -240,9 +253,13 @@ def measured(
     if options.parked:
         say(f"{options.parked:,} tasks are parked")
         found["parked"] = parked(server, folder, options.parked)
-    for number in (1, 2) if options.tasks else ():
-        say(f"{number} workers, {options.tasks:,} tasks")
-        found["workers"].append(workers(server, folder, options.tasks, number))
+    for cores in (None, HELD_CORES) if options.tasks else ():
+        for number in (1, 2):
+            say(f"{number} workers, {options.tasks:,} tasks, cores for each: {cores or 'any'}")
+            try:
+                found["workers"].append(workers(server, folder, options.tasks, number, cores))
+            except NoQuota as error:
+                say(f"not measured: {error}")
     for way in ("pull", "push") if options.remote else ():
         say(f"gRPC {way}, {options.remote:,} tasks")
         found["remote"].append(remote(server, folder, options.remote, way))

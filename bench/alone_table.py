@@ -35,17 +35,21 @@ def backlog(report: Mapping[str, Any]) -> str:
 
 
 def workers(report: Mapping[str, Any]) -> str:
-    """W8."""
+    """W8: as they come, and held to a part of a processor each, where that was possible."""
     found = report["workers"]
     if not found:
         return ""
-    head = [f"{found[0]['tasks']:,} tasks at once"]
-    head += [f"{one['workers']} worker{'s' * (one['workers'] > 1)}" for one in found]
-    first = found[0]["per_s"]
-    body = [
-        ["drained, /s", *(shown(one["per_s"]) for one in found)],
-        ["in parts of the first", *(shown(one["per_s"] / first, 2) for one in found)],
+    head = [
+        f"{found[0]['tasks']:,} tasks at once",
+        "1 worker, /s",
+        "2 workers, /s",
+        "times as fast",
     ]
+    body = []
+    for cores in dict.fromkeys(one.get("cores") for one in found):
+        rates = [one["per_s"] for one in found if one.get("cores") == cores]
+        name = f"each held to {cores} of a processor" if cores else "as they come"
+        body.append([name, *map(shown, rates), shown(rates[-1] / rates[0], 2)])
     return rows(head, body)
 
 
