@@ -43,8 +43,12 @@ class Timers:
         """Where the scan goes on; at the beginning, none is under way."""
         self._scans = False  # the load that is out is a page of the scan
         self._load_out: Load | None = None
-        self._answers_due = 0  # loads that are out, those of ordering keys included
-        self._gone: set[tuple[int, str]] = set()  # rows deleted while a load was out
+        self._asked = 0
+        self._out: dict[int, int] = {}
+        """By identity, the loads that are out, those of ordering keys included: the how manieth."""
+        self._gone: dict[tuple[int, str], int] = {}
+        """Rows that were deleted while loads were out: the last one that may still show them. Later
+        ones show what was put there under the same key again, as who waits for its turn twice."""
         self._unfetched: dict[str, list[tuple[int, str, int, Entry]]] = {}
         """By pool, a second heap of those among them that `call_back` may give out."""
         self.parked: dict[str, Entry] = {}
@@ -155,7 +159,8 @@ class Timers:
 
     def asked(self, request: Load) -> Load:
         """Note that `request` is out; returns it."""
-        self._answers_due += 1
+        self._asked += 1
+        self._out[id(request)] = self._asked
         return request
 
     def rows_changed(self, keys: Iterable[tuple[int, str]], *, new: bool) -> None:
@@ -163,16 +168,17 @@ class Timers:
         `new`: there are some that are due now, and not in memory."""
         if new:
             self._scanned_at_us = None
-        if self._answers_due:
-            self._gone.update(keys)
+        if self._out:
+            self._gone |= dict.fromkeys(keys, self._asked)
 
     def answer(self, request: Load, rows: Sequence[Parked]) -> list[Parked]:
         """The rows of an answer that are news: neither in memory nor deleted meanwhile."""
+        number = self._out[id(request)]
         keys = [(row.due_at_us, row.record.task_id) for row in rows]
         fresh = [
             row
             for key, row in zip(keys, rows, strict=True)
-            if key not in self._gone and row.record.task_id not in self.parked
+            if self._gone.get(key, 0) < number and row.record.task_id not in self.parked
         ]
         if request is self._load_out:
             full = len(keys) >= request.limit
@@ -195,8 +201,8 @@ class Timers:
     def _ended(self, request: Load) -> None:
         if request is self._load_out:
             self._load_out = None
-        self._answers_due -= 1
-        if not self._answers_due:
+        del self._out[id(request)]
+        if not self._out:
             self._gone.clear()
 
     def shrink(self) -> list[Entry]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from late.scheduler.messages import Load
 from late.scheduler.timers import LOAD_MAX, RESCAN_US, SCAN_ON_US, Timers
-from late.task import Parked, Record, TaskId
+from late.task import HELD_US, Parked, Record, TaskId
 
 SECOND = 1_000_000
 
@@ -95,3 +96,16 @@ def test_a_scan_that_has_seen_all_begins_again_after_its_pause() -> None:
         table.after(SCAN_ON_US)
         assert table.timers._scan_after == (0, ""), "there is nothing to go on with"
     assert table.pages == [10, 10]
+
+
+def test_a_row_that_is_put_there_again_is_shown_by_what_is_asked_afterwards_only() -> None:
+    """Under the same key: a task that waits behind its ordering key, moves, and waits again."""
+    timers = Timers(horizon_us=2 * SECOND, timers_max=100)
+    row = msgspec.structs.replace(overdue(1), due_at_us=HELD_US)
+    before, after = (Load(until_us=HELD_US, limit=10, held_key="k") for _ in range(2))
+    timers.asked(before)
+    timers.rows_changed([(HELD_US, row.record.task_id)], new=False)
+    timers.asked(after)
+    assert timers.answer(after, [row]) == [row]
+    assert timers.answer(before, [row]) == []
+    assert not timers._gone, "nothing is out that may show it"
