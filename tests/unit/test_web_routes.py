@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -90,6 +91,22 @@ async def test_every_screen_is_there_empty_and_full(tmp_path: Path) -> None:
         assert "Dead letters in mail (default)" in await it.shown("")
 
 
+async def test_a_mistyped_address_is_told_as_a_page(tmp_path: Path) -> None:
+    async with page(tmp_path) as it:
+        for path in ("quues", "queues/mail/<b>", "shards/default/x", "queues/mail/knobs"):
+            answer = await it.get(path)
+            assert answer.status_code == 404, path
+            assert answer.headers["content-type"].startswith("text/html")
+            assert f"There is no screen at /ui/{path}" in html.unescape(answer.text)
+            assert 'aria-label="Screens"' in answer.text, "from where one goes on"
+            assert "<b>" not in answer.text
+        assert (await it.post("quues")).status_code == 404
+        assert (await it.get("queues/")).headers["location"] == "/ui/queues"
+    (tmp_path / "closed").mkdir()
+    async with page(tmp_path / "closed", tokens=[]) as it:
+        assert (await it.get("quues")).headers["location"] == "/ui/login"
+
+
 async def test_what_a_browser_must_not_do_is_forbidden_to_it(tmp_path: Path) -> None:
     async with page(tmp_path) as it:
         for path in (*SCREENS, "login", "static/nothing.js"):
@@ -153,6 +170,8 @@ async def test_a_form_must_be_of_this_session(tmp_path: Path) -> None:
             for forged in ("0" * 64, "é", ""):
                 answer = await it.client.post(f"/ui/{path}", data={"token": forged})
                 assert answer.status_code == 409, path
+                assert "<h1>Session expired</h1>" in answer.text, path
+                assert "load the page again" in answer.text, path
             for headers in (
                 {"Sec-Fetch-Site": "cross-site"},
                 {"Sec-Fetch-Site": "same-site"},
@@ -161,6 +180,7 @@ async def test_a_form_must_be_of_this_session(tmp_path: Path) -> None:
             ):
                 answer = await it.post(path, token=good, headers=headers)
                 assert answer.status_code == 409, (path, headers)
+                assert "<h1>Form not taken</h1>" in answer.text, (path, headers)
         seed = it.client.cookies.get("late_seed")
         assert seed is not None
         it.client.cookies.clear()
@@ -249,6 +269,8 @@ async def test_a_knob_is_previewed_turned_and_turned_back(tmp_path: Path) -> Non
 
         stale = await it.post("queues/mail/knobs", {**again, "do": "apply"}, token=form["token"])
         assert (stale.status_code, "changed since" in stale.text) == (409, True)
+        assert "<h1>Changed meanwhile</h1>" in stale.text
+        assert '<a href="/ui/queues/mail">Load the page again' in stale.text
         wrong = await it.post("queues/mail/knobs", {"before": '{"rate":0.5}', "knob.rate": "-1"})
         assert (wrong.status_code, "rate must be" in wrong.text) == (400, True)
 
@@ -286,6 +308,8 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert (sent["queue"], sent["rate"], sent["before"].isdigit()) == ("mail", "5", True)
         unsure = await it.post("dead/purge", {**sent, "do": "apply"}, token=sent["token"])
         assert unsure.status_code == 400
+        assert "type &#39;purge&#39; to confirm it" in unsure.text
+        assert "This would delete for good: 1" in unsure.text, "the preview is still there"
         assert len(it.control.dead_letters()) == 1
         answer = await it.post("dead/redrive", {**sent, "do": "apply"}, token=sent["token"])
         assert answer.headers["location"] == "/ui/dead?done=redriven"
@@ -293,8 +317,37 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert it.control.show(records[3].task_id).groups[0].state == "parked"
         gone = await it.post(f"tasks/{records[3].task_id}/redrive", {"group": "default"})
         assert (gone.status_code, "no dead letter any more" in gone.text) == (409, True)
+        again = await it.post("dead/redrive", {**sent, "do": "apply"}, token=sent["token"])
+        assert again.headers["location"] == "/ui/dead?done=none", "it says that nothing was moved"
         bad = await it.post("dead/purge", {"limit": "many", "do": "preview"})
         assert bad.status_code == 400
+
+
+async def test_what_was_typed_is_kept_beside_what_is_wrong_with_it(tmp_path: Path) -> None:
+    async with filled(tmp_path) as (it, _):
+        form = {"queue": "mail", "limit": "many", "rate": "5", "do": "preview"}
+        bad = await it.post("dead/redrive", form)
+        assert (bad.status_code, "limit is a whole number" in bad.text) == (400, True)
+        assert 'name="limit" value="many"' in bad.text
+        assert 'name="rate" value="5"' in bad.text
+        assert fields_of(bad.text)["queue"] == "mail"
+        form = {"place": "moment", "moment": "yesterday", "do": "preview"}
+        bad = await it.post("groups/default/reset", form)
+        assert (bad.status_code, 'name="moment" value="yesterday"' in bad.text) == (400, True)
+        assert '<option value="moment" selected>' in bad.text
+        refused = await it.post("schedules/never/run")
+        assert '<a href="/ui/schedules">Load the page again' in refused.text
+        refused = await it.post("groups/default/pause", token="0" * 64)
+        assert '<a href="/ui/groups/default">Load the page again' in refused.text
+
+
+async def test_a_filter_that_nothing_matches_is_no_sign_that_all_is_well(tmp_path: Path) -> None:
+    async with filled(tmp_path) as (it, _):
+        assert "None of them matches" in await it.shown("dead?queue=mial")
+        for path in ("timers", "queues", "shards"):
+            assert (await it.get(f"{path}?group=default")).status_code == 200
+            wrong = await it.get(f"{path}?group=defalt")
+            assert (wrong.status_code, "no consumer group" in wrong.text) == (400, True), path
 
 
 async def test_a_preview_that_stopped_counting_says_so_and_can_be_done(
