@@ -27,7 +27,7 @@ Screen = Callable[[Request, Visitor], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 KEEP_FILES = "public, max-age=31536000, immutable"
 STRANGER = Caller("", frozenset(), ())
-TITLES = {404: "Not found", 409: "Changed meanwhile", 503: "Not now"}
+TITLES = {401: "Session expired", 404: "Not found", 409: "Changed meanwhile", 503: "Not now"}
 """Of pages that say what went wrong, by their status."""
 
 
@@ -189,7 +189,7 @@ class Site:
         if status == 400 and request.method == "GET":
             title = "Nothing to show"
         # Where the form was, from where one goes on.
-        form = "" if request.method == "GET" or not visitor.caller.name else form_at(request)
+        form = "" if request.method == "GET" else form_at(request)
         return self._desk.page(
             request, visitor, "problem.html", title, status=status, problem=text, form=form
         )

@@ -235,6 +235,9 @@ async def test_who_may_look_may_not_change_and_who_is_nobody_sees_nothing(tmp_pa
         assert [entry.actor for entry in it.control.audit(limit=1)] == ["olga@page"]
         assert (await it.post("logout")).status_code == 303
         assert (await it.get("")).status_code == 303
+        gone = await it.post("groups/default/pause", token=stolen)
+        assert (gone.status_code, "<h1>Session expired</h1>" in gone.text) == (401, True)
+        assert '<a href="/ui/groups/default">Load the page again' in gone.text, "to sign in"
 
 
 @pytest.mark.parametrize("secure", [False, True])
