@@ -84,5 +84,5 @@ async def watch(
 def _read(url: str, alarm_s: float) -> list[GroupView]:
     from late.control import Control  # SQLAlchemy takes as long to load as all the rest
 
-    with Control(url) as control:
-        return control.groups(alarm_s=alarm_s)
+    with Control(url, alarm_s=alarm_s) as control:
+        return control.groups()

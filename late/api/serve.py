@@ -110,7 +110,7 @@ class Server:
         self._target = target
         self._executor: Executor | None = None
         self._clock = DatabaseClock() if self.worker is None else self.worker.clock
-        self._control = Control(app.url)
+        self._control = Control(app.url, alarm_s=self._settings.lag_alarm_s)
         self._producer = Producer(app, routed=app.routes)
         self._counted = metrics.Registry()
         """Where there is no worker."""

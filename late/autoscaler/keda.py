@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import msgspec
@@ -30,12 +30,19 @@ from late.v1 import externalscaler_pb2_grpc as rpc
 METRIC = "late-workers"
 AGE_METRIC = "late-oldest-age-s"
 KEEP_S = 2.0
+KEPT = 1_000
+NAME_MAX = 128
 STREAM_S = 5.0
 STREAMS = 8
 THREADS = STREAMS + 4
 FIELDS = {"group", "queue", "slots", "drainSeconds", "oldestAgeSeconds"}
 KEDAS = {"scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert", "tlsClientKey"}
 """Fields of a trigger that are for KEDA, which hands all of them on."""
+
+
+Key = tuple[str, str | None]
+"""Group and queue."""
+T = TypeVar("T")
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -58,6 +65,11 @@ def wish_of(metadata: Mapping[str, str]) -> Wish:
     for name in metadata:
         if name not in FIELDS | KEDAS:
             raise ConfigError(f"unknown field {name[:64]!r}; known: {', '.join(sorted(FIELDS))}")
+
+    for name in ("group", "queue"):
+        # Here, as a name is kept for a while also where it is refused.
+        if len(metadata.get(name, "")) > NAME_MAX:
+            raise ConfigError(f"{name}: a name has up to {NAME_MAX} characters")
 
     def number(name: str, default: float, least: float) -> float:
         text = metadata.get(name)
@@ -82,7 +94,8 @@ def wish_of(metadata: Mapping[str, str]) -> Wish:
 
 class Cache:
     """Signals that are at most `KEEP_S` old: however often KEDA asks, the database is asked as
-    often as that, once at a time."""
+    often as that, once at a time. That there is no such group is kept as long; of either no more
+    than `KEPT`, the oldest of which goes first, for a caller may make up a name for each call."""
 
     def __init__(
         self,
@@ -91,16 +104,39 @@ class Cache:
     ) -> None:
         self._read, self._monotonic = read, monotonic
         self._lock = threading.Lock()
-        self._kept: dict[tuple[str, str | None], tuple[float, Signals]] = {}
+        self._kept: dict[Key, tuple[float, Signals]] = {}
+        self._refused: dict[Key, tuple[float, str]] = {}
+        """Apart, so that made-up groups drive no real one out."""
 
     def get(self, group: str, queue: str | None) -> Signals:
+        """
+        Raises:
+            ConfigError: what can be no group or queue, or no such group.
+            StoreError: the database does not answer; that is not kept.
+        """
         with self._lock:
-            now = self._monotonic()
-            self._kept = {k: v for k, v in self._kept.items() if v[0] > now - KEEP_S}
-            found = self._kept.get((group, queue))
-            if found is None:
-                found = self._kept[group, queue] = (now, self._read(group, queue))
-            return found[1]
+            now, key = self._monotonic(), (group, queue)
+            if (kept := self._kept.get(key)) is not None and kept[0] > now - KEEP_S:
+                return kept[1]
+            if (refused := self._refused.get(key)) is not None and refused[0] > now - KEEP_S:
+                raise ConfigError(refused[1])
+            try:
+                found = self._read(group, queue)
+            except ConfigError as error:
+                _keep(self._refused, key, (now, str(error)[:300]))
+                raise
+            _keep(self._kept, key, (now, found))
+            return found
+
+
+def _keep(kept: dict[Key, tuple[float, T]], key: Key, answer: tuple[float, T]) -> None:
+    """As the newest; without those that are over, and without the oldest of too many."""
+    kept.pop(key, None)
+    for each in [k for k, (at, _) in kept.items() if at <= answer[0] - KEEP_S]:
+        del kept[each]
+    if len(kept) >= KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = answer
 
 
 class Scaler(rpc.ExternalScalerServicer):

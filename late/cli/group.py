@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +16,7 @@ from late.cli.options import (
     control_of,
     duration_us,
     moment_us,
+    watching,
 )
 from late.errors import ConfigError
 
@@ -49,17 +49,6 @@ def place_of(text: str, what: str, control: Control) -> str | int:
     return max(0, moment)  # before 1970 nothing was written
 
 
-def alarm_s() -> float:
-    """From when on a group is said to be behind, as for a worker with this environment.
-
-    Raises:
-        ConfigError: LATE_LAG_ALARM_S, or another setting, is none.
-    """
-    from late import config
-
-    return config.load().lag_alarm_s or math.inf
-
-
 @app.command("create")
 def create(
     name: NameArgument,
@@ -75,7 +64,7 @@ def create(
 ) -> None:
     """Create a group. From then on the log keeps each task until this group has settled it."""
     chosen = None if queues is None else [queue.strip() for queue in queues.split(",")]
-    with control_of(url_option) as control:
+    with watching(url_option) as control:
         start = None if start_from is None else place_of(start_from, "--start-from", control)
         made = control.create_group(name, queues=chosen, start=start)
     _one(made, json)
@@ -88,8 +77,8 @@ def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOpti
     idle: no live worker serves it. LAGGING: the oldest task that it has not read is older than ten
     minutes (LATE_LAG_ALARM_S); the log keeps everything from there on.
     """
-    with control_of(url, url_option) as control:
-        found = control.groups(alarm_s=alarm_s())
+    with watching(url, url_option) as control:
+        found = control.groups()
     if json:
         output.as_json({"groups": found})
     else:
@@ -133,15 +122,15 @@ def table(found: Sequence[GroupView]) -> None:
 @app.command("show")
 def show(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Show one group."""
-    with control_of(url_option) as control:
-        found = control.group(name, alarm_s=alarm_s())
+    with watching(url_option) as control:
+        found = control.group(name)
     _one(found, json)
 
 
 @app.command("pause")
 def pause(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Let its workers release its shards, within seconds. What runs may finish; nothing starts."""
-    with control_of(url_option) as control:
+    with watching(url_option) as control:
         found = control.pause_group(name)
     _one(found, json)
 
@@ -149,7 +138,7 @@ def pause(name: NameArgument, url_option: UrlOption = None, json: JsonOption = F
 @app.command("resume")
 def resume(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Let its workers take its shards again, within seconds."""
-    with control_of(url_option) as control:
+    with watching(url_option) as control:
         found = control.resume_group(name)
     _one(found, json)
 

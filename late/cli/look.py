@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from late.cli import group, output
-from late.cli.options import JsonOption, PayloadOption, UrlArgument, UrlOption, control_of
+from late.cli.options import JsonOption, PayloadOption, UrlArgument, UrlOption, control_of, watching
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def status(
         else:
             _owners(terms)
         return
-    with control_of(url, url_option) as control:
-        found = control.status(queue=queue, limit=limit, alarm_s=group.alarm_s())
+    with watching(url, url_option) as control:
+        found = control.status(queue=queue, limit=limit)
         where = control.url
     if json:
         output.as_json(found)

@@ -68,6 +68,20 @@ def control_of(*given: str | None) -> Control:
     return Control(url)
 
 
+def watching(*given: str | None) -> Control:
+    """As `control_of`, for what may say that a group is `LAGGING`: by the measure of a worker with
+    this environment. Not for all commands: none of the others may fail by a worker's setting.
+
+    Raises:
+        ConfigError: LATE_LAG_ALARM_S, or another setting, is none.
+    """
+    url = url_of(*given)
+    from late import config
+    from late.control import Control
+
+    return Control(url, alarm_s=config.load().lag_alarm_s)
+
+
 def asked(question: str, effect: str) -> None:
     """Ask at a terminal whether to go on; `typer.Abort` if not.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli.options import UrlArgument, UrlOption, control_of
+from late.cli.options import UrlArgument, UrlOption, watching
 from late.cli.output import moment, plain
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def top(
     One look takes no more than a tenth of the time, as on the page (late serve --roles web), and
     while the database does not answer, the last one stays and says how old it is.
     """
-    with control_of(url, url_option) as control, suppress(KeyboardInterrupt):
+    with watching(url, url_option) as control, suppress(KeyboardInterrupt):
         live = not once and sys.stdout.isatty()
         asyncio.run(_run(control, queue, every, live=live))
 

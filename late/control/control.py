@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -63,12 +64,16 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
     Safe to use from several threads. Nothing is connected before the first call, and every call
     opens and ends a transaction of its own. Nothing here is on the path of a task.
 
+    Args:
+        alarm_s: a consumer group whose oldest unread record is older is `lagging`; 0: none is.
+
     Raises (all methods): `ConfigError` for an argument that can mean nothing, `StoreUnavailable`
     and `TransactionAborted` (transient), `SchemaMismatch`, other `StoreError`.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, alarm_s: float = lag.ALARM_S) -> None:
         self._url = url
+        self._alarm_s = alarm_s or math.inf
         self._engine = make_engine(url)
         self._checked = False
 
@@ -119,20 +124,13 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
 
     # --- looking
 
-    def status(
-        self,
-        *,
-        queue: str | None = None,
-        limit: int = status.LIMIT,
-        alarm_s: float = lag.ALARM_S,
-    ) -> Status:
-        """Queues, shards and workers; each count stops at `limit` per group and shard. Groups whose
-        oldest unread record is older than `alarm_s` are `lagging`."""
+    def status(self, *, queue: str | None = None, limit: int = status.LIMIT) -> Status:
+        """Queues, groups, shards and workers; each count stops at `limit` per group and shard."""
         self.check()
         found = status.status(self._engine, queue=queue, limit=limit)
         groups = [
             msgspec.structs.replace(each, stale_s=found.stale_s(each.name))
-            for each in self.groups(alarm_s=alarm_s, seen=found)
+            for each in self.groups(seen=found)
         ]
         return msgspec.structs.replace(found, groups=tuple(groups))
 

@@ -15,6 +15,7 @@ class GroupControl:
     """A part of `Control`: see there for what all methods raise."""
 
     _engine: Engine
+    _alarm_s: float
 
     if TYPE_CHECKING:
 
@@ -32,22 +33,16 @@ class GroupControl:
 
     # --- consumer groups
 
-    def groups(
-        self,
-        *,
-        alarm_s: float = lag.ALARM_S,
-        limit: int = lag.LIMIT,
-        seen: Status | None = None,
-    ) -> list[GroupView]:
+    def groups(self, *, limit: int = lag.LIMIT, seen: Status | None = None) -> list[GroupView]:
         """The consumer groups, ascending by name, with how far behind they are; counting stops at
         `limit` records of one shard. With what was `seen` a moment ago, nothing is counted."""
         self.check()
-        return lag.groups(self._engine, alarm_s=alarm_s, limit=limit, seen=seen)
+        return lag.groups(self._engine, alarm_s=self._alarm_s, limit=limit, seen=seen)
 
-    def group(self, name: str, *, alarm_s: float = lag.ALARM_S) -> GroupView:
+    def group(self, name: str) -> GroupView:
         """One of them."""
         self.check()
-        return lag.groups(self._engine, name=name, alarm_s=alarm_s)[0]
+        return lag.groups(self._engine, name=name, alarm_s=self._alarm_s)[0]
 
     def create_group(
         self, name: str, *, queues: Sequence[str] | None = None, start: str | int | None

@@ -8,13 +8,15 @@ have reached is told: nothing of it is missing, and the next page goes on from t
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, func, select
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from late.control.dead import Filter, view_of
 from late.control.shards import Shard, named, parked
-from late.control.shardwise import ROWS, together
+from late.control.shardwise import ROWS, foremost, together
 from late.control.views import DeadView
 from late.schema.engine import reading
 from late.schema.tables import dead
@@ -57,8 +59,11 @@ def latest(engine: Engine, which: Filter, *, limit: int) -> Latest:
         died = parked(connection, dead.c.dead_at_us, known)
         shards = [key for key, _ in died if which.reaches(*key)]
         some = any((which.queue, which.name, which.reason, which.error, which.task_id))
-        looked = max(LOOKED_MIN, LOOKED // max(1, len(shards)), limit + 1) if some else limit
-        keys, ends = (_sifted if some else _last)(connection, which, shards, limit, looked)
+        if some:
+            looked = max(LOOKED_MIN, LOOKED // max(1, len(shards)), limit + 1)
+            keys, ends = _sifted(connection, which, shards, limit, looked)
+        else:
+            keys, ends = _last(connection, which, shards, limit)
         reached = max(ends, default=None)
         keys.sort(reverse=True)
         keys = [key for key in keys if reached is None or key[0] >= reached]
@@ -68,7 +73,11 @@ def latest(engine: Engine, which: Filter, *, limit: int) -> Latest:
     return Latest(letters, _before(which, reached))
 
 
-_ORDER = (dead.c.dead_at_us.desc(), dead.c.task_id.desc())
+def _latest_first(of: ReadOnlyColumnCollection[str, Any]) -> tuple[ColumnElement[Any], ...]:
+    return of.dead_at_us.desc(), of.task_id.desc()
+
+
+_ORDER = _latest_first(dead.c)
 
 
 def _of(which: Filter, shard: Shard) -> tuple[ColumnElement[bool], ...]:
@@ -78,10 +87,10 @@ def _of(which: Filter, shard: Shard) -> tuple[ColumnElement[bool], ...]:
 
 
 def _last(
-    connection: Connection, which: Filter, shards: list[Shard], limit: int, looked: int
+    connection: Connection, which: Filter, shards: list[Shard], limit: int
 ) -> tuple[list[_Key], list[int]]:
-    """The last `limit` of each shard, for a filter that leaves none out; and when the first of
-    those died, of each shard that may have others before."""
+    """The last `limit`, or so many of each of several statements, for a filter that leaves none
+    out; and when the first of those died, where there may be others before."""
     legs = [
         select(dead.c.dead_at_us, dead.c.task_id)
         .where(*_of(which, shard))
@@ -89,12 +98,13 @@ def _last(
         .limit(limit)
         for shard in shards
     ]
-    of: dict[int, list[int]] = defaultdict(list)
-    keys = []
-    for row in together(connection, legs, rows=looked):
-        of[row.leg].append(row.dead_at_us)
-        keys.append((row.dead_at_us, str(row.task_id), *shards[row.leg]))
-    return keys, [min(times) for times in of.values() if len(times) == limit]
+    keys: list[_Key] = []
+    ends = []
+    for rows in foremost(connection, legs, limit, _latest_first):
+        keys += [(row.dead_at_us, str(row.task_id), *shards[row.leg]) for row in rows]
+        if len(rows) == limit:
+            ends.append(rows[-1].dead_at_us)
+    return keys, ends
 
 
 def _sifted(
@@ -112,7 +122,7 @@ def _sifted(
         legs.append(
             select(last.c.dead_at_us, last.c.task_id)
             .where(*which.clauses(last.c))
-            .order_by(last.c.dead_at_us.desc(), last.c.task_id.desc())
+            .order_by(*_latest_first(last.c))
             .limit(limit + 1)
         )
     keys = [

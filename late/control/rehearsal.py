@@ -50,6 +50,8 @@ def rehearsal(engine: Engine, which: Filter, limit: int | None, *, exact: bool) 
         shards = [shard for shard, _ in there if which.reaches(*shard)]
         found = _all(connection, which, shards) if exact else _first(connection, which, shards)
         ids = _oldest(connection, which, shards, IDS_SHOWN if limit is None else limit)
+    # They are looked for in each shard and the count ends within one: it may have seen fewer.
+    found = Count(max(found.n, len(ids)), found.capped)
     if limit is not None and found.n >= limit:
         found = Count(limit)
     return Moved(found.n, True, ids, capped=found.capped)

@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
+    CompoundSelect,
     Connection,
     FromClause,
     Row,
@@ -26,6 +27,7 @@ from sqlalchemy import (
     select,
     union_all,
 )
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from late.control.rows import SPANNER
 from late.task import SHARDS_MAX
@@ -52,6 +54,32 @@ def together(
         legs: each with the same columns. One may have an order and a limit.
         rows: that one leg reads at most: those that read many are fewer in one statement.
     """
+    for union in _unions(connection, legs, rows):
+        yield from connection.execute(union)
+
+
+def foremost(
+    connection: Connection,
+    legs: Sequence[Select[Any]],
+    limit: int,
+    order: Callable[[ReadOnlyColumnCollection[str, Any]], Sequence[ColumnElement[Any]]],
+) -> Iterator[Sequence[Row[Any]]]:
+    """As `together`, but the first `limit` rows only, of all legs of one statement by `order`: what
+    each leg could have had among them stays in the database, which is most of it.
+
+    Args:
+        legs: each in that order, and with that limit of its own.
+        order: of columns such as those of a leg.
+    """
+    for union in _unions(connection, legs, limit):
+        of = union.subquery()
+        yield connection.execute(select(*of.c).order_by(*order(of.c)).limit(limit)).all()
+
+
+def _unions(
+    connection: Connection, legs: Sequence[Select[Any]], rows: int
+) -> Iterator[Select[Any] | CompoundSelect[Any]]:
+    """`legs` in as many statements as it takes."""
     size = max(1, min(_size(connection, legs), ROWS // max(1, rows)))
     for start in range(0, len(legs), size):
         parts = []
@@ -59,7 +87,7 @@ def together(
             # A leg within a leg: SQLite takes no order and no limit in a part of a union.
             inner = leg.subquery()
             parts.append(select(literal_column(str(place)).label("leg"), *inner.c))
-        yield from connection.execute(union_all(*parts) if len(parts) > 1 else parts[0])
+        yield union_all(*parts) if len(parts) > 1 else parts[0]
 
 
 def counted(
@@ -91,7 +119,9 @@ def counted(
 
 def looked(rows: Sequence[Row[Any]]) -> int:
     """How many rows those of one leg count."""
-    return sum(row._mapping.get("looked", row.n) for row in rows)
+    # Asked once: a look has tens of thousands of rows, and a name that is not there costs an error.
+    apart = bool(rows) and "looked" in rows[0]._fields
+    return sum(row.looked if apart else row.n for row in rows)
 
 
 def upto(

@@ -16,6 +16,8 @@ from late.control.shardwise import counted, looked
 from late.control.views import Count, QueueStatus
 from late.schema.tables import dead, timer
 
+_NONE = Count()
+
 
 class Tally:
     """Counts per (group, queue), added up over the shards."""
@@ -28,7 +30,8 @@ class Tally:
     def add(self, key: tuple[str, str], field: str, n: int, *, capped: bool = False) -> None:
         """`n` more tasks of one (group, queue); `field` is one of `QueueStatus`."""
         fields = self.counts[key]
-        fields[field] = fields.get(field, Count()) + Count(n, capped)
+        had = fields.get(field, _NONE)
+        fields[field] = Count(had.n + n, had.capped or capped)
 
     def seen(self, key: tuple[str, str], created_at_us: int) -> None:
         """A task that is not done was created then."""
@@ -39,11 +42,11 @@ class Tally:
     ) -> tuple[Count, int | None]:
         """Take what `backlog.per_queue` has found beyond one cursor; returns how many rows they
         are, and the oldest `created_at_us`."""
+        found = summed(rows, limit)
         for row in rows:
-            capped = sum(each.n for each in rows) >= limit
-            self.add((name, row.queue), "depth", row.n, capped=capped)
+            self.add((name, row.queue), "depth", row.n, capped=found[0].capped)
             self.seen((name, row.queue), row.oldest_us)
-        return summed(rows, limit)
+        return found
 
     def elsewhere(
         self, connection: Connection, of: Collection[Shard], field: str, limit: int

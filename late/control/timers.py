@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Engine, Select, select
+from sqlalchemy import ColumnElement, Engine, Select, select
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from late.control.shards import named, parked
-from late.control.shardwise import LEGS, together
+from late.control.shardwise import LEGS, foremost
 from late.control.views import TimerView
 from late.errors import ConfigError
 from late.schema.engine import reading
@@ -56,8 +57,8 @@ def listed(
             if len(found) == limit and some[0][0] > found[-1].due_at_us:
                 break
             legs = [_leg(*key, from_us, limit) for _, key in some]
-            rows = together(connection, legs, rows=limit)
-            found += [TimerView(str(row.task_id), *row[2:]) for row in rows]
+            for rows in foremost(connection, legs, limit, _by_due):
+                found += [TimerView(str(row.task_id), *row[2:]) for row in rows]
             found = sorted(found, key=_order)[:limit]
     return found
 
@@ -70,9 +71,13 @@ def _leg(name: str, shard_id: int, from_us: int, limit: int) -> Select[Any]:
             timer.c.shard_id == shard_id,
             timer.c.due_at_us >= from_us,
         )
-        .order_by(timer.c.due_at_us, timer.c.task_id)
+        .order_by(*_by_due(timer.c))
         .limit(limit)
     )
+
+
+def _by_due(of: ReadOnlyColumnCollection[str, Any]) -> tuple[ColumnElement[Any], ...]:
+    return of.due_at_us, of.task_id
 
 
 def _order(view: TimerView) -> tuple[int, str]:

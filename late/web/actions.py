@@ -26,6 +26,8 @@ T = TypeVar("T")
 Fields = Mapping[str, str]
 Action = Callable[[Request, Visitor, Fields], Awaitable[Response]]
 RESET_FIELDS = ("place", "moment")
+MOVE_FIELDS = (*dead.FIELDS, "before", "limit", "rate")
+MOVED = {"redrive": "redriven", "purge": "purged"}
 
 
 class Actions:
@@ -38,8 +40,6 @@ class Actions:
     def routes(self) -> dict[str, Action]:
         """Path below the page's root, and what is done there."""
         actions: dict[str, Action] = {
-            "dead/redrive": self.redrive,
-            "dead/purge": self.purge,
             "tasks/{task_id}/cancel": self.cancel,
             "tasks/{task_id}/redrive": self.redrive_one,
             "tasks/{task_id}/edit": self.edit,
@@ -48,6 +48,8 @@ class Actions:
         for kind in ("queue", "target"):
             actions[f"{kind}s/{{name}}/knobs"] = _deed(self.knobs, kind)
             actions[f"{kind}s/{{name}}/undo"] = _deed(self.undo, kind)
+        for deed in ("redrive", "purge"):
+            actions[f"dead/{deed}"] = _deed(self.move, deed)
         for deed in ("pause", "resume"):
             actions[f"groups/{{group}}/{deed}"] = _deed(self.group, deed)
         for deed in ("pause", "resume", "run"):
@@ -102,37 +104,27 @@ class Actions:
 
     # --- dead letters
 
-    async def redrive(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        rate = _real(fields, "rate")
-        return await self._move(
-            request, visitor, fields, "redrive", self._desk.control.redrive, rate=rate
-        )
-
-    async def purge(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        if fields.get("do") == "apply":
-            places.confirmed("purge", fields.get("confirm", ""))
-        return await self._move(request, visitor, fields, "purge", self._desk.control.purge)
-
-    async def _move(
-        self,
-        request: Request,
-        visitor: Visitor,
-        fields: Fields,
-        deed: str,
-        call: Callable[..., Any],
-        **more: Any,
-    ) -> Response:
-        which, limit = dead.which(fields), _whole(fields, "limit")
-        if fields.get("do") == "apply":
-            await self._do(visitor, call, which, limit=limit, **more)
-            return back("dead", "purged" if deed == "purge" else "redriven")
-        names = (*dead.FIELDS, "before", "limit", "rate")
-        sent = {name: fields[name] for name in names if fields.get(name)}
-        # What dies while somebody reads the preview is not meant by it.
-        sent.setdefault("before", str(await in_thread(self._desk.control.now)))
-        which = dead.which(sent)
-        rehearsal = await in_thread(call, which, limit=limit, dry_run=True, **more)
-        return await self._screens.dead(request, visitor, rehearsal=rehearsal, deed=deed, sent=sent)
+    async def move(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        """Send them back, or throw them away."""
+        deed, screen, problem = request.path_params["deed"], self._screens.dead, ""
+        sent = {name: fields[name] for name in MOVE_FIELDS if fields.get(name)}
+        try:
+            which, how = dead.which(fields), _how(deed, fields)
+            call = self._desk.control.purge if deed == "purge" else self._desk.control.redrive
+            if fields.get("do") == "apply":
+                problem = _unsure("purge", fields) if deed == "purge" else ""
+                if not problem:
+                    moved = await self._do(visitor, call, which, **how)
+                    return back("dead", MOVED[deed] if moved.count else "none")
+            # What dies while somebody reads the preview is not meant by it.
+            sent.setdefault("before", str(await in_thread(self._desk.control.now)))
+            rehearsal = await in_thread(call, dead.which(sent), dry_run=True, **how)
+        except ConfigError as error:
+            return await screen(request, visitor, problem=str(error), status=400, sent=sent)
+        return await screen(
+            request, visitor, rehearsal=rehearsal, deed=deed, sent=sent, problem=problem,
+            status=400 if problem else 200,
+        )  # fmt: skip
 
     # --- tasks
 
@@ -172,19 +164,26 @@ class Actions:
         return back(f"groups/{quote(name, safe='')}", f"{deed}d")
 
     async def reset(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        name = request.path_params["group"]
-        to = places.reset_to(fields.get("place", ""), fields.get("moment", ""))
-        if fields.get("do") == "apply":
-            places.confirmed(name, fields.get("confirm", ""))
-            await self._do(visitor, self._desk.control.reset_group, name, to)
-            return back(f"groups/{quote(name, safe='')}", "reset")
-        found = await in_thread(self._desk.control.reset_group, name, to, dry_run=True)
-        rows = [(s.again, s.skipped, s.unparked, s.dead, s.kept) for s in found.shards]
+        name, problem = request.path_params["group"], ""
         sent = {field: fields.get(field, "") for field in RESET_FIELDS}
+        try:
+            to = places.reset_to(sent["place"], sent["moment"])
+            if fields.get("do") == "apply":
+                problem = _unsure(name, fields)
+                if not problem:
+                    await self._do(visitor, self._desk.control.reset_group, name, to)
+                    return back(f"groups/{quote(name, safe='')}", "reset")
+            found = await in_thread(self._desk.control.reset_group, name, to, dry_run=True)
+        except ConfigError as error:
+            return await self._screens.group(
+                request, visitor, problem=str(error), status=400, sent=sent
+            )
+        rows = [(s.again, s.skipped, s.unparked, s.dead, s.kept) for s in found.shards]
         shown = (when(to) or str(to)) if isinstance(to, int) else to
         return await self._screens.group(
-            request, visitor, reset=found, reset_shown=shown, totals=places.totals(rows), sent=sent
-        )
+            request, visitor, reset=found, reset_shown=shown, totals=places.totals(rows), sent=sent,
+            problem=problem, status=400 if problem else 200,
+        )  # fmt: skip
 
     async def schedule(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, deed = request.path_params["schedule"], request.path_params["deed"]
@@ -207,6 +206,21 @@ def _deed(action: Action, deed: str) -> Action:
         return await action(request, visitor, fields)
 
     return call
+
+
+def _how(deed: str, fields: Fields) -> dict[str, Any]:
+    """What a form says beside the filter, as the control plane takes it."""
+    how: dict[str, Any] = {"limit": _whole(fields, "limit")}
+    return how if deed == "purge" else {**how, "rate": _real(fields, "rate")}
+
+
+def _unsure(name: str, fields: Fields) -> str:
+    """What is wrong with the name that was typed to confirm; empty where it is right."""
+    try:
+        places.confirmed(name, fields.get("confirm", ""))
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _kind(request: Request) -> Kind:

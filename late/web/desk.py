@@ -42,6 +42,7 @@ DONE: Mapping[str, str] = {
     "undone": "Undone. Workers follow within five seconds.",
     "redriven": "Sent back. They start within seconds, or at the rate that you gave.",
     "purged": "Deleted.",
+    "none": "Nothing was moved: none of them is a dead letter any more.",
     "paused": "Paused. What runs may finish.",
     "resumed": "It goes on.",
     "ran": "Enqueued.",
@@ -142,11 +143,13 @@ class Desk:
             "token": visitor.token,
             "live": live and request.method == "GET",
             "live_from": again,
-            "trouble": self.look.trouble if live else "",
+            # Of what was seen before; what a screen has asked for itself is of now.
+            "trouble": self.look.trouble if live and "seen_us" in model else "",
             "look_age_s": self.look.age_s,
             "seen_us": None,
             "done": DONE.get(request.query_params.get("done", ""), ""),
             "problem": problem,
+            "form": "",
         }
         return HTMLResponse(self._renderer.page(template, **{**frame, **model}), status)
 

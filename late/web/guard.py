@@ -38,10 +38,28 @@ FIELDS_MAX = 100
 SEED, TOKEN = "late_seed", "late_token"
 """Names of the cookies."""
 _SEED_LENGTH = 43
+EXPIRED = (
+    "this form is of a session that is over, so nothing was done: go back, load the page again, "
+    "and fill it in anew"
+)
 
 
 class Stale(LateError):
-    """A form that was filled in before something changed, or by another caller."""
+    """A form that was filled in before something changed."""
+
+    title = "Changed meanwhile"
+
+
+class Expired(Stale):
+    """A form of another session: of before a sign-in, or of before the page's cookie was lost."""
+
+    title = "Session expired"
+
+
+class Foreign(Stale):
+    """A form that no page of ours can have made."""
+
+    title = "Form not taken"
 
 
 class Gate(Protocol):
@@ -84,31 +102,32 @@ def check_form(
     """Refuse a form that did not come from a page of ours.
 
     Raises:
-        Stale: it comes from elsewhere, or from a session that is over.
+        Foreign: it comes from elsewhere.
+        Expired: it comes from a session that is over.
     """
     site = headers.get("sec-fetch-site")
     if site not in (None, "same-origin"):
-        raise Stale("this form came from another site")
+        raise Foreign("this form came from another site, so nothing was done")
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != headers.get("host"):
-        raise Stale("this form came from another site")
+        raise Foreign("this form came from another site, so nothing was done")
     if seed is None or not is_seed(seed) or token is None:
-        raise Stale("this form is of another session: load the page again")
+        raise Expired(EXPIRED)
     made = form_token(key, seed, caller)
     if not hmac.compare_digest(made.encode(), token.encode("utf-8", "replace")):
-        raise Stale("this form is of another session: load the page again")
+        raise Expired(EXPIRED)
 
 
 def fields(body: bytes) -> dict[str, str]:
     """A form as the browser sends it; the last of several fields of one name counts.
 
     Raises:
-        Stale: it has more fields than any form here.
+        Foreign: it has more fields than any form here.
     """
     try:
         pairs = parse_qsl(
             body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=FIELDS_MAX
         )
     except ValueError:
-        raise Stale("this is no form of this page") from None
+        raise Foreign("this form has more fields than any of this page") from None
     return {name: value.strip() for name, value in pairs}

@@ -26,8 +26,13 @@ from late.threads import in_thread
 logger = logging.getLogger("late.web")
 
 EVERY_S = 2.0
+GLANCE_S = 0.1
+"""How long a page waits for a newer look when it could show the last one: enough for a quick one,
+and where they are slow nobody waits for what some seconds more would change."""
 PATIENCE_S = 1.0
-"""How long a page waits for a newer look when it could show the last one."""
+"""The same where somebody has changed something, or the last look is old."""
+OLD_S = 60.0
+"""From which age on a look is old, where looks are no rarer than that."""
 LIMIT = 1_000
 """Where counting the depth of one group and shard stops."""
 POINTS = 300
@@ -75,7 +80,7 @@ class Look:
         """Why there is nothing newer; empty when all is well. Not the database's own words: they
         may name hosts and users."""
         if self._failure is None:
-            return ""
+            return "The database is slow to answer." if self._old else ""
         if isinstance(self._failure, LateError):
             return "The database does not answer."
         return "The database cannot be looked at: the server's log says why."
@@ -86,18 +91,19 @@ class Look:
         return 0.0 if self._seen is None else max(0.0, time.monotonic() - self._at)
 
     async def seen(self) -> Seen:
-        """The last look, of this moment if that takes no more than a second.
+        """The last look, of this moment if that does not take long.
 
         Raises:
             StoreError: the database was never seen.
         """
+        patience_s = PATIENCE_S if self._changed or self._old else GLANCE_S
         # Twice, as a look that was under way when something changed does not know of it.
         for _ in range(2):
             if not self._due:
                 break
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look(), name="late-look")
-            waited = None if self._seen is None else PATIENCE_S
+            waited = None if self._seen is None else patience_s
             await asyncio.wait({self._looking}, timeout=waited)
         if self._seen is None:
             assert self._failure is not None
@@ -106,8 +112,15 @@ class Look:
 
     @property
     def _due(self) -> bool:
-        rest_s = max(self._every_s, self._took_s / SHARE)
-        return self._seen is None or self._changed or self.age_s > rest_s
+        return self._seen is None or self._changed or self.age_s > self._rest_s
+
+    @property
+    def _rest_s(self) -> float:
+        return max(self._every_s, self._took_s / SHARE)
+
+    @property
+    def _old(self) -> bool:
+        return self.age_s > max(OLD_S, 2 * self._rest_s)
 
     def forget(self) -> None:
         """Somebody has changed something: the next to ask gets a new look."""

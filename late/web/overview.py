@@ -5,6 +5,7 @@ The limits are those of the alerts (`late.alerts`), so that the page and the pag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 from urllib.parse import quote
@@ -74,12 +75,9 @@ def _tiles(seen: Seen) -> Iterator[Tile]:
     }
     rate = sum(each.rate for each in seen.signals.values())
     stale = max((s.stale_s for s in status.shards), default=None)
-    drains = [each.drain_s for each in seen.signals.values() if each.backlog]
-    longest = max(drains, default=0.0)
     yield Tile("Flow", f"{number(rate)}/s", "attempts, last minute")
     failed = sum(each.failed for each in seen.signals.values())
-    drained = "nothing moves" if longest == float("inf") else f"gone in {age(longest)}"
-    yield Tile("Backlog", count(total["depth"] + total["in_flight"]), drained if drains else "")
+    yield Tile("Backlog", count(total["depth"] + total["in_flight"]), _drained(seen))
     share = failed / rate if rate else 0.0
     yield Tile("Errors", f"{number(failed)}/s", f"{share:.0%} of attempts", _failing(share))
     late = stale is not None and stale > FRESHNESS_S
@@ -88,6 +86,17 @@ def _tiles(seen: Seen) -> Iterator[Tile]:
     yield Tile("Dead", count(total["dead"]), "dead letters", "warn" if total["dead"].n else "ok")
     workers = len(status.workers)
     yield Tile("Workers", number(workers), "alive", "ok" if workers else "bad")
+
+
+def _drained(seen: Seen) -> str:
+    """When the backlog is gone at the present pace, in the group that takes longest."""
+    drains = [each.drain_s for each in seen.signals.values() if each.backlog]
+    still = drains.count(math.inf)
+    if still and still == len(drains):
+        return "nothing moves"
+    if still:
+        return f"{still} of {len(drains)} groups stand still"
+    return f"gone in {age(max(drains))}" if drains else ""
 
 
 def _failing(share: float) -> Level:
@@ -105,7 +114,7 @@ def attention(seen: Seen) -> Iterator[Attention]:
 
 
 def _of_group(group: GroupView, seen: Seen) -> Iterator[Attention]:
-    where = "groups"
+    where = f"groups/{quote(group.name, safe='')}"
     ours = [shard for shard in seen.status.shards if shard.group == group.name]
     homeless = sum(not shard.owner_live for shard in ours)
     if group.state == "paused":

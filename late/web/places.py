@@ -51,6 +51,24 @@ def shards(seen: Seen, *, group: str = "", after: int = -1, most: int = PAGE) ->
     )
 
 
+class Vanished(msgspec.Struct, frozen=True):
+    """A worker whose heartbeat has ended, and that nobody has taken all shards over from."""
+
+    worker_id: str
+    groups: tuple[str, ...]
+    shards: int
+
+
+def vanished(seen: Seen) -> tuple[Vanished, ...]:
+    """Those who own shards and are not alive, those with the most shards first."""
+    lost: dict[str, list[str]] = {}
+    for shard in seen.status.shards:
+        if shard.owner and not shard.owner_live:
+            lost.setdefault(shard.owner, []).append(shard.group)
+    found = [Vanished(name, tuple(sorted(set(of))), len(of)) for name, of in lost.items()]
+    return tuple(sorted(found, key=lambda each: (-each.shards, each.worker_id)))
+
+
 def _level(shard: ShardStatus, paused: bool) -> Literal["bad", "warn", "ok"]:
     if shard.owner_live or paused:
         return "ok"

@@ -41,7 +41,7 @@ class Screens:
     async def queues(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._desk.look.seen()
         asked = request.query_params
-        text, group = asked.get("text", "")[:128], asked.get("group", "")[:128]
+        text, group = asked.get("text", "")[:128], _group(request, seen)
         page = queues.listed(
             queues.rows(seen), text=text, group=group, after=asked.get("after", "")
         )
@@ -112,7 +112,8 @@ class Screens:
         if group is None:
             raise ConfigError(f"no consumer group {name[:128]!r}")
         model: dict[str, Any] = {
-            "reset": None, "reset_shown": "", "totals": (), "sent": {}, **more
+            "reset": None, "reset_shown": "", "totals": (), "sent": {"place": "", "moment": ""},
+            **more,
         }  # fmt: skip
         return self._desk.page(
             request, visitor, "group.html", f"Group {name}", live=model["reset"] is None,
@@ -121,7 +122,7 @@ class Screens:
 
     async def shards(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._desk.look.seen()
-        group = request.query_params.get("group", "")[:128]
+        group = _group(request, seen)
         page = places.shards(seen, group=group, after=_number(request, "after", -1))
         group = group or (page.groups[0] if page.groups else "")
         return self._desk.page(
@@ -167,17 +168,19 @@ class Screens:
         chosen = dead.which(asked)
         found = await in_thread(self._desk.control.latest_dead, chosen, limit=dead.LOOKED_AT)
         fields = {name: getattr(chosen, name) for name in dead.FIELDS}
-        model["sent"] = model["sent"] or {name: text for name, text in fields.items() if text}
+        typed = {name: model["sent"].get(name, "") for name in ("limit", "rate")}
+        filtered = {name: text for name, text in fields.items() if text}
+        model["sent"] = filtered if model["rehearsal"] is None else model["sent"]
         return self._desk.page(
             request, visitor, "dead.html", "Dead letters",
             page=dead.causes(found.letters, found.before_us), chosen=fields,
-            said=dead.said(chosen), looked=LOOKED, **model,
+            said=dead.said(chosen), looked=LOOKED, typed=typed, filtered=filtered, **model,
         )  # fmt: skip
 
     async def timers(self, request: Request, visitor: Visitor) -> Response:
         """As of now; it does not follow, as it asks every shard for each who looks."""
         seen = await self._desk.look.seen()
-        group = request.query_params.get("group", "")[:128]
+        group = _group(request, seen)
         from_us = _number(request, "from", 0)
         found = await in_thread(
             self._desk.control.timers, group=group or None, from_us=from_us, limit=timers.PAGE
@@ -203,7 +206,8 @@ class Screens:
         seen = await self._desk.look.seen()
         return self._desk.page(
             request, visitor, "workers.html", "Workers", live=True,
-            workers=seen.status.workers[:LINES], others=seen.status.workers[LINES:], **_seen(seen),
+            workers=seen.status.workers[:LINES], others=seen.status.workers[LINES:],
+            vanished=places.vanished(seen)[:LINES], **_seen(seen),
         )  # fmt: skip
 
     async def autoscaler(self, request: Request, visitor: Visitor) -> Response:
@@ -247,6 +251,18 @@ class Screens:
 
 def _seen(seen: Seen) -> dict[str, Any]:
     return {"seen_us": seen.status.now_us}
+
+
+def _group(request: Request, seen: Seen) -> str:
+    """The group that is asked for, if any.
+
+    Raises:
+        ConfigError: there is none of that name, and an empty list would say that all is well.
+    """
+    name = request.query_params.get("group", "")[:128]
+    if name and name not in {each.name for each in seen.groups}:
+        raise ConfigError(f"no consumer group {name!r}")
+    return name
 
 
 def _number(request: Request, name: str, default: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -15,9 +16,10 @@ from late.tokens import Caller
 from late.web import guard
 from late.web.actions import Action, Actions
 from late.web.desk import ROOT, Desk, Visitor
-from late.web.guard import SEED, TOKEN, Stale
+from late.web.guard import SEED, TOKEN, Foreign, Stale
 from late.web.live import Streams
 from late.web.screens import Screens
+from late.web.shape import short
 
 logger = logging.getLogger("late.web")
 
@@ -25,6 +27,8 @@ Screen = Callable[[Request, Visitor], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 KEEP_FILES = "public, max-age=31536000, immutable"
 STRANGER = Caller("", frozenset(), ())
+TITLES = {401: "Session expired", 404: "Not found", 409: "Changed meanwhile", 503: "Not now"}
+"""Of pages that say what went wrong, by their status."""
 
 
 class Denied(LateError):
@@ -87,6 +91,8 @@ class Site:
                 Route(ROOT + path, self._acting(each), methods=["POST"])
                 for path, each in actions.items()
             ),
+            # The last: what is no address of ours is said as a page, and not as the API says it.
+            Route(ROOT + "{path:path}", self._guarded(self._nowhere), methods=["GET", "POST"]),
         ]
 
     # --- who asks
@@ -153,16 +159,18 @@ class Site:
     async def _form(self, request: Request, caller: Caller) -> dict[str, str]:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            raise Stale("this is no form of this page")
+            raise Foreign("this is no form of this page")
         body = b""
         try:
             async with asyncio.timeout(guard.FORM_S):
                 async for part in request.stream():
                     body += part
                     if len(body) > guard.FORM_BYTES:
-                        raise Stale("this form is larger than any of this page")
+                        raise Foreign(
+                            "this form is larger than any of this page, so nothing was done"
+                        )
         except TimeoutError:
-            raise Stale("this form did not come") from None
+            raise Foreign(f"this form had not come whole after {guard.FORM_S:g} s") from None
         found = guard.fields(body)
         guard.check_form(
             self._desk.key,
@@ -177,8 +185,14 @@ class Site:
         status, text = self._told(error)
         if status == 401 and request.method == "GET":
             return RedirectResponse(f"{ROOT}login", 303)
-        title = {404: "Not found", 409: "Changed meanwhile", 503: "Not now"}.get(status, "Refused")
-        return self._desk.page(request, visitor, "problem.html", title, status=status, problem=text)
+        title = error.title if isinstance(error, Stale) else TITLES.get(status, "Refused")
+        if status == 400 and request.method == "GET":
+            title = "Nothing to show"
+        # Where the form was, from where one goes on.
+        form = "" if request.method == "GET" else form_at(request)
+        return self._desk.page(
+            request, visitor, "problem.html", title, status=status, problem=text, form=form
+        )
 
     def _told(self, error: Exception) -> tuple[int, str]:
         if isinstance(error, Stale):
@@ -204,6 +218,16 @@ class Site:
         )
 
     # --- routes of its own
+
+    async def _nowhere(self, request: Request, visitor: Visitor) -> Response:
+        """What is no screen; the address of a form leads to the screen that has it."""
+        path = request.path_params["path"]
+        if request.method == "GET" and path.endswith("/"):
+            return RedirectResponse(ROOT + quote(path.rstrip("/")), 303)
+        return self._desk.page(
+            request, visitor, "problem.html", "Not found", status=404,
+            problem=f"There is no screen at {ROOT}{short(path, 200)}: see the list above.",
+        )  # fmt: skip
 
     async def _login_form(self, request: Request, visitor: Visitor) -> Response:
         return self._desk.page(request, visitor, "login.html", "Sign in")
@@ -256,6 +280,12 @@ class Site:
         if packs:
             headers["Content-Encoding"] = "gzip"
         return Response(file.packed if packs else file.plain, headers=headers, media_type=file.kind)
+
+
+def form_at(request: Request) -> str:
+    """The screen with the form that is sent to this address, below the page's root."""
+    screen = request.url.path.removeprefix(ROOT).rpartition("/")[0]
+    return "schedules" if screen.startswith("schedules/") else screen
 
 
 async def _home(request: Request) -> Response:

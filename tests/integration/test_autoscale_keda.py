@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 import late
+from late.autoscaler import keda as module
 from late.autoscaler.keda import KEEP_S, Cache, KedaServer
 from late.autoscaler.workers import Signals
 from late.control import Control
@@ -117,6 +118,7 @@ def test_a_database_that_is_away_is_an_error_and_no_zero(keda: Any, fleet: Fleet
         ({"drainSeconds": "-1"}, "drainSeconds = '-1'"),
         ({"drainSeconds": "nan"}, "drainSeconds = 'nan'"),
         ({"oldestAgeSeconds": "0"}, "oldestAgeSeconds = '0'"),
+        ({"group": "x" * 129}, "group: a name has up to 128"),
     ],
 )
 def test_wrong_metadata_is_named(keda: Any, metadata: dict[str, str], words: str) -> None:
@@ -139,6 +141,35 @@ def test_a_group_that_there_is_not_is_an_error_and_no_zero(keda: Any, fleet: Fle
         keda.IsActive(ref(group="mial"))
     assert error.value.code() is grpc.StatusCode.NOT_FOUND
     assert "'mial'" in error.value.details()
+
+
+def test_a_group_that_there_is_not_is_asked_for_once_within_two_seconds(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT", 3)
+    cache = Cache(fleet.read, lambda: fleet.now)
+
+    def refused(group: str) -> None:
+        with pytest.raises(ConfigError, match="no group 'mial'"):
+            cache.get(group, None)
+
+    cache.get("mail", None)
+    fleet.error = ConfigError("no group 'mial'")
+    refused("mial")
+    refused("mial")
+    assert fleet.asked == [("mail", None), ("mial", None)]
+    for n in range(10):
+        refused(f"made-up-{n}")
+    assert len(cache._refused) == 3, "a name for each call takes no memory for each"
+    assert cache.get("mail", None) is BUSY, "and drives no other out"
+    fleet.now += KEEP_S
+    fleet.error = None
+    assert cache.get("mial", None) is BUSY, "it was created meanwhile"
+    fleet.error = StoreUnavailable("connection refused")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            cache.get("out", None)
+    assert [group for group, _ in fleet.asked[-2:]] == ["out", "out"], "that may be over by now"
 
 
 def test_signals_of_a_queue_before_and_after_its_work(url: str) -> None:

@@ -175,6 +175,7 @@ async def test_a_dry_run_looks_at_so_many_and_says_where_it_stopped(
 ) -> None:
     """Given five letters of one queue and five of another, in two shards."""
     monkeypatch.setattr(rehearsal, "LOOKED", 8)
+    monkeypatch.setattr(rehearsal, "IDS_SHOWN", 3)
     first = [record(queue=f"q{n % 2}", position=n + 1) for n in range(4)]
     second = [record(shard=1, queue=f"q{n % 2}", position=n + 5) for n in range(6)]
     await bury(url, *(letter(each) for each in first))
@@ -195,6 +196,11 @@ async def test_a_dry_run_looks_at_so_many_and_says_where_it_stopped(
         assert told(Filter(), exact=True) == "10"
         oldest = control.redrive(Filter(queue="q1"), limit=3, dry_run=True).task_ids
         assert oldest == (first[1].task_id, first[3].task_id, second[1].task_id)
+        monkeypatch.setattr(rehearsal, "LOOKED", 1)
+        moved = control.purge(Filter(queue="q1"), dry_run=True)
+        assert moved.task_ids == (first[1].task_id, second[1].task_id)
+        assert str(moved.counted) == ">= 2", "no fewer than are named"
+        assert told(Filter(queue="q1"), 2) == "2"
 
 
 async def test_two_redrives_at_once_send_each_task_back_once(url: str) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 import late
+from late import config
 from late.api.offer import Listen
 from late.api.serve import Server
 from late.errors import ConfigError
 from late.schema import migrate
+from tests.conformance.kit import task
+from tests.integration.control_kit import insert
 from tests.integration.serve_kit import PAYMENTS, serving
 from tests.unit.api_kit import Client
 
@@ -30,6 +33,21 @@ async def test_the_page_alone_has_no_worker_and_no_api(tmp_path: Path) -> None:
         assert (await call("GET", "/")).headers["location"] == "/ui/"
         assert (await call("GET", "/readyz")).json["ready"]
         assert (await call("GET", "/v1/queues")).status == 404
+    finally:
+        await server.stop()
+
+
+async def test_the_page_says_that_a_group_lags_by_the_setting_of_the_alarm(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/page.db"
+    migrate.upgrade(url)
+    insert(url, task(0))
+    settings = config.load({}, lag_alarm_s=0.000001)
+    server = Server(late.App(url), Listen(http_port=0, roles=("web",)), settings=settings)
+    await server.start()
+    try:
+        assert server.http is not None
+        page = await Client(server.http.port)("GET", "/ui/")
+        assert b"Group default lags" in page.body
     finally:
         await server.stop()
 

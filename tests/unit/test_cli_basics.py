@@ -263,7 +263,11 @@ def test_a_group_is_behind_by_the_workers_measure(
     monkeypatch.setenv("LATE_LAG_ALARM_S", "0.000001")
     for words in (("group", "list"), ("group", "show", "default"), ("status",)):
         assert "LAGGING" in cli.fine(*words).out
+    assert "Group default lags" in cli.fine("top").out
+    for deed in ("pause", "resume"):
+        assert "LAGGING" in cli.fine("group", deed, "default").out
     monkeypatch.setenv("LATE_LAG_ALARM_S", "0")  # none is raised
     assert "LAGGING" not in cli.fine("group", "list").out
+    assert "lags" not in cli.fine("top").out
     monkeypatch.setenv("LATE_LAG_ALARM_S", "soon")
     cli.refused("group", "list")

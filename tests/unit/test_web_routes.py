@@ -153,6 +153,8 @@ async def test_a_form_must_be_of_this_session(tmp_path: Path) -> None:
             for forged in ("0" * 64, "é", ""):
                 answer = await it.client.post(f"/ui/{path}", data={"token": forged})
                 assert answer.status_code == 409, path
+                assert "<h1>Session expired</h1>" in answer.text, path
+                assert "load the page again" in answer.text, path
             for headers in (
                 {"Sec-Fetch-Site": "cross-site"},
                 {"Sec-Fetch-Site": "same-site"},
@@ -161,6 +163,7 @@ async def test_a_form_must_be_of_this_session(tmp_path: Path) -> None:
             ):
                 answer = await it.post(path, token=good, headers=headers)
                 assert answer.status_code == 409, (path, headers)
+                assert "<h1>Form not taken</h1>" in answer.text, (path, headers)
         seed = it.client.cookies.get("late_seed")
         assert seed is not None
         it.client.cookies.clear()
@@ -215,6 +218,9 @@ async def test_who_may_look_may_not_change_and_who_is_nobody_sees_nothing(tmp_pa
         assert [entry.actor for entry in it.control.audit(limit=1)] == ["olga@page"]
         assert (await it.post("logout")).status_code == 303
         assert (await it.get("")).status_code == 303
+        gone = await it.post("groups/default/pause", token=stolen)
+        assert (gone.status_code, "<h1>Session expired</h1>" in gone.text) == (401, True)
+        assert '<a href="/ui/groups/default">Load the page again' in gone.text, "to sign in"
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -249,6 +255,8 @@ async def test_a_knob_is_previewed_turned_and_turned_back(tmp_path: Path) -> Non
 
         stale = await it.post("queues/mail/knobs", {**again, "do": "apply"}, token=form["token"])
         assert (stale.status_code, "changed since" in stale.text) == (409, True)
+        assert "<h1>Changed meanwhile</h1>" in stale.text
+        assert '<a href="/ui/queues/mail">Load the page again' in stale.text
         wrong = await it.post("queues/mail/knobs", {"before": '{"rate":0.5}', "knob.rate": "-1"})
         assert (wrong.status_code, "rate must be" in wrong.text) == (400, True)
 
@@ -286,6 +294,8 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert (sent["queue"], sent["rate"], sent["before"].isdigit()) == ("mail", "5", True)
         unsure = await it.post("dead/purge", {**sent, "do": "apply"}, token=sent["token"])
         assert unsure.status_code == 400
+        assert "type &#39;purge&#39; to confirm it" in unsure.text
+        assert "This would delete for good: 1" in unsure.text, "the preview is still there"
         assert len(it.control.dead_letters()) == 1
         answer = await it.post("dead/redrive", {**sent, "do": "apply"}, token=sent["token"])
         assert answer.headers["location"] == "/ui/dead?done=redriven"
@@ -293,6 +303,8 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert it.control.show(records[3].task_id).groups[0].state == "parked"
         gone = await it.post(f"tasks/{records[3].task_id}/redrive", {"group": "default"})
         assert (gone.status_code, "no dead letter any more" in gone.text) == (409, True)
+        again = await it.post("dead/redrive", {**sent, "do": "apply"}, token=sent["token"])
+        assert again.headers["location"] == "/ui/dead?done=none", "it says that nothing was moved"
         bad = await it.post("dead/purge", {"limit": "many", "do": "preview"})
         assert bad.status_code == 400
 

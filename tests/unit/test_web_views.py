@@ -114,6 +114,32 @@ def test_each_trouble_is_told(found: Seen, expected: tuple[str, str]) -> None:
     assert whats(found) == [expected]
 
 
+def test_a_backlog_of_several_groups_says_which_share_of_them_stands() -> None:
+    still = msgspec.structs.replace(PACE, rate=0.0)
+
+    def note(**paces: Signals) -> str:
+        found = overview.overview(msgspec.structs.replace(seen(), signals=paces))
+        return next(tile.note for tile in found.tiles if tile.label == "Backlog")
+
+    assert note(a=PACE) == "gone in 5.0 s"
+    assert note(a=PACE, b=still) == "1 of 2 groups stand still"
+    assert note(a=still, b=still) == "nothing moves"
+    assert note(a=msgspec.structs.replace(still, backlog=0)) == ""
+
+
+def test_trouble_of_a_group_leads_to_where_it_is_mended() -> None:
+    paused = group(name="a:b", state="paused", lag=Count(1))
+    (found,) = overview.overview(seen(groups=(paused,))).attention
+    assert found.href == "groups/a%3Ab"
+
+
+def test_a_worker_that_vanished_is_named_as_long_as_it_owns_shards() -> None:
+    gone = [shard(n, owner="w9", owner_live=False, group=g) for n in (1, 2) for g in ("b", "a")]
+    found = seen(shards=(shard(0), *gone, shard(3, owner=None, owner_live=False)))
+    (lost,) = places.vanished(found)
+    assert (lost.worker_id, lost.groups, lost.shards) == ("w9", ("a", "b"), 4)
+
+
 def test_the_worst_comes_first_and_many_are_a_number() -> None:
     letters = [QueueStatus("default", f"q{n}", dead=Count(1)) for n in range(40)]
     found = overview.overview(seen(*letters, groups=(group(lagging=True, lag_s=900.0),)))

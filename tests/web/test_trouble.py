@@ -99,14 +99,15 @@ def test_a_dead_database_is_said_on_every_screen_and_so_is_its_return(
     tab.wait("document.getElementById('lost').hidden")
 
 
-def test_a_worker_that_vanishes_leaves_the_screen_and_its_shards_are_told(
+def test_a_worker_that_vanishes_is_told_as_such_and_so_are_its_shards(
     tab: Tab, served: Served, scene: Scene
 ) -> None:
     tab.go(served.root + "workers")
     tab.shows(WORKERS[0])
     execute(scene.url, "update late_worker set expires_at_us = 1 where worker_id = :id",
             id=WORKERS[0])  # fmt: skip
-    tab.wait(f"!document.getElementById('live').innerText.includes('{WORKERS[0]}')")
+    tab.wait(f"!document.querySelector('#live table').innerText.includes('{WORKERS[0]}')")
+    assert WORKERS[0] in tab.text("#vanished ~ .wide"), "it owns its shards still"
     tab.go(served.root)
     tab.shows("Shards of default are not worked")
     tab.follow(lambda: tab.press("a", "Shards of default are not worked"))

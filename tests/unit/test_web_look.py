@@ -1,0 +1,91 @@
+"""The look that all who watch share: for which one nobody waits, and how old it may be."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from late.control.views import Status
+from late.knobs import Knobs
+from late.web import look
+from late.web.look import Look
+
+PATIENCE_S = 60.0
+
+
+class Database:
+    """Answers at once, unless it is held; and numbers its answers."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
+        self.asked = 0
+
+    def detailed(self, *, limit: int) -> Any:
+        self.asked += 1
+        number = self.asked
+        assert self.answers.wait(PATIENCE_S)
+        return Status(number, 1, "here", (), (), ()), {}, {}
+
+    def groups(self, *, seen: Status) -> list[Any]:
+        return []
+
+    def live_knobs(self) -> Any:
+        class Live:
+            queues: dict[str, Knobs] = {}  # noqa: RUF012
+            targets: dict[str, Knobs] = {}  # noqa: RUF012
+
+        return Live
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    made = Database()
+    yield made
+    made.answers.set()
+
+
+async def number(watched: Look) -> int:
+    async with asyncio.timeout(PATIENCE_S):
+        return (await watched.seen()).status.now_us
+
+
+async def test_nobody_waits_for_a_look_of_some_seconds_ago_to_be_a_newer_one(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "GLANCE_S", 0.0)
+    monkeypatch.setattr(look, "PATIENCE_S", 2 * PATIENCE_S)
+    watched = Look(database, every_s=0.0)  # type: ignore[arg-type]
+    assert await number(watched) == 1
+    database.answers.clear()
+    watched._took_s = 0.0  # so the next one is due
+    assert await number(watched) == 1, "it is shown while the next one is under way"
+    assert watched.trouble == ""
+    assert watched._looking is not None
+    assert not watched._looking.done()
+    watched._at = time.monotonic() - look.OLD_S - 1
+    assert watched.trouble == "The database is slow to answer."
+    waiting = asyncio.create_task(number(watched))
+    while database.asked < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    database.answers.set()
+    assert await waiting >= 2, "an old one is waited for"
+    assert watched.trouble == ""
+    await watched.close()
+
+
+async def test_who_changes_something_sees_what_came_of_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "GLANCE_S", 0.0)
+    monkeypatch.setattr(look, "PATIENCE_S", 2 * PATIENCE_S)
+    watched = Look(database, every_s=1e9)  # type: ignore[arg-type]
+    assert [await number(watched), await number(watched)] == [1, 1]
+    watched.forget()
+    assert await number(watched) == 2
+    await watched.close()
