@@ -11,6 +11,7 @@ Source: the layout is HdrHistogram's.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 ERROR = 1 / 32
@@ -29,13 +30,14 @@ def bucket(us: int) -> int:
 
 def histogram(durations: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """(bucket, count) of all `durations` in microseconds, ascending by bucket."""
-    # `bucket` written out: every task comes by here, and a call costs as much as its work.
-    counts: dict[int, int] = {}
-    for us in durations:
-        shift = us.bit_length() - 5
-        index = (shift << 4) + (us >> shift) if shift > 0 else us
-        counts[index] = counts.get(index, 0) + 1
-    return tuple(sorted(counts.items()))
+    # One step for each bucket and not for each duration: those of one settlement share a few.
+    ordered, found, start = sorted(durations), [], 0
+    while start < len(ordered):
+        index = bucket(ordered[start])
+        end = bisect_left(ordered, lower(index + 1), start)
+        found.append((index, end - start))
+        start = end
+    return tuple(found)
 
 
 def lower(index: int) -> int:

@@ -29,7 +29,7 @@ from late.scheduler.limits import LOCAL_POOL, Limits
 from late.scheduler.settings import CoreSettings
 from late.scheduler.verdict import DEATHS_MAX, judge, killed
 from late.store.base import Lease, Settlement
-from late.task import HELD_US, DeadLetter, Outcome, Policy, Reason
+from late.task import HELD_US, DeadLetter, Outcome, Policy, Reason, TaskId
 from late.validate import is_name
 
 
@@ -259,14 +259,17 @@ class ShardCore(CoreReads):
 
     def _finished(self, outcomes: Sequence[Outcome]) -> None:
         done: list[Outcome] = []
+        plain: dict[TaskId, Entry] = {}
+        logged, parked = self._window.entries, self._timers.parked
+        epoch, deaths = self.lease.epoch, self.caution.deaths
         for outcome in outcomes:
             attempt = outcome.attempt
             task_id = attempt.record.task_id
-            entry = self._window.entries.get(task_id) or self._timers.parked.get(task_id)
+            entry = logged.get(task_id) or parked.get(task_id)
             if (
                 entry is None
                 or entry.state != "running"
-                or attempt.epoch != self.lease.epoch
+                or attempt.epoch != epoch
                 or attempt.number != entry.attempts + 1
             ):
                 self.late += 1
@@ -278,12 +281,21 @@ class ShardCore(CoreReads):
                 self._apply(entry, outcome)
                 continue
             done.append(outcome)
+            if (
+                entry.record.options is None
+                and entry.timer_key is None
+                and not (entry.policy.history or entry.policy.result_ttl_us or deaths)
+            ):
+                entry.state = "done"  # it is `running`: `move` would look that up
+                plain[task_id] = entry
+                continue
             if entry.policy.history:
                 self._draft.note(entry, "done", self._now_us, outcome)
             self._end(entry, "done", outcome.result)
             if entry.options.ordering_key is not None:
                 self._release_key(entry)
         self._draft.ledger.add_done(done)
+        self._draft.end_all(plain)
 
     def _apply(self, entry: Entry, outcome: Outcome) -> None:
         stalled = outcome.kind == "failed" and self._limits.stalled(entry)

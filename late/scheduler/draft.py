@@ -6,7 +6,7 @@ unknown; what happens meanwhile is collected for the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -111,6 +111,10 @@ class Draft:
                 self._released_keys.append((entry.options.unique_key, task_id))
             if entry.options.schedule is not None:
                 self._ended_ticks.append((entry.options.schedule, task_id))
+
+    def end_all(self, entries: Mapping[TaskId, Entry]) -> None:
+        """`end` of each: they have no options, no row of the timer table and keep no result."""
+        self._ended.update(entries)
 
     def note(
         self,

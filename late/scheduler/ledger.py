@@ -21,7 +21,6 @@ class _Row:
     """Sums of one key. A plain object: the path of every task comes through here."""
 
     __slots__ = (
-        "attempts",
         "busy",
         "bytes",
         "count",
@@ -32,49 +31,49 @@ class _Row:
     )
 
     def __init__(self) -> None:
-        self.count = self.attempts = self.bytes = 0
-        self.retries = self.lateness_us = self.delayed = 0
+        self.count = self.bytes = self.retries = self.lateness_us = self.delayed = 0
         # Added up and put into buckets by the settlement, many at once: half as dear as one by one.
         self.waiting: list[int] = []
         self.busy: list[int] = []
+        """One of each attempt."""
 
     def ran(self, attempt: Attempt, outcome: Outcome) -> None:
         """Count an attempt that was one."""
-        self.attempts += 1
+        due_us = attempt.due_at_us
+        waiting_us = outcome.started_at_us - due_us
+        self.waiting.append(waiting_us)
+        self.busy.append(outcome.busy_us)
         if attempt.number > 1:
             self.retries += 1
-        due_us, busy_us = attempt.due_at_us, outcome.busy_us
-        waiting_us = outcome.started_at_us - due_us
-        # The clocks of two moments may differ: no time is negative.
-        if waiting_us < 0:
-            waiting_us = 0
-        if busy_us < 0:
-            busy_us = 0
         if due_us > attempt.record.created_at_us:
             self.delayed += 1
-            self.lateness_us += waiting_us
-        self.waiting.append(waiting_us)
-        self.busy.append(busy_us)
+            self.lateness_us += max(0, waiting_us)
 
     def usage(self, key: _Key) -> Usage:
         queue, name, target, outcome, tenant = key
+        waiting, busy = _no_less_than_0(self.waiting), _no_less_than_0(self.busy)
         return Usage(
             queue,
             name,
             target,
             outcome,
             self.count,
-            self.attempts,
-            sum(self.busy),
-            sum(self.waiting),
+            len(busy),
+            sum(busy),
+            sum(waiting),
             self.bytes,
             self.retries,
             self.lateness_us,
             self.delayed,
-            histogram(self.waiting),
-            histogram(self.busy),
+            histogram(waiting),
+            histogram(busy),
             tenant,
         )
+
+
+def _no_less_than_0(durations: list[int]) -> list[int]:
+    """The clocks of two moments may differ: no time is negative."""
+    return durations if min(durations, default=0) >= 0 else [max(0, us) for us in durations]
 
 
 class Ledger:
@@ -109,14 +108,11 @@ class Ledger:
         for outcome in outcomes:
             attempt = outcome.attempt
             record = attempt.record
-            if (
-                record.queue != queue
-                or record.name != name
-                or outcome.target != target
-                or tenant_of(record) is not None
-            ):
-                queue, name, target = record.queue, record.name, outcome.target
-                row = self._row(record, target, "done")
+            if record.queue != queue or record.name != name or outcome.target != target:
+                row = self._row(record, outcome.target, "done")
+                name, target = record.name, outcome.target
+                # A queue with a fair key has a tenant for each task, others have none for any.
+                queue = record.queue if tenant_of(record) is None else None
             row.count += 1
             row.bytes += len(record.payload)
             row.ran(attempt, outcome)
@@ -134,11 +130,10 @@ class Ledger:
         row, tenant_of = _Row(), self._tenant_of
         for entry in entries:
             record = entry.record
-            if record.queue != queue or record.name != name or tenant_of(record) is not None:
-                queue, name = record.queue, record.name
+            if record.queue != queue or record.name != name:
                 row = self._row(record, "", ENQUEUED)
-            age_us = now_us - record.created_at_us
-            row.waiting.append(age_us if age_us > 0 else 0)
+                name, queue = record.name, record.queue if tenant_of(record) is None else None
+            row.waiting.append(now_us - record.created_at_us)
             row.count += 1
 
     def _row(self, record: Record, target: str, word: str) -> _Row:

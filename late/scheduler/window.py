@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import filterfalse
 
 from late.scheduler.entry import Entry
 from late.store.base import Page, cursor_within
@@ -29,7 +30,7 @@ class Window:
         """Payload of the entries."""
         self._covered = 0
         self._read = 0
-        self._counted = 0  # index up to which `arrived` has been told
+        self._uncounted: list[Entry] = []  # those that `arrived` has not told, by index
         self._base = cursor  # the checkpoint's cursor when nothing of the present pages is covered
         self._edge: Entry | None = None  # the last covered entry after `_base`
 
@@ -46,14 +47,16 @@ class Window:
         """Take in all of a page before any of it is covered: `cursor` may be the page's own only
         when nothing of the page is left behind it."""
         self._base, self._edge = self.cursor, None
-        known, window = self.entries, page.window
+        known, window, size = self.entries, page.window, 0
         for index, entry in enumerate(entries, self._read + 1):
             record = entry.record
             entry.index = index
             entry.window = window
             known[record.task_id] = entry
-            self.bytes += len(record.payload)
+            size += len(record.payload)
+        self.bytes += size
         self._read += len(entries)
+        self._uncounted += entries
         self.read_cursor = page.cursor
 
     def cover(self, entry: Entry) -> None:
@@ -65,19 +68,20 @@ class Window:
     def cover_all(self, entries: Iterable[Entry]) -> None:
         """`cover` of each."""
         for entry in entries:
-            if entry.index is not None and entry.index > self._covered:
-                self._covered = entry.index
-                self._edge = entry
+            index = entry.index
+            if index is not None and index > self._covered:
+                self._covered, self._edge = index, entry
 
     def forget_all(self, task_ids: Iterable[TaskId]) -> list[TaskId]:
         """The tasks are settled, or durable in the timer table; those that were not here."""
-        absent = []
+        absent, size, entries = [], 0, self.entries
         for task_id in task_ids:
-            entry = self.entries.pop(task_id, None)
+            entry = entries.pop(task_id, None)
             if entry is None:
                 absent.append(task_id)
             else:
-                self.bytes -= len(entry.record.payload)
+                size += len(entry.record.payload)
+        self.bytes -= size
         return absent
 
     @property
@@ -96,26 +100,16 @@ class Window:
     def arrived(self) -> list[Entry]:
         """Entries that the cursor has come to cover since the last call. Each record is told once
         by all owners of the shard together, if what is made of it is settled with the cursor."""
-        if self._counted == self._covered:
-            return []
-        counted, self._counted = self._counted, self._covered
-        # None of them can have been forgotten: for that its end would have been settled, and it
-        # was covered when that settlement was built.
-        found = []
-        for entry in self.entries.values():
-            if entry.index is not None and entry.index > counted:
-                if entry.index > self._covered:
-                    break
-                found.append(entry)
+        new = len(self._uncounted) - (self._read - self._covered)
+        found, self._uncounted = self._uncounted[:new], self._uncounted[new:]
         return found
 
     def open(self, *, without: AbstractSet[str]) -> tuple[OpenTask, ...]:
         """What the cursor covers and the settlement in hand (`without`) does not settle."""
         found = []
-        covered = self._covered
-        for task_id, entry in self.entries.items():
-            if entry.index is not None and entry.index > covered:
+        for task_id in filterfalse(without.__contains__, self.entries):
+            entry = self.entries[task_id]
+            if entry.index is not None and entry.index > self._covered:
                 break
-            if task_id not in without:
-                found.append(OpenTask(entry.record.position, entry.record.task_id))
+            found.append(OpenTask(entry.record.position, entry.record.task_id))
         return tuple(found)
