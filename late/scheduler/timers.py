@@ -18,7 +18,7 @@ from late.task import Parked
 
 RESCAN_US = 5_000_000
 """From the last page of a scan to the first of the next."""
-SCAN_ON_US = 1_000_000
+SCAN_ON_US = 2_000_000
 """From one page of a scan to the next: a crowd that waits for its knobs is long, and known."""
 LOAD_MAX = 250
 """Rows of a load. They are taken in one step of the worker's loop: a thousand held everything else
@@ -37,7 +37,6 @@ class Timers:
         self._horizon_us = horizon_us
         self._timers_max = timers_max
         self._loaded: tuple[int, str] = _FIRST
-        self._more = True  # the last load was cut by its limit
         self._scanned_at_us: int | None = None
         self._scan_after: tuple[int, str] = _FIRST
         """Where the scan goes on; at the beginning, none is under way."""
@@ -129,9 +128,9 @@ class Timers:
             # What is overdue, from the beginning: finds what others have put there.
             self._scanned_at_us = now_us
             request = Load(until_us=now_us, limit=LOAD_MAX, after=self._scan_after)
-        elif room > self._timers_max // 2 and (
-            self._more or self._loaded[0] < now_us + self._horizon_us // 2
-        ):
+        elif room > self._timers_max // 2 and now_us >= self._loaded[0] - self._horizon_us // 2:
+            # A page that its limit has cut is not followed by the next until that is near: all of
+            # the horizon at once, in every shard at the same moment, held everything else up.
             request = Load(
                 until_us=now_us + self._horizon_us, limit=min(LOAD_MAX, room), after=self._loaded
             )
@@ -148,7 +147,7 @@ class Timers:
             return 0
         at_us = self._scan_at_us()
         if self._timers_max - len(self.parked) > self._timers_max // 2:
-            at_us = 0 if self._more else min(at_us, self._loaded[0] - self._horizon_us // 2)
+            at_us = min(at_us, self._loaded[0] - self._horizon_us // 2)
         return at_us
 
     def _scan_at_us(self) -> int:
@@ -186,7 +185,6 @@ class Timers:
             # A scan from the beginning says nothing of a range that begins above what is loaded.
             if request.after <= self._loaded <= reached:
                 self._loaded = reached
-                self._more = full
             if self._scans:  # what is above `loaded` will be read for its time
                 self._scan_after = reached if full and reached < self._loaded else _FIRST
         self._ended(request)
@@ -219,7 +217,6 @@ class Timers:
             return []
         cut = waiting[min(self._timers_max // 2, len(waiting) - 1)]
         self._loaded = min(self._loaded, cut)
-        self._more = True
         out = [
             e
             for e in self.parked.values()

@@ -92,10 +92,24 @@ def test_a_scan_that_has_seen_all_begins_again_after_its_pause() -> None:
     table = Table(10)
     table.after(RESCAN_US)
     table.pages.clear()
-    for _ in range(2 * RESCAN_US // SCAN_ON_US):
-        table.after(SCAN_ON_US)
+    for _ in range(2 * RESCAN_US // SECOND):
+        table.after(SECOND)
         assert table.timers._scan_after == (0, ""), "there is nothing to go on with"
     assert table.pages == [10, 10]
+
+
+def test_what_is_due_later_is_loaded_as_it_comes_near_and_not_all_at_once() -> None:
+    table = Table(0)
+    start_us = table.now_us
+    table.rows = {n: overdue(n) for n in range(start_us, start_us + 10 * SECOND, 4_000)}
+    table.after(SECOND // 100)
+    table.pages.clear()
+    for _ in range(400):
+        table.after(SECOND // 50)
+        near = {n for n in table.rows if n <= table.now_us + SECOND // 2}
+        assert near <= table.known, "what is near is in memory"
+    assert max(table.pages) == LOAD_MAX
+    assert 7 <= len(table.pages) <= 10, "a page a second, and none before its time"
 
 
 def test_a_row_that_is_put_there_again_is_shown_by_what_is_asked_afterwards_only() -> None:
