@@ -106,6 +106,10 @@ class Witness(msgspec.Struct):
     """How many processes it took down."""
     spared: int = 0
     """How many resets there were since it was read: each can hide one of those."""
+    spared_epoch: int = 0
+    """Of the last of them."""
+    hidden: int = 0
+    """How many owners it took down whose terms a reset had ended, of which they did not know."""
     blamed: bool = False
     """Whether it was given up for that."""
     deferrals: int = 0
@@ -144,6 +148,8 @@ class Truth:
         """What was found to be broken, in order."""
         self.killed_us = 0
         """When a handler last took its process down."""
+        self._reset_epochs: dict[Shard, int] = {}
+        """By the last reset of the shard: under a lower one nobody owns it any more."""
         self._stays: dict[Shard, set[str]] = defaultdict(set)
         """Tasks that a reset has left in the timer table: perhaps beyond the new cursor."""
         self._now_us = now_us
@@ -268,8 +274,10 @@ class Truth:
             if old.options.ordering_key is not None:
                 queue = self._queues[shard][old.options.ordering_key]
                 queue[:] = [(n, t, new if t == task_id else w) for n, t, w in queue]
+        self._reset_epochs[shard] = epoch
         for task_id in goes_on:
             self.witness[group][task_id].spared += 1
+            self.witness[group][task_id].spared_epoch = epoch
         self._stays[shard] = (self._stays[shard] - again) | goes_on
         left = self.unsettled[shard] - again - goes_on
         for task_id in left:
@@ -344,7 +352,11 @@ class Truth:
         witness.kills += 1
         self.killed_us = self._now_us()
         task_id = attempt.record.task_id
-        hidden = witness.spared + self.orders.touched(task_id)
+        reset_epoch = self._reset_epochs.get((attempt.group, attempt.record.shard_id), 0)
+        if attempt.epoch < reset_epoch != witness.spared_epoch:
+            # It came, or is to be read again, after a reset that the owner does not know of yet.
+            witness.hidden, witness.spared_epoch = witness.hidden + 1, reset_epoch
+        hidden = witness.spared + witness.hidden + self.orders.touched(task_id)
         if witness.kills > 1 + DEATHS_MAX + hidden:
             self.broken(f"S16: {task_id} has taken down {witness.kills} workers")
 
