@@ -19,7 +19,6 @@ from late.web.desk import ROOT, Desk, Visitor
 from late.web.guard import SEED, TOKEN, Foreign, Stale
 from late.web.live import Streams
 from late.web.screens import Screens
-from late.web.shape import short
 
 logger = logging.getLogger("late.web")
 
@@ -92,7 +91,7 @@ class Site:
                 for path, each in actions.items()
             ),
             # The last: what is no address of ours is said as a page, and not as the API says it.
-            Route(ROOT + "{path:path}", self._guarded(self._nowhere), methods=["GET", "POST"]),
+            Route(ROOT + "{path:path}", self._guarded(self._nowhere), methods=["GET"]),
         ]
 
     # --- who asks
@@ -220,14 +219,15 @@ class Site:
     # --- routes of its own
 
     async def _nowhere(self, request: Request, visitor: Visitor) -> Response:
-        """What is no screen; the address of a form leads to the screen that has it."""
+        """What is no screen. The address is not repeated: what a link says is not to be read here
+        as if the page said it."""
         path = request.path_params["path"]
-        if request.method == "GET" and path.endswith("/"):
+        if path.endswith("/"):
             return RedirectResponse(ROOT + quote(path.rstrip("/")), 303)
+        problem = "There is no screen at this address: see the list above."
         return self._desk.page(
-            request, visitor, "problem.html", "Not found", status=404,
-            problem=f"There is no screen at {ROOT}{short(path, 200)}: see the list above.",
-        )  # fmt: skip
+            request, visitor, "problem.html", "Not found", status=404, problem=problem
+        )
 
     async def _login_form(self, request: Request, visitor: Visitor) -> Response:
         return self._desk.page(request, visitor, "login.html", "Sign in")

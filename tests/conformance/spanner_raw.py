@@ -17,7 +17,7 @@ from tests.conformance.backends import Raw
 
 _ROWS = 100
 """Rows per statement: Spanner takes 950 parameters."""
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 _DDL = {
     "create table trips (id integer primary key)": (
         "create table trips (id INT64 NOT NULL) PRIMARY KEY (id)"
