@@ -165,7 +165,7 @@ async def test_a_look_up_that_hangs_costs_one_thread_and_no_answer() -> None:
         return ["late"]
 
     names.answers = [lambda: ["a"], hang, lambda: ["a", "b"]]
-    members = names.members(deadline_s=0.25)
+    members = names.members(deadline_s=1.0)
     async with looking(members):
         await until(lambda: len(names.heard) >= 3)
         assert members.names == {"a"}
