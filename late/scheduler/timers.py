@@ -44,10 +44,10 @@ class Timers:
         self._load_out: Load | None = None
         self._asked = 0
         self._out: dict[int, int] = {}
-        """By identity, the loads that are out, those of ordering keys included: the how manieth."""
+        """Loads that are out, those of ordering keys included: their numbers, by identity."""
         self._gone: dict[tuple[int, str], int] = {}
-        """Rows that were deleted while loads were out: the last one that may still show them. Later
-        ones show what was put there under the same key again, as who waits for its turn twice."""
+        """Rows that were deleted while loads were out: the number of the last load that may still
+        show them. What a later one shows was put there again, under the same key."""
         self._unfetched: dict[str, list[tuple[int, str, int, Entry]]] = {}
         """By pool, a second heap of those among them that `call_back` may give out."""
         self.parked: dict[str, Entry] = {}
@@ -125,7 +125,7 @@ class Timers:
         room = self._timers_max - len(self.parked)
         self._scans = now_us >= self._scan_at_us()
         if self._scans:
-            # What is overdue, from the beginning: finds what others have put there.
+            # The next page of what is overdue: finds what others have put there.
             self._scanned_at_us = now_us
             request = Load(until_us=now_us, limit=LOAD_MAX, after=self._scan_after)
         elif room > self._timers_max // 2 and now_us >= self._loaded[0] - self._horizon_us // 2:
