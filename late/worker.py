@@ -96,7 +96,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.ask_to_stop)
     await worker.start()
-    wiring.freeze()
+    wiring.devote()
     return await worker.wait()
 
 

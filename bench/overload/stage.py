@@ -18,7 +18,7 @@ from late.control import Control
 from late.outbox import connect
 from late.schema.migrate import upgrade
 from late.tasks import Call
-from late.wiring import freeze
+from late.wiring import devote
 from late.worker import Worker
 
 TURN_S = 0.05
@@ -98,7 +98,7 @@ class Stage:
             self.control.turn_knobs("queue" if kind == "queue" else "target", name, changes)
         self.worker = Worker(self.app, settings=WorkerConfig(poll_max_s=0.05, **settings))
         await self.worker.start()
-        freeze()  # as `late worker` does
+        devote()  # as `late worker` does
         try:
             yield self
         finally:

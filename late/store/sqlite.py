@@ -18,11 +18,18 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import starmap
+from functools import partial
 from typing import TypeVar
 
 from late.errors import StoreClosed
-from late.store import sqlite_fleet, sqlite_guards, sqlite_journal, sqlite_prune, sqlite_rebase
+from late.store import (
+    sqlite_fleet,
+    sqlite_guards,
+    sqlite_journal,
+    sqlite_prune,
+    sqlite_rebase,
+    sqlite_tail,
+)
 from late.store import sqlite_sql as sql
 from late.store.base import (
     Features,
@@ -35,10 +42,10 @@ from late.store.base import (
     WorkerInfo,
 )
 from late.store.sqlite_errors import translated
+from late.store.sqlite_tail import Cursors, Row, Tail
 from late.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 
 T = TypeVar("T")
-Row = tuple[object, ...]
 
 FEATURES = Features(
     commit_order=True,
@@ -71,9 +78,7 @@ class SqliteStore:
         self._pid = os.getpid()
         self._closed = False
         self._connection: sqlite3.Connection | None = None
-        # What the last reads found: see `_read`. Used by the thread only.
-        self._version = -1
-        self._ends: dict[ShardId, int] = {}
+        self._tail = Tail()  # the thread's
 
     @property
     def features(self) -> Features:
@@ -110,32 +115,13 @@ class SqliteStore:
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         """The next page of each shard that has one; a shard with nothing new is left out."""
-        return await self._on_connection(lambda connection: self._read(connection, cursors, limit))
-
-    def _read(
-        self, connection: sqlite3.Connection, cursors: Mapping[ShardId, Cursor], limit: int
-    ) -> list[Page]:
-        # `data_version` moves when another connection commits. While it stands still, what lies
-        # behind the end of a shard is known to be nothing. It is asked before the pages are read:
-        # a commit in between is then read twice, and never missed.
-        (version,) = connection.execute("pragma data_version").fetchone()
-        if version != self._version:
-            self._version = version
-            self._ends.clear()
         pages: list[Page] = []
-        now_us = 0
-        for shard_id, cursor in cursors.items():
-            position = sql.position_of(cursor)
-            if position >= self._ends.get(shard_id, sqlite_guards.POSITION_MAX):
-                continue
-            now_us = now_us or connection.execute(sql.NOW).fetchone()[0]
-            records = _records(connection, sql.READ, (shard_id, position, limit))
-            more = len(records) == limit
-            end = records[-1].position if records else position
-            if not more:
-                self._ends[shard_id] = end
-            if records:
-                pages.append(Page(shard_id, records, sql.cursor_at(end), "", more, now_us))
+        left: Cursors = list(cursors.items())
+        while left:
+            # In parts: settlements go through this thread, too, and a worker stops starting tasks
+            # when too many that have run wait for theirs.
+            found, left = await self._on_connection(partial(self._tail.read, left, limit))
+            pages += found
         return pages
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
@@ -144,7 +130,9 @@ class SqliteStore:
         def fetch(connection: sqlite3.Connection) -> list[Record]:
             found = []
             for key in keys:
-                found += _records(connection, sql.FETCH, (key.position, shard_id, key.task_id))
+                found += sqlite_tail.records(
+                    connection, sql.FETCH, (key.position, shard_id, key.task_id)
+                )
             return found
 
         return await self._on_connection(fetch)
@@ -165,12 +153,14 @@ class SqliteStore:
         def due(connection: sqlite3.Connection) -> list[Parked]:
             if task_ids:
                 wanted = json.dumps(list(task_ids))
-                rows = _rows(connection, sql.DUE_OF, (group, shard_id, wanted, limit))
+                rows = sqlite_tail.rows(connection, sql.DUE_OF, (group, shard_id, wanted, limit))
             elif held_key is None:
                 values: Row = (group, shard_id, *after, until_us, limit)
-                rows = _rows(connection, sql.DUE, values)
+                rows = sqlite_tail.rows(connection, sql.DUE, values)
             else:
-                rows = _rows(connection, sql.DUE_HELD, (group, shard_id, held_key, limit))
+                rows = sqlite_tail.rows(
+                    connection, sql.DUE_HELD, (group, shard_id, held_key, limit)
+                )
             return [sql.parked_of(row) for row in rows]
 
         return await self._on_connection(due)
@@ -180,8 +170,7 @@ class SqliteStore:
 
         def settle(connection: sqlite3.Connection) -> list[SettleResult]:
             if any(settlement.ticks for settlement in settlements):
-                # Our own commits do not move our `data_version`: forget the known ends.
-                self._ends.clear()
+                self._tail.forget()
             return sqlite_journal.settle(connection, settlements)
 
         return await self._on_connection(settle) if settlements else []
@@ -274,23 +263,3 @@ class SqliteStore:
         result = await self._on_connection(lambda connection: step(connection, *args))
         await asyncio.sleep(time.monotonic() - begun)
         return result
-
-
-def _rows(connection: sqlite3.Connection, statement: str, values: Row) -> list[Row]:
-    """All rows. A text that is not UTF-8, which only a raw INSERT can have put there, is read with
-    replacement characters: one bad row must not stop a whole shard.
-    """
-    try:
-        return connection.execute(statement, values).fetchall()
-    except sqlite3.OperationalError as error:
-        if "decode to UTF-8" not in str(error):
-            raise
-    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    try:
-        return connection.execute(statement, values).fetchall()
-    finally:
-        connection.text_factory = str
-
-
-def _records(connection: sqlite3.Connection, statement: str, values: Row) -> list[Record]:
-    return list(starmap(Record, _rows(connection, statement, values)))

@@ -1,0 +1,74 @@
+"""One page of the log as one row of a result.
+
+The driver takes the interpreter's lock back after each row, and a busy event loop lets it wait for
+it: row by row, reading and running tasks take turns on one processor however many there are. As
+one row, SQLite puts a page together without the lock, and Python takes it apart in a few calls for
+all of it. Columns are lists in JSON; payloads may be any bytes, so they are joined as they are,
+with their lengths beside.
+
+What JSON cannot hold (a text that is not UTF-8, a name that is a blob: only a raw INSERT can have
+written it), what does not add up, and a page of very large payloads, which would be in memory
+three times, are read row by row: None says so.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import accumulate, pairwise, repeat
+
+import msgspec
+
+from late.task import Record, ShardId
+
+BYTES_MAX = 16 * 1024 * 1024
+"""Of a page that is read so; a tailer that knows the size of payloads asks for half of it."""
+READ = (
+    "select cast(json_array(json_group_array(seq), json_group_array(task_id),"
+    " json_group_array(queue), json_group_array(name), json_group_array(length(payload)),"
+    " json_group_array(headers), json_group_array(options), json_group_array(created_at_us))"
+    " as blob), cast(group_concat(payload, '') as blob)"
+    " from (select seq, task_id, queue, name, cast(payload as blob) as payload, headers, options,"
+    " created_at_us from late_task where shard_id = ? and seq > ? order by seq limit ?)"
+)
+
+_columns = msgspec.json.Decoder(
+    tuple[
+        list[int], list[str], list[str], list[str], list[int],
+        list[str | None], list[str | None], list[int],
+    ]
+)  # fmt: skip
+
+
+def read(
+    connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int
+) -> list[Record] | None:
+    """Up to `limit` records above position `after`, ascending; None: they have to be read row by
+    row."""
+    most = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES_MAX)
+    try:
+        found = connection.execute(READ, (shard_id, after, limit)).fetchone()
+    except (sqlite3.OperationalError, sqlite3.DataError):
+        return None  # a locked or broken file says so again
+    finally:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
+    return records(shard_id, found)
+
+
+def records(shard_id: ShardId, row: Sequence[bytes | None]) -> list[Record] | None:
+    """The records of a row of `READ`."""
+    columns, joined = row[0] or b"", row[1] or b""
+    try:
+        seqs, ids, queues, names, lengths, headers, options, created = _columns.decode(columns)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    # SQLite promises no order of what it joins; in one row all columns have the same.
+    if sum(lengths) != len(joined) or seqs != sorted(seqs):
+        return None
+    payloads = [joined[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
+    return list(
+        map(
+            Record, repeat(shard_id), seqs, ids, queues, names, payloads, headers, options, created,
+            seqs,
+        )
+    )  # fmt: skip
