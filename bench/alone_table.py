@@ -35,21 +35,32 @@ def backlog(report: Mapping[str, Any]) -> str:
 
 
 def workers(report: Mapping[str, Any]) -> str:
-    """W8: as they come, and held to a part of a processor each, where that was possible."""
+    """W8: no-ops, and tasks that compute."""
     found = report["workers"]
     if not found:
         return ""
+    named = {"nothing": "no-ops", "compute": "tasks that compute"}
     head = [
-        f"{found[0]['tasks']:,} tasks at once",
+        "two workers beside one, medians",
         "1 worker, /s",
         "2 workers, /s",
         "times as fast",
+        f"of {report['machine']['cores']} processors in use, 1 worker",
+        "2 workers",
     ]
     body = []
-    for cores in dict.fromkeys(one.get("cores") for one in found):
-        rates = [one["per_s"] for one in found if one.get("cores") == cores]
-        name = f"each held to {cores} of a processor" if cores else "as they come"
-        body.append([name, *map(shown, rates), shown(rates[-1] / rates[0], 2)])
+    for task in dict.fromkeys(one["task"] for one in found):
+        one, two = (each for each in found if each["task"] == task)
+        body.append(
+            [
+                f"{one['tasks']:,} {named[task]} at once",
+                shown(one["per_s"]),
+                shown(two["per_s"]),
+                shown(two["per_s"] / one["per_s"], 2),
+                shown(one["processors"], 2),
+                shown(two["processors"], 2),
+            ]
+        )
     return rows(head, body)
 
 

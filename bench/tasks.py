@@ -14,6 +14,9 @@ import late
 NOTE = "x" * 100
 """Filler, so that a task's payload is some 120 bytes."""
 
+COMPUTED = 8_000
+"""How far `compute` counts."""
+
 app = late.App(os.environ.get("BENCH_URL", "sqlite:///bench.db"))
 
 _marks = os.open(
@@ -29,6 +32,16 @@ async def nothing(n: int, note: str) -> None:
     if not _started:
         _started = True
         os.write(_marks, f"first {time.time_ns()}\n".encode())
+
+
+@app.task(queue="bench")
+async def compute(n: int, note: str) -> None:
+    """Some 80 µs of a processor: always the same work, however busy the machine is."""
+    global _started
+    if not _started:
+        _started = True
+        os.write(_marks, f"first {time.time_ns()}\n".encode())
+    sum(range(COMPUTED))
 
 
 @app.task(queue="bench")

@@ -233,10 +233,11 @@ def test_what_late_does_alone_is_shown_in_parts_of_the_first() -> None:
             "load_after": 1.5,
             "backlog": [{"waiting": 10_000, "per_s": 5e4}, {"waiting": 1_000_000, "per_s": 4.5e4}],
             "workers": [
-                {"workers": 1, "tasks": 7, "per_s": 10.0},
-                {"workers": 2, "tasks": 7, "per_s": 14.0},
-                {"workers": 1, "tasks": 7, "cores": 0.4, "per_s": 5.0},
-                {"workers": 2, "tasks": 7, "cores": 0.4, "per_s": 9.0},
+                {"task": task, "tasks": 7, "workers": n, "per_s": rate, "processors": used}
+                for task, n, rate, used in (
+                    ("nothing", 1, 10.0, 1.25), ("nothing", 2, 14.0, 1.96),
+                    ("compute", 1, 5.0, 1.0), ("compute", 2, 9.0, 1.9),
+                )
             ],
             "remote": [{"way": "push", "tasks": 9, "per_s": 3.0}],
             "parked": {"parked": 1_000_000, "due": 10, "early": 0, "p50_ms": 1.0, "p99_ms": 2.0,
@@ -245,8 +246,8 @@ def test_what_late_does_alone_is_shown_in_parts_of_the_first() -> None:
     )  # fmt: skip
     assert "Load before: 0.5, after: 1.5." in text
     assert "| in parts of the first | 1.00 | 0.90 |" in text
-    assert "| as they come | 10 | 14 | 1.40 |" in text
-    assert "| each held to 0.4 of a processor | 5 | 9 | 1.80 |" in text
+    assert "| 7 no-ops at once | 10 | 14 | 1.40 | 1.25 | 1.96 |" in text
+    assert "| 7 tasks that compute at once | 5 | 9 | 1.80 | 1.00 | 1.90 |" in text
     assert "| late by, p50 / p99 / most, ms | 1.0 / 2.0 / 3.0 |" in text
     assert "| more than before, MiB | 10.5 |" in text
     assert "| pushed to one service, /s | 3 |" in text
