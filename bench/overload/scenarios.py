@@ -11,8 +11,9 @@ from multiprocessing import get_context
 from typing import Any
 
 import late
+from bench.overload.producing import Make, Samples
 from bench.overload.service import Service
-from bench.overload.stage import Samples, Stage
+from bench.overload.stage import Stage
 from late.knobs import REMOTE
 from late.outbox import connect
 from late.store.base import Settlement, SettleResult
@@ -37,7 +38,7 @@ async def outage(url: str, *, protected: bool) -> dict[str, Any]:
             "billing", f"http://127.0.0.1:{service.port}/", concurrency=256, connect_s=1.0
         )
         app, samples = late.App(url, targets=[target]), Samples()
-        charge = app.remote(
+        app.remote(
             "charge", target="billing", queue="billing", timeout_s=1.0,
             retry=late.Retry(max_attempts=12, base=0.2, cap=2.0),
         )  # fmt: skip
@@ -50,8 +51,8 @@ async def outage(url: str, *, protected: bool) -> dict[str, Any]:
         async with stage.open(concurrency=16):
             usage = _Usage(stage)
             began = time.monotonic()
-            charged = stage.produce(lambda n: charge.call(n=n), STEADY)
-            stage.produce(lambda n: send.call(at=samples.expect("mail")), 20)
+            charged = stage.produce("charge", _charges, STEADY)
+            stage.produce("mail", _mails, 20)
             await asyncio.sleep(25.0)  # past the slow start
             slow = time.monotonic()
             service.mood = "slow"
@@ -71,6 +72,7 @@ async def outage(url: str, *, protected: bool) -> dict[str, Any]:
             steady = max(service.calls[second] for second in range(15, 24))
             peak = max(service.calls[second] for second in range(back_s + 1, service.now_s))
             recovered_s = _recovered_s(service, back_s)
+            await stage.cease(samples)
             before = samples.p99_ms("mail", slow - 10.0, slow)
             during = samples.p99_ms("mail", slow, time.monotonic())
             lasted_s = time.monotonic() - began
@@ -145,20 +147,17 @@ async def flood(url: str, *, protected: bool) -> dict[str, Any]:
     async def ring(at: float) -> None:
         samples.add("ring", at)
 
-    def usual(n: int) -> Call:
-        headers = {"tenant": f"t{n % 9}"}
-        return send.options(headers=headers).call(of="usual", at=samples.expect("usual"))
-
     served: Counter[str] = Counter()
     stage = Stage(url, app, {"queue:mail": {"fair_key": "tenant"}} if protected else {})
     async with stage.open(concurrency=16):
-        stage.produce(usual, 45)
-        stage.produce(lambda n: ring.call(at=samples.expect("ring")), 20)
+        stage.produce("usual", _usual, 45)
+        stage.produce("ring", _rings, 20)
         await asyncio.sleep(12.0)
         flood_s = time.monotonic()
         await elsewhere(_flood, url, 400, 30.0)
         until_s = time.monotonic()
         await asyncio.sleep(5.0)
+        await stage.cease(samples)
         tenants = [samples.p99_ms("usual", *span) for span in _spans(flood_s, until_s)]
         queues = [samples.p99_ms("ring", *span) for span in _spans(flood_s, until_s)]
     return {
@@ -187,6 +186,42 @@ def _flood(url: str, rate: int, lasts_s: float) -> None:
     for turn in range(round(lasts_s * turns)):
         _commit(app, [big.call(of="big", at=0.0) for _ in range(rate // turns)])
         time.sleep(max(0.0, began_s + (turn + 1) / turns - time.monotonic()))
+
+
+def _charges(app: late.App) -> Make:
+    @app.task(queue="billing")
+    async def charge(n: int) -> None: ...
+
+    return lambda n, at: charge.call(n=n)
+
+
+def _mails(app: late.App) -> Make:
+    @app.task(queue="mail")
+    async def send(at: float) -> None: ...
+
+    return lambda n, at: send.call(at=at)
+
+
+def _usual(app: late.App) -> Make:
+    @app.task(queue="mail")
+    async def send(of: str, at: float) -> None: ...
+
+    tenants = [send.options(headers={"tenant": f"t{n}"}) for n in range(9)]
+    return lambda n, at: tenants[n % 9].call(of="usual", at=at)
+
+
+def _rings(app: late.App) -> Make:
+    @app.task(queue="bell")
+    async def ring(at: float) -> None: ...
+
+    return lambda n, at: ring.call(at=at)
+
+
+def _sends(app: late.App) -> Make:
+    @app.task(queue="mail")
+    async def send() -> None: ...
+
+    return lambda n, at: send.call()
 
 
 def _appointments(url: str, due_in_s: float) -> None:
@@ -233,17 +268,22 @@ async def stampede(url: str, *, protected: bool) -> dict[str, Any]:
     async with stage.open(concurrency=16):
         began = time.monotonic()
         await elsewhere(_appointments, url, due_in_s)
-        stage.produce(lambda n: send.call(at=samples.expect("mail")), 50)
+        stage.produce("mail", _mails, 50)
         await asyncio.sleep(max(0.0, began + due_in_s - 1.0 - time.monotonic()))
         due_s = time.monotonic()
         await asyncio.sleep(30.0)
         until_s = time.monotonic()
         await asyncio.sleep(2.0)
-        before, during = (samples.p99_ms("mail", *span) for span in _spans(due_s, until_s))
+        await stage.cease(samples)
+        spans = _spans(due_s, until_s)
+        before, during = (samples.p99_ms("mail", *span) for span in spans)
+        commits = [samples.commit_p99_ms("mail", *span) for span in spans]
     return {
         "p99_before_ms": before,
         "p99_during_ms": during,
         "ratio": round(during / max(before, 1.0), 2),
+        "commit_p99_before_ms": commits[0],
+        "commit_p99_during_ms": commits[1],
         "started_of_the_crowd": started,
         "ok": during <= max(1.5 * before, 100.0) and started > 0,
     }
@@ -274,7 +314,7 @@ async def slow_database(url: str, *, protected: bool) -> dict[str, Any]:
                 return await settle(settlements)
 
             store.settle = slowed  # type: ignore[method-assign, assignment]
-            stage.produce(lambda n: send.call(), 500)
+            stage.produce("mail", _sends, 500)
             await asyncio.sleep(10.0)
             slow, most, began = True, 0, time.monotonic()
             backlog = [send.call() for _ in range(40_000)]

@@ -76,12 +76,14 @@ TAIL = _TAIL.format(running=_RUNNING, merged=_MERGED)
 TAIL_QUIET = _TAIL.format(running="", merged="")
 """The same where nothing was running in `prev`."""
 FLUSHED = "select pg_current_wal_flush_lsn() >= %s::pg_lsn"
-# A commit that wrote something and waits for its flush takes all WAL before it along, whatever
-# the role's own `synchronous_commit` says. An xid alone would commit without a flush.
-FLUSH = (
-    "select set_config('synchronous_commit', 'local', true),"
-    " pg_logical_emit_message(true, 'late', '')"
-)
+# True where nothing was left to do. Else it writes something: a commit that did, and waits for its
+# flush, takes all WAL before it along, whatever the role's own `synchronous_commit` says. An xid
+# alone would commit without a flush. Both functions are called: neither returns null.
+FLUSH = """
+select case when pg_current_wal_flush_lsn() >= %s::pg_lsn then true
+            else (set_config('synchronous_commit', 'local', true)
+                  || pg_logical_emit_message(true, 'late', '')) is null end
+"""
 
 FETCH = f"""
 select {_L_RECORD} from unnest(%(xids)s::xid8[], %(ids)s::uuid[]) q (xid, task_id)

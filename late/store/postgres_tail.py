@@ -23,8 +23,6 @@ from late.task import Cursor, Record, ShardId
 
 CHUNK = 1_000
 """Rows turned into records before the event loop gets its turn."""
-FLUSH_POLLS_S = (0.0005, 0.001)
-"""Waits for somebody else's flush before we commit something ourselves."""
 ADVANCE_S = 1.0
 """Empty pages wait for a flush of their own at most this often."""
 
@@ -155,24 +153,21 @@ def _array(xids: Any) -> str:
 
 
 async def _flushed(connection: Connection, lsn: str) -> None:
-    """Return when WAL is on disk up to `lsn`.
+    """Return when WAL is on disk up to `lsn`: nearly always it is by now, else we see to it.
 
-    Under load somebody's commit flushes within a millisecond. On an idle server with
-    asynchronous committers the walwriter takes its time, so we commit something ourselves.
+    What is ahead of the disk is as a rule a settlement of ours that is being written. To wait for
+    its commit, or for anybody's, cost more than the sync, which takes along what others wait for.
     """
-    for pause_s in FLUSH_POLLS_S:
-        if await _is_flushed(connection, lsn):
-            return
-        await asyncio.sleep(pause_s)
-    await connection.execute(sql.FLUSH)
+    if await _holds(connection, sql.FLUSH, lsn):
+        return
     deadline = time.monotonic() + CALL_TIMEOUT_S / 2
-    while not await _is_flushed(connection, lsn):
+    while not await _holds(connection, sql.FLUSHED, lsn):
         if time.monotonic() > deadline:
             raise StoreUnavailable(f"WAL is not flushed up to {lsn}")
         await asyncio.sleep(0.01)
 
 
-async def _is_flushed(connection: Connection, lsn: str) -> bool:
-    cursor = await connection.execute(sql.FLUSHED, (lsn,))
+async def _holds(connection: Connection, statement: str, lsn: str) -> bool:
+    cursor = await connection.execute(statement, (lsn,))
     row: Sequence[Any] | None = await cursor.fetchone()
     return row is not None and bool(row[0])

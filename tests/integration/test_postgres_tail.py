@@ -316,3 +316,22 @@ async def test_the_hammer_loses_and_repeats_nothing(store: PostgresStore, url: s
     assert sorted(reader.ids) == sorted(committed), "lost, repeated or phantom"
     assert not set(reader.ids) & {t for writer in writers for t in writer.aborted}
     assert set(committed) - set(seen_by_control), "the control must lose tasks"
+
+
+async def test_what_a_page_may_contain_is_on_disk_also_behind_an_open_transaction(
+    store: PostgresStore, url: str
+) -> None:
+    """A transaction that is still writing puts the log ahead of the disk, as a long settlement
+    does; the page of another one does not wait for its end."""
+    writing, asynchronous, watch = producer(url, autocommit=False), producer(url), producer(url)
+    reader = Reader(store)
+    with opened(writing, asynchronous, watch):
+        asynchronous.execute("set synchronous_commit = off")
+        for _ in range(20):
+            done = enqueue(asynchronous)
+            enqueue(writing)
+            [ahead] = watch.execute("select pg_current_wal_insert_lsn()").fetchone() or [None]
+            await reader.until(done)
+            flushed = watch.execute("select pg_current_wal_flush_lsn() >= %s::pg_lsn", (ahead,))
+            assert flushed.fetchone() == (True,)
+        writing.rollback()

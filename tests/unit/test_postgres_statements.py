@@ -1,14 +1,18 @@
-"""What a settlement sends to PostgreSQL: in what order, and how much at once."""
+"""What a settlement sends to PostgreSQL, in what order and how much at once; and what the tail
+asks for until a page is on disk."""
 
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import msgspec
+import pytest
 
 from late.store import postgres_sql as sql
 from late.store.base import Settlement
 from late.store.postgres_journal import ROWS_MAX, statements_of
+from late.store.postgres_tail import _flushed
 from late.task import Cursor, Epoch, ShardId
 from tests.conformance.kit import parked, record
 
@@ -28,3 +32,31 @@ def test_parked_tasks_are_written_in_parts_after_the_old_ones_are_gone() -> None
     written = [row for part in parts[3:] for row in part]
     assert [(row["due_at_us"], row["task_id"]) for row in written] == list(keys)
     assert {base64.b64decode(row["payload"]) for row in written} == {b"\x00\xff"}
+
+
+class Answering:
+    """A connection on which each statement has one row of one column."""
+
+    def __init__(self, *answers: bool) -> None:
+        self.sent: list[tuple[str, object]] = []
+        self._answers = iter(answers)
+
+    async def execute(self, statement: str, values: object) -> Answering:
+        self.sent.append((statement, values))
+        return self
+
+    async def fetchone(self) -> tuple[bool]:
+        return (next(self._answers),)
+
+
+@pytest.mark.parametrize("answers", [[True], [False, True], [False, False, True]])
+async def test_what_is_not_on_disk_is_flushed_at_once_and_handed_out_once_it_is(
+    answers: list[bool],
+) -> None:
+    """One statement as a rule; nothing is believed to be on disk that the server did not say is."""
+    connection: Any = Answering(*answers)
+
+    await _flushed(connection, "0/10")
+
+    asked = [sql.FLUSH] + [sql.FLUSHED] * (len(answers) - 1)
+    assert connection.sent == [(statement, ("0/10",)) for statement in asked]
