@@ -41,6 +41,9 @@ class Site:
         desk: what its routes share; its control stays the caller's, who closes it after `close`.
     """
 
+    root = ROOT
+    """Where it begins, on whatever server it is."""
+
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._streams = Streams(self._desk.look, self._desk.stopping)
