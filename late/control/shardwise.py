@@ -47,7 +47,7 @@ BINDS = 700
 that is in each leg is sent with each of them."""
 JOINED = 1_000
 """Legs of one lateral join, which is no longer for more of them."""
-FEW = 8
+FEW = 4
 """Rows that `foremost` asks of each leg, beside twice its share."""
 ROWS = 16_000
 """That the legs of one statement may read together, so that none of them takes long."""
