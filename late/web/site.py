@@ -55,6 +55,7 @@ class Site:
     async def close(self) -> None:
         """Wait for what is under way in the database."""
         await self._desk.look.close()
+        await self._desk.today.close()
 
     def routes(self) -> list[Route]:
         """For a Starlette application, which may have others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from late.schema.tables import schedule
 from late.store import open_store
 from late.task import AttemptError, Record, Usage
 from late.tokens import Token
+from late.web import today
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
 from tests.integration.control_kit import insert, transaction
 from tests.unit.web_kit import HOSTILE, Page, fields_of, page
@@ -68,7 +70,10 @@ def token(name: str, *scopes: tokens.Scope, queues: tuple[str, ...] = ("*",)) ->
     return text, Token(name, digest, scopes, queues)
 
 
-async def test_every_screen_is_there_empty_and_full(tmp_path: Path) -> None:
+async def test_every_screen_is_there_empty_and_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(today, "GLANCE_S", 60.0)
     async with page(tmp_path) as it:
         for path in SCREENS:
             assert (await it.get(path)).status_code == 200, path
@@ -308,6 +313,26 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert again.headers["location"] == "/ui/dead?done=none", "it says that nothing was moved"
         bad = await it.post("dead/purge", {"limit": "many", "do": "preview"})
         assert bad.status_code == 400
+
+
+async def test_a_long_day_holds_up_no_page_and_comes_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with filled(tmp_path) as (it, _):
+        answers, ask = threading.Event(), it.control.usage_since
+
+        def held(*args: Any, **kwargs: Any) -> Any:
+            assert answers.wait(60)
+            return ask(*args, **kwargs)
+
+        monkeypatch.setattr(it.control, "usage_since", held)
+        text = await it.shown("cost")
+        assert "The day is still being read." in text
+        assert 'hx-get="/ui/cost" hx-trigger="load delay' in text
+        answers.set()
+        monkeypatch.setattr(today, "GLANCE_S", 60.0)
+        text = await it.shown("cost")
+        assert ("5.0 s" in text, "still being read" in text) == (True, False)
 
 
 async def test_it_says_how_many_were_moved(tmp_path: Path) -> None:
