@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -313,26 +312,6 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert again.headers["location"] == "/ui/dead?done=none", "it says that nothing was moved"
         bad = await it.post("dead/purge", {"limit": "many", "do": "preview"})
         assert bad.status_code == 400
-
-
-async def test_a_long_day_holds_up_no_page_and_comes_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with filled(tmp_path) as (it, _):
-        answers, ask = threading.Event(), it.control.usage_since
-
-        def held(*args: Any, **kwargs: Any) -> Any:
-            assert answers.wait(60)
-            return ask(*args, **kwargs)
-
-        monkeypatch.setattr(it.control, "usage_since", held)
-        text = await it.shown("cost")
-        assert "The day is still being read." in text
-        assert 'hx-get="/ui/cost" hx-trigger="load delay' in text
-        answers.set()
-        monkeypatch.setattr(today, "GLANCE_S", 60.0)
-        text = await it.shown("cost")
-        assert ("5.0 s" in text, "still being read" in text) == (True, False)
 
 
 async def test_it_says_how_many_were_moved(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from late.task import Usage
 from late.web import today
 from late.web.cost import DAY_US
 from late.web.today import Today
+from tests.unit.web_kit import page
 
 SHARD: Key = ("default", 0)
 
@@ -105,3 +107,23 @@ async def test_a_stop_waits_for_no_more_than_a_step() -> None:
     journal.answers.set()
     await closing
     assert (seen.reading, ended(seen)) == (False, today.ROWS // today.STEPS)
+
+
+async def test_a_long_day_holds_up_no_page_and_comes_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with page(tmp_path) as it:
+        answers, ask = threading.Event(), it.control.usage_since
+
+        def held(*args: Any, **kwargs: Any) -> Any:
+            assert answers.wait(60)
+            return ask(*args, **kwargs)
+
+        monkeypatch.setattr(it.control, "usage_since", held)
+        text = await it.shown("cost")
+        assert "The day is still being read." in text
+        assert 'hx-get="/ui/cost" hx-trigger="load delay' in text
+        answers.set()
+        monkeypatch.setattr(today, "GLANCE_S", 60.0)
+        text = await it.shown("cost")
+        assert ("Nothing has been settled today." in text, "being read" in text) == (True, False)
