@@ -122,6 +122,7 @@ STALL_OVER = _event("stall_over", "info", "the worker gets on again: it may own 
 HEALTH_SERVED = _event("health_served", "info", "health check listens", details="host port")
 HINTS_HEARD = _event("hints_heard", "info", "hints of commits are heard", details="host port")
 API_SERVED = _event("api_served", "info", "interface listens", details="protocol host port")
+PAGE_SERVED = _event("page_served", "info", "the page for operators is here", details="url")
 LEASE_ACQUIRED = _event(
     "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
 )

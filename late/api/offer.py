@@ -42,8 +42,14 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
 
     def reached_at(self, port: int) -> str:
         """Where other processes find this one, which listens for gRPC on `port`."""
-        if self.advertise is not None:
-            return self.advertise
+        return self._named(port) if self.advertise is None else self.advertise
+
+    def page_at(self, port: int, root: str) -> str:
+        """The address of the page for operators, which begins at `root` on `port`. Of a server that
+        listens everywhere by this machine's name, which others may know it by."""
+        return f"http{'s' if self.tls_cert else ''}://{self._named(port)}{root}"
+
+    def _named(self, port: int) -> str:
         wild = self.host in ("0.0.0.0", "::")
         host = socket.gethostname() if wild else self.host.strip("[]")
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

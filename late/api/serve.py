@@ -248,6 +248,9 @@ class Server:
         server = HttpServer(made, self._listen.host, port, tls=self._tls)
         await server.start()
         self._tell("http", server.port)
+        if self.page is not None:
+            address = self._listen.page_at(server.port, self.page.root)
+            events.default.emit(events.PAGE_SERVED, url=address)
         return server
 
     def _page(self, access: Access, key: bytes) -> Site | None:

@@ -7,7 +7,7 @@ dialects differ: each asks its store's own reader of the text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -37,7 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.types import UserDefinedType
 
 from late.control.rows import COCKROACH, SPANNER, log_of
-from late.control.shardwise import ROWS, counted, together
+from late.control.shardwise import ROWS, Value, counted, together
 from late.errors import StoreError
 from late.schema.tables import TaskIdType, Xid8, timer
 from late.task import HELD_US, Cursor, OpenTask
@@ -169,11 +169,14 @@ def per_queue(
         oldest = func.min(first.c.created_at_us).label("oldest_us")
         return select(first.c.queue, func.count().label("n"), oldest).group_by(first.c.queue)
 
-    return counted(connection, leg, len(asked), limit)
+    def ask(places: Sequence[int], most: int) -> Iterator[Row[Any]]:
+        return together(connection, [leg(place, most) for place in places], rows=most)
+
+    return counted(connection, ask, len(asked), limit)
 
 
 def held(
-    connection: Connection, name: str, shard_id: int, limit: int
+    connection: Connection, name: Value, shard_id: Value, limit: int
 ) -> Select[tuple[str, int, int]]:
     """(queue, n, looked) over the first `limit` parked tasks of a group and shard that have an
     ordering key, key by key: `looked` of the queue are among them, and `n` of those wait behind

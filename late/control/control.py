@@ -144,10 +144,12 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         self.check()
         return owners.owners(self._engine, limit=limit, only=only)
 
-    def usage_since(self, since_us: int, read: Mapping[today.Key, int]) -> today.Counted:
+    def usage_since(
+        self, since_us: int, read: Mapping[today.Key, int], *, rows: int = today.ROWS
+    ) -> today.Counted:
         """What settlements have counted since a moment, beyond those that were `read`."""
         self.check()
-        return today.usage_since(self._engine, since_us, read)
+        return today.usage_since(self._engine, since_us, read, rows=rows)
 
     def add_refused(self, counts: Mapping[tuple[str, int], Refused]) -> None:
         """For workers: settlements that were fenced and results that came too late."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, select
 
-from late.control.shardwise import together
+from late.control.shardwise import Value, across
 from late.schema.tables import lease, settlement
 
 
@@ -45,7 +45,7 @@ def journals(connection: Connection, shard_id: int | None = None) -> dict[tuple[
     places = [(row.consumer_group, row.shard_id) for row in rows]
     # By way of the leases, one step down the index each. A `group by` would read the journal; a
     # join with the highest number of each makes Spanner's emulator read it once per row of it.
-    found = together(connection, [_last(group, shard) for group, shard in places])
+    found = across(connection, _last, places)
     return {
         places[row.leg]: Journal(
             row.seq, row.epoch, row.cursor, row.open, row.settled_at_us, row.suspects
@@ -54,7 +54,7 @@ def journals(connection: Connection, shard_id: int | None = None) -> dict[tuple[
     }
 
 
-def _last(group: str, shard_id: int) -> Select[Any]:
+def _last(group: Value, shard_id: Value) -> Select[Any]:
     return (
         select(*_LAST)
         .where(settlement.c.consumer_group == group, settlement.c.shard_id == shard_id)

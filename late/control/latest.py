@@ -8,18 +8,19 @@ have reached is told: nothing of it is missing, and the next page goes on from t
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from late.control.dead import Filter, view_of
 from late.control.shards import Shard, named, parked
-from late.control.shardwise import ROWS, foremost, together
+from late.control.shardwise import LATERAL, ROWS, Value, across, foremost, together
 from late.control.views import DeadView
 from late.schema.engine import reading
-from late.schema.tables import dead
+from late.schema.tables import TaskIdType, dead
 
 LOOKED = 16_000
 """Rows that one page looks through, all shards together, where a filter leaves some out."""
@@ -80,56 +81,57 @@ def _latest_first(of: ReadOnlyColumnCollection[str, Any]) -> tuple[ColumnElement
 _ORDER = _latest_first(dead.c)
 
 
-def _of(which: Filter, shard: Shard) -> tuple[ColumnElement[bool], ...]:
+def _died(row: Row[Any]) -> tuple[int, str]:
+    return row.dead_at_us, str(row.task_id)
+
+
+def _of(which: Filter, name: Value, shard_id: Value) -> tuple[ColumnElement[bool], ...]:
     """Conditions on the key: of the shard, and of the time that is asked for."""
     time = Filter(since_us=which.since_us, until_us=which.until_us).clauses()
-    return dead.c.consumer_group == shard[0], dead.c.shard_id == shard[1], *time
+    return dead.c.consumer_group == name, dead.c.shard_id == shard_id, *time
 
 
 def _last(
     connection: Connection, which: Filter, shards: list[Shard], limit: int
 ) -> tuple[list[_Key], list[int]]:
-    """The last `limit`, or so many of each of several statements, for a filter that leaves none
-    out; and when the first of those died, where there may be others before."""
-    legs = [
-        select(dead.c.dead_at_us, dead.c.task_id)
-        .where(*_of(which, shard))
-        .order_by(*_ORDER)
-        .limit(limit)
-        for shard in shards
-    ]
-    keys: list[_Key] = []
-    ends = []
-    for rows in foremost(connection, legs, limit, _latest_first):
-        keys += [(row.dead_at_us, str(row.task_id), *shards[row.leg]) for row in rows]
-        if len(rows) == limit:
-            ends.append(rows[-1].dead_at_us)
-    return keys, ends
+    """The last `limit`, for a filter that leaves none out; and when the first of those died, where
+    there may be others before."""
+
+    def leg(name: Value, shard_id: Value, most: int) -> Select[Any]:
+        key = select(dead.c.dead_at_us, dead.c.task_id).where(*_of(which, name, shard_id))
+        return key.order_by(*_ORDER).limit(most)
+
+    rows = foremost(connection, leg, shards, limit, _died, reverse=True)
+    keys = [(row.dead_at_us, str(row.task_id), *shards[place]) for place, row in rows]
+    return keys, [keys[-1][0]] if len(keys) == limit else []
 
 
 def _sifted(
     connection: Connection, which: Filter, shards: list[Shard], limit: int, looked: int
 ) -> tuple[list[_Key], list[int]]:
     """What matches among the last `looked` of each shard; and the times as of `_last`."""
-    ends, legs = [], []
     # An error may be long, and is read only by who looks for one.
     columns = _ASKED if which.error is None else (*_ASKED, dead.c.errors)
-    for shard in shards:
-        ours = _of(which, shard)
-        end = select(dead.c.dead_at_us).where(*ours).order_by(*_ORDER)
-        ends.append(end.offset(looked - 1).limit(1))
+
+    def leg(name: Value, shard_id: Value) -> Select[Any]:
+        ours = _of(which, name, shard_id)
         last = select(*columns).where(*ours).order_by(*_ORDER).limit(looked).subquery()
-        legs.append(
+        return (
             select(last.c.dead_at_us, last.c.task_id)
             .where(*which.clauses(last.c))
             .order_by(*_latest_first(last.c))
             .limit(limit + 1)
         )
+
+    def end(name: Value, shard_id: Value) -> Select[Any]:
+        ordered = select(dead.c.dead_at_us).where(*_of(which, name, shard_id)).order_by(*_ORDER)
+        return ordered.offset(looked - 1).limit(1)
+
     keys = [
         (row.dead_at_us, str(row.task_id), *shards[row.leg])
-        for row in together(connection, legs, rows=looked)
+        for row in across(connection, leg, shards, rows=looked)
     ]
-    return keys, [row.dead_at_us for row in together(connection, ends, rows=looked)]
+    return keys, [row.dead_at_us for row in across(connection, end, shards, rows=looked)]
 
 
 def _before(which: Filter, reached: int | None) -> int | None:
@@ -147,20 +149,23 @@ def _letters(connection: Connection, keys: list[_Key]) -> tuple[DeadView, ...]:
         by_shard[name, shard_id].append(task_id)
     wanted = [column for column in dead.c if column is not dead.c.payload]
     size = func.length(dead.c.payload).label("payload_bytes")
-    shards = list(by_shard)
-    legs = [
-        select(*wanted, size).where(
-            dead.c.consumer_group == shard[0],
-            dead.c.shard_id == shard[1],
-            dead.c.task_id.in_(by_shard[shard]),
-        )
-        for shard in shards
-    ]
-    # Ids are parameters, of which a statement takes fewer than rows.
-    most = max(map(len, by_shard.values()), default=0)
-    found = {
-        (row.consumer_group, str(row.task_id)): view_of(row._mapping, False)
-        for row in together(connection, legs, rows=most * ROWS // IDS)
-    }
+
+    def leg(name: Value, shard_id: Value, ids: Sequence[Any]) -> Select[Any]:
+        mine = dead.c.consumer_group == name, dead.c.shard_id == shard_id
+        # The limit leaves nothing out, and a planner no choice but to look up each of them.
+        return select(*wanted, size).where(*mine, dead.c.task_id.in_(ids)).limit(len(ids))
+
+    def one(name: Value, shard_id: Value, task_id: Value) -> Select[Any]:
+        return leg(name, shard_id, [cast(task_id, TaskIdType)])
+
+    if connection.dialect.name in LATERAL:
+        asked = [(name, shard_id, task_id) for _, task_id, name, shard_id in keys]
+        rows = across(connection, one, asked)
+    else:
+        # Ids are parameters, of which a statement takes fewer than rows.
+        most = max(map(len, by_shard.values()), default=0)
+        legs = [leg(*shard, ids) for shard, ids in by_shard.items()]
+        rows = together(connection, legs, rows=most * ROWS // IDS)
+    found = {(row.consumer_group, str(row.task_id)): view_of(row._mapping, False) for row in rows}
     views = (found.get((name, task_id)) for _, task_id, name, _ in keys)
     return tuple(view for view in views if view is not None)

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, Select, func, select
 
 from late.control import backlog
 from late.control.rows import log_of
-from late.control.shardwise import firsts, spans
+from late.control.shardwise import Value, firsts, spans
 from late.schema.tables import group, lane, lease
 
 Shard = tuple[str, int]
@@ -73,7 +73,7 @@ def survey(connection: Connection) -> Shards:
     """Those of the whole database."""
     log, there = log_of(connection), named(connection)
 
-    def leg(low: int, high: int) -> Select[Any]:
+    def leg(low: Value, high: Value) -> Select[Any]:
         # `select distinct` would walk the whole log, and without the order a planner may read
         # through other shards' rows for the first of this one.
         return (
@@ -106,7 +106,7 @@ def parked(
     name = connection.execute(names).scalar()
     while name is not None:
 
-        def leg(low: int, high: int, name: str = name) -> Select[Any]:
+        def leg(low: Value, high: Value, name: str = name) -> Select[Any]:
             return (
                 select(shard_id, time.label("least"))
                 .where(of == name, shard_id.between(low, high))

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, select
+from sqlalchemy import Connection, Engine, Row, Select, select
 
 from late.autoscaler.workers import Signals
-from late.control.shardwise import together
+from late.control.shardwise import Value, across
 from late.control.status import status
 from late.control.views import QueueStatus, Status
 from late.errors import ConfigError
@@ -114,15 +114,8 @@ def _paces(
     """By group: counts of the last settlements, each with the seconds that it is a share of."""
     paces: dict[str, list[tuple[Usage, float]]] = {name: [] for name in names}
     shards = [shard for shard in found.shards if shard.group in paces and shard.seq]
-    legs = [
-        select(settlement.c.usage, settlement.c.settled_at_us)
-        .where(settlement.c.consumer_group == each.group, settlement.c.shard_id == each.shard_id)
-        .order_by(settlement.c.seq.desc())
-        .limit(ROWS)
-        for each in shards
-    ]
     last: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in together(connection, legs, rows=ROWS):
+    for row in across(connection, _recent, [(s.group, s.shard_id) for s in shards], rows=ROWS):
         last[row.leg].append(row)
     for leg, rows in last.items():
         recent = [row for row in rows if row.settled_at_us > found.now_us - PACE_US]
@@ -138,3 +131,13 @@ def _paces(
                 continue  # `late verify` says so; a pace that is a little low does no harm
             paces[shards[leg].group].extend((usage, span_us / 1e6) for usage in counts)
     return paces
+
+
+def _recent(name: Value, shard_id: Value) -> Select[Any]:
+    """The last settlements of one group and shard."""
+    return (
+        select(settlement.c.usage, settlement.c.settled_at_us)
+        .where(settlement.c.consumer_group == name, settlement.c.shard_id == shard_id)
+        .order_by(settlement.c.seq.desc())
+        .limit(ROWS)
+    )

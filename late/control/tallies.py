@@ -4,7 +4,7 @@ few statements, however many shards there are."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, Select, func, select
 from late.control import backlog
 from late.control.rows import seconds
 from late.control.shards import Shard
-from late.control.shardwise import counted, looked
+from late.control.shardwise import Value, across, counted, looked
 from late.control.views import Count, QueueStatus
 from late.schema.tables import dead, timer
 
@@ -54,10 +54,10 @@ class Tally:
         """Count rows of the timers (`parked`) or of the dead letters (`dead`)."""
         table, time = (timer, timer.c.due_at_us) if field == "parked" else (dead, dead.c.dead_at_us)
 
-        def leg(place: Shard, most: int) -> Select[tuple[str, int]]:
+        def leg(name: Value, shard_id: Value, most: int) -> Select[tuple[str, int]]:
             first = (
                 select(table.c.queue)
-                .where(table.c.consumer_group == place[0], table.c.shard_id == place[1])
+                .where(table.c.consumer_group == name, table.c.shard_id == shard_id)
                 # Along the key: a planner that expects them everywhere would read the table.
                 .order_by(time)
                 .limit(most)
@@ -71,22 +71,27 @@ class Tally:
         """Count parked tasks that wait behind their ordering key, among the first `limit` of a
         group and shard that have one."""
 
-        def leg(place: Shard, most: int) -> Select[tuple[str, int, int]]:
-            return backlog.held(connection, *place, most)
+        def leg(name: Value, shard_id: Value, most: int) -> Select[tuple[str, int, int]]:
+            return backlog.held(connection, name, shard_id, most)
 
         self._count(connection, leg, of, "held", limit)
 
     def _count(
         self,
         connection: Connection,
-        leg: Callable[[Shard, int], Select[Any]],
+        leg: Callable[..., Select[Any]],
         of: Collection[Shard],
         field: str,
         limit: int,
     ) -> None:
-        """Add up (queue, n) of each (group, shard)."""
+        """Add up (queue, n) of each (group, shard); `leg` is of these and of a limit."""
         places = list(of)
-        found = counted(connection, lambda n, most: leg(places[n], most), len(places), limit)
+
+        def ask(numbers: Sequence[int], most: int) -> Iterator[Row[Any]]:
+            asked = [places[n] for n in numbers]
+            return across(connection, lambda *of: leg(*of, most), asked, rows=most)
+
+        found = counted(connection, ask, len(places), limit)
         for (name, _), rows in zip(places, found, strict=True):
             capped = looked(rows) >= limit
             for row in rows:

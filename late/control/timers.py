@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, Select, select
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy import Engine, Row, Select, select
 
 from late.control.shards import named, parked
-from late.control.shardwise import LEGS, foremost
+from late.control.shardwise import LEGS, Value, foremost
 from late.control.views import TimerView
 from late.errors import ConfigError
 from late.schema.engine import reading
@@ -42,6 +41,19 @@ def listed(
     """
     if limit < 1:
         raise ConfigError(f"limit {limit}: at least 1")
+
+    def leg(name: Value, shard_id: Value, most: int) -> Select[Any]:
+        return (
+            select(*_COLUMNS)
+            .where(
+                timer.c.consumer_group == name,
+                timer.c.shard_id == shard_id,
+                timer.c.due_at_us >= from_us,
+            )
+            .order_by(timer.c.due_at_us, timer.c.task_id)
+            .limit(most)
+        )
+
     found: list[TimerView] = []
     with reading(engine) as connection:
         known = named(connection).known
@@ -56,28 +68,14 @@ def listed(
             some = pairs[start : start + LEGS]
             if len(found) == limit and some[0][0] > found[-1].due_at_us:
                 break
-            legs = [_leg(*key, from_us, limit) for _, key in some]
-            for rows in foremost(connection, legs, limit, _by_due):
-                found += [TimerView(str(row.task_id), *row[2:]) for row in rows]
+            rows = foremost(connection, leg, [key for _, key in some], limit, _by_due)
+            found += [TimerView(str(row.task_id), *row[2:]) for _, row in rows]
             found = sorted(found, key=_order)[:limit]
     return found
 
 
-def _leg(name: str, shard_id: int, from_us: int, limit: int) -> Select[Any]:
-    return (
-        select(*_COLUMNS)
-        .where(
-            timer.c.consumer_group == name,
-            timer.c.shard_id == shard_id,
-            timer.c.due_at_us >= from_us,
-        )
-        .order_by(*_by_due(timer.c))
-        .limit(limit)
-    )
-
-
-def _by_due(of: ReadOnlyColumnCollection[str, Any]) -> tuple[ColumnElement[Any], ...]:
-    return of.due_at_us, of.task_id
+def _by_due(row: Row[Any]) -> tuple[int, str]:
+    return row.due_at_us, str(row.task_id)
 
 
 def _order(view: TimerView) -> tuple[int, str]:

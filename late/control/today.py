@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, select
+from sqlalchemy import Connection, Engine, Row, Select, select
 
 from late.control.journals import journals
 from late.control.rows import now_us
-from late.control.shardwise import together
+from late.control.shardwise import Value, across
 from late.schema.engine import reading
 from late.schema.tables import settlement
 from late.task import Usage
@@ -76,18 +76,21 @@ def _following(
     connection: Connection, places: Sequence[tuple[Key, int]], rows: int
 ) -> Iterator[tuple[Key, Row[Any]]]:
     """The next `rows` settlements of each shard, behind the one that is given."""
-    legs = [
-        select(settlement.c.seq, settlement.c.settled_at_us, settlement.c.usage)
-        .where(
-            settlement.c.consumer_group == name,
-            settlement.c.shard_id == shard_id,
-            settlement.c.seq > after,
+
+    def leg(name: Value, shard_id: Value, after: Value) -> Select[Any]:
+        return (
+            select(settlement.c.seq, settlement.c.settled_at_us, settlement.c.usage)
+            .where(
+                settlement.c.consumer_group == name,
+                settlement.c.shard_id == shard_id,
+                settlement.c.seq > after,
+            )
+            .order_by(settlement.c.seq)
+            .limit(rows)
         )
-        .order_by(settlement.c.seq)
-        .limit(rows)
-        for (name, shard_id), after in places
-    ]
-    for row in together(connection, legs, rows=rows):
+
+    asked = [(*key, after) for key, after in places]
+    for row in across(connection, leg, asked, rows=rows):
         yield places[row.leg][0], row
 
 

@@ -27,7 +27,6 @@ Fields = Mapping[str, str]
 Action = Callable[[Request, Visitor, Fields], Awaitable[Response]]
 RESET_FIELDS = ("place", "moment")
 MOVE_FIELDS = (*dead.FIELDS, "before", "limit", "rate")
-MOVED = {"redrive": "redriven", "purge": "purged"}
 
 
 class Actions:
@@ -115,7 +114,11 @@ class Actions:
                 problem = _unsure("purge", fields) if deed == "purge" else ""
                 if not problem:
                     moved = await self._do(visitor, call, which, **how)
-                    return back("dead", MOVED[deed] if moved.count else "none")
+                    if not moved.count:
+                        return back("dead", "none")
+                    rate = how.get("rate")
+                    word = "purged" if deed == "purge" else "paced" if rate else "redriven"
+                    return back("dead", word, count=moved.count, rate=rate)
             # What dies while somebody reads the preview is not meant by it.
             sent.setdefault("before", str(await in_thread(self._desk.control.now)))
             rehearsal = await in_thread(call, dead.which(sent), dry_run=True, **how)
@@ -139,7 +142,7 @@ class Actions:
         moved = await self._do(visitor, self._desk.control.redrive, which)
         if not moved.count:
             raise Stale("it is no dead letter any more")
-        return back(f"tasks/{task_id}", "redriven")
+        return back(f"tasks/{task_id}", "redriven", count=moved.count)
 
     async def edit(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         task_id = request.path_params["task_id"]

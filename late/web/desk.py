@@ -11,13 +11,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from late.control import Control
+from late.control.dead import RATE_MAX, RATE_MIN
 from late.tokens import Caller
 from late.web import files, guard
 from late.web.guard import Gate
 from late.web.look import Look
 from late.web.render import Renderer
 from late.web.reports import Reports
-from late.web.shape import short
+from late.web.shape import age, short
 from late.web.today import Today
 
 ROOT = "/ui/"
@@ -40,8 +41,9 @@ DONE: Mapping[str, str] = {
     "turned": "Changed. Workers follow within five seconds.",
     "same": "Nothing to change: these are the values that it has.",
     "undone": "Undone. Workers follow within five seconds.",
-    "redriven": "Sent back. They start within seconds, or at the rate that you gave.",
-    "purged": "Deleted.",
+    "redriven": "{letters} sent back. What was sent back starts within seconds.",
+    "paced": "{letters} sent back. They fall due at {rate} a second, the last in {last}.",
+    "purged": "{letters} deleted for good.",
     "none": "Nothing was moved: none of them is a dead letter any more.",
     "paused": "Paused. What runs may finish.",
     "resumed": "It goes on.",
@@ -50,8 +52,8 @@ DONE: Mapping[str, str] = {
     "cancelled": "No attempt of it will start any more.",
     "edited": "Sent back with the new payload.",
 }
-"""What an action says when the screen is shown again. A link carries the word and never the text:
-what is said here must not be anybody's to write."""
+"""What an action says when the screen is shown again. A link carries the word, and figures where it
+has any, and never the text: what is said here must not be anybody's to write."""
 
 
 class Visitor(msgspec.Struct, frozen=True):
@@ -147,14 +149,43 @@ class Desk:
             "trouble": self.look.trouble if live and "seen_us" in model else "",
             "look_age_s": self.look.age_s,
             "seen_us": None,
-            "done": DONE.get(request.query_params.get("done", ""), ""),
+            "done": told(request.query_params),
             "problem": problem,
             "form": "",
         }
         return HTMLResponse(self._renderer.page(template, **{**frame, **model}), status)
 
 
-def back(path: str, done: str) -> Response:
-    """To a screen after an action, so that loading it again repeats nothing."""
+def back(path: str, done: str, *, count: int | None = None, rate: float | None = None) -> Response:
+    """To a screen after an action, so that loading it again repeats nothing.
+
+    Args:
+        count: dead letters that were moved, where the word is about such.
+        rate: how many of them fall due in a second.
+    """
     assert done in DONE
-    return RedirectResponse(f"{ROOT}{path}?done={done}", 303)
+    figures = {"count": count, "rate": rate}
+    more = "".join(f"&{name}={value}" for name, value in figures.items() if value is not None)
+    return RedirectResponse(f"{ROOT}{path}?done={done}{more}", 303)
+
+
+def told(asked: Mapping[str, str]) -> str:
+    """What an action has done, by the link that `back` made; empty by any other."""
+    text = DONE.get(asked.get("done", ""), "")
+    if "{" not in text:
+        return text
+    count, rate = asked.get("count", ""), _rate(asked.get("rate", "1"))
+    if not (count.isascii() and count.isdigit() and len(count) < 13) or rate is None:
+        return ""
+    letters = "1 dead letter" if int(count) == 1 else f"{int(count):,} dead letters"
+    # The first is due at once.
+    last = age(max(0, int(count) - 1) / rate)
+    return text.format(letters=letters, rate=f"{rate:g}", last=last)
+
+
+def _rate(text: str) -> float | None:
+    try:
+        rate = float(text)
+    except ValueError:
+        return None
+    return rate if RATE_MIN <= rate <= RATE_MAX else None

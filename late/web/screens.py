@@ -231,6 +231,7 @@ class Screens:
         found = cost.lines(desk.today.shares, seen.queues)
         return desk.page(
             request, visitor, "cost.html", "Usage of today", whole=desk.today.whole,
+            reading=desk.today.reading,
             lines=found[:LINES], rest=cost.together(found[LINES:]), others=len(found[LINES:]),
             since_us=desk.today.since_us, reports=desk.reports is not None,
             report=None if desk.reports is None else await in_thread(desk.reports.newest),

@@ -41,6 +41,9 @@ class Site:
         desk: what its routes share; its control stays the caller's, who closes it after `close`.
     """
 
+    root = ROOT
+    """Where it begins, on whatever server it is."""
+
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._streams = Streams(self._desk.look, self._desk.stopping)
@@ -52,6 +55,7 @@ class Site:
     async def close(self) -> None:
         """Wait for what is under way in the database."""
         await self._desk.look.close()
+        await self._desk.today.close()
 
     def routes(self) -> list[Route]:
         """For a Starlette application, which may have others."""

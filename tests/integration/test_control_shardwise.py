@@ -73,6 +73,12 @@ def sent(control: Control, ask: Callable[[], object]) -> Sent:
     return seen
 
 
+def legs_of(statement: str, parameters: Any) -> int:
+    """How many legs a statement has, in a union or in a lateral join with an array of them."""
+    joined = len(parameters["leg"]) if "LATERAL" in statement else 1
+    return max(joined, statement.count("UNION ALL") + 1)
+
+
 GROWING = ("look", "status", "dead letters", "timers", "usage", "reset", "redrive")
 
 
@@ -92,10 +98,14 @@ def test_statements_do_not_grow_with_shards(url: str) -> None:
         many = {name: sent(control, ask[name]) for name in names}
         for name, before in few.items():
             # Where a leg reads much there are sixteen in a statement: five in place of one.
-            united = sum("UNION ALL" in statement for statement, _ in before)
+            united = sum(legs_of(*each) > 1 for each in before)
             assert 0 < united < 20, name
             assert len(many[name]) <= len(before) + 4 * united, name
             assert len(before) < (50 if name in ("look", "status") else 30), name
+        if url.startswith("postgresql"):
+            for name in ("dead letters", "timers"):
+                texts = [[text for text, _ in of[name]] for of in (few, many)]
+                assert texts[0] == texts[1], "not even the text grows: planning and keeping it cost"
         status = control.status(limit=1_000)
         assert {each.shard_id: each.lag.n for each in status.shards} == dict.fromkeys(
             range(shards), 1
@@ -154,14 +164,46 @@ def test_each_leg_walks_an_index(url: str) -> None:
         legs = 0
         for name, ask in screens(control).items():
             for statement, parameters in sent(control, ask):
-                if "UNION ALL" not in statement:
+                asked = legs_of(statement, parameters)
+                if asked == 1:
                     continue
                 found = plan(control, statement, parameters)
                 assert not SCANS.search(found), (name, statement, found)
                 parts = statement.count("UNION ALL") + 1
                 assert len(WALKS.findall(found)) >= parts, (name, statement, found)
-                legs += parts
+                legs += asked
         assert legs > 20 * len(screens(control))
+
+
+def test_the_first_of_all_shards_may_all_be_of_one(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given that each is asked for its share first, and shards with more, as many, and less."""
+    monkeypatch.setattr(shardwise, "FEW", 1)
+    fill(url, range(4))
+    have = {0: 12, 1: 5, 2: 1, 3: 0}
+    with Control(url) as control, control_kit.transaction(url) as connection:
+        now = control.now()
+        rows = [{"consumer_group": "default", "shard_id": shard, "task_id": str(new_id(shard)),
+                 "position": 1, "sequence": 1, "queue": "q", "name": "n", "payload": b"{}",
+                 "created_at_us": now, "attempts": 1, "deaths": 0, "reason": "failed",
+                 "at": now + (k % 3 - 60 * shard) * 10**6}
+                for shard, n in have.items() for k in range(n)]  # fmt: skip
+        for table, time in ((timer, "due_at_us"), (dead, "dead_at_us")):
+            named = [{**row, time: row["at"]} for row in rows]
+            connection.execute(
+                insert(table), [{k: v for k, v in row.items() if k != "at"} for row in named]
+            )
+    with Control(url) as control:
+        due = [(each.due_at_us, each.task_id) for each in control.timers(limit=1_000)]
+        died = [(x.dead_at_us, x.task_id) for x in control.latest_dead(limit=1_000).letters]
+        assert len(due) == len(died) == sum(have.values()) + 2 * len(have)
+        assert (sorted(due), sorted(died, reverse=True)) == (due, died)
+        for limit in (1, 8, 10, 12, 20):
+            first = [(each.due_at_us, each.task_id) for each in control.timers(limit=limit)]
+            assert first == due[:limit]
+            last = [(x.dead_at_us, x.task_id) for x in control.latest_dead(limit=limit).letters]
+            assert last == died[:limit]
 
 
 def test_shards_of_no_lane_are_found(url: str) -> None:

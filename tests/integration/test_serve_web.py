@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
 
 import late
-from late import config
+from late import config, events
 from late.api.offer import Listen
 from late.api.serve import Server
 from late.errors import ConfigError
@@ -23,11 +24,17 @@ async def test_the_page_alone_has_no_worker_and_no_api(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/page.db"
     migrate.upgrade(url)
     server = Server(late.App(url), Listen(http_port=0, roles=("web",)))
+    told: list[str] = []
+    unfollow = events.default.subscribe(
+        lambda _, values: told.append(str(values["url"])), [events.PAGE_SERVED]
+    )
     await server.start()
+    unfollow()
     try:
         assert (server.worker, server.grpc) == (None, None)
         assert server.http is not None
         call = Client(server.http.port)
+        assert told == [f"http://127.0.0.1:{server.http.port}/ui/"], "it is said where it is"
         page = await call("GET", "/ui/")
         assert (page.status, b"No worker is alive" in page.body) == (200, True)
         assert (await call("GET", "/")).headers["location"] == "/ui/"
@@ -98,3 +105,16 @@ async def test_a_stream_follows_and_does_not_hold_up_the_stop(tmp_path: Path) ->
 def test_the_page_without_a_port_is_refused() -> None:
     with pytest.raises(ConfigError, match="over HTTP"):
         Listen(http_port=None, roles=("web",)).checked()
+
+
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [
+        (Listen(), "http://127.0.0.1:7280/ui/"),
+        (Listen(host="::1"), "http://[::1]:7280/ui/"),
+        (Listen(tls_cert="c", tls_key="k", advertise="queue:1"), "https://127.0.0.1:7280/ui/"),
+        (Listen(host="0.0.0.0"), f"http://{socket.gethostname()}:7280/ui/"),
+    ],
+)
+def test_the_address_of_the_page_is_one_that_a_browser_takes(listen: Listen, address: str) -> None:
+    assert listen.page_at(7280, "/ui/") == address

@@ -24,9 +24,12 @@ class Statements:
         self.dialect = dialect
         self.sent: list[Any] = []
 
-    def execute(self, statement: Any) -> list[Any]:
+    def execute(self, statement: Any) -> Statements:
         whole = {"render_postcompile": True}
         self.sent.append(statement.compile(dialect=self.dialect, compile_kwargs=whole))
+        return self
+
+    def all(self) -> list[Any]:
         return []
 
 

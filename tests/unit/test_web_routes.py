@@ -14,11 +14,13 @@ import pytest
 from late import tokens
 from late.control import rehearsal
 from late.errors import StoreUnavailable
+from late.ids import new_id
 from late.schema.tables import dead as letters
 from late.schema.tables import schedule
 from late.store import open_store
 from late.task import AttemptError, Record, Usage
 from late.tokens import Token
+from late.web import today
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
 from tests.integration.control_kit import insert, transaction
 from tests.unit.web_kit import HOSTILE, Page, fields_of, page
@@ -67,7 +69,10 @@ def token(name: str, *scopes: tokens.Scope, queues: tuple[str, ...] = ("*",)) ->
     return text, Token(name, digest, scopes, queues)
 
 
-async def test_every_screen_is_there_empty_and_full(tmp_path: Path) -> None:
+async def test_every_screen_is_there_empty_and_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(today, "GLANCE_S", 60.0)
     async with page(tmp_path) as it:
         for path in SCREENS:
             assert (await it.get(path)).status_code == 200, path
@@ -298,7 +303,7 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert "This would delete for good: 1" in unsure.text, "the preview is still there"
         assert len(it.control.dead_letters()) == 1
         answer = await it.post("dead/redrive", {**sent, "do": "apply"}, token=sent["token"])
-        assert answer.headers["location"] == "/ui/dead?done=redriven"
+        assert answer.headers["location"] == "/ui/dead?done=paced&count=1&rate=5.0"
         assert it.control.dead_letters() == []
         assert it.control.show(records[3].task_id).groups[0].state == "parked"
         gone = await it.post(f"tasks/{records[3].task_id}/redrive", {"group": "default"})
@@ -307,6 +312,28 @@ async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: P
         assert again.headers["location"] == "/ui/dead?done=none", "it says that nothing was moved"
         bad = await it.post("dead/purge", {"limit": "many", "do": "preview"})
         assert bad.status_code == 400
+
+
+async def test_it_says_how_many_were_moved(tmp_path: Path) -> None:
+    async with filled(tmp_path) as (it, _):
+        with transaction(it.url) as connection:
+            row = dict(connection.execute(letters.select()).mappings().one())
+            for _ in range(6):
+                connection.execute(
+                    letters.insert().values({**row, "task_id": str(new_id(row["shard_id"]))})
+                )
+
+        async def done(deed: str, **fields: str) -> str:
+            answer = await it.post(f"dead/{deed}", {"queue": "mail", "do": "apply", **fields})
+            return await it.shown(answer.headers["location"].removeprefix("/ui/"))
+
+        assert "4 dead letters sent back." in await done("redrive", limit="4")
+        slow = await done("redrive", limit="2", rate="0.1")
+        assert "2 dead letters sent back. They fall due at 0.1 a second, the last in 10 s." in slow
+        assert "1 dead letter deleted for good." in await done("purge", confirm="purge")
+        assert "Nothing was moved" in await done("redrive")
+        for made_up in ("count=x", "", "count=4&rate=nan", "count=4&rate=0", "count=" + 13 * "9"):
+            assert "sent back" not in await it.shown(f"dead?done=paced&{made_up}"), made_up
 
 
 async def test_a_preview_that_stopped_counting_says_so_and_can_be_done(

@@ -64,7 +64,7 @@ def test_dead_letters_are_sent_back_at_a_rate_and_purged(
     tab.shows("This would send back: 3", ".preview")
     assert len(control.dead_letters()) == 14
     tab.follow(lambda: tab.press(".preview button", "Send them back"))
-    tab.shows("Sent back.")
+    tab.shows("3 dead letters sent back. They fall due at 5 a second, the last in 400 ms.")
     assert len(control.dead_letters(Filter(error="CardDeclined"))) == 4
     assert len(control.timers()) == len(scene.parked) + 3
 
@@ -144,7 +144,7 @@ def test_one_dead_task_is_sent_back(
 ) -> None:
     tab.go(f"{served.root}tasks/{scene.dead[2]}")
     tab.follow(lambda: tab.press("button", "Send back in default"))
-    tab.shows("Sent back.")
+    tab.shows("1 dead letter sent back.")
     states = {each.group: each.state for each in control.show(scene.dead[2]).groups}
     assert states["default"] == "parked"
     assert len(control.dead_letters()) == len(scene.dead) - 1
