@@ -137,11 +137,12 @@ class App(Registry, Commanding):
         """The rows of one batch with the checks of `enqueue_many`, for who writes them itself."""
         if len(calls) > validate.BATCH_TASKS_MAX:
             raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
-        size = sum(len(call.payload) for call in calls)
+        size = sum([len(call.payload) for call in calls])
         if size > validate.BATCH_BYTES_MAX:
             limit = validate.BATCH_BYTES_MAX
             raise BatchTooLarge(f"{size} bytes of payload in one call, the limit is {limit}")
-        self._admit(Counter(call.queue for call in calls))
+        if self._depths:
+            self._admit(Counter(call.queue for call in calls))
         return self._rows(calls)
 
     @overload
@@ -268,11 +269,28 @@ class App(Registry, Commanding):
         return self._row(call, shard_id, new_id(shard_id), lane)
 
     def _rows(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
-        """`row` of each; the ids are made together."""
+        """`row` of each; what is alike is made once: ids in one go, headers by settings."""
         lane = lane or self.lane  # asked once: another thread may adopt another one meanwhile
         shards = [self._shard(call, lane) for call in calls]
-        placed = zip(calls, shards, new_ids(shards), strict=True)
-        return [self._row(call, shard_id, task_id, lane) for call, shard_id, task_id in placed]
+        rows: list[NewTask] = []
+        shared, headers = None, None
+        for call, shard_id, task_id in zip(calls, shards, new_ids(shards), strict=True):
+            checked = call.settings
+            if checked is not shared:
+                if (
+                    checked.options.ordering_key is not None
+                    or checked.options.unique_key is not None
+                ):
+                    rows.append(self._row(call, shard_id, task_id, lane))
+                    continue
+                shared, headers = checked, tracing.captured(checked.headers_json)
+            payload = self._sealed(call, task_id)
+            rows.append(
+                NewTask(
+                    shard_id, task_id, call.queue, call.name, payload, headers, checked.options_json
+                )
+            )
+        return rows
 
     def _shard(self, call: Call, lane: Lane) -> int:
         key = call.settings.options.ordering_key
@@ -281,12 +299,6 @@ class App(Registry, Commanding):
         return lane.shard_of(key)
 
     def _row(self, call: Call, shard_id: int, task_id: TaskId, lane: Lane) -> NewTask:
-        payload = call.payload
-        if call.codec is not codecs.JSON:
-            subject = codecs.Subject(task_id, call.name, call.queue)
-            payload = call.codec.seal(payload, subject)
-        if len(payload) > payloads.PAYLOAD_BYTES_WARN:
-            self._check_size(call.name, len(payload))
         checked = call.settings
         options, options_json = checked.options, checked.options_json
         placed, unique_key = options.ordering_key is not None, options.unique_key
@@ -298,7 +310,7 @@ class App(Registry, Commanding):
             task_id,
             call.queue,
             call.name,
-            payload,
+            self._sealed(call, task_id),
             tracing.captured(checked.headers_json),
             options_json,
             unique_key,
@@ -307,6 +319,15 @@ class App(Registry, Commanding):
             checked.on_conflict,
             lane.version if placed else None,
         )
+
+    def _sealed(self, call: Call, task_id: TaskId) -> bytes:
+        payload = call.payload
+        if call.codec is not codecs.JSON:
+            subject = codecs.Subject(task_id, call.name, call.queue)
+            payload = call.codec.seal(payload, subject)
+        if len(payload) > payloads.PAYLOAD_BYTES_WARN:
+            self._check_size(call.name, len(payload))
+        return payload
 
     def _check_size(self, name: str, size: int) -> None:
         if size > payloads.PAYLOAD_BYTES_MAX:

@@ -11,6 +11,8 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from msgspec.structs import astuple
+
 from late.errors import causes
 from late.outbox import binding
 from late.outbox.base import Statement
@@ -141,8 +143,7 @@ Style = Literal["psycopg", "format", "numeric"]
 class Postgres:
     """Arrays and `unnest`: the text of a statement is the same for every number of rows, so that
     it is prepared once. psycopg gets `%b`, binary parameters: a bytea as text is twice as long.
-    What is the same in all rows, as a rule all but shard, id and payload, is given once: psycopg
-    writes arrays item by item, in Python.
+    What is the same in all rows, as a rule all but shard, id and payload, is given once.
     """
 
     tasks_max = 1_000_000
@@ -189,19 +190,25 @@ class Postgres:
                 self._one,
                 (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options),
             )
-        shards, ids = [r.shard_id for r in rows], [r.task_id for r in rows]
-        payloads = [r.payload for r in rows]
-        alike = {(r.queue, r.name, r.headers, r.options) for r in rows}
+        shards, ids, queues, names, payloads, headers, options, *_ = zip(
+            *map(astuple, rows), strict=True
+        )
+        s, i = self.array("smallint", shards), self.array("uuid", ids)
+        p = self.array("bytea", payloads)
+        rest = (queues, names, headers, options)
         params: tuple[object, ...]
-        if len(alike) == 1:
-            text, params = self._alike, (*alike.pop(), shards, ids, payloads)
+        if all(column.count(column[0]) == len(rows) for column in rest):
+            text, params = self._alike, (*(column[0] for column in rest), s, i, p)
         else:
-            queues, names = [r.queue for r in rows], [r.name for r in rows]
-            headers, options = [r.headers for r in rows], [r.options for r in rows]
-            text, params = self._many, (shards, ids, queues, names, payloads, headers, options)
+            q, n, h, o = map(list, rest)
+            text, params = self._many, (s, i, q, n, p, h, o)
         if layout is None:
             return Statement(text, params)
         return Statement(text + self._unchanged, (*params, layout))
+
+    def array(self, kind: str, values: Sequence[object]) -> object:
+        """An array of `kind` as the driver takes it. For what is in every row of a bulk."""
+        return list(values)
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
         return Statement(
