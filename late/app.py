@@ -266,30 +266,27 @@ class App(Registry, Commanding):
         """
         lane = lane or self.lane
         shard_id = self._shard(call, lane)
-        return self._row(call, shard_id, new_id(shard_id), lane)
+        headers = tracing.captured(call.settings.headers_json)
+        return self._row(call, shard_id, new_id(shard_id), lane, headers)
 
     def _rows(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
         """`row` of each; what is alike is made once: ids in one go, headers by settings."""
         lane = lane or self.lane  # asked once: another thread may adopt another one meanwhile
         shards = [self._shard(call, lane) for call in calls]
         rows: list[NewTask] = []
-        shared, headers = None, None
+        shared, headers, plain = None, None, False
         for call, shard_id, task_id in zip(calls, shards, new_ids(shards), strict=True):
-            checked = call.settings
-            if checked is not shared:
-                if (
-                    checked.options.ordering_key is not None
-                    or checked.options.unique_key is not None
-                ):
-                    rows.append(self._row(call, shard_id, task_id, lane))
-                    continue
-                shared, headers = checked, tracing.captured(checked.headers_json)
-            payload = self._sealed(call, task_id)
-            rows.append(
-                NewTask(
-                    shard_id, task_id, call.queue, call.name, payload, headers, checked.options_json
+            if call.settings is not shared:
+                shared = call.settings
+                headers = tracing.captured(shared.headers_json)
+                plain = shared.options.ordering_key is None and shared.options.unique_key is None
+            if plain:
+                payload, options = self._sealed(call, task_id), shared.options_json
+                rows.append(
+                    NewTask(shard_id, task_id, call.queue, call.name, payload, headers, options)
                 )
-            )
+            else:
+                rows.append(self._row(call, shard_id, task_id, lane, headers))
         return rows
 
     def _shard(self, call: Call, lane: Lane) -> int:
@@ -298,7 +295,9 @@ class App(Registry, Commanding):
             return lane.first_shard + next(self._turns) % lane.shards
         return lane.shard_of(key)
 
-    def _row(self, call: Call, shard_id: int, task_id: TaskId, lane: Lane) -> NewTask:
+    def _row(
+        self, call: Call, shard_id: int, task_id: TaskId, lane: Lane, headers: str | None
+    ) -> NewTask:
         checked = call.settings
         options, options_json = checked.options, checked.options_json
         placed, unique_key = options.ordering_key is not None, options.unique_key
@@ -311,7 +310,7 @@ class App(Registry, Commanding):
             call.queue,
             call.name,
             self._sealed(call, task_id),
-            tracing.captured(checked.headers_json),
+            headers,
             options_json,
             unique_key,
             None if unique_key is None else _digest(call),

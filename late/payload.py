@@ -143,7 +143,7 @@ def digest(name: str, values: object, key: bytes = b"") -> str:
     return state.hexdigest()
 
 
-def _is_flat(values: object, payload: bytes) -> bool:
+def _is_flat(values: msgspec.Struct | dict[str, Any], payload: bytes) -> bool:
     """Whether `values`, a struct, is all text and numbers, and breaks no limit but the size.
 
     Two arguments take a tenth of a microsecond, the searches for the same six times as much. Types

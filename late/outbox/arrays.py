@@ -1,8 +1,8 @@
 """Arrays in PostgreSQL's binary form, a column at a time.
 
-psycopg writes an array item by item, in Python, which is a third of what the statement of a bulk
-costs its producer; and an array of text where ids are meant, which the server takes apart again.
-Here each step is one call for the whole column.
+psycopg writes an array item by item, in Python, which was half of what the statement of a bulk cost
+its producer; and ids as an array of text, which the server took apart again. Here a step is for the
+whole column, or one operation for an item.
 
 Source: `array_recv`, `uuid_recv` and their like in PostgreSQL; psycopg's `types/array.py`.
 """
@@ -10,8 +10,8 @@ Source: `array_recv`, `uuid_recv` and their like in PostgreSQL; psycopg's `types
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from binascii import unhexlify
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _HEAD = struct.Struct("!5I").pack
@@ -43,14 +43,12 @@ def _smallints(values: Sequence[int]) -> bytes:
 
 
 def _uuids(values: Sequence[str]) -> bytes:
-    return bytes.fromhex("00000010".join(("", *values)).replace("-", ""))
+    return unhexlify("00000010".join(("", *values)).encode().translate(None, b"-"))
 
 
 def _byteas(values: Sequence[bytes]) -> bytes:
-    sizes = list(map(len, values))
-    marks = {size: _SIZE(size) for size in set(sizes)}
-    pairs: Iterable[tuple[bytes, bytes]] = zip(map(marks.__getitem__, sizes), values, strict=True)
-    return b"".join(chain.from_iterable(pairs))
+    sizes = {size: _SIZE(size) for size in set(map(len, values))}
+    return b"".join([sizes[len(value)] + value for value in values])
 
 
 _KINDS: dict[str, tuple[int, int, Callable[[Any], bytes]]] = {

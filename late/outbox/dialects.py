@@ -9,9 +9,7 @@ from __future__ import annotations
 import functools
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Literal, Protocol
-
-from msgspec.structs import astuple
+from typing import Any, Literal, Protocol
 
 from late.errors import causes
 from late.outbox import binding
@@ -190,25 +188,24 @@ class Postgres:
                 self._one,
                 (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options),
             )
-        shards, ids, queues, names, payloads, headers, options, *_ = zip(
-            *map(astuple, rows), strict=True
-        )
-        s, i = self.array("smallint", shards), self.array("uuid", ids)
-        p = self.array("bytea", payloads)
-        rest = (queues, names, headers, options)
+        shards = self.array("smallint", [r.shard_id for r in rows])
+        ids = self.array("uuid", [r.task_id for r in rows])
+        payloads = self.array("bytea", [r.payload for r in rows])
+        alike = {(r.queue, r.name, r.headers, r.options) for r in rows}
         params: tuple[object, ...]
-        if all(column.count(column[0]) == len(rows) for column in rest):
-            text, params = self._alike, (*(column[0] for column in rest), s, i, p)
+        if len(alike) == 1:
+            text, params = self._alike, (*alike.pop(), shards, ids, payloads)
         else:
-            q, n, h, o = map(list, rest)
-            text, params = self._many, (s, i, q, n, p, h, o)
+            queues, names = [r.queue for r in rows], [r.name for r in rows]
+            headers, options = [r.headers for r in rows], [r.options for r in rows]
+            text, params = self._many, (shards, ids, queues, names, payloads, headers, options)
         if layout is None:
             return Statement(text, params)
         return Statement(text + self._unchanged, (*params, layout))
 
-    def array(self, kind: str, values: Sequence[object]) -> object:
-        """An array of `kind` as the driver takes it. For what is in every row of a bulk."""
-        return list(values)
+    def array(self, kind: str, values: list[Any]) -> object:
+        """An array of `kind` as the driver takes it: of what differs from row to row."""
+        return values
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
         return Statement(

@@ -9,7 +9,6 @@ decide by answers: a pipeline inside the caller's synchronises where it ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -28,7 +27,7 @@ _AT_ONCE = nullcontext()
 class _Native(Postgres):
     """For cursors of our own, which know what `Packed` is. SQLAlchemy's do not: they get lists."""
 
-    def array(self, kind: str, values: Sequence[Any]) -> Packed:
+    def array(self, kind: str, values: list[Any]) -> Packed:
         return pack(kind, values)
 
 
@@ -36,6 +35,8 @@ NATIVE = _Native("psycopg")
 
 
 class _PackedDumper(psycopg.adapt.Dumper):
+    """One for each type of array: psycopg asks for the key first."""
+
     format = Format.BINARY
 
     def get_key(self, obj: Packed, format: PyFormat) -> Any:
@@ -65,11 +66,15 @@ class _Connection:
         return _autocommits(self._cursor.connection)
 
     def execute(self, statement: Statement) -> Answer:
-        _prepare(self._cursor, statement)
-        with _answering(self._cursor.connection):
-            self._cursor.execute(statement.sql.encode(), statement.params)
-        rows = self._cursor.fetchall() if statement.fetch else ()
-        return Answer(self._cursor.rowcount, rows)
+        cursor, text = self._cursor, statement.sql.encode()
+        _adapt(cursor, statement)
+        if cursor.connection.pgconn.pipeline_status:
+            with cursor.connection.pipeline():  # at whose end it has been answered
+                cursor.execute(text, statement.params)
+        else:
+            cursor.execute(text, statement.params)
+        rows = cursor.fetchall() if statement.fetch else ()
+        return Answer(cursor.rowcount, rows)
 
 
 class _AsyncConnection:
@@ -85,13 +90,14 @@ class _AsyncConnection:
         return _autocommits(self._cursor.connection)
 
     async def execute(self, statement: Statement) -> Answer:
+        _adapt(self._cursor, statement)
         async with _answering(self._cursor.connection):
             await self._cursor.execute(statement.sql.encode(), statement.params)
         rows = await self._cursor.fetchall() if statement.fetch else ()
         return Answer(self._cursor.rowcount, rows)
 
 
-def _prepare(cursor: Any, statement: Statement) -> None:
+def _adapt(cursor: Any, statement: Statement) -> None:
     """Let our cursor know `Packed`, and not the caller's connection; one task has no arrays."""
     if Packed in map(type, statement.params):
         cursor.adapters.register_dumper(Packed, _PackedDumper)
