@@ -281,7 +281,9 @@ class App(Registry, Commanding):
                 headers = tracing.captured(shared.headers_json)
                 plain = shared.options.ordering_key is None and shared.options.unique_key is None
             if plain:
-                payload, options = self._sealed(call, task_id), shared.options_json
+                payload, options = call.payload, shared.options_json
+                if call.codec is not codecs.JSON or len(payload) > payloads.PAYLOAD_BYTES_WARN:
+                    payload = self._sealed(call, task_id)
                 rows.append(
                     NewTask(shard_id, task_id, call.queue, call.name, payload, headers, options)
                 )

@@ -34,24 +34,25 @@ class Packed:
 def pack(kind: str, values: Sequence[Any]) -> Packed:
     """`values` as an array of `kind`: `smallint` from ints, `uuid` from canonical text, `bytea`."""
     oid, item_oid, body = _KINDS[kind]
-    return Packed(oid, _HEAD(1, 0, item_oid, len(values), 1) + body(values))
+    # Joined once: payloads are what is large here.
+    return Packed(oid, b"".join([_HEAD(1, 0, item_oid, len(values), 1), *body(values)]))
 
 
-def _smallints(values: Sequence[int]) -> bytes:
+def _smallints(values: Sequence[int]) -> list[bytes]:
     items = {value: _SMALLINT(2, value) for value in set(values)}
-    return b"".join([items[value] for value in values])
+    return [items[value] for value in values]
 
 
-def _uuids(values: Sequence[str]) -> bytes:
-    return unhexlify("00000010".join(("", *values)).encode().translate(None, b"-"))
+def _uuids(values: Sequence[str]) -> list[bytes]:
+    return [unhexlify("00000010".join(("", *values)).encode().translate(None, b"-"))]
 
 
-def _byteas(values: Sequence[bytes]) -> bytes:
+def _byteas(values: Sequence[bytes]) -> list[bytes]:
     sizes = {size: _SIZE(size) for size in set(map(len, values))}
-    return b"".join([sizes[len(value)] + value for value in values])
+    return [sizes[len(value)] + value for value in values]
 
 
-_KINDS: dict[str, tuple[int, int, Callable[[Any], bytes]]] = {
+_KINDS: dict[str, tuple[int, int, Callable[[Any], list[bytes]]]] = {
     "smallint": (1005, 21, _smallints),
     "uuid": (2951, 2950, _uuids),
     "bytea": (1001, 17, _byteas),
