@@ -137,11 +137,12 @@ class App(Registry, Commanding):
         """The rows of one batch with the checks of `enqueue_many`, for who writes them itself."""
         if len(calls) > validate.BATCH_TASKS_MAX:
             raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
-        size = sum(len(call.payload) for call in calls)
+        size = sum([len(call.payload) for call in calls])
         if size > validate.BATCH_BYTES_MAX:
             limit = validate.BATCH_BYTES_MAX
             raise BatchTooLarge(f"{size} bytes of payload in one call, the limit is {limit}")
-        self._admit(Counter(call.queue for call in calls))
+        if self._depths:
+            self._admit(Counter(call.queue for call in calls))
         return self._rows(calls)
 
     @overload
@@ -265,14 +266,30 @@ class App(Registry, Commanding):
         """
         lane = lane or self.lane
         shard_id = self._shard(call, lane)
-        return self._row(call, shard_id, new_id(shard_id), lane)
+        headers = tracing.captured(call.settings.headers_json)
+        return self._row(call, shard_id, new_id(shard_id), lane, headers)
 
     def _rows(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
-        """`row` of each; the ids are made together."""
+        """`row` of each; what is alike is made once: ids in one go, headers by settings."""
         lane = lane or self.lane  # asked once: another thread may adopt another one meanwhile
         shards = [self._shard(call, lane) for call in calls]
-        placed = zip(calls, shards, new_ids(shards), strict=True)
-        return [self._row(call, shard_id, task_id, lane) for call, shard_id, task_id in placed]
+        rows: list[NewTask] = []
+        shared, headers, plain = None, None, False
+        for call, shard_id, task_id in zip(calls, shards, new_ids(shards), strict=True):
+            if call.settings is not shared:
+                shared = call.settings
+                headers = tracing.captured(shared.headers_json)
+                plain = shared.options.ordering_key is None and shared.options.unique_key is None
+            if plain:
+                payload, options = call.payload, shared.options_json
+                if call.codec is not codecs.JSON or len(payload) > payloads.PAYLOAD_BYTES_WARN:
+                    payload = self._sealed(call, task_id)
+                rows.append(
+                    NewTask(shard_id, task_id, call.queue, call.name, payload, headers, options)
+                )
+            else:
+                rows.append(self._row(call, shard_id, task_id, lane, headers))
+        return rows
 
     def _shard(self, call: Call, lane: Lane) -> int:
         key = call.settings.options.ordering_key
@@ -280,13 +297,9 @@ class App(Registry, Commanding):
             return lane.first_shard + next(self._turns) % lane.shards
         return lane.shard_of(key)
 
-    def _row(self, call: Call, shard_id: int, task_id: TaskId, lane: Lane) -> NewTask:
-        payload = call.payload
-        if call.codec is not codecs.JSON:
-            subject = codecs.Subject(task_id, call.name, call.queue)
-            payload = call.codec.seal(payload, subject)
-        if len(payload) > payloads.PAYLOAD_BYTES_WARN:
-            self._check_size(call.name, len(payload))
+    def _row(
+        self, call: Call, shard_id: int, task_id: TaskId, lane: Lane, headers: str | None
+    ) -> NewTask:
         checked = call.settings
         options, options_json = checked.options, checked.options_json
         placed, unique_key = options.ordering_key is not None, options.unique_key
@@ -298,8 +311,8 @@ class App(Registry, Commanding):
             task_id,
             call.queue,
             call.name,
-            payload,
-            tracing.captured(checked.headers_json),
+            self._sealed(call, task_id),
+            headers,
             options_json,
             unique_key,
             None if unique_key is None else _digest(call),
@@ -307,6 +320,15 @@ class App(Registry, Commanding):
             checked.on_conflict,
             lane.version if placed else None,
         )
+
+    def _sealed(self, call: Call, task_id: TaskId) -> bytes:
+        payload = call.payload
+        if call.codec is not codecs.JSON:
+            subject = codecs.Subject(task_id, call.name, call.queue)
+            payload = call.codec.seal(payload, subject)
+        if len(payload) > payloads.PAYLOAD_BYTES_WARN:
+            self._check_size(call.name, len(payload))
+        return payload
 
     def _check_size(self, name: str, size: int) -> None:
         if size > payloads.PAYLOAD_BYTES_MAX:

@@ -25,6 +25,7 @@ _NOISE_BYTES = 5
 # Time and version, shard; variant and 14 bits of the counter; its other 8, and the noise. `%` takes
 # two thirds of the time of an f-string.
 _FORM = "%s%03x-%04x-%02x%s"
+_LOW = tuple(f"{n:02x}" for n in range(256))
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
 
@@ -47,19 +48,16 @@ class IdFactory:
 
         Clock, lock and random bits are asked once for all: they are most of what one id costs.
         """
-        prefix, first = self._take(len(shard_ids))
-        noise = os.urandom(_NOISE_BYTES * len(shard_ids)).hex()
-        width = 2 * _NOISE_BYTES
+        count = len(shard_ids)
+        prefix, first = self._take(count)
+        # Each piece is formatted once: by shard, by 256 of the counter. An id is three look-ups.
+        heads = {shard_id: f"{prefix}{shard_id:03x}-" for shard_id in set(shard_ids)}
+        blocks = range(first >> 8, (first + count >> 8) + 1)
+        highs = {high: f"{0x8000 | high:04x}-" for high in blocks}
+        noise = os.urandom(_NOISE_BYTES * count).hex("-", _NOISE_BYTES).split("-")
         made: list[Any] = [
-            _FORM
-            % (
-                prefix,
-                shard_id,
-                0x8000 | n >> 8,
-                n & 0xFF,
-                noise[width * (n - first) : width * (n - first + 1)],
-            )
-            for n, shard_id in enumerate(shard_ids, first)
+            f"{heads[shard_id]}{highs[n >> 8]}{_LOW[n & 0xFF]}{tail}"
+            for n, shard_id, tail in zip(range(first, first + count), shard_ids, noise)  # noqa: B905
         ]
         return made
 

@@ -4,10 +4,11 @@ A payload is one object, parameter name to value, in JSON (the default) or msgpa
 nothing that names a class or imports one. What may be rebuilt is what the handler's signature
 says, by msgspec's typed decoders.
 
-The limits cost next to nothing where they do not bite. Every violation leaves a trace in the
-encoded bytes that a C-speed search finds (more than 64 brackets, an escaped NUL, a `null` that
-may have been a NaN, 19 digits in a row); only a payload with such a trace is walked value by
-value. A trace is no proof: the walk decides.
+The limits cost next to nothing where they do not bite. Arguments that are all text and numbers of
+the built-in types can break few of them, and are looked at one by one. Else every violation leaves
+a trace in the encoded bytes that a C-speed search finds (more than 64 brackets, an escaped NUL, a
+`null` that may have been a NaN, 19 digits in a row); only a payload with such a trace is walked
+value by value. A trace is no proof: the walk decides.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from late.errors import DecodeError, InvalidPayload, PayloadTooLarge
 
@@ -42,9 +44,10 @@ _DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x5F for byte in range(256))
 _LONG_INT = b"0" * 19
 _BACKSLASH = ord("\\")
 _INT_LEAST, _INT_MOST = -(2**63), 2**64 - 1
+_FLAT = frozenset((bool, type(None), msgspec.UnsetType))
 
 
-def pack(values: object, form: Format = "json") -> bytes:
+def pack(values: msgspec.Struct | dict[str, Any], form: Format = "json") -> bytes:
     """Encode one payload object.
 
     Raises:
@@ -59,10 +62,13 @@ def pack(values: object, form: Format = "json") -> bytes:
     if len(payload) > PAYLOAD_BYTES_MAX:
         size = len(payload)
         raise PayloadTooLarge(f"arguments take {size} bytes, the limit is {PAYLOAD_BYTES_MAX}")
-    # A NaN is `null` in JSON by now, a Decimal's is text: only the values themselves can tell.
-    doubtful = b"null" in payload or b"NaN" in payload or b"Inf" in payload
-    if form == "json" and not doubtful and _is_harmless(payload):
-        return payload
+    if form == "json":
+        if _is_flat(values, payload):
+            return payload
+        # A NaN is `null` in JSON by now, a Decimal's is text: only the values themselves can tell.
+        doubtful = max(map(payload.find, (b"null", b"NaN", b"Inf"))) >= 0
+        if not doubtful and _is_harmless(payload):
+            return payload
     try:
         _check(msgspec.to_builtins(values, builtin_types=(decimal.Decimal,), str_keys=True))
     except Exception as cause:
@@ -135,6 +141,26 @@ def digest(name: str, values: object, key: bytes = b"") -> str:
     state = hashlib.blake2b(name.encode() + b"\0", digest_size=16, key=key)
     state.update(_json_sorted(values))
     return state.hexdigest()
+
+
+def _is_flat(values: msgspec.Struct | dict[str, Any], payload: bytes) -> bool:
+    """Whether `values`, a struct, is all text and numbers, and breaks no limit but the size.
+
+    Two arguments take a tenth of a microsecond, the searches for the same six times as much. Types
+    are exact: a subclass may be encoded as anything.
+    """
+    if isinstance(values, dict) or _BACKSLASH in payload:  # that may be a NUL's
+        return False
+    for value in astuple(values):
+        kind = type(value)
+        if kind is str:
+            continue
+        if kind is int:
+            if not _INT_LEAST <= value <= _INT_MOST:
+                return False
+        elif kind not in _FLAT and (kind is not float or not math.isfinite(value)):
+            return False
+    return True
 
 
 def _is_harmless(payload: bytes) -> bool:

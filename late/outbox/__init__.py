@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 from late.outbox.adapters import find
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.outbox.enqueued import note
-from late.outbox.running import run, run_async
-from late.outbox.steps import Again
+from late.outbox.running import run, run_async, write_one
+from late.outbox.steps import Again, asks_nothing
 from late.outbox.steps import insert as _insert
 from late.task import NewTask, TaskId
 
@@ -68,7 +68,11 @@ def insert(
         KeyConflict: a unique key is taken by a task with another body; nothing was written.
         SchemaMismatch: the tables are missing or of another version.
     """
-    task_ids = run(tx, partial(_insert, rows, again=again))
+    if asks_nothing(rows):
+        write_one(tx, rows)
+        task_ids = [rows[0].task_id]
+    else:
+        task_ids = run(tx, partial(_insert, rows, again=again))
     note(tx, task_ids)
     return task_ids
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from late.errors import causes
 from late.outbox import binding
@@ -141,8 +141,7 @@ Style = Literal["psycopg", "format", "numeric"]
 class Postgres:
     """Arrays and `unnest`: the text of a statement is the same for every number of rows, so that
     it is prepared once. psycopg gets `%b`, binary parameters: a bytea as text is twice as long.
-    What is the same in all rows, as a rule all but shard, id and payload, is given once: psycopg
-    writes arrays item by item, in Python.
+    What is the same in all rows, as a rule all but shard, id and payload, is given once.
     """
 
     tasks_max = 1_000_000
@@ -189,8 +188,9 @@ class Postgres:
                 self._one,
                 (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options),
             )
-        shards, ids = [r.shard_id for r in rows], [r.task_id for r in rows]
-        payloads = [r.payload for r in rows]
+        shards = self.array("smallint", [r.shard_id for r in rows])
+        ids = self.array("uuid", [r.task_id for r in rows])
+        payloads = self.array("bytea", [r.payload for r in rows])
         alike = {(r.queue, r.name, r.headers, r.options) for r in rows}
         params: tuple[object, ...]
         if len(alike) == 1:
@@ -202,6 +202,10 @@ class Postgres:
         if layout is None:
             return Statement(text, params)
         return Statement(text + self._unchanged, (*params, layout))
+
+    def array(self, kind: str, values: list[Any]) -> object:
+        """An array of `kind` as the driver takes it: of what differs from row to row."""
+        return values
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
         return Statement(

@@ -13,13 +13,42 @@ from contextlib import nullcontext
 from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.adapt import PyFormat
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
+from late.outbox.arrays import Packed, pack
 from late.outbox.base import Answer, Statement
-from late.outbox.dialects import COCKROACH, PSYCOPG, Dialect
+from late.outbox.dialects import COCKROACH, Dialect, Postgres
 
 _AT_ONCE = nullcontext()
+
+
+class _Native(Postgres):
+    """For cursors of our own, which know what `Packed` is. SQLAlchemy's do not: they get lists."""
+
+    def array(self, kind: str, values: list[Any]) -> Packed:
+        return pack(kind, values)
+
+
+NATIVE = _Native("psycopg")
+
+
+class _PackedDumper(psycopg.adapt.Dumper):
+    """One for each type of array: psycopg asks for the key first."""
+
+    format = Format.BINARY
+
+    def get_key(self, obj: Packed, format: PyFormat) -> Any:
+        return (Packed, obj.oid)
+
+    def upgrade(self, obj: Packed, format: PyFormat) -> _PackedDumper:
+        dumper = _PackedDumper(Packed)
+        dumper.oid = obj.oid
+        return dumper
+
+    def dump(self, obj: Packed) -> bytes:
+        return obj.data
 
 
 class _Connection:
@@ -37,10 +66,15 @@ class _Connection:
         return _autocommits(self._cursor.connection)
 
     def execute(self, statement: Statement) -> Answer:
-        with _answering(self._cursor.connection):
-            self._cursor.execute(statement.sql.encode(), statement.params)
-        rows = self._cursor.fetchall() if statement.fetch else ()
-        return Answer(self._cursor.rowcount, rows)
+        cursor, text = self._cursor, statement.sql.encode()
+        _adapt(cursor, statement)
+        if cursor.connection.pgconn.pipeline_status:
+            with cursor.connection.pipeline():  # at whose end it has been answered
+                cursor.execute(text, statement.params)
+        else:
+            cursor.execute(text, statement.params)
+        rows = cursor.fetchall() if statement.fetch else ()
+        return Answer(cursor.rowcount, rows)
 
 
 class _AsyncConnection:
@@ -56,14 +90,21 @@ class _AsyncConnection:
         return _autocommits(self._cursor.connection)
 
     async def execute(self, statement: Statement) -> Answer:
+        _adapt(self._cursor, statement)
         async with _answering(self._cursor.connection):
             await self._cursor.execute(statement.sql.encode(), statement.params)
         rows = await self._cursor.fetchall() if statement.fetch else ()
         return Answer(self._cursor.rowcount, rows)
 
 
+def _adapt(cursor: Any, statement: Statement) -> None:
+    """Let our cursor know `Packed`, and not the caller's connection; one task has no arrays."""
+    if Packed in map(type, statement.params):
+        cursor.adapters.register_dumper(Packed, _PackedDumper)
+
+
 def _dialect(tx: Any) -> Dialect:
-    return COCKROACH if tx.pgconn.parameter_status(b"crdb_version") else PSYCOPG
+    return COCKROACH if tx.pgconn.parameter_status(b"crdb_version") else NATIVE
 
 
 def _answering(tx: Any) -> Any:

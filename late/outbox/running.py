@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from late.errors import InvalidTask, SchemaMismatch
 from late.outbox.adapters import Async, Sync, find
 from late.outbox.base import AsyncTransaction, Steps, SyncTransaction, drive, drive_async
 from late.outbox.steps import Target
+from late.task import NewTask
 
 T = TypeVar("T")
 
@@ -20,12 +21,26 @@ def run(tx: SyncTransaction, make: Callable[[Target], Steps[T]]) -> T:
         InvalidTask: `tx` is of no accepted type, or is async.
         SchemaMismatch: the tables are missing or of another version.
     """
-    opener, asynchronous = find(tx)
-    if asynchronous:
-        raise InvalidTask(f"{type(tx).__name__} is async: its answer must be awaited")
-    into: Sync = opener(tx)
+    into = _opened(tx)
     try:
         return drive(make(into), into.execute)
+    except Exception as error:
+        _explain(into, error)
+        raise
+
+
+def write_one(tx: SyncTransaction, rows: Sequence[NewTask]) -> None:
+    """Insert the one row of `rows`, which asks for nothing: a statement, and no steps.
+
+    After a wait for the disk each call of Python is a cold one, a microsecond of the caller's
+    transaction; the generator, its driver and what is made for them are nine.
+
+    Raises:
+        as `run`.
+    """
+    into = _opened(tx)
+    try:
+        into.execute(into.dialect.tasks(rows))
     except Exception as error:
         _explain(into, error)
         raise
@@ -42,6 +57,14 @@ async def run_async(tx: AsyncTransaction, make: Callable[[Target], Steps[T]]) ->
     except Exception as error:
         _explain(into, error)
         raise
+
+
+def _opened(tx: SyncTransaction) -> Sync:
+    opener, asynchronous = find(tx)
+    if asynchronous:
+        raise InvalidTask(f"{type(tx).__name__} is async: its answer must be awaited")
+    into: Sync = opener(tx)
+    return into
 
 
 def _explain(into: Target, error: Exception) -> None:

@@ -51,6 +51,11 @@ Again: TypeAlias = Callable[[Lane], Sequence[NewTask]]
 """The same tasks as rows for the lane as it is now, with other ids."""
 
 
+def asks_nothing(rows: Sequence[NewTask]) -> bool:
+    """Whether they are one row for which nothing is looked up: its insert is one statement."""
+    return len(rows) == 1 and rows[0].unique_key is None and rows[0].layout is None
+
+
 def insert(
     rows: Sequence[NewTask], into: Target, again: Again | None = None
 ) -> Steps[list[TaskId]]:
@@ -65,9 +70,7 @@ def insert(
         TransactionAborted: a key, or the lane, kept changing; the transaction is still usable.
     """
     dialect = into.dialect
-    if len(rows) == 1 and rows[0].unique_key is None and rows[0].layout is None:
-        # Nothing to ask. After a wait for the disk each call of Python is a cold one, a microsecond
-        # of the caller's transaction.
+    if asks_nothing(rows):
         yield dialect.tasks(rows)
         return [rows[0].task_id]
     layout = None

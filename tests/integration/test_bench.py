@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from bench import main, measure
+from bench.copying import encoded
 from bench.targets import Sqlite
+from tests.servers import postgres_url
 
 
 def test_a_small_run_measures_everything(
@@ -51,3 +54,19 @@ def test_a_worker_that_dies_is_a_message_and_not_a_hang(tmp_path: Path) -> None:
         # Then waiting for it says so at once
         with pytest.raises(measure.GaveUp, match="the worker ended with"):
             measure.wait_settled(target, url, 1, running)
+
+
+def test_encoded_rows_are_the_rows() -> None:
+    admin = postgres_url()
+    if admin is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install one")
+    rows = [
+        (7, measure.new_id(7), "q", "n\u00e4me", b"\x00{}"),
+        (0, measure.new_id(0), "", "n", b""),
+    ]
+    with psycopg.connect(admin) as tx, tx.cursor() as cursor:
+        cursor.execute("create temporary table bare (s smallint, i uuid, q text, n text, p bytea)")
+        with cursor.copy("copy bare from stdin (format binary)") as copy:
+            copy.write(encoded(rows))
+        cursor.execute("select s, i::text, q, n, p from bare order by s desc")
+        assert cursor.fetchall() == rows

@@ -19,8 +19,9 @@ import msgspec
 import pytest
 
 import late
-from late import payload
+from late import codec, payload
 from late.ids import shard_of
+from late.lanes import Lane
 from late.task import Options, Policy, Record
 
 app = late.App("sqlite:///unused.db", shards=4)
@@ -158,6 +159,28 @@ def test_rows_are_spread_over_the_shards_evenly(batch: bool) -> None:
     assert [row.payload for row in rows] == [call.payload for call in calls]
     assert Counter(row.shard_id for row in rows) == {0: 100, 1: 100, 2: 100, 3: 100}
     assert all(shard_of(row.task_id) == row.shard_id for row in rows)
+
+
+def test_rows_of_a_batch_are_as_if_made_one_by_one() -> None:
+    signed = late.App("sqlite:///x.db", codec=codec.Signed(keys={"k": b"x" * 16}, current="k"))
+    asked: list[Any] = [{}, {"headers": {"a": "b"}}, {"ordering_key": "o", "headers": {"c": "d"}}]
+    asked += [{"unique_key": "u", "unique_for": 9}, {"delay": 3, "on_conflict": None}, {}]
+
+    def ping(value: int) -> None: ...
+
+    for own in (late.App("sqlite:///x.db"), signed):
+        task = own.task(ping)
+        calls = [task.options(**options).call(n) for n, options in enumerate(asked)]
+        own.adopt(Lane(shards=own.shards, version=3))
+        batch = own.prepare([*calls, calls[0]])
+        for call, row in zip([*calls, calls[0]], batch, strict=True):
+            alone = own.row(call)
+            placed = {"task_id": row.task_id, "payload": row.payload}
+            if row.layout is None:
+                placed["shard_id"] = row.shard_id
+            assert msgspec.structs.replace(alone, **placed) == row
+            subject = codec.Subject(row.task_id, row.name, row.queue)
+            assert call.codec.open(row.payload, subject) == call.payload
 
 
 def test_an_ordering_key_has_one_shard_in_every_process() -> None:

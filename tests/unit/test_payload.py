@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import decimal
+import enum
 import re
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from late.payload import DEPTH_MAX, KEYS_MAX, _is_harmless
+from late.errors import InvalidPayload
+from late.payload import DEPTH_MAX, KEYS_MAX, _check, _is_flat, _is_harmless, pack
 
 
 def plainly(payload: bytes) -> bool:
@@ -44,3 +49,46 @@ def test_the_shortest_json_of_too_many_levels_is_looked_at(levels: int, harmless
 @pytest.mark.parametrize(("digits", "harmless"), [(18, True), (19, False), (40, False)])
 def test_nineteen_digits_in_a_row_are_looked_at(digits: int, harmless: bool) -> None:
     assert _is_harmless(b'{"value":%s}' % (b"7" * digits)) is harmless
+
+
+class Level(enum.IntEnum):
+    ONE = 1
+
+
+class Given(msgspec.Struct):
+    """Arguments of a call."""
+
+    first: Any
+    second: Any = msgspec.UNSET
+
+
+LIMITS = [-(2**63) - 1, -(2**63), 2**64 - 1, 2**64, 10**40, -0.0, 1e300]
+LIMITS += [float("nan"), float("inf"), decimal.Decimal("NaN"), decimal.Decimal("1.5")]
+LIMITS += ["a\0b", "\\u0000", "null", "NaN", "1234567890123456789"]
+LIMITS += [None, True, Level.ONE, [], ["\0"], {"k\0": 1}, {"k": float("nan")}, b"\0", msgspec.UNSET]
+VALUES = st.one_of(st.sampled_from(LIMITS), st.text(max_size=5), st.integers(), st.floats())
+
+
+@given(VALUES, VALUES)
+def test_arguments_are_refused_by_the_walk_and_by_nothing_else(first: Any, second: Any) -> None:
+    values = Given(first, second)
+    try:
+        _check(msgspec.to_builtins(values, builtin_types=(decimal.Decimal,), str_keys=True))
+        fine = True
+    except ValueError:
+        fine = False
+    try:
+        packed = pack(values)
+    except InvalidPayload:
+        assert not fine
+    else:
+        assert fine
+        assert packed == msgspec.json.encode(values)
+
+
+def test_text_and_numbers_are_not_searched() -> None:
+    fine = Given("Ada", 2**64 - 1), Given(1.5, None), Given(True)
+    assert all(_is_flat(one, msgspec.json.encode(one)) for one in fine)
+    others = Given(Level.ONE), Given([]), Given(float("nan")), Given("\0"), Given(2**64)
+    assert not any(_is_flat(one, msgspec.json.encode(one)) for one in others)
+    assert not _is_flat({"first": "Ada"}, b'{"first":"Ada"}'), "a mapping may have any keys"
