@@ -15,7 +15,7 @@ from late.errors import ConfigError
 from late.outbox import connecting
 from late.outbox import psycopg as through_psycopg
 from late.outbox import sqlalchemy as through_sqlalchemy
-from late.outbox.dialects import COCKROACH, PSYCOPG
+from late.outbox.dialects import COCKROACH
 from late.registry import SCHEMES
 from late.schema import engine, migrate
 from late.schema.tables import all_tables
@@ -84,7 +84,7 @@ class Connection:
 
 def test_a_psycopg_connection_is_known_by_what_the_server_says() -> None:
     assert through_psycopg._dialect(Connection("CockroachDB CCL v25.2.1")) is COCKROACH
-    assert through_psycopg._dialect(Connection(None)) is PSYCOPG
+    assert through_psycopg._dialect(Connection(None)) is through_psycopg.NATIVE
 
 
 def test_producers_send_text_and_casts() -> None:
