@@ -202,15 +202,16 @@ def workers(server: Postgres, folder: Path, count: int, number: int, name: str) 
 
 
 def shares(connection: Any, running: Sequence[measure.Worker]) -> list[int]:
-    """How many shards each of them has, once all of them are held and time has passed to move
-    them."""
+    """How many shards each owner has, once all are held and nothing moves any more."""
+    found: list[int] = []
     while True:
         time.sleep(1.0)
-        found = sorted(count for (count,) in connection.execute(SHARES).fetchall())
-        if sum(found) == SHARDS and len(found) == len(running):
-            return found
         for each in running:
             each.check()
+        before = found
+        found = sorted(count for (count,) in connection.execute(SHARES).fetchall())
+        if sum(found) == SHARDS and found == before:
+            return found
 
 
 def even(number: int) -> list[int]:

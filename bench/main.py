@@ -1,8 +1,8 @@
 """`make bench`: what `late` costs and gains on this machine, with the limits of the same run.
 
 Prints one table per store and writes everything as JSON, with the machine and the versions, to
-`bench/results/`. Read ratios before rates: the limit beside each rate was measured a moment
-earlier, by the same driver, on the same disk.
+`bench/results/`. Read ratios before rates: the stores take turns, and the limit beside each rate
+was measured a moment earlier, by the same driver, on the same disk. Rates are medians of all turns.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -51,36 +52,15 @@ def machine() -> dict[str, Any]:
     }
 
 
-def run(
-    target: Target, folder: Path, count: int, seconds: float, say: Callable[[str], None]
-) -> dict[str, Any]:
-    """All measurements of one store."""
-    result: dict[str, Any] = {"store": target.name, "versions": target.versions(), "tasks": count}
-    bare = measure.rows(count)
-    say("limits: bare writes, commits and the read-and-delete loop")
-    before = limits(target, bare)
-    say(f"drain: {count:,} no-ops, one worker")
-    result |= measure.drain(target, folder, count)
-    say("enqueue: one per transaction, with a business row")
-    result |= measure.one_by_one(target, SINGLE)
-    few, many = COUNTED
-    say(f"statements: {few:,} and {many:,} no-ops with a counting hook in the driver")
-    result |= measure.statements(target, folder, few, many)
-    result["latency"] = []
-    for rate, hold in ((100, False), (1_000, False), (100, True)):
-        if hold and target.name == "sqlite":
-            continue  # one writer at a time: an open write transaction stops every producer
-        say(f"latency: {rate}/s for {seconds:g} s{', beside an open transaction' if hold else ''}")
-        found = measure.latency(target, folder, rate, seconds, hold=hold)
-        result["latency"].append(found | {"open_transaction": hold})
-    say("limits once more: the better of both counts")
-    after = limits(target, bare)
-    return result | {name: max(rate, after[name]) for name, rate in before.items()}
+def turn(target: Target, folder: Path, count: int, say: Callable[[str], None]) -> dict[str, float]:
+    """The rates of one store, and its limits, a moment apart: the ratio is what counts."""
+    say(f"limits, and {count:,} no-ops: in bulk, drained by one worker, one per transaction")
+    found = limits(target, measure.rows(count)) | measure.drain(target, folder, count)
+    return found | measure.one_by_one(target, SINGLE)
 
 
 def limits(target: Target, bare: Sequence[Row]) -> dict[str, float]:
-    """What the same driver does with the same rows and no queue. On a shared machine a single run
-    may be far off, so this is measured before and after, and the better one is the limit."""
+    """What the same driver does with the same rows and no queue."""
     found = {
         "limit_write_per_s": target.write_rate(bare),
         "limit_drain_per_s": target.drain_rate(bare),
@@ -89,6 +69,28 @@ def limits(target: Target, bare: Sequence[Row]) -> dict[str, float]:
     if isinstance(target, Postgres):
         found["limit_prepared_per_s"] = target.prepared_rate(bare)
     return found
+
+
+def medians(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each figure by itself."""
+    return {name: median(each[name] for each in turns) for name in turns[0]}
+
+
+def once(
+    target: Target, folder: Path, seconds: float, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """What is a count, or hides its noise in thousands of samples."""
+    few, many = COUNTED
+    say(f"statements: {few:,} and {many:,} no-ops with a counting hook in the driver")
+    result = measure.statements(target, folder, few, many)
+    result["latency"] = []
+    for rate, hold in ((100, False), (1_000, False), (100, True)):
+        if hold and target.name == "sqlite":
+            continue  # one writer at a time: an open write transaction stops every producer
+        say(f"latency: {rate}/s for {seconds:g} s{', beside an open transaction' if hold else ''}")
+        found = measure.latency(target, folder, rate, seconds, hold=hold)
+        result["latency"].append(found | {"open_transaction": hold})
+    return result
 
 
 def show(result: dict[str, Any], console: Console) -> None:
@@ -131,11 +133,30 @@ def _say(console: Console, store: str, text: str) -> None:
     console.print(f"[dim]{store}: {text}[/]")
 
 
+def measured(
+    targets: Sequence[Target], folder: Path, options: argparse.Namespace, console: Console
+) -> list[dict[str, Any]]:
+    """All measurements. The stores take turns: what else the machine does falls on both."""
+    turns: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
+    for number in range(options.turns):
+        for target in targets:
+            say = partial(_say, console, f"{target.name}, turn {number + 1}")
+            turns[target.name].append(turn(target, folder, options.count, say))
+    return [
+        {"store": target.name, "versions": target.versions(), "tasks": options.count}
+        | medians(turns[target.name])
+        | {"turns": turns[target.name]}
+        | once(target, folder, options.seconds, partial(_say, console, target.name))
+        for target in targets
+    ]
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.main", description=__doc__)
     parser.add_argument("--postgres", metavar="URL", help="a server in which databases may be made")
     parser.add_argument("--only", choices=("sqlite", "postgresql"), help="one store only")
     parser.add_argument("--count", type=int, default=50_000, help="tasks to drain")
+    parser.add_argument("--turns", type=int, default=3, help="of all rates; the median counts")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a latency run")
     return parser.parse_args(arguments)
 
@@ -146,7 +167,6 @@ def main(arguments: Sequence[str]) -> int:
     report: dict[str, Any] = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine(),
-        "stores": [],
     }
     with tempfile.TemporaryDirectory(prefix="late-bench-") as scratch:
         folder = Path(scratch)
@@ -155,18 +175,17 @@ def main(arguments: Sequence[str]) -> int:
             targets.append(Sqlite(folder))
         if options.postgres and options.only != "sqlite":
             targets.append(Postgres(options.postgres))
-        for target in targets:
-            try:
-                say = partial(_say, console, target.name)
-                result = run(target, folder, options.count, options.seconds, say)
-            except measure.GaveUp as error:
-                console.print(f"{target.name}: {error}", markup=False)
-                return 1
-            finally:
+        try:
+            report["stores"] = measured(targets, folder, options, console)
+        except measure.GaveUp as error:
+            console.print(str(error), markup=False)
+            return 1
+        finally:
+            for target in targets:
                 if isinstance(target, Postgres):
                     target.close()
-            report["stores"].append(result)
-            show(result, console)
+    for result in report["stores"]:
+        show(result, console)
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{report['at'].replace(':', '')}.json"
     path.write_text(json.dumps(report, indent=1) + "\n")

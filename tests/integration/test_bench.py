@@ -20,7 +20,8 @@ def test_a_small_run_measures_everything(
     monkeypatch.setattr(main, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(main, "SINGLE", 20)
     monkeypatch.setattr(main, "COUNTED", (200, 700))
-    assert main.main(["--only", "sqlite", "--count", "500", "--seconds", "0.2"]) == 0
+    small = ["--count", "500", "--turns", "1", "--seconds", "0.2"]
+    assert main.main(["--only", "sqlite", *small]) == 0
     (path,) = (tmp_path / "results").iterdir()
     report = json.loads(path.read_text())
     assert report["machine"]["cores"] >= 1
@@ -36,6 +37,11 @@ def test_a_small_run_measures_everything(
     for one in store["latency"]:
         assert 0 <= one["p50_ms"] <= one["p95_ms"] <= one["p99_ms"] <= one["max_ms"]
     assert "drain, no-op" in capsys.readouterr().out
+
+
+def test_rates_are_medians_of_the_turns_each_by_itself() -> None:
+    turns = [{"a": 1.0, "b": 30.0}, {"a": 9.0, "b": 10.0}, {"a": 2.0, "b": 20.0}]
+    assert main.medians(turns) == {"a": 2.0, "b": 20.0}
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
