@@ -182,17 +182,21 @@ def drain(target: Target, folder: Path, count: int) -> dict[str, float]:
     empty = target.written_bytes(url)
     enqueue_rate = fill(target, url, count)
     full = target.written_bytes(url)
-    with worker(url, folder) as running:
-        last_us = wait_settled(target, url, count, running)
-        first_ns = int(running.marks.read_text().split()[1])
-    result = {
-        "enqueue_bulk_per_s": enqueue_rate,
-        "drain_per_s": count / (last_us / 1e6 - first_ns / 1e9),
-    }
+    drained = drained_per_s(target, url, folder, count)
+    result = {"enqueue_bulk_per_s": enqueue_rate, "drain_per_s": drained}
     if target.name == "postgresql":  # SQLite's log is a ring: its size says nothing here
         result["wal_insert_bytes"] = (full - empty) / count
         result["wal_life_bytes"] = (target.written_bytes(url) - empty) / count
     return result
+
+
+def drained_per_s(target: Target, url: str, folder: Path, count: int, *options: str) -> float:
+    """Tasks per second of one worker, started with `options`, from the first start to the last
+    settlement."""
+    with worker(url, folder, *options) as running:
+        last_us = wait_settled(target, url, count, running)
+        first_ns = int(running.marks.read_text().split()[1])
+    return count / (last_us / 1e6 - first_ns / 1e9)
 
 
 def statements(target: Target, folder: Path, few: int, many: int) -> dict[str, Any]:
