@@ -28,7 +28,7 @@ from late.control import Control
 from late.errors import ConfigError, StoreError
 from late.task import PULL
 from late.threads import in_thread
-from late.wiring import fetched, policies_of
+from late.wiring import devote, fetched, policies_of
 from late.worker import Worker
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.ask_to_stop)
     await server.start()
+    devote()
     return await server.wait()
 
 

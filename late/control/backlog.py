@@ -1,24 +1,18 @@
 """Rows of the log beyond a group's cursor: counted up to a limit, so that a look at a log of a
 hundred million rows costs what a look at a few thousand does.
-
-A cursor is private to its store, so this is the one place of the control plane where the
-dialects differ: each asks its store's own reader of the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     ColumnElement,
     Connection,
-    DateTime,
-    FromClause,
-    Numeric,
     Row,
     Select,
     Table,
@@ -27,117 +21,21 @@ from sqlalchemy import (
     case,
     cast,
     func,
-    literal,
-    literal_column,
-    not_,
-    or_,
     select,
     tuple_,
 )
-from sqlalchemy.types import UserDefinedType
 
 from late.control.rows import COCKROACH, SPANNER, log_of
-from late.control.shardwise import ROWS, Value, counted, together
-from late.errors import StoreError
-from late.schema.tables import TaskIdType, Xid8, timer
-from late.task import HELD_US, Cursor, OpenTask
+from late.control.shardwise import LATERAL, ROWS, Value, across, counted, together
+from late.control.unread import WINDOW, beyond, beyond_window, order_of, window_of
+from late.schema.tables import Xid8, timer
+from late.task import HELD_US, OpenTask
 
 KEYS_CHUNK = 500
-
-
-class _Snapshot(UserDefinedType[str]):
-    """PostgreSQL's `pg_snapshot`, for casts."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **_: Any) -> str:
-        return "pg_snapshot"
-
-    def bind_processor(self, dialect: Any) -> Any:
-        return None
-
-
-def beyond(connection: Connection, shard_id: int, cursor: str) -> ColumnElement[bool]:
-    """Whether a row of the log is of this shard and not covered by `cursor`.
-
-    Raises:
-        StoreError: not a cursor of this store.
-    """
-    log = log_of(connection)
-    if connection.dialect.name == "postgresql":
-        return and_(log.c.shard_id == shard_id, _beyond_snapshot(log, cursor))
-    if connection.dialect.name == SPANNER:
-        return and_(log.c.shard_id == shard_id, _beyond_timestamp(log, cursor))
-    if connection.dialect.name == COCKROACH:
-        return and_(log.c.shard_id == shard_id, _beyond_passes(log, cursor))
-    from late.store.sqlite_sql import position_of
-
-    try:
-        position = position_of(cursor)
-    except ValueError as error:
-        raise StoreError(f"not a cursor of the SQLite store: {cursor[:200]!r}") from error
-    return and_(log.c.shard_id == shard_id, log.c.seq > position)
-
-
-def _beyond_snapshot(log: FromClause, cursor: str) -> ColumnElement[bool]:
-    from late.store.postgres_cursor import parse
-
-    window = parse(Cursor(cursor))
-    # The first condition follows from the others; it is what the index can use.
-    conditions = [log.c.xid >= literal(window.floor, Xid8)]
-    if window.prev:
-        conditions.append(not_(_visible(log, window.prev)))
-    if window.cur is not None:
-        xid, task_id = window.key
-        key = tuple_(literal(xid, Xid8), literal(task_id, TaskIdType))
-        read = tuple_(log.c.xid, log.c.task_id) <= key
-        conditions.append(not_(and_(_visible(log, window.cur), read)))
-    return and_(*conditions)
-
-
-def _beyond_timestamp(log: FromClause, cursor: str) -> ColumnElement[bool]:
-    from late.store.spanner_rows import moment_of, place_of
-
-    place = place_of(cursor)
-    moment = literal(moment_of(place.position), DateTime(timezone=True))
-    later = log.c.created_at > moment
-    if place.task_id is None:
-        return later
-    return or_(later, and_(log.c.created_at == moment, log.c.task_id > place.task_id))
-
-
-def _beyond_passes(log: FromClause, cursor: str) -> ColumnElement[bool]:
-    from late.store.cockroach_cursor import parse
-
-    window = parse(Cursor(cursor))
-    moment: ColumnElement[Any] = literal_column("crdb_internal_mvcc_timestamp", Numeric)
-
-    def upto(us: int) -> ColumnElement[bool]:
-        return moment <= literal_column(f"{us}000")
-
-    recent = log.c.task_id >= literal(window.recent_from, TaskIdType)
-    covered = or_(upto(window.swept), and_(upto(window.seen), recent))
-    if window.until is not None:
-        passed = and_(upto(window.until), log.c.task_id <= literal(window.key, TaskIdType))
-        covered = or_(covered, passed if window.sweep else and_(passed, recent))
-    return not_(covered)
-
-
-def _visible(log: FromClause, snapshot: str) -> ColumnElement[bool]:
-    seen = func.pg_visible_in_snapshot(log.c.xid, cast(snapshot, _Snapshot), type_=Boolean)
-    return seen.is_(True)
-
-
-def order_of(connection: Connection) -> tuple[ColumnElement[Any], ...]:
-    """The order in which the log is read: along its key."""
-    log = log_of(connection)
-    if connection.dialect.name == "postgresql":
-        return (log.c.xid, log.c.task_id)
-    if connection.dialect.name == SPANNER:
-        return (log.c.created_at, log.c.task_id)
-    if connection.dialect.name == COCKROACH:
-        return (log.c.task_id,)
-    return (log.c.seq,)
+APART = 2
+"""How many other rows one of the log stands for in a statement of PostgreSQL: those of a shard are
+not next to each other there, and each is fetched by itself."""
+Among = Sequence[ColumnElement[bool]]
 
 
 class Ahead(msgspec.Struct, frozen=True):
@@ -145,7 +43,7 @@ class Ahead(msgspec.Struct, frozen=True):
 
     shard_id: int
     cursor: str
-    among: Sequence[ColumnElement[bool]] = ()
+    among: Among = ()
     """Conditions on the rows. Give those of one group to all of its shards as they are: then their
     parameters are in a statement once, but for Spanner's, whose driver numbers them."""
 
@@ -157,22 +55,49 @@ def per_queue(
     the first `limit` rows beyond its cursor."""
     log = log_of(connection)
 
-    def leg(place: int, most: int) -> Select[Any]:
-        each = asked[place]
-        first = (
-            select(log.c.queue, log.c.created_at_us)
-            .where(beyond(connection, each.shard_id, each.cursor), *each.among)
-            .order_by(*order_of(connection))
-            .limit(most)
-            .subquery()
-        )
+    def leg(where: ColumnElement[bool], among: Among, most: Any) -> Select[Any]:
+        ordered = select(log.c.queue, log.c.created_at_us).where(where, *among)
+        first = ordered.order_by(*order_of(connection)).limit(most).subquery()
         oldest = func.min(first.c.created_at_us).label("oldest_us")
         return select(first.c.queue, func.count().label("n"), oldest).group_by(first.c.queue)
 
-    def ask(places: Sequence[int], most: int) -> Iterator[Row[Any]]:
-        return together(connection, [leg(place, most) for place in places], rows=most)
+    def united(some: Sequence[Ahead], most: int) -> Iterator[Row[Any]]:
+        legs = [leg(beyond(connection, e.shard_id, e.cursor), e.among, most) for e in some]
+        return together(connection, legs, rows=most)
 
-    return counted(connection, ask, len(asked), limit)
+    def joined(some: Sequence[Ahead], most: int) -> Iterator[Row[Any]]:
+        # The limit is a column too. A planner that knows it, and guesses at the rows beyond a
+        # floor that it does not know, would gather and sort them all where it guesses few.
+        windows = [(*window_of(each.shard_id, each.cursor), most) for each in some]
+
+        def of(*values: Any) -> Select[Any]:
+            return leg(beyond_window(log, *values[:-1]), some[0].among, values[-1])
+
+        types = (*WINDOW, BigInteger())
+        return across(connection, of, windows, types=types, rows=most * APART)
+
+    lateral = connection.dialect.name in LATERAL
+
+    def found_of(ours: Sequence[Ahead]) -> list[list[Row[Any]]]:
+        def ask(places: Sequence[int], most: int) -> Iterator[Row[Any]]:
+            some = [ours[place] for place in places]
+            return joined(some, most) if lateral else united(some, most)
+
+        return counted(connection, ask, len(ours), limit)
+
+    found: dict[int, list[Row[Any]]] = {}
+    for places in _alike(asked) if lateral else [range(len(asked))]:
+        rows = found_of([asked[place] for place in places])
+        found.update(zip(places, rows, strict=True))
+    return [found[place] for place in range(len(asked))]
+
+
+def _alike(asked: Sequence[Ahead]) -> Iterable[Sequence[int]]:
+    """Places of those with the same conditions: by identity, for no other way tells."""
+    found: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for place, each in enumerate(asked):
+        found[tuple(map(id, each.among))].append(place)
+    return found.values()
 
 
 def held(

@@ -20,7 +20,7 @@ from typing import Literal
 from sqlalchemy import Connection, Engine, func, select
 
 from late.config import member_name
-from late.control import backlog, lanes, misconfigured
+from late.control import lanes, misconfigured, unread
 from late.control.journals import Journal, journals
 from late.control.rows import COCKROACH, SPANNER, now_us, open_of, seconds
 from late.control.shards import groups_of, survey
@@ -231,7 +231,7 @@ def _faults(
     if journal.epoch > epoch:
         yield f"{name} was settled under epoch {journal.epoch}, its lease has {epoch}"
     try:
-        backlog.beyond(connection, key[1], journal.cursor)
+        unread.beyond(connection, key[1], journal.cursor)
     except StoreError as error:
         yield f"{name}: settlement {journal.seq}: {error}"
     opened = open_of(journal.open)

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Text, and_, cast, func, select, text
 
-from late.control import backlog
+from late.control import unread
 from late.control.rows import COCKROACH, SPANNER, log_of, now_us
 from late.control.shardwise import ROWS, together
 from late.errors import ConfigError
@@ -143,4 +143,4 @@ def taken(connection: Connection, reads: Reads) -> list[ColumnElement[bool]]:
 
 def ahead(connection: Connection, shard_id: int, cursor: str, reads: Reads) -> ColumnElement[bool]:
     """Whether a group that stands at `cursor` will read a row of the log."""
-    return and_(backlog.beyond(connection, shard_id, cursor), *taken(connection, reads))
+    return and_(unread.beyond(connection, shard_id, cursor), *taken(connection, reads))

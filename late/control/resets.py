@@ -30,7 +30,7 @@ from sqlalchemy import (
     update,
 )
 
-from late.control import audit, backlog, groups, positions
+from late.control import audit, backlog, groups, positions, unread
 from late.control.groups import Checkpoint
 from late.control.journals import Journal, journals
 from late.control.rows import SPANNER, log_of, now_us, open_of
@@ -146,8 +146,8 @@ def _logged(
         # The limit is on what is looked at: the conditions on time and queue have no index.
         legs.append(
             select(case((meant, 1), else_=0).label("meant"))
-            .where(backlog.beyond(connection, each.shard_id, cursor))
-            .order_by(*backlog.order_of(connection))
+            .where(unread.beyond(connection, each.shard_id, cursor))
+            .order_by(*unread.order_of(connection))
             .limit(most)
         )
     return [found for found, _ in _counted(connection, legs, most)]

@@ -34,6 +34,7 @@ from sqlalchemy import (
     true,
     union_all,
 )
+from sqlalchemy.types import TypeEngine
 
 from late.control.rows import SPANNER
 from late.task import SHARDS_MAX
@@ -78,6 +79,7 @@ def across(
     leg: Callable[..., Select[Any]],
     asked: Sequence[tuple[int | str, ...]],
     *,
+    types: Sequence[TypeEngine[Any]] = (),
     rows: int = 1,
 ) -> Iterator[Row[Any]]:
     """As `together`, of legs that differ in values alone: `leg(*values)` for each of `asked`.
@@ -86,6 +88,7 @@ def across(
         leg: makes one of values, or of columns that stand for them: it compares them with columns
             and does nothing else with them.
         asked: the values of each leg, as many and of the same types.
+        types: of these values; by default what Python's are taken for.
     """
     if connection.dialect.name not in LATERAL:
         yield from together(connection, [leg(*values) for values in asked], rows=rows)
@@ -93,21 +96,23 @@ def across(
     size = max(1, min(JOINED, ROWS // max(1, rows)))
     for start in range(0, len(asked), size):
         some = list(zip(range(start, len(asked)), asked[start : start + size], strict=False))
-        yield from connection.execute(*_lateral(leg, some)).all()
+        yield from connection.execute(*_lateral(leg, some, types)).all()
 
 
 def _lateral(
-    leg: Callable[..., Select[Any]], asked: Sequence[tuple[int, tuple[int | str, ...]]]
+    leg: Callable[..., Select[Any]],
+    asked: Sequence[tuple[int, tuple[int | str, ...]]],
+    known: Sequence[TypeEngine[Any]],
 ) -> tuple[Select[Any], dict[str, list[Any]]]:
     """One statement for legs of these places and values, and its parameters: an array for each
     value, so that its text is the same for any number of legs."""
     arrays: dict[str, list[Any]] = {"leg": [place for place, _ in asked]}
     for number, column in enumerate(zip(*(values for _, values in asked), strict=True)):
         arrays[f"v{number}"] = list(column)
-    types = {
+    types: dict[str, TypeEngine[Any]] = {
         name: Text() if isinstance(column[0], str) else BigInteger()
         for name, column in arrays.items()
-    }
+    } | {f"v{number}": of for number, of in enumerate(known)}
     places = func.unnest(*(bindparam(name, type_=ARRAY(types[name])) for name in arrays))
     table = places.table_valued(*arrays).render_derived(name="asked")
     # By name: a leg within a leg would take the table for one of its own.

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 from sqlalchemy import Connection, Engine, select
 
-from late.control import backlog, finding
+from late.control import finding, unread
 from late.control.journals import Journal, journal
 from late.control.positions import registered, taken
 from late.control.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
@@ -174,7 +174,7 @@ def _in_group(
         return TaskInGroup(name, "unknown"), None
     if reads is not None and not connection.execute(this.where(*taken(connection, reads))).first():
         return TaskInGroup(name, "passed", owner=owner), None
-    beyond = backlog.beyond(connection, shard_id, last.cursor)
+    beyond = unread.beyond(connection, shard_id, last.cursor)
     waits = connection.execute(this.where(beyond)).first()
     return TaskInGroup(name, "settled" if waits is None else "logged", owner=owner), None
 

@@ -47,6 +47,10 @@ class Renderer:
             "root": root,
             "file": lambda name: f"{root}static/{names[name]}",
         }
+        # Now: the first visitor of a screen would wait for its template, and what they become
+        # stays out of collections of garbage, as all that is there when the process has started.
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)
 
     def page(self, template: str, **model: Any) -> str:
         """One whole page."""

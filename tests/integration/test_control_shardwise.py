@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, insert
+from sqlalchemy import Connection, event, insert, select
 
-from late.control import Control, Filter, resets, shardwise
+from late.control import Control, Filter, backlog, positions, resets, shardwise
+from late.control.rows import log_of
 from late.control.shardwise import spans
 from late.ids import new_id
 from late.schema.engine import reading
@@ -134,6 +135,33 @@ def test_shards_with_many_rows_are_counted_to_the_limit(
         [counted], [seen] = control.groups(), control.groups(seen=found)
         assert (seen.lag, counted.lag_s is not None) == (counted.lag, True)
         assert seen.lag_s == max(each.lag_s or 0 for each in found.shards), "of the oldest"
+
+
+def test_the_log_is_counted_beyond_any_cursor(url: str) -> None:
+    """Given cursors of every form and two groups, of which one reads a single queue."""
+    control_kit.insert(url, *(task(shard=n, queue="a") for n in range(4) for _ in range(3)))
+    with Control(url) as control:
+        engine = control._engine
+        head = positions.head(engine)
+        control_kit.insert(url, *(task(shard=n, queue="b") for n in range(4)))
+        cursors, left = ["", head], [{"a": 3, "b": 1}, {"b": 1}]
+        with reading(engine) as connection:
+            log = log_of(connection)
+            if engine.dialect.name == "postgresql":
+                rows = select(log.c.xid, log.c.task_id).where(
+                    log.c.shard_id == 2, log.c.queue == "a"
+                )
+                read = connection.execute(rows.order_by(log.c.xid, log.c.task_id)).all()[1]
+                cursors.append(f"|{head}@{read.xid},{read.task_id}")
+                left.append({"a": 1, "b": 1})
+            of_a = [log.c.queue == "a"]
+            asked = [backlog.Ahead(n, cursors[n]) for n in range(len(cursors))]
+            asked += [backlog.Ahead(n, cursors[n], of_a) for n in range(len(cursors))]
+            found = backlog.per_queue(connection, asked, 100)
+            at_most = backlog.per_queue(connection, asked[:1], 2)
+    counts = [{row.queue: row.n for row in rows} for rows in found]
+    assert counts == left + [{q: n for q, n in each.items() if q == "a"} for each in left]
+    assert [sum(row.n for row in rows) for rows in at_most] == [2]
 
 
 def plan(control: Control, statement: str, parameters: Any) -> str:

@@ -10,7 +10,7 @@ from sqlalchemy import create_mock_engine
 from sqlalchemy.dialects import postgresql
 
 from late.config import WorkerConfig, margin_s
-from late.control import Filter, backlog, rehearsal, shardwise
+from late.control import Filter, rehearsal, shardwise, unread
 from late.errors import ConfigError
 from late.outbox import connecting
 from late.outbox import psycopg as through_psycopg
@@ -132,7 +132,7 @@ class Speaks:
 )
 def test_the_backlog_is_what_no_pass_has_covered(cursor: str, parts: list[str]) -> None:
     speaks: Any = Speaks()
-    condition = backlog.beyond(speaks, 3, cursor)
+    condition = unread.beyond(speaks, 3, cursor)
     compiled = condition.compile(dialect=postgresql.dialect())
     text = str(compiled) + str(compiled.params)
 

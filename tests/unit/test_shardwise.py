@@ -8,6 +8,7 @@ import pytest
 from google.cloud import spanner_dbapi
 from google.cloud.sqlalchemy_spanner.sqlalchemy_spanner import SpannerDialect
 from sqlalchemy import Connection
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from late.control import backlog, positions
@@ -24,7 +25,7 @@ class Statements:
         self.dialect = dialect
         self.sent: list[Any] = []
 
-    def execute(self, statement: Any) -> Statements:
+    def execute(self, statement: Any, parameters: Any = None) -> Statements:
         whole = {"render_postcompile": True}
         self.sent.append(statement.compile(dialect=self.dialect, compile_kwargs=whole))
         return self
@@ -50,6 +51,18 @@ def test_statements_of_spanner_have_no_more_parameters_than_it_takes(
     backlog.per_queue(connection, asked, 1_000)
     assert len(fake.sent) == statements
     assert max(len(each.positiontup) for each in fake.sent) <= 950
+
+
+def test_a_planner_is_not_told_how_few_rows_of_the_log_are_asked_for() -> None:
+    """It guesses at what is beyond a cursor, and would sort all of it where it guesses less."""
+    texts = []
+    for shards in (3, 30):
+        fake = Statements(PGDialect_psycopg())
+        asked = [backlog.Ahead(n, "") for n in range(shards)]
+        backlog.per_queue(cast(Connection, fake), asked, 200)
+        texts.append(str(*fake.sent))
+    assert texts[0] == texts[1]
+    assert "LIMIT asked.v6" in texts[0]
 
 
 def test_a_few_journals_are_looked_through_in_one_statement() -> None:

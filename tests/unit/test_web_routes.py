@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import msgspec
 import pytest
 
@@ -93,6 +94,18 @@ async def test_every_screen_is_there_empty_and_full(
         assert "5.0 s" in await it.shown("cost")
         assert "<td>0.02/s</td><td>5.0 s</td>" in await it.shown("queues/mail")
         assert "Dead letters in mail (default)" in await it.shown("")
+
+
+async def test_no_visitor_waits_for_a_template_to_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        raise AssertionError("when the page started")
+
+    async with page(tmp_path) as it:
+        monkeypatch.setattr(jinja2.Environment, "compile", late)
+        for path in ("", "queues", "workers"):
+            assert (await it.get(path)).status_code == 200, path
 
 
 async def test_what_a_browser_must_not_do_is_forbidden_to_it(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""`late serve` is a process of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import late
+from late.api import serve
+from late.api.offer import Listen
+from late.config import WorkerConfig
+
+
+async def test_what_has_started_is_kept_out_of_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    class Server:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def ask_to_stop(self) -> None: ...
+
+        async def start(self) -> None:
+            steps.append("start")
+
+        async def wait(self) -> int:
+            steps.append("wait")
+            return 0
+
+    monkeypatch.setattr(serve, "Server", Server)
+    monkeypatch.setattr(serve, "devote", lambda: steps.append("devote"))
+    app = late.App("sqlite:///nothing.db")
+    assert await serve._serve(app, Listen(), ("default",), None, WorkerConfig()) == 0
+    assert steps == ["start", "devote", "wait"]
