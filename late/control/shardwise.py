@@ -6,8 +6,9 @@ its own shard and a limit of its own: it walks one range of an index and ends, a
 
 Legs that differ in values alone are one lateral join where the database has that (`across`). For a
 union of 64 is 50 KB of text, which both sides read anew each time; and SQLAlchemy keeps it as ten
-thousand objects, through which each collection of garbage goes. Not one scan with a window over
-all shards, which would have to read each of them to its end before it could stop.
+thousand objects, through which each collection of garbage goes. SQLite, which is in this process,
+is asked leg by leg: there a statement costs no round trip, only its text. Not one scan with a
+window over all shards, which would have to read each of them to its end before it could stop.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ ROWS = 16_000
 """That the legs of one statement may read together, so that none of them takes long."""
 LATERAL = frozenset({"postgresql"})
 """Dialects with `unnest` of several arrays and lateral joins that walk an index for each row."""
+EMBEDDED = "sqlite"
+"""The dialect of a database in this process: a statement is a call, and no round trip."""
 Value = int | str | ColumnElement[Any]
 """Of a leg: the value, or the column that stands for it."""
 Span = tuple[int, int]
@@ -90,6 +93,9 @@ def across(
         asked: the values of each leg, as many and of the same types.
         types: of these values; by default what Python's are taken for.
     """
+    if connection.dialect.name == EMBEDDED:
+        yield from _one_by_one(connection, leg, asked, types)
+        return
     if connection.dialect.name not in LATERAL:
         yield from together(connection, [leg(*values) for values in asked], rows=rows)
         return
@@ -99,6 +105,31 @@ def across(
         yield from connection.execute(*_lateral(leg, some, types)).all()
 
 
+def _one_by_one(
+    connection: Connection,
+    leg: Callable[..., Select[Any]],
+    asked: Sequence[tuple[int | str, ...]],
+    known: Sequence[TypeEngine[Any]],
+) -> Iterator[Row[Any]]:
+    """One statement of one leg, made once and run for each: the driver keeps it prepared."""
+    if not asked:
+        return
+    types = _types(asked[0], known)
+    of = leg(*(bindparam(name, type_=type_) for name, type_ in types.items())).subquery()
+    statement = select(bindparam("leg", type_=BigInteger()).label("leg"), *of.c)
+    for place, values in enumerate(asked):
+        named = dict(zip(types, values, strict=True))
+        yield from connection.execute(statement, {"leg": place, **named}).all()
+
+
+def _types(
+    values: Sequence[int | str], known: Sequence[TypeEngine[Any]]
+) -> dict[str, TypeEngine[Any]]:
+    """Name and type of each value of a leg."""
+    taken = [Text() if isinstance(value, str) else BigInteger() for value in values]
+    return {f"v{number}": of for number, of in enumerate([*known, *taken[len(known) :]])}
+
+
 def _lateral(
     leg: Callable[..., Select[Any]],
     asked: Sequence[tuple[int, tuple[int | str, ...]]],
@@ -106,19 +137,14 @@ def _lateral(
 ) -> tuple[Select[Any], dict[str, list[Any]]]:
     """One statement for legs of these places and values, and its parameters: an array for each
     value, so that its text is the same for any number of legs."""
-    arrays: dict[str, list[Any]] = {"leg": [place for place, _ in asked]}
-    for number, column in enumerate(zip(*(values for _, values in asked), strict=True)):
-        arrays[f"v{number}"] = list(column)
-    types: dict[str, TypeEngine[Any]] = {
-        name: Text() if isinstance(column[0], str) else BigInteger()
-        for name, column in arrays.items()
-    } | {f"v{number}": of for number, of in enumerate(known)}
+    types: dict[str, TypeEngine[Any]] = {"leg": BigInteger()} | _types(asked[0][1], known)
+    columns = ([place for place, _ in asked], *zip(*(values for _, values in asked), strict=True))
+    arrays = {name: list(column) for name, column in zip(types, columns, strict=True)}
     places = func.unnest(*(bindparam(name, type_=ARRAY(types[name])) for name in arrays))
     table = places.table_valued(*arrays).render_derived(name="asked")
     # By name: a leg within a leg would take the table for one of its own.
-    columns = {name: literal_column(f"asked.{name}", types[name]) for name in arrays}
-    place = columns.pop("leg")
-    of = leg(*columns.values()).lateral("found")
+    place, *values = (literal_column(f"asked.{name}", type_) for name, type_ in types.items())
+    of = leg(*values).lateral("found")
     return select(place.label("leg"), *of.c).select_from(table.join(of, true())), arrays
 
 

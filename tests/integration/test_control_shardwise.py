@@ -61,11 +61,20 @@ def screens(control: Control) -> dict[str, Callable[[], object]]:
     }
 
 
+class Runs(list[Any]):
+    """Parameters of a statement that ran again and again: on SQLite that is a call in this process,
+    of a text that its driver keeps prepared."""
+
+
 def sent(control: Control, ask: Callable[[], object]) -> Sent:
     """Statements and their parameters."""
     seen: Sent = []
+    embedded = control._engine.dialect.name == shardwise.EMBEDDED
 
     def note(_c: Connection, _k: Any, text: str, parameters: Any, *_: Any) -> None:
+        if embedded and " AS leg" in text and seen and seen[-1][0] == text:
+            last = seen.pop()[1]
+            parameters = Runs([*last, parameters] if isinstance(last, Runs) else [last, parameters])
         seen.append((text, parameters))
 
     event.listen(control._engine, "before_cursor_execute", note)
@@ -75,7 +84,10 @@ def sent(control: Control, ask: Callable[[], object]) -> Sent:
 
 
 def legs_of(statement: str, parameters: Any) -> int:
-    """How many legs a statement has, in a union or in a lateral join with an array of them."""
+    """How many legs a statement has, in a union or in a lateral join with an array of them, or one
+    after the other."""
+    if isinstance(parameters, Runs):
+        return len(parameters)
     joined = len(parameters["leg"]) if "LATERAL" in statement else 1
     return max(joined, statement.count("UNION ALL") + 1)
 
@@ -103,10 +115,17 @@ def test_statements_do_not_grow_with_shards(url: str) -> None:
             assert 0 < united < 20, name
             assert len(many[name]) <= len(before) + 4 * united, name
             assert len(before) < (50 if name in ("look", "status") else 30), name
-        if url.startswith("postgresql"):
+        if not spanner:
             for name in ("dead letters", "timers"):
-                texts = [[text for text, _ in of[name]] for of in (few, many)]
-                assert texts[0] == texts[1], "not even the text grows: planning and keeping it cost"
+                texts = [
+                    [
+                        text
+                        for text, given in of[name]
+                        if isinstance(given, Runs) or "LATERAL" in text
+                    ]
+                    for of in (few, many)
+                ]
+                assert texts[0] == texts[1] != [], "not even the text grows: to keep it costs"
         status = control.status(limit=1_000)
         assert {each.shard_id: each.lag.n for each in status.shards} == dict.fromkeys(
             range(shards), 1
@@ -195,7 +214,8 @@ def test_each_leg_walks_an_index(url: str) -> None:
                 asked = legs_of(statement, parameters)
                 if asked == 1:
                     continue
-                found = plan(control, statement, parameters)
+                one = parameters[0] if isinstance(parameters, Runs) else parameters
+                found = plan(control, statement, one)
                 assert not SCANS.search(found), (name, statement, found)
                 parts = statement.count("UNION ALL") + 1
                 assert len(WALKS.findall(found)) >= parts, (name, statement, found)
