@@ -253,6 +253,10 @@ def reading(engine: Engine) -> Iterator[Connection]:
         connection.begin(),
     ):
         check_server(connection)
+        if engine.dialect.name == "postgresql":
+            # It compiles what it takes for large, for longer than any of these statements takes;
+            # for this transaction only: behind a pooler the session is not ours.
+            connection.exec_driver_sql("set local jit = off")
         yield connection
 
 

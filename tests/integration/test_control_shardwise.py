@@ -196,6 +196,18 @@ def plan(control: Control, statement: str, parameters: Any) -> str:
         return "\n".join(row[0] for row in rows)
 
 
+def test_statements_are_not_compiled(url: str) -> None:
+    if not url.startswith("postgresql"):
+        return  # nobody else compiles
+    with Control(url) as control:
+        with control._engine.connect() as connection:
+            usual = connection.exec_driver_sql("show jit").scalar()
+        with reading(control._engine) as connection:
+            assert connection.exec_driver_sql("show jit").scalar() == "off"
+        with control._engine.connect() as connection:
+            assert connection.exec_driver_sql("show jit").scalar() == usual
+
+
 BIG = "late_(task|timer|dead|settlement)"
 WALKS = re.compile(rf"SEARCH {BIG}\w* USING|Index (Only )?Scan.* on {BIG}")
 SCANS = re.compile(rf"SCAN {BIG}|Seq Scan on {BIG}")
