@@ -25,22 +25,24 @@ _marks = os.open(
 _started = False
 
 
+def _begin() -> None:
+    global _started
+    _started = True
+    os.write(_marks, f"first {time.time_ns()}\n".encode())
+
+
 @app.task(queue="bench")
 async def nothing(n: int, note: str) -> None:
     """The no-op: only the first call of the process leaves a mark."""
-    global _started
     if not _started:
-        _started = True
-        os.write(_marks, f"first {time.time_ns()}\n".encode())
+        _begin()
 
 
 @app.task(queue="bench")
 async def compute(n: int, note: str) -> None:
     """Some 80 µs of a processor: always the same work, however busy the machine is."""
-    global _started
     if not _started:
-        _started = True
-        os.write(_marks, f"first {time.time_ns()}\n".encode())
+        _begin()
     sum(range(COMPUTED))
 
 
