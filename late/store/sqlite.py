@@ -42,6 +42,7 @@ from late.store.base import (
     WorkerInfo,
 )
 from late.store.sqlite_errors import translated
+from late.store.sqlite_lock import clock, patiently
 from late.store.sqlite_tail import Cursors, Row, Tail
 from late.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 
@@ -100,6 +101,7 @@ class SqliteStore:
         try:
             sqlite_guards.check_positions(connection, self._url)
             sqlite_guards.check_identity(connection, self._path, self._url)
+            connection.execute("pragma busy_timeout = 0")  # `patiently` waits
         except BaseException:
             connection.close()
             raise
@@ -215,9 +217,7 @@ class SqliteStore:
 
     async def now(self) -> int:
         """The database's clock, microseconds since the Unix epoch, in steps of a millisecond."""
-        return await self._on_connection(
-            lambda connection: int(connection.execute(sql.NOW).fetchone()[0])
-        )
+        return await self._on_connection(clock)
 
     async def close(self) -> None:
         """Close the connection after the calls before it. Twice, or before `open`, is fine."""
@@ -241,7 +241,8 @@ class SqliteStore:
         def run() -> T:
             if self._connection is None:
                 raise StoreClosed(f"{self._url} is not open: call `await store.open()` first")
-            return call(self._connection)
+            connection = self._connection
+            return patiently(lambda: call(connection))
 
         return await self._run(run)
 

@@ -9,13 +9,14 @@ import msgspec
 from late.store import sqlite_sql as sql
 from late.store.base import LeaseView, Membership, WorkerInfo
 from late.store.groups import ACTIVE
-from late.store.sqlite_lock import transaction
+from late.store.sqlite_lock import clock, transaction
 from late.task import ShardId
 
 
 def heartbeat(connection: sqlite3.Connection, worker: WorkerInfo, ttl_s: float) -> Membership:
     """Write the heartbeat and read the fleet in one transaction, by one reading of the clock."""
-    with transaction(connection, durable=False) as now_us:
+    with transaction(connection, durable=False):
+        now_us = clock(connection)
         if ttl_s > 0:
             row = (
                 worker.worker_id,

@@ -10,10 +10,12 @@ import sqlite3
 import uuid
 from collections.abc import Sequence
 
+import msgspec
+
 from late.store import sqlite_sql as sql
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
 from late.store.groups import reads_of
-from late.store.sqlite_lock import transaction
+from late.store.sqlite_lock import clock, transaction
 from late.store.suspects import inherited, suspects_of, suspects_text
 from late.task import Cursor, Epoch, NewTask, Reads, ShardId
 
@@ -33,8 +35,7 @@ def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement]) ->
     An error on the way leaves those that came before settled: repeating the call is fine.
     """
     try:
-        with transaction(connection) as now_us:
-            _write(connection, settlements, now_us)
+        _write(connection, settlements)
     except _SeqTaken:
         return [_settle_one(connection, settlement) for settlement in settlements]
     return [SettleResult.SETTLED] * len(settlements)
@@ -42,8 +43,7 @@ def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement]) ->
 
 def _settle_one(connection: sqlite3.Connection, settlement: Settlement) -> SettleResult:
     try:
-        with transaction(connection) as now_us:
-            _write(connection, [settlement], now_us)
+        _write(connection, [settlement])
     except _SeqTaken:
         key = (settlement.group, settlement.shard_id, settlement.seq)
         row = connection.execute(sql.SETTLEMENT_ID, key).fetchone()
@@ -53,17 +53,49 @@ def _settle_one(connection: sqlite3.Connection, settlement: Settlement) -> Settl
     return SettleResult.SETTLED
 
 
-def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int) -> None:
-    """The journal rows first, for they decide; then what hangs on them, table by table.
+def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> None:
+    """The journal rows first, for they decide; then what hangs on them."""
+    if not any(map(_has_more, settlements)):
+        _follow(connection, settlements)  # one statement is a transaction of its own
+        return
+    with transaction(connection):
+        now_us = clock(connection)
+        _follow(connection, settlements, now_us)
+        _write_more(connection, settlements, now_us)
+
+
+def _follow(
+    connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int | None = None
+) -> None:
+    """Append the rows to their journals, all or none. `now_us`: that of the statement if None."""
+    rows = msgspec.json.encode([_journal_row(settlement) for settlement in settlements]).decode()
+    if connection.execute(sql.SETTLE, (rows, now_us)).rowcount != len(settlements):
+        raise _SeqTaken
+
+
+def _has_more(settlement: Settlement) -> bool:
+    """Whether more than its row of the journal is to be written."""
+    return bool(
+        settlement.unparked
+        or settlement.parked
+        or settlement.dead
+        or settlement.revived
+        or settlement.results
+        or settlement.history
+        or settlement.ticks
+        or settlement.ended_ticks
+        or settlement.released_keys
+    )
+
+
+def _write_more(
+    connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int
+) -> None:
+    """What hangs on the rows of the journal, table by table.
 
     One `executemany` per table instead of one per settlement: nothing crosses from one
     settlement to another, and within one the deletes of timers still come before the inserts.
     """
-    inserted = connection.executemany(
-        sql.SETTLE, [_journal_row(settlement, now_us) for settlement in settlements]
-    )
-    if inserted.rowcount != len(settlements):
-        raise _SeqTaken
     keyed = [(s.group, s.shard_id, s) for s in settlements]
     _many(connection, sql.UNPARK, [(g, i, *timer) for g, i, s in keyed for timer in s.unparked])
     _many(
@@ -117,7 +149,7 @@ def _many(
         connection.executemany(statement, rows)
 
 
-def _journal_row(settlement: Settlement, now_us: int) -> tuple[object, ...]:
+def _journal_row(settlement: Settlement) -> tuple[object, ...]:
     return (
         settlement.group,
         settlement.shard_id,
@@ -128,7 +160,6 @@ def _journal_row(settlement: Settlement, now_us: int) -> tuple[object, ...]:
         settlement.cursor,
         sql.open_text(settlement.open),
         sql.usage_text(settlement.usage),
-        now_us,
         suspects_text(settlement.suspects),
     )
 
@@ -171,7 +202,8 @@ def acquire(
     connection: sqlite3.Connection, worker_id: str, shards: Sequence[tuple[str, ShardId]]
 ) -> list[Lease]:
     """Every free one of `shards`, in one transaction: one sync of the disk instead of one each."""
-    with transaction(connection) as now_us:
+    with transaction(connection):
+        now_us = clock(connection)
         taken = [_take(connection, worker_id, group, shard, now_us) for group, shard in shards]
     return [lease for lease in taken if lease is not None]
 
@@ -205,8 +237,8 @@ def _take(
         open=open_tasks,
         suspects=suspects,
     )
-    inserted = connection.execute(sql.SETTLE, _journal_row(takeover, now_us))
-    assert inserted.rowcount == 1, "the write lock is ours: nobody can have used this seq"
+    # The write lock is ours: nobody can have used this seq.
+    _follow(connection, [takeover], now_us)
     registered = connection.execute(sql.READS, (group,)).fetchone()
     return Lease(
         group=group,

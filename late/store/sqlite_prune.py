@@ -15,7 +15,7 @@ import msgspec
 
 from late.store import sqlite_sql as sql
 from late.store.groups import RETENTION
-from late.store.sqlite_lock import transaction
+from late.store.sqlite_lock import clock, transaction
 
 BATCH = 2_000
 """Rows per transaction: some ten milliseconds under the write lock that all producers share."""
@@ -48,8 +48,8 @@ def settled_ranges(connection: sqlite3.Connection) -> list[Range]:
     rows = connection.execute(sql.LAST_CHECKPOINTS).fetchall()
     kept = connection.execute(RETENTION).fetchone()
     if kept is not None:
-        (now_us,) = connection.execute(sql.NOW).fetchone()
-        rows += connection.execute(sql.PAST_CHECKPOINTS, (now_us - int(kept[0]),)).fetchall()
+        horizon_us = clock(connection) - int(kept[0])
+        rows += connection.execute(sql.PAST_CHECKPOINTS, (horizon_us,)).fetchall()
         voices *= 2
     covered: dict[int, list[int]] = defaultdict(list)
     needed: dict[int, set[int]] = defaultdict(set)
@@ -101,8 +101,7 @@ def old_settlements(
     connection: sqlite3.Connection, keep_s: float
 ) -> list[tuple[str, int, int, int]]:
     """(group, shard, first seq, first seq to keep) of every journal that has something to lose."""
-    (now_us,) = connection.execute(sql.NOW).fetchone()
-    horizon_us = now_us - round(keep_s * 1_000_000)
+    horizon_us = clock(connection) - round(keep_s * 1_000_000)
     found = []
     for group, shard_id, _, _ in connection.execute(sql.LAST_CHECKPOINTS).fetchall():
         first, keep = connection.execute(sql.JOURNAL_KEEP, (group, shard_id, horizon_us)).fetchone()
@@ -121,6 +120,7 @@ def delete_settlements(
 
 def delete_workers(connection: sqlite3.Connection) -> int:
     """Workers that have been silent for so long that nobody can be waiting for them."""
-    with transaction(connection, durable=False) as now_us:
-        gone = connection.execute(sql.DELETE_WORKERS, (now_us - WORKER_KEEP_US,))
+    with transaction(connection, durable=False):
+        silent_since_us = clock(connection) - WORKER_KEEP_US
+        gone = connection.execute(sql.DELETE_WORKERS, (silent_since_us,))
     return gone.rowcount

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from late.store import sqlite_guards
-from late.store.sqlite_lock import transaction
+from late.store.sqlite_lock import clock, transaction
 
 _CLAIM = (
     "insert into late_meta (key, value) values ('identity', ?)"
@@ -33,7 +33,8 @@ def rebase(path: Path, url: str) -> None:
     """
     connection = sqlite_guards.connect(path, url)
     try:
-        with transaction(connection) as now_us:
+        with transaction(connection):
+            now_us = clock(connection)
             connection.execute("update late_lease set epoch = epoch + 1, owner = null")
             connection.execute(_TAKE_OVER, (uuid.uuid4().hex, now_us))
             connection.execute("delete from late_worker")

@@ -131,12 +131,20 @@ END_TICK = "update late_schedule set open_task_id = null where name = ? and open
 # The primary key alone would not do. A zombie that slept through the journal's retention finds its
 # next `seq` free again, because the row that fenced it was pruned, and a plain insert would let it
 # in. The last row is always kept, so: one more than the last, or nothing.
+#
+# All rows of a call or none. As one statement it needs no transaction around it where nothing else
+# is written, and the event loop is waited for once, not once for each row.
+_JOURNAL = (
+    "consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor, open, usage, suspects"
+)
+_GIVEN = ", ".join([f"json_extract(value, '$[{number}]')" for number in range(10)])
 SETTLE = (
-    "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner,"
-    " cursor, open, usage, settled_at_us, suspects)"
-    " select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11"
-    " where ?3 = 1 + coalesce((select max(seq) from late_settlement"
-    " where consumer_group = ?1 and shard_id = ?2), 0)"
+    f"insert into late_settlement ({_JOURNAL}, settled_at_us)"
+    f" with given ({_JOURNAL}) as materialized (select {_GIVEN} from json_each(?1))"
+    f" select {_JOURNAL}, coalesce(?2, ({NOW})) from given"
+    " where not exists (select 1 from given g"
+    " where g.seq <> 1 + coalesce((select max(s.seq) from late_settlement s"
+    " where s.consumer_group = g.consumer_group and s.shard_id = g.shard_id), 0))"
 )
 SETTLEMENT_ID = (
     "select settlement_id from late_settlement where consumer_group = ? and shard_id = ?"

@@ -194,7 +194,7 @@ async def test_the_connection_is_set_for_the_promise(store: SqliteStore) -> None
         names = ("journal_mode", "synchronous", "busy_timeout", "read_uncommitted")
         return [connection.execute(f"pragma {name}").fetchone()[0] for name in names]
 
-    assert await store._on_connection(ask) == ["wal", 2, 5000, 0]
+    assert await store._on_connection(ask) == ["wal", 2, 0, 0]
 
 
 # --- errors --------------------------------------------------------------------------------------
