@@ -132,7 +132,7 @@ class SqliteStore:
         def fetch(connection: sqlite3.Connection) -> list[Record]:
             found = []
             for key in keys:
-                found += sqlite_tail.records(
+                found += sqlite_tail.by_row(
                     connection, sql.FETCH, (key.position, shard_id, key.task_id)
                 )
             return found

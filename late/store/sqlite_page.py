@@ -14,17 +14,19 @@ three times, are read row by row: None says so.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from itertools import accumulate, pairwise, repeat
+from typing import NamedTuple
 
 import msgspec
 
+from late.store import sqlite_sql as sql
 from late.task import Record, ShardId
 
 BYTES_MAX = 16 * 1024 * 1024
 """Of a page that is read so; a tailer that knows the size of payloads asks for half of it."""
 READ = (
-    "select cast(json_array(json_group_array(seq), json_group_array(task_id),"
+    f"select ({sql.NOW}), (select data_version from pragma_data_version),"
+    " cast(json_array(json_group_array(seq), json_group_array(task_id),"
     " json_group_array(queue), json_group_array(name), json_group_array(length(payload)),"
     " json_group_array(headers), json_group_array(options), json_group_array(created_at_us))"
     " as blob), cast(group_concat(payload, '') as blob)"
@@ -40,9 +42,16 @@ _columns = msgspec.json.Decoder(
 )  # fmt: skip
 
 
-def read(
-    connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int
-) -> list[Record] | None:
+class Found(NamedTuple):
+    """A page, and what was true in the moment of its snapshot."""
+
+    now_us: int
+    version: int
+    """`data_version`: it moves when another connection commits."""
+    records: list[Record]
+
+
+def read(connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int) -> Found | None:
     """Up to `limit` records above position `after`, ascending; None: they have to be read row by
     row."""
     most = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES_MAX)
@@ -52,12 +61,13 @@ def read(
         return None  # a locked or broken file says so again
     finally:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
-    return records(shard_id, found)
+    now_us, version, columns, joined = found
+    page = records(shard_id, columns, joined or b"")
+    return None if page is None else Found(now_us, version, page)
 
 
-def records(shard_id: ShardId, row: Sequence[bytes | None]) -> list[Record] | None:
-    """The records of a row of `READ`."""
-    columns, joined = row[0] or b"", row[1] or b""
+def records(shard_id: ShardId, columns: bytes, joined: bytes) -> list[Record] | None:
+    """The records of the columns of `READ`."""
     try:
         seqs, ids, queues, names, lengths, headers, options, created = _columns.decode(columns)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -12,6 +12,7 @@ from itertools import starmap
 from late.store import sqlite_guards, sqlite_page
 from late.store import sqlite_sql as sql
 from late.store.base import Page
+from late.store.sqlite_lock import clock
 from late.task import Cursor, Record, ShardId
 
 PART = 1_000
@@ -37,33 +38,50 @@ class Tail:
     ) -> tuple[list[Page], Cursors]:
         """The next pages of the first shards, up to `PART` records or a page more; and the shards
         that are left. Shards with nothing new are left out."""
-        # `data_version` moves when another connection commits. While it stands still, what lies
-        # behind the end of a shard is known to be nothing. It is asked before the pages are read:
-        # a commit in between is then read twice, and never missed.
-        (version,) = connection.execute("pragma data_version").fetchone()
-        if version != self._version:
-            self._version = version
-            self._ends.clear()
         pages: list[Page] = []
-        now_us = count = 0
+        looked = False
+        count = 0
         for number, (shard_id, cursor) in enumerate(cursors):
             if count >= PART:
                 return pages, cursors[number:]
             position = sql.position_of(cursor)
+            if shard_id in self._ends and not looked:
+                looked = True
+                self._look(connection)
             if position >= self._ends.get(shard_id, sqlite_guards.POSITION_MAX):
                 continue
-            now_us = now_us or connection.execute(sql.NOW).fetchone()[0]
-            found = sqlite_page.read(connection, shard_id, position, limit)
-            if found is None:
-                found = records(connection, sql.READ, (shard_id, position, limit))
-            count += len(found)
-            more = len(found) == limit
-            end = found[-1].position if found else position
+            now_us, records = self._page(connection, shard_id, position, limit)
+            count += len(records)
+            more = len(records) == limit
+            end = records[-1].position if records else position
             if not more:
                 self._ends[shard_id] = end
-            if found:
-                pages.append(Page(shard_id, found, sql.cursor_at(end), "", more, now_us))
+            if records:
+                pages.append(Page(shard_id, records, sql.cursor_at(end), "", more, now_us))
         return pages, ()
+
+    def _page(
+        self, connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int
+    ) -> tuple[int, list[Record]]:
+        """One page, and the database's clock."""
+        found = sqlite_page.read(connection, shard_id, after, limit)
+        if found is None:
+            # Looked before the rows are read: a commit in between is then read twice, never missed.
+            self._look(connection)
+            return clock(connection), by_row(connection, sql.READ, (shard_id, after, limit))
+        self._seen(found.version)
+        return found.now_us, found.records
+
+    def _look(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("pragma data_version").fetchone()
+        self._seen(version)
+
+    def _seen(self, version: int) -> None:
+        """While the version stands still, what lies behind the end of a shard is known to be
+        nothing."""
+        if version != self._version:
+            self._version = version
+            self._ends.clear()
 
 
 def rows(connection: sqlite3.Connection, statement: str, values: Row) -> list[Row]:
@@ -82,6 +100,6 @@ def rows(connection: sqlite3.Connection, statement: str, values: Row) -> list[Ro
         connection.text_factory = str
 
 
-def records(connection: sqlite3.Connection, statement: str, values: Row) -> list[Record]:
+def by_row(connection: sqlite3.Connection, statement: str, values: Row) -> list[Record]:
     """The rows as records: their columns are in the order of its fields."""
     return list(starmap(Record, rows(connection, statement, values)))

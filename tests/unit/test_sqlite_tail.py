@@ -59,9 +59,8 @@ def both(
 ) -> tuple[list[Record] | None, list[Record]]:
     """The same page as one row, and row by row."""
     key = ShardId(0)
-    return sqlite_page.read(connection, key, after, limit), sqlite_tail.records(
-        connection, sql.READ, (key, after, limit)
-    )
+    found = sqlite_page.read(connection, key, after, limit)
+    return found and found.records, sqlite_tail.by_row(connection, sql.READ, (key, after, limit))
 
 
 def test_a_page_as_one_row_is_the_page(connection: sqlite3.Connection) -> None:
@@ -112,12 +111,12 @@ def test_the_limit_of_a_page_is_the_pages_alone(connection: sqlite3.Connection) 
 def test_columns_that_do_not_add_up_are_refused(connection: sqlite3.Connection) -> None:
     for payload in (b"ab", b"cd"):
         insert(connection, payload)
-    columns, joined = connection.execute(sqlite_page.READ, (0, 0, 10)).fetchone()
-    assert sqlite_page.records(ShardId(0), (columns, joined)) is not None
-    assert sqlite_page.records(ShardId(0), (columns, joined[1:])) is None
+    _, _, columns, joined = connection.execute(sqlite_page.READ, (0, 0, 10)).fetchone()
+    assert sqlite_page.records(ShardId(0), columns, joined) is not None
+    assert sqlite_page.records(ShardId(0), columns, joined[1:]) is None
     turned = columns.replace(b"[[1,2]", b"[[2,1]")
     assert turned != columns
-    assert sqlite_page.records(ShardId(0), (turned, joined)) is None
+    assert sqlite_page.records(ShardId(0), turned, joined) is None
 
 
 async def test_other_calls_get_in_between_the_parts_of_a_read(
