@@ -4,24 +4,18 @@
 rowid until its commit, so that rowid order is commit order, and AUTOINCREMENT never gives a rowid
 twice. What a reader at rowid n has not seen is above n, now and for ever. The cursor is n.
 
-**One thread owns the connection.** Calls are closures that it runs one after the other; the event
-loop never touches the driver. A cancelled call that waits its turn never runs; one that runs is
-finished and its result dropped, so that no transaction is ever left open.
+One thread owns the connection: `sqlite_thread.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
-from late.errors import StoreClosed
 from late.store import (
     sqlite_fleet,
     sqlite_guards,
@@ -41,9 +35,9 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.store.sqlite_errors import translated
-from late.store.sqlite_lock import clock, patiently
+from late.store.sqlite_lock import clock
 from late.store.sqlite_tail import Cursors, Row, Tail
+from late.store.sqlite_thread import ConnectionThread
 from late.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 
 T = TypeVar("T")
@@ -75,10 +69,7 @@ class SqliteStore:
     def __init__(self, url: str) -> None:
         self._url = url
         self._path = sqlite_guards.path_of(url)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="late-sqlite")
-        self._pid = os.getpid()
-        self._closed = False
-        self._connection: sqlite3.Connection | None = None
+        self._thread = ConnectionThread(url)
         self._tail = Tail()  # the thread's
 
     @property
@@ -92,11 +83,9 @@ class SqliteStore:
             SchemaMismatch: no file, no schema, or one of another version.
             StoreRefused: a guard, see `sqlite_guards`.
         """
-        await self._run(self._open)
+        await self._thread.open(self._connect)
 
-    def _open(self) -> None:
-        if self._connection is not None:
-            return
+    def _connect(self) -> sqlite3.Connection:
         connection = sqlite_guards.connect(self._path, self._url)
         try:
             sqlite_guards.check_positions(connection, self._url)
@@ -105,7 +94,7 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        return connection
 
     async def rebase(self) -> None:
         """Adopt a restored or copied file, or a log whose counter fell back. For operators.
@@ -113,17 +102,22 @@ class SqliteStore:
         Raises every epoch, frees every shard and claims the file. Cursors stay: log and journal
         are in the same file and agree. Calling it twice is fine; the store need not be open.
         """
-        await self._run(lambda: sqlite_rebase.rebase(self._path, self._url))
+        await self._thread.run(lambda: sqlite_rebase.rebase(self._path, self._url))
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         """The next page of each shard that has one; a shard with nothing new is left out."""
         pages: list[Page] = []
         left: Cursors = list(cursors.items())
-        while left:
-            # In parts: settlements go through this thread, too, and a worker stops starting tasks
-            # when too many that have run wait for theirs.
-            found, left = await self._on_connection(partial(self._tail.read, left, limit))
-            pages += found
+
+        def part(connection: sqlite3.Connection) -> bool:
+            nonlocal left
+            found, left = self._tail.read(left, limit, connection)
+            pages.extend(found)
+            return bool(left)
+
+        # In parts: settlements go through this thread, too, and a worker stops starting tasks
+        # when too many that have run wait for theirs.
+        await self._thread.in_parts(part)
         return pages
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
@@ -221,42 +215,10 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Close the connection after the calls before it. Twice, or before `open`, is fine."""
-        if self._closed:
-            return
-        self._closed = True
-        if os.getpid() == self._pid:
-            closing = self._thread.submit(self._close)
-            self._thread.shutdown(wait=False)
-            # Shielded: a cancelled close still closes.
-            await asyncio.shield(asyncio.wrap_future(closing))
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        await self._thread.close()
 
     async def _on_connection(self, call: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `call` with the connection in the thread that owns it."""
-
-        def run() -> T:
-            if self._connection is None:
-                raise StoreClosed(f"{self._url} is not open: call `await store.open()` first")
-            connection = self._connection
-            return patiently(lambda: call(connection))
-
-        return await self._run(run)
-
-    async def _run(self, call: Callable[[], T]) -> T:
-        if self._closed:
-            raise StoreClosed(f"{self._url} was closed")
-        if os.getpid() != self._pid:
-            raise StoreClosed(f"{self._url} was opened before a fork: open it in this process")
-
-        def run() -> T:
-            with translated():
-                return call()
-
-        return await asyncio.wrap_future(self._thread.submit(run))
+        return await self._thread.on_connection(call)
 
     async def _paced(self, step: Callable[..., T], *args: object) -> T:
         """One step of house-keeping, then a pause as long as it took."""

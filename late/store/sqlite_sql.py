@@ -1,8 +1,7 @@
 """The statements of the SQLite store, and the text forms of its cursors and JSON columns.
 
 Written by hand over the names of `late.schema.tables`: the hot path is the native driver's.
-`NOW` is read once at the head of a transaction and passed on as a parameter, so that everything
-written by one transaction bears one time.
+`NOW` is read once in a transaction, so that everything written by it bears one time.
 """
 
 from __future__ import annotations
@@ -129,11 +128,8 @@ END_TICK = "update late_schedule set open_task_id = null where name = ? and open
 # --- the journal, which is the fence -------------------------------------------------------------
 
 # The primary key alone would not do. A zombie that slept through the journal's retention finds its
-# next `seq` free again, because the row that fenced it was pruned, and a plain insert would let it
-# in. The last row is always kept, so: one more than the last, or nothing.
-#
-# All rows of a call or none. As one statement it needs no transaction around it where nothing else
-# is written, and the event loop is waited for once, not once for each row.
+# next `seq` free again, because the row that fenced it was pruned. The last row is always kept, so:
+# one more than the last in each journal, or no row of the call. Alone, it is a transaction.
 _JOURNAL = (
     "consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor, open, usage, suspects"
 )
@@ -162,7 +158,6 @@ LAST_CHECKPOINTS = (
     " and s.shard_id = l.shard_id and s.seq = (select max(seq) from late_settlement m"
     " where m.consumer_group = l.consumer_group and m.shard_id = l.shard_id)"
 )
-
 # The same as it was at a moment.
 PAST_CHECKPOINTS = LAST_CHECKPOINTS.replace(
     "m.shard_id = l.shard_id)", "m.shard_id = l.shard_id and m.settled_at_us <= ?)"

@@ -99,14 +99,14 @@ weak_lock = _look_before("for key share")
 
 def no_fence() -> None:
     """Whoever settles is accepted."""
-    text = sqlite_sql.SETTLE
-    sqlite_sql.SETTLE = text[: text.index(" where ?3 = 1")].replace("insert", "insert or replace")
+    unasked, _, _ = sqlite_sql.SETTLE.partition(" where not exists")
+    sqlite_sql.SETTLE = unasked.replace("insert", "insert or replace")
 
 
 def fence_without_the_last_row() -> None:
     """The key of the journal alone is the fence: what retention took is free again."""
-    text = sqlite_sql.SETTLE
-    sqlite_sql.SETTLE = text[: text.index(" where ?3 = 1")].replace("insert", "insert or ignore")
+    unasked, _, _ = sqlite_sql.SETTLE.partition(" where not exists")
+    sqlite_sql.SETTLE = unasked.replace("insert", "insert or ignore")
 
 
 def fence_without_the_last_row_on_postgres() -> None:

@@ -24,7 +24,14 @@ from late.errors import (
 )
 from late.ids import new_id
 from late.schema import migrate
-from late.store import sqlite_lock, sqlite_prune, sqlite_rebase, sqlite_sql
+from late.store import (
+    sqlite_lock,
+    sqlite_page,
+    sqlite_prune,
+    sqlite_rebase,
+    sqlite_sql,
+    sqlite_tail,
+)
 from late.store.base import Lease, Settlement, SettleResult
 from late.store.sqlite import SqliteStore
 from late.task import Cursor, OpenTask, ShardId
@@ -197,6 +204,36 @@ async def test_the_connection_is_set_for_the_promise(store: SqliteStore) -> None
     assert await store._on_connection(ask) == ["wal", 2, 0, 0]
 
 
+async def test_a_plain_settlement_is_one_statement(store: SqliteStore) -> None:
+    leases = await store.acquire("w1", [("default", SHARD), ("default", ShardId(1))])
+    statements: list[str] = []
+    await store._on_connection(lambda c: c.set_trace_callback(statements.append))
+    settlements = [
+        Settlement("id", "default", each.shard_id, 2, each.epoch, "w1", BEGINNING, ())
+        for each in leases
+    ]
+
+    assert await store.settle(settlements) == [SettleResult.SETTLED] * 2
+    assert len(statements) == 1
+    assert not any(word in statements[0] for word in ("begin", "commit"))
+
+
+async def test_the_write_lock_is_asked_for_every_millisecond(
+    store: SqliteStore, raw: sqlite3.Connection
+) -> None:
+    (lease,) = await store.acquire("w1", [("default", SHARD)])
+    statements: list[str] = []
+    await store._on_connection(lambda c: c.set_trace_callback(statements.append))
+    raw.execute("begin immediate")
+    settling = asyncio.create_task(settle(store, lease, BEGINNING))
+    await asyncio.sleep(0.2)
+    raw.execute("rollback")
+    await settling
+
+    # SQLite's own waiting is one statement, and asks some eight times in this time.
+    assert len(statements) > 20
+
+
 # --- errors --------------------------------------------------------------------------------------
 
 
@@ -354,6 +391,48 @@ async def test_a_cancelled_call_that_waits_its_turn_never_runs(store: SqliteStor
 
     await store.now()
     assert ran == []
+
+
+async def test_a_cancelled_read_ends_with_its_part(
+    store: SqliteStore, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_tail, "PART", 1)
+    for shard in range(4):
+        insert(raw, shard=shard)
+    read, reads = sqlite_page.read, []
+    entered, gate = threading.Event(), threading.Event()
+
+    def held(connection: sqlite3.Connection, shard_id: ShardId, *bounds: int) -> object:
+        reads.append(shard_id)
+        entered.set()
+        gate.wait(10)
+        return read(connection, shard_id, *bounds)
+
+    monkeypatch.setattr(sqlite_page, "read", held)
+    reading = asyncio.create_task(store.read({ShardId(n): BEGINNING for n in range(4)}, 10))
+    await asyncio.to_thread(entered.wait)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    gate.set()
+
+    await store.now()
+    await store.now()
+    assert reads == [0]
+
+
+async def test_a_read_of_a_store_that_is_closed_meanwhile(
+    store: SqliteStore, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_tail, "PART", 1)
+    for shard in range(4):
+        insert(raw, shard=shard)
+    reading = asyncio.create_task(store.read({ShardId(n): BEGINNING for n in range(4)}, 10))
+    await asyncio.sleep(0)
+    await store.close()
+
+    with pytest.raises(StoreClosed, match="closed"):
+        await reading
 
 
 async def test_closing_waits_for_what_came_before(store: SqliteStore) -> None:
