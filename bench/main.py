@@ -155,8 +155,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.main", description=__doc__)
     parser.add_argument("--postgres", metavar="URL", help="a server in which databases may be made")
     parser.add_argument("--only", choices=("sqlite", "postgresql"), help="one store only")
-    parser.add_argument("--count", type=int, default=50_000, help="tasks to drain")
-    parser.add_argument("--turns", type=int, default=3, help="of all rates; the median counts")
+    parser.add_argument("--count", type=int, default=100_000, help="tasks to drain")
+    parser.add_argument("--turns", type=int, default=5, help="of all rates; the median counts")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a latency run")
     return parser.parse_args(arguments)
 
