@@ -55,19 +55,34 @@ def machine() -> dict[str, Any]:
 def turn(target: Target, folder: Path, count: int, say: Callable[[str], None]) -> dict[str, float]:
     """The rates of one store, and its limits, a moment apart: the ratio is what counts."""
     say(f"limits, and {count:,} no-ops: in bulk, drained by one worker, one per transaction")
-    found = limits(target, measure.rows(count)) | measure.drain(target, folder, count)
-    return found | measure.one_by_one(target, SINGLE)
+    found = limits(target, measure.rows(count))
+    for each in (
+        partial(measure.drain, target, folder, count),
+        partial(measure.one_by_one, target, SINGLE),
+    ):
+        rest()
+        found |= each()
+    return found
+
+
+def rest() -> None:
+    """Let the disk take what was written before, or whoever is measured next waits for it."""
+    os.sync()
 
 
 def limits(target: Target, bare: Sequence[Row]) -> dict[str, float]:
     """What the same driver does with the same rows and no queue."""
-    found = {
-        "limit_write_per_s": target.write_rate(bare),
-        "limit_drain_per_s": target.drain_rate(bare),
-        "limit_commit_per_s": target.commit_rate(SINGLE),
+    rates: dict[str, Callable[[], float]] = {
+        "limit_write_per_s": partial(target.write_rate, bare),
+        "limit_drain_per_s": partial(target.drain_rate, bare),
+        "limit_commit_per_s": partial(target.commit_rate, SINGLE),
     }
     if isinstance(target, Postgres):
-        found["limit_prepared_per_s"] = target.prepared_rate(bare)
+        rates["limit_prepared_per_s"] = partial(target.prepared_rate, bare)
+    found = {}
+    for name, rate in rates.items():
+        rest()
+        found[name] = rate()
     return found
 
 
