@@ -90,7 +90,6 @@ class SqliteStore:
         try:
             sqlite_guards.check_positions(connection, self._url)
             sqlite_guards.check_identity(connection, self._path, self._url)
-            connection.execute("pragma busy_timeout = 0")  # `patiently` waits
         except BaseException:
             connection.close()
             raise

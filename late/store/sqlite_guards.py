@@ -66,7 +66,8 @@ class Counted(sqlite3.Connection):
 
 
 def connect(path: Path, url: str) -> sqlite3.Connection:
-    """A connection with our settings and every guard passed but the one on identity.
+    """A connection with our settings and every guard passed but the one on identity. It does not
+    wait for locks: calls on it are made `sqlite_lock.patiently`.
 
     Raises:
         SchemaMismatch: no such file, no schema, or one of another version.
@@ -90,6 +91,7 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
         _settings(connection, path)
         _check_schema(connection, url)
         _check_log(connection, url)
+        connection.execute("pragma busy_timeout = 0")  # from here on `patiently` waits
     except BaseException:
         connection.close()
         raise

@@ -67,7 +67,11 @@ def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement]) ->
 def _follow(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int | None = None
 ) -> None:
-    """Append the rows to their journals, all or none. `now_us`: that of the statement if None."""
+    """Append the rows to their journals, all or none. `now_us`: that of the statement if None.
+
+    Raises:
+        _SeqTaken: at least one does not follow the last row of its journal.
+    """
     rows = msgspec.json.encode([_journal_row(settlement) for settlement in settlements]).decode()
     if connection.execute(sql.SETTLE, (rows, now_us)).rowcount != len(settlements):
         raise _SeqTaken

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from late.store import sqlite_guards
-from late.store.sqlite_lock import clock, transaction
+from late.store.sqlite_lock import clock, patiently, transaction
 
 _CLAIM = (
     "insert into late_meta (key, value) values ('identity', ?)"
@@ -33,17 +33,21 @@ def rebase(path: Path, url: str) -> None:
     """
     connection = sqlite_guards.connect(path, url)
     try:
-        with transaction(connection):
-            now_us = clock(connection)
-            connection.execute("update late_lease set epoch = epoch + 1, owner = null")
-            connection.execute(_TAKE_OVER, (uuid.uuid4().hex, now_us))
-            connection.execute("delete from late_worker")
-            _lift_positions(connection)
-            identity = sqlite_guards.identity_of(path)
-            if identity is not None:
-                connection.execute(_CLAIM, (identity,))
+        patiently(lambda: _rebase(connection, path))
     finally:
         connection.close()
+
+
+def _rebase(connection: sqlite3.Connection, path: Path) -> None:
+    with transaction(connection):
+        now_us = clock(connection)
+        connection.execute("update late_lease set epoch = epoch + 1, owner = null")
+        connection.execute(_TAKE_OVER, (uuid.uuid4().hex, now_us))
+        connection.execute("delete from late_worker")
+        _lift_positions(connection)
+        identity = sqlite_guards.identity_of(path)
+        if identity is not None:
+            connection.execute(_CLAIM, (identity,))
 
 
 def _lift_positions(connection: sqlite3.Connection) -> None:

@@ -1,7 +1,7 @@
 """The statements of the SQLite store, and the text forms of its cursors and JSON columns.
 
-Written by hand over the names of `late.schema.tables`: the hot path is the native driver's.
-`NOW` is read once in a transaction, so that everything written by it bears one time.
+By hand over the names of `late.schema.tables`, for the native driver. `NOW` is read once in a
+transaction, so that everything written by it bears one time.
 """
 
 from __future__ import annotations
@@ -129,11 +129,12 @@ END_TICK = "update late_schedule set open_task_id = null where name = ? and open
 
 # The primary key alone would not do. A zombie that slept through the journal's retention finds its
 # next `seq` free again, because the row that fenced it was pruned. The last row is always kept, so:
-# one more than the last in each journal, or no row of the call. Alone, it is a transaction.
+# one more than the last in each journal, or no row of the call. Alone, it is a transaction. Values
+# are ids, numbers and JSON: JSON cuts a text at a NUL.
 _JOURNAL = (
     "consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor, open, usage, suspects"
 )
-_GIVEN = ", ".join([f"json_extract(value, '$[{number}]')" for number in range(10)])
+_GIVEN = ", ".join([f"json_extract(value, '$[{n}]')" for n in range(10)])
 SETTLE = (
     f"insert into late_settlement ({_JOURNAL}, settled_at_us)"
     f" with given ({_JOURNAL}) as materialized (select {_GIVEN} from json_each(?1))"
@@ -259,12 +260,9 @@ def usage_text(usage: tuple[Usage, ...]) -> str | None:
     return msgspec.json.encode(usage).decode() if usage else None
 
 
-_open_decoder = msgspec.json.Decoder(tuple[OpenTask, ...])
-_errors_decoder = msgspec.json.Decoder(tuple[AttemptError, ...])
-_groups_decoder = msgspec.json.Decoder(tuple[str, ...])
-
-open_of = _open_decoder.decode
-groups_of = _groups_decoder.decode
+open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
+groups_of = msgspec.json.Decoder(tuple[str, ...]).decode
+_errors_of = msgspec.json.Decoder(tuple[AttemptError, ...]).decode
 
 
 def carried(task: Parked | DeadLetter) -> tuple[object, ...]:
@@ -296,5 +294,5 @@ def parked_of(row: tuple[object, ...]) -> Parked:
         attempts,  # type: ignore[arg-type]
         deaths,  # type: ignore[arg-type]
         held_key,  # type: ignore[arg-type]
-        _errors_decoder.decode(errors) if errors else (),  # type: ignore[arg-type]
+        _errors_of(errors) if errors else (),  # type: ignore[arg-type]
     )

@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from late.errors import StoreClosed
@@ -40,7 +41,7 @@ class ConnectionThread:
 
         def opened() -> None:
             if self._connection is None:
-                self._connection = connect()
+                self._connection = patiently(connect)
 
         await self.run(opened)
 
@@ -72,25 +73,25 @@ class ConnectionThread:
         busy event loop each part would take twice as long."""
         self._check()
         ended: Future[None] = Future()
-
-        def step() -> None:
-            if ended.cancelled():
-                return
-            try:
-                with translated():
-                    more = self._patiently(part)
-                if more:
-                    self._submit(step)
-                    return
-            except BaseException as error:  # as an executor does, for whoever waits
-                if ended.set_running_or_notify_cancel():
-                    ended.set_exception(error)
-            else:
-                if ended.set_running_or_notify_cancel():
-                    ended.set_result(None)
-
-        self._submit(step)
+        self._submit(partial(self._step, part, ended))
         await asyncio.wrap_future(ended)
+
+    def _step(self, part: Callable[[sqlite3.Connection], bool], ended: Future[None]) -> None:
+        # A method, for a closure that submits itself is a cycle, with all that was read in it.
+        if ended.cancelled():
+            return
+        try:
+            with translated():
+                more = self._patiently(part)
+            if more:
+                self._submit(partial(self._step, part, ended))
+                return
+        except BaseException as error:  # as an executor does, for whoever waits
+            if ended.set_running_or_notify_cancel():
+                ended.set_exception(error)
+        else:
+            if ended.set_running_or_notify_cancel():
+                ended.set_result(None)
 
     async def close(self) -> None:
         """Close the connection after the calls before it. Twice, or before `open`, is fine."""
@@ -110,6 +111,8 @@ class ConnectionThread:
 
     def _patiently(self, call: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection
+        if connection is None and self._closed:
+            raise StoreClosed(f"{self._url} was closed")
         if connection is None:
             raise StoreClosed(f"{self._url} is not open: call `await store.open()` first")
         return patiently(lambda: call(connection))
