@@ -254,6 +254,25 @@ async def test_a_lock_held_too_long_is_transient(
     await store.close()
 
 
+async def test_a_rebase_asks_for_the_lock_as_often(
+    path: Path, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, rebase = [], sqlite_rebase._rebase
+
+    def counted(connection: sqlite3.Connection, at: Path) -> None:
+        asked.append(at)
+        rebase(connection, at)
+
+    monkeypatch.setattr(sqlite_rebase, "_rebase", counted)
+    raw.execute("begin immediate")
+    rebasing = asyncio.create_task(SqliteStore(f"sqlite:///{path}").rebase())
+    async with asyncio.timeout(4):
+        while len(asked) < 20:
+            await asyncio.sleep(0.01)
+    raw.execute("rollback")
+    await rebasing
+
+
 async def test_a_number_beyond_64_bits_is_our_error(store: SqliteStore) -> None:
     with pytest.raises(StoreError):
         await store.due("default", SHARD, until_us=2**70, limit=1)
