@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import re
 import shutil
 import sqlite3
-import threading
-from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,68 +14,29 @@ import pytest
 
 from late.errors import (
     SchemaMismatch,
-    StoreClosed,
     StoreError,
     StoreRefused,
     StoreUnavailable,
-    TransactionAborted,
 )
 from late.ids import new_id
-from late.schema import migrate
 from late.store import (
-    sqlite_lock,
-    sqlite_page,
     sqlite_prune,
     sqlite_rebase,
     sqlite_sql,
-    sqlite_tail,
 )
-from late.store.base import Lease, Page, Settlement, SettleResult
+from late.store.base import Settlement, SettleResult
 from late.store.sqlite import SqliteStore
-from late.task import Cursor, OpenTask, ShardId
-
-SHARD = ShardId(0)
-BEGINNING = Cursor("")
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("template") / "late.db"
-    migrate.upgrade(f"sqlite:///{path}")
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("pragma wal_checkpoint(truncate)")
-    return path
-
-
-@pytest.fixture
-def path(template: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copyfile(template, tmp_path / "late.db"))
-
-
-@pytest.fixture
-async def store(path: Path) -> AsyncIterator[SqliteStore]:
-    made = SqliteStore(f"sqlite:///{path}")
-    await made.open()
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-def raw(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as connection:
-        yield connection
-
-
-def insert(raw: sqlite3.Connection, count: int = 1, shard: int = 0, **columns: object) -> list[str]:
-    made = [new_id(shard) for _ in range(count)]
-    for task_id in made:
-        row = {"shard_id": shard, "task_id": task_id, "queue": "q", "name": "n", "payload": b"{}"}
-        row |= columns
-        marks = ", ".join("?" * len(row))
-        raw.execute(
-            f"insert into late_task ({', '.join(row)}) values ({marks})", tuple(row.values())
-        )
-    return made
+from late.task import OpenTask, ShardId
+from tests.integration.sqlite_kit import (  # noqa: F401 - fixtures
+    BEGINNING,
+    SHARD,
+    insert,
+    settle,
+    sqlite_path,
+    sqlite_raw,
+    sqlite_store,
+    sqlite_template,
+)
 
 
 async def opening(path: Path) -> None:
@@ -87,14 +45,6 @@ async def opening(path: Path) -> None:
         await store.open()
     finally:
         await store.close()
-
-
-async def settle(store: SqliteStore, lease: Lease, cursor: Cursor) -> None:
-    settlement = Settlement(
-        settlement_id=new_id(0), group=lease.group, shard_id=lease.shard_id, seq=lease.seq + 1,
-        epoch=lease.epoch, owner=lease.owner, cursor=cursor, open=(),
-    )  # fmt: skip
-    assert await store.settle([settlement]) == [SettleResult.SETTLED]
 
 
 async def test_odd_names_are_only_names(template: Path, tmp_path: Path) -> None:
@@ -197,14 +147,6 @@ async def test_a_counter_that_fell_back_is_refused_and_rebase_lifts_it(
     await adopted.close()
 
 
-async def test_the_connection_is_set_for_the_promise(store: SqliteStore) -> None:
-    def ask(connection: sqlite3.Connection) -> list[object]:
-        names = ("journal_mode", "synchronous", "busy_timeout", "read_uncommitted")
-        return [connection.execute(f"pragma {name}").fetchone()[0] for name in names]
-
-    assert await store._on_connection(ask) == ["wal", 2, 0, 0]
-
-
 async def test_a_plain_settlement_is_one_statement(store: SqliteStore) -> None:
     leases = await store.acquire("w1", [("default", SHARD), ("default", ShardId(1))])
     statements: list[str] = []
@@ -218,59 +160,7 @@ async def test_a_plain_settlement_is_one_statement(store: SqliteStore) -> None:
     assert len(statements) == 1
 
 
-async def test_the_write_lock_is_asked_for_every_millisecond(
-    store: SqliteStore, raw: sqlite3.Connection
-) -> None:
-    (lease,) = await store.acquire("w1", [("default", SHARD)])
-    statements: list[str] = []
-    await store._on_connection(lambda c: c.set_trace_callback(statements.append))
-    raw.execute("begin immediate")
-    settling = asyncio.create_task(settle(store, lease, BEGINNING))
-    await asyncio.sleep(0.2)
-    raw.execute("rollback")
-    await settling
-
-    # SQLite's own waiting is one statement, and asks some eight times in this time.
-    assert len(statements) > 20
-
-
 # --- errors --------------------------------------------------------------------------------------
-
-
-async def test_a_lock_held_too_long_is_transient(
-    path: Path, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_lock, "BUSY_TIMEOUT_S", 0.02)
-    store = SqliteStore(f"sqlite:///{path}")
-    await store.open()
-    raw.execute("begin immediate")
-
-    with pytest.raises(TransactionAborted):
-        await store.acquire("w1", [("default", SHARD)])
-    assert await store.read({SHARD: BEGINNING}, 10) == [], "readers do not wait for writers"
-    raw.execute("rollback")
-
-    assert len(await store.acquire("w1", [("default", SHARD)])) == 1
-    await store.close()
-
-
-async def test_a_rebase_asks_for_the_lock_as_often(
-    path: Path, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, rebase = [], sqlite_rebase._rebase
-
-    def counted(connection: sqlite3.Connection, at: Path) -> None:
-        asked.append(at)
-        rebase(connection, at)
-
-    monkeypatch.setattr(sqlite_rebase, "_rebase", counted)
-    raw.execute("begin immediate")
-    rebasing = asyncio.create_task(SqliteStore(f"sqlite:///{path}").rebase())
-    async with asyncio.timeout(4):
-        while len(asked) < 20:
-            await asyncio.sleep(0.01)
-    raw.execute("rollback")
-    await rebasing
 
 
 async def test_a_number_beyond_64_bits_is_our_error(store: SqliteStore) -> None:
@@ -366,172 +256,6 @@ async def test_a_lowered_epoch_is_raised_again(store: SqliteStore, raw: sqlite3.
     (again,) = await store.acquire("w1", [("default", SHARD)])
 
     assert again.epoch > lease.epoch
-
-
-# --- the tail and the thread ---------------------------------------------------------------------
-
-
-async def test_an_idle_read_asks_for_the_version_and_nothing_else(
-    store: SqliteStore, raw: sqlite3.Connection
-) -> None:
-    insert(raw, 3)
-    cursors = {SHARD: BEGINNING, ShardId(1): BEGINNING}
-    (page,) = await store.read(cursors, 10)
-    cursors[SHARD] = page.cursor
-    statements: list[str] = []
-    await store._on_connection(lambda c: c.set_trace_callback(statements.append))
-
-    assert await store.read(cursors, 10) == []
-    assert statements == ["pragma data_version"]
-    (again,) = await store.read({SHARD: BEGINNING}, 10)
-    assert again.records == page.records, "another reader from further back is served"
-
-    insert(raw)
-    (page,) = await store.read(cursors, 10)
-    assert len(page.records) == 1
-
-
-async def test_a_cancelled_call_that_waits_its_turn_never_runs(store: SqliteStore) -> None:
-    gate, entered, ran = threading.Event(), threading.Event(), []
-
-    def block(_: sqlite3.Connection) -> None:
-        entered.set()
-        gate.wait(10)
-
-    blocking = asyncio.create_task(store._on_connection(block))
-    await asyncio.to_thread(entered.wait)
-    queued = asyncio.create_task(store._on_connection(ran.append))
-    await asyncio.sleep(0)
-    queued.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await queued
-    gate.set()
-    await blocking
-
-    await store.now()
-    assert ran == []
-
-
-async def test_a_cancelled_read_ends_with_its_part(
-    store: SqliteStore, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_tail, "PART", 1)
-    for shard in range(4):
-        insert(raw, shard=shard)
-    read, reads = sqlite_page.read, []
-    entered, gate = threading.Event(), threading.Event()
-
-    def held(connection: sqlite3.Connection, shard_id: ShardId, *bounds: int) -> object:
-        reads.append(shard_id)
-        entered.set()
-        gate.wait(10)
-        return read(connection, shard_id, *bounds)
-
-    monkeypatch.setattr(sqlite_page, "read", held)
-    reading = asyncio.create_task(store.read({ShardId(n): BEGINNING for n in range(4)}, 10))
-    await asyncio.to_thread(entered.wait)
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
-    gate.set()
-
-    await store.now()
-    await store.now()
-    assert reads == [0]
-
-
-async def test_a_read_of_a_store_that_is_closed_meanwhile(
-    store: SqliteStore, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_tail, "PART", 1)
-    for shard in range(4):
-        insert(raw, shard=shard)
-    gate, read = threading.Event(), sqlite_page.read
-
-    def held(connection: sqlite3.Connection, shard_id: ShardId, *bounds: int) -> object:
-        gate.wait(10)
-        return read(connection, shard_id, *bounds)
-
-    monkeypatch.setattr(sqlite_page, "read", held)
-    reading = asyncio.create_task(store.read({ShardId(n): BEGINNING for n in range(4)}, 10))
-    await asyncio.sleep(0)
-    closing = asyncio.create_task(store.close())
-    await asyncio.sleep(0)
-    gate.set()
-    await closing
-
-    with pytest.raises(StoreClosed, match="was closed"):
-        await reading
-
-
-async def test_a_read_leaves_nothing_to_the_collector(
-    store: SqliteStore, raw: sqlite3.Connection
-) -> None:
-    insert(raw, 3)
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(6):
-            await store.read({SHARD: BEGINNING}, 10)
-        await store.now()  # the thread drops a call's own after it is answered
-        alive = [each for each in gc.get_objects() if isinstance(each, Page)]
-    finally:
-        gc.enable()
-    assert len(alive) <= 1
-
-
-@pytest.mark.parametrize("by_row", [False, True], ids=["as one row", "row by row"])
-async def test_a_commit_right_after_a_page_is_read_next(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, by_row: bool
-) -> None:
-    """The end of a shard is known by the version of its own snapshot, not by a later one."""
-    name = "by_row" if by_row else "read"
-    module = sqlite_tail if by_row else sqlite_page
-    if by_row:
-        monkeypatch.setattr(sqlite_page, "read", lambda *_: None)
-    read = getattr(module, name)
-
-    def read_and_commit(*asked: object) -> object:
-        found = read(*asked)
-        monkeypatch.setattr(module, name, read)
-        commit()
-        return found
-
-    def commit() -> None:
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            insert(other)
-
-    commit()
-    monkeypatch.setattr(module, name, read_and_commit)
-    (first,) = await store.read({SHARD: BEGINNING}, 10)
-    (second,) = await store.read({SHARD: first.cursor}, 10)
-
-    assert [len(page.records) for page in (first, second)] == [1, 1]
-
-
-async def test_closing_waits_for_what_came_before(store: SqliteStore) -> None:
-    calls = [asyncio.create_task(store.now()) for _ in range(5)]
-    await asyncio.sleep(0)
-    await store.close()
-
-    assert all(now_us > 0 for now_us in await asyncio.gather(*calls))
-
-
-async def test_a_forked_child_must_open_its_own(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parent = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
-    with pytest.raises(StoreClosed, match="fork"):
-        await store.now()
-    monkeypatch.undo()
-
-
-def test_one_store_serves_one_loop_after_another(path: Path) -> None:
-    store = SqliteStore(f"sqlite:///{path}")
-    asyncio.run(store.open())
-    assert asyncio.run(store.now()) > 0
-    asyncio.run(store.close())
 
 
 async def test_pruning_leaves_gaps_for_writers(
