@@ -175,6 +175,13 @@ _ALL = (
         r"SettleResult",
     ),
     Defect(
+        "later-version", "the end of a shard of SQLite is known by a version asked after its page",
+        s.end_known_by_a_later_version,
+        "tests/integration/test_sqlite_thread.py::"
+        "test_a_commit_right_after_a_page_is_read_next[as one row]",
+        r"ValueError: not enough values",
+    ),
+    Defect(
         "anybodys-settlement", "whose settlement took the number is not looked at",
         s.whose_id_does_not_matter, JOURNAL + "test_the_journal_has_no_gap_and_no_fork[sqlite]",
         r"fenced",

@@ -16,6 +16,7 @@ from late.store import (
     sqlite_journal,
     sqlite_prune,
     sqlite_sql,
+    sqlite_tail,
 )
 from late.store.base import Settlement, SettleResult
 from late.task import Suspect
@@ -128,6 +129,17 @@ def whose_id_does_not_matter() -> None:
         return SettleResult.SETTLED
 
     old = replace(sqlite_journal, "_settle_one", settle_one)
+
+
+def end_known_by_a_later_version() -> None:
+    """Whether a shard of SQLite has news is known by a version that is asked after its page."""
+
+    def page(tail: Any, connection: Any, *asked: Any) -> Any:
+        found = old(tail, connection, *asked)
+        tail._look(connection)
+        return found
+
+    old = replace(sqlite_tail.Tail, "_page", page)
 
 
 def prune_by_age() -> None:
