@@ -213,8 +213,8 @@ def open_set_forgotten() -> None:
 def unique_key_freed_by_a_retry() -> None:
     """A unique key is free once its task has failed for the first time."""
 
-    def park(self: Any, entry: Any, row: Any) -> None:
-        old(self, entry, row)
+    def park(self: Any, entry: Any, row: Any, *, ran: bool) -> None:
+        old(self, entry, row, ran=ran)
         if entry.options.unique_key is not None:
             self._released_keys.append((entry.options.unique_key, entry.record.task_id))
 
