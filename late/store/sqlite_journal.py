@@ -9,6 +9,7 @@ import logging
 import sqlite3
 import uuid
 from collections.abc import Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -23,6 +24,14 @@ log = logging.getLogger("late.store")
 
 SEQ_MAX = 2**62
 """No honest journal comes near it; a forged row at 2^63-1 would leave no room for the next."""
+
+
+_ROW = (
+    "settlement_id", "group", "shard_id", "seq", "epoch", "owner", "cursor", "open", "usage",
+    "suspects",
+)  # fmt: skip
+_more = attrgetter(*[field for field in Settlement.__struct_fields__ if field not in _ROW])
+"""All else of a settlement, also what is added to it one day: left out, it would be lost."""
 
 
 class _SeqTaken(Exception):
@@ -79,17 +88,7 @@ def _follow(
 
 def _has_more(settlement: Settlement) -> bool:
     """Whether more than its row of the journal is to be written."""
-    return bool(
-        settlement.unparked
-        or settlement.parked
-        or settlement.dead
-        or settlement.revived
-        or settlement.results
-        or settlement.history
-        or settlement.ticks
-        or settlement.ended_ticks
-        or settlement.released_keys
-    )
+    return any(_more(settlement))
 
 
 def _write_more(

@@ -176,56 +176,56 @@ async def test_a_cancelled_call_that_waits_its_turn_never_runs(store: SqliteStor
     assert ran == []
 
 
+class Held:
+    """Pages of one part each that are read once the gate is open."""
+
+    def __init__(self, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sqlite_tail, "PART", 1)
+        for shard in range(4):
+            insert(raw, shard=shard)
+        self.cursors = {ShardId(shard): BEGINNING for shard in range(4)}
+        self.reads: list[ShardId] = []
+        self.entered, self.gate = threading.Event(), threading.Event()
+        self._read = sqlite_page.read
+        monkeypatch.setattr(sqlite_page, "read", self.read)
+
+    def read(self, connection: sqlite3.Connection, shard_id: ShardId, *bounds: int) -> object:
+        self.reads.append(shard_id)
+        self.entered.set()
+        self.gate.wait(10)
+        return self._read(connection, shard_id, *bounds)
+
+
 async def test_a_cancelled_read_ends_with_its_part(
     store: SqliteStore, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_tail, "PART", 1)
-    for shard in range(4):
-        insert(raw, shard=shard)
-    read, reads = sqlite_page.read, []
-    entered, gate = threading.Event(), threading.Event()
-
-    def held(connection: sqlite3.Connection, shard_id: ShardId, *bounds: int) -> object:
-        reads.append(shard_id)
-        entered.set()
-        gate.wait(10)
-        return read(connection, shard_id, *bounds)
-
-    monkeypatch.setattr(sqlite_page, "read", held)
-    reading = asyncio.create_task(store.read({ShardId(n): BEGINNING for n in range(4)}, 10))
-    await asyncio.to_thread(entered.wait)
+    held = Held(raw, monkeypatch)
+    reading = asyncio.create_task(store.read(held.cursors, 10))
+    await asyncio.to_thread(held.entered.wait)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    gate.set()
+    held.gate.set()
 
     await store.now()
     await store.now()
-    assert reads == [0]
+    assert held.reads == [0]
 
 
 async def test_a_read_of_a_store_that_is_closed_meanwhile(
     store: SqliteStore, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_tail, "PART", 1)
-    for shard in range(4):
-        insert(raw, shard=shard)
-    gate, read = threading.Event(), sqlite_page.read
-
-    def held(connection: sqlite3.Connection, shard_id: ShardId, *bounds: int) -> object:
-        gate.wait(10)
-        return read(connection, shard_id, *bounds)
-
-    monkeypatch.setattr(sqlite_page, "read", held)
-    reading = asyncio.create_task(store.read({ShardId(n): BEGINNING for n in range(4)}, 10))
-    await asyncio.sleep(0)
+    held = Held(raw, monkeypatch)
+    reading = asyncio.create_task(store.read(held.cursors, 10))
+    await asyncio.to_thread(held.entered.wait)
     closing = asyncio.create_task(store.close())
     await asyncio.sleep(0)
-    gate.set()
+    held.gate.set()
     await closing
 
     with pytest.raises(StoreClosed, match="was closed"):
         await reading
+    assert held.reads == [0]
 
 
 async def test_a_read_leaves_nothing_to_the_collector(
