@@ -327,7 +327,7 @@ def main(arguments: Sequence[str]) -> int:
         console.print(str(error), markup=False)
         return 1
     finally:
-        server.close()
+        server.clear()
     report["load_after"] = round(os.getloadavg()[0], 2)
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(report, indent=1)

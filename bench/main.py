@@ -60,13 +60,15 @@ def turn(target: Target, folder: Path, count: int, say: Callable[[str], None]) -
         partial(measure.drain, target, folder, count),
         partial(measure.one_by_one, target, SINGLE),
     ):
-        rest()
+        rest(target)
         found |= each()
     return found
 
 
-def rest() -> None:
-    """Let the disk take what was written before, or whoever is measured next waits for it."""
+def rest(target: Target) -> None:
+    """Leave nothing of what was measured before: no database to be vacuumed, and no pages that the
+    disk has yet to take, for which whoever is measured next would wait."""
+    target.clear()
     os.sync()
 
 
@@ -81,7 +83,7 @@ def limits(target: Target, bare: Sequence[Row]) -> dict[str, float]:
         rates["limit_prepared_per_s"] = partial(target.prepared_rate, bare)
     found = {}
     for name, rate in rates.items():
-        rest()
+        rest(target)
         found[name] = rate()
     return found
 
@@ -198,7 +200,7 @@ def main(arguments: Sequence[str]) -> int:
         finally:
             for target in targets:
                 if isinstance(target, Postgres):
-                    target.close()
+                    target.clear()
     for result in report["stores"]:
         show(result, console)
     RESULTS.mkdir(exist_ok=True)

@@ -66,6 +66,9 @@ class Target(Protocol):
     def drain_rate(self, rows: Sequence[Row]) -> float:
         """Rows per second of the bare loop: read a page, delete it, commit."""
 
+    def clear(self) -> None:
+        """Remove what was made: a database that is vacuumed disturbs what is measured next."""
+
     def written_bytes(self, url: str) -> int:
         """Bytes the database has written to its log so far."""
 
@@ -101,6 +104,10 @@ class Sqlite:
 
     def versions(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"
+
+    def clear(self) -> None:
+        for path in (*self._folder.glob("*.db*"), *self._folder.glob("*.bare*")):
+            path.unlink(missing_ok=True)
 
     def _bare(self) -> sqlite3.Connection:
         connection = self.connect(f"sqlite:///{self._folder / secrets.token_hex(4)}.bare")
@@ -179,12 +186,12 @@ class Postgres:
         """URL of a database with nothing in it."""
         return self._create()
 
-    def close(self) -> None:
-        """Drop what was made."""
+    def clear(self) -> None:
         self._drop(*self._made)
+        self._made.clear()
 
     def drop(self, url: str) -> None:
-        """Drop one that was made, so that vacuuming it disturbs no later measurement."""
+        """Remove one that was made, while others are in use."""
         name = url.partition("?")[0].rpartition("/")[2]
         self._made.remove(name)
         self._drop(name)

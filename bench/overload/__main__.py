@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
                     found = asyncio.run(SCENARIOS[name](target.fresh(), protected=protected))
                 finally:
                     if isinstance(target, Postgres):
-                        target.close()
+                        target.clear()
             words = "with the knobs" if protected else "control, without them"
             print(f"{name}, {words}: {json.dumps(found)}", flush=True)
             report["runs"].append({"scenario": name, "protected": protected, **found})

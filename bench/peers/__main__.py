@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
             write(report, files)  # what ends a run in the middle leaves what it has found
         bound(report, server, sizes)
     finally:
-        server.close()
+        server.clear()
     write(report, files)
     console.print(table.text(report), markup=False)
     for path in files:

@@ -60,7 +60,7 @@ def test_rounds_are_measured_beside_a_held_snapshot(server: str, tmp_path: Path)
     try:
         found = endure(bench, Sizes(tasks=1_000, rounds=1, seconds=0.3), hold=True)
     finally:
-        target.close()
+        target.clear()
     assert found["held"] is True
     assert [rate > 0 for rate in found["per_s"]] == [True]
     assert found["reached_per_s"] == pytest.approx(100)
