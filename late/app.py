@@ -272,7 +272,7 @@ class App(Registry, Commanding):
     def _rows(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
         """`row` of each; what is alike is made once: ids in one go, headers by settings."""
         lane = lane or self.lane  # asked once: another thread may adopt another one meanwhile
-        shards = [self._shard(call, lane) for call in calls]
+        shards = self._spread(calls, lane)
         rows: list[NewTask] = []
         shared, headers, plain = None, None, False
         for call, shard_id, task_id in zip(calls, shards, new_ids(shards), strict=True):
@@ -290,6 +290,18 @@ class App(Registry, Commanding):
             else:
                 rows.append(self._row(call, shard_id, task_id, lane, headers))
         return rows
+
+    def _spread(self, calls: Sequence[Call], lane: Lane) -> list[int]:
+        """The shard of each call of a batch. Those without a key take turns as if they were alone,
+        but sorted: neighbours in the log's pages are then of one shard, for the insert and for
+        its reader."""
+        keys = [call.settings.options.ordering_key for call in calls]
+        turns = itertools.islice(self._turns, keys.count(None))
+        free = sorted([lane.first_shard + turn % lane.shards for turn in turns])
+        if len(free) == len(keys):
+            return free
+        next_free = iter(free)
+        return [next(next_free) if key is None else lane.shard_of(key) for key in keys]
 
     def _shard(self, call: Call, lane: Lane) -> int:
         key = call.settings.options.ordering_key

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -159,6 +160,20 @@ def test_rows_are_spread_over_the_shards_evenly(batch: bool) -> None:
     assert [row.payload for row in rows] == [call.payload for call in calls]
     assert Counter(row.shard_id for row in rows) == {0: 100, 1: 100, 2: 100, 3: 100}
     assert all(shard_of(row.task_id) == row.shard_id for row in rows)
+
+
+def test_a_batch_goes_to_one_shard_after_the_other() -> None:
+    shards = [row.shard_id for row in app.prepare([charge.call(n) for n in range(10)])]
+    assert [shard for shard, _ in groupby(shards)] == [0, 1, 2, 3]
+
+
+def test_batches_and_single_tasks_take_turns_as_if_all_were_single() -> None:
+    keyed = charge.options(ordering_key="k")
+    found: Counter[int] = Counter()
+    for n in range(app.shards * 10):
+        rows = app.prepare([charge.call(n), keyed.call(n), charge.call(n)])
+        found.update(row.shard_id for row in (rows[0], rows[2], app.row(charge.call(n))))
+    assert found == dict.fromkeys(range(app.shards), 30)
 
 
 def test_rows_of_a_batch_are_as_if_made_one_by_one() -> None:
