@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, closing
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import late
+from late.ids import shard_of
 from tests.integration import outbox_kit as kit
 from tests.integration.outbox_kit import Caller
 from tests.servers import drop_database, migrated_database, postgres_url
@@ -128,6 +130,28 @@ async def test_many_tasks_at_once(caller: Caller, url: str) -> None:
     found = kit.rows(url, "select name, headers, options, task_id from late_task")
     assert [row[:3] for row in found].count(("greet", None, None)) == 199
     assert ("other", '{"a":"b"}', '{"priority":1}', ids[-1]) in found
+
+
+@pytest.mark.parametrize("key", [None, "k"], ids=["plain", "keyed"])
+async def test_what_a_batch_has_in_common_is_in_each_row(
+    caller: Caller, url: str, key: str | None
+) -> None:
+    alike = greet.options(headers={"a": "b"}, priority=1, ordering_key=key)
+    calls = [alike.call(str(n), times=n) for n in range(100)]
+    ids = await caller.wait(app.enqueue_many(caller.tx, calls))
+    await caller.commit()
+    columns = "task_id, shard_id, queue, name, headers, payload"
+    options = {"priority": 1} | ({"ordering_key": key} if key else {})
+    found = {
+        row[0]: (*row[1:-2], eval(row[-2]), json.loads(row[-1]))
+        for row in kit.rows(url, f"select {columns}, options from late_task")
+    }
+    assert found == {
+        task_id: (shard_of(task_id), "default", "greet", '{"a":"b"}', call.payload, options)
+        for task_id, call in zip(ids, calls, strict=True)
+    }
+    if url.startswith("sqlite"):
+        assert [id for (id,) in kit.rows(url, "select task_id from late_task order by seq")] == ids
 
 
 async def test_bad_input_leaves_the_transaction_usable(caller: Caller, url: str) -> None:
