@@ -16,7 +16,7 @@ from __future__ import annotations
 import decimal
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -44,7 +44,9 @@ _DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x5F for byte in range(256))
 _LONG_INT = b"0" * 19
 _BACKSLASH = ord("\\")
 _INT_LEAST, _INT_MOST = -(2**63), 2**64 - 1
-_FLAT = frozenset((bool, type(None), msgspec.UnsetType))
+SCALARS: frozenset[type] = frozenset((str, int, float, bool, type(None), msgspec.UnsetType))
+"""Text and numbers: JSON has them, and cannot hold in them what breaks a limit but for a NUL, a
+long int, a NaN."""
 
 
 def pack(values: msgspec.Struct | dict[str, Any], form: Format = "json") -> bytes:
@@ -59,12 +61,52 @@ def pack(values: msgspec.Struct | dict[str, Any], form: Format = "json") -> byte
         payload = _json(values) if form == "json" else _msgpack(values)
     except Exception as cause:  # values are the caller's: anything may go wrong in them
         raise InvalidPayload(f"arguments cannot be encoded: {_why(cause)}") from cause
+    return _searched(values, payload, form)
+
+
+def pack_call(values: msgspec.Struct, declared: Sequence[Set[type]]) -> tuple[bytes, bool]:
+    """`pack` as JSON, in a third of the time for arguments that are text and numbers.
+
+    Those can break few limits, and are looked at one by one; where the bytes have a backslash,
+    which may be a NUL's, and for anything else they are searched. Types are exact: a subclass may
+    be encoded as anything.
+
+    Args:
+        declared: `late.signature.scalars` of the struct's type.
+
+    Returns:
+        The bytes, and whether a decoder of the struct's type is certain to give all values back.
+
+    Raises:
+        InvalidPayload, PayloadTooLarge: as `pack`.
+    """
+    try:
+        payload = _json(values)
+    except Exception:
+        return pack(values), False  # which says why not
+    certain = True
+    if len(payload) <= PAYLOAD_BYTES_MAX and _BACKSLASH not in payload:
+        for n, value in enumerate(astuple(values)):  # `zip` takes twice as long
+            kind = type(value)
+            if kind not in declared[n]:
+                certain = False
+                if kind not in SCALARS:
+                    break
+            if kind is int:
+                if not _INT_LEAST <= value <= _INT_MOST:
+                    break
+            elif kind is float and not math.isfinite(value):
+                break
+        else:
+            return payload, certain
+    return _searched(values, payload, "json"), False
+
+
+def _searched(values: msgspec.Struct | dict[str, Any], payload: bytes, form: Format) -> bytes:
     if len(payload) > PAYLOAD_BYTES_MAX:
         size = len(payload)
         raise PayloadTooLarge(f"arguments take {size} bytes, the limit is {PAYLOAD_BYTES_MAX}")
     if form == "json":
-        if _is_flat(values, payload):
-            return payload
         # A NaN is `null` in JSON by now, a Decimal's is text: only the values themselves can tell.
         doubtful = max(map(payload.find, (b"null", b"NaN", b"Inf"))) >= 0
         if not doubtful and _is_harmless(payload):
@@ -141,26 +183,6 @@ def digest(name: str, values: object, key: bytes = b"") -> str:
     state = hashlib.blake2b(name.encode() + b"\0", digest_size=16, key=key)
     state.update(_json_sorted(values))
     return state.hexdigest()
-
-
-def _is_flat(values: msgspec.Struct | dict[str, Any], payload: bytes) -> bool:
-    """Whether `values`, a struct, is all text and numbers, and breaks no limit but the size.
-
-    Two arguments take a tenth of a microsecond, the searches for the same six times as much. Types
-    are exact: a subclass may be encoded as anything.
-    """
-    if isinstance(values, dict) or _BACKSLASH in payload:  # that may be a NUL's
-        return False
-    for value in astuple(values):
-        kind = type(value)
-        if kind is str:
-            continue
-        if kind is int:
-            if not _INT_LEAST <= value <= _INT_MOST:
-                return False
-        elif kind not in _FLAT and (kind is not float or not math.isfinite(value)):
-            return False
-    return True
 
 
 def _is_harmless(payload: bytes) -> bool:

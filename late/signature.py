@@ -11,13 +11,14 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import msgspec
 
 from late.batch import BATCH_MAX, Batch
 from late.errors import ConfigError
+from late.payload import SCALARS
 
 _Kind = inspect.Parameter
 Shape = type[msgspec.Struct] | type[dict[str, Any]]
@@ -80,6 +81,28 @@ def read_batch(fn: Callable[..., Any], label: str, size: int) -> Signature:
     item = inspect.Parameter("item", _Kind.POSITIONAL_OR_KEYWORD, annotation=kind)
     is_async = inspect.iscoroutinefunction(fn)
     return Signature(_shape([item], {"item": kind}, label), wants_context=False, is_async=is_async)
+
+
+def scalars(shape: Shape) -> tuple[Set[type], ...] | None:
+    """For each field of `shape` the exact types of values that its decoder is certain to give back
+    as they were encoded: none where it has a say, as of a list, an enumeration, a bounded number.
+    None for arguments by name."""
+    if not issubclass(shape, msgspec.Struct):
+        return None
+    return tuple(
+        _scalars(field.type) - {msgspec.UnsetType} if field.required else _scalars(field.type)
+        for field in msgspec.structs.fields(shape)
+    )
+
+
+def _scalars(hint: Any) -> Set[type]:
+    if hint is Any:
+        return SCALARS
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        each = [_scalars(one) for one in typing.get_args(hint)]
+        return frozenset[type]().union(*each) if all(each) else frozenset()
+    hint = getattr(hint, "__supertype__", hint)  # of a NewType
+    return SCALARS & {hint} if isinstance(hint, type) else frozenset()
 
 
 def _hints(fn: Callable[..., Any], label: str) -> dict[str, Any]:

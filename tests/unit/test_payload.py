@@ -5,15 +5,26 @@ from __future__ import annotations
 import decimal
 import enum
 import re
-from typing import Any
+from typing import Annotated, Any, Literal, NewType
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from late.errors import InvalidPayload
-from late.payload import DEPTH_MAX, KEYS_MAX, _check, _is_flat, _is_harmless, pack
+from late.payload import (
+    DEPTH_MAX,
+    KEYS_MAX,
+    PAYLOAD_BYTES_MAX,
+    SCALARS,
+    _check,
+    _is_harmless,
+    pack,
+    pack_call,
+)
+from late.signature import scalars
 
 
 def plainly(payload: bytes) -> bool:
@@ -55,6 +66,9 @@ class Level(enum.IntEnum):
     ONE = 1
 
 
+UserId = NewType("UserId", int)
+
+
 class Given(msgspec.Struct):
     """Arguments of a call."""
 
@@ -86,9 +100,74 @@ def test_arguments_are_refused_by_the_walk_and_by_nothing_else(first: Any, secon
         assert packed == msgspec.json.encode(values)
 
 
-def test_text_and_numbers_are_not_searched() -> None:
-    fine = Given("Ada", 2**64 - 1), Given(1.5, None), Given(True)
-    assert all(_is_flat(one, msgspec.json.encode(one)) for one in fine)
-    others = Given(Level.ONE), Given([]), Given(float("nan")), Given("\0"), Given(2**64)
-    assert not any(_is_flat(one, msgspec.json.encode(one)) for one in others)
-    assert not _is_flat({"first": "Ada"}, b'{"first":"Ada"}'), "a mapping may have any keys"
+class Declared(msgspec.Struct):
+    """Arguments of a call, by parameters of every kind of type that has no say in their values."""
+
+    number: int
+    real: float
+    text: str
+    maybe: str | None
+    either: int | bool | msgspec.UnsetType
+    anything: Any
+    named: UserId
+    absent: int | msgspec.UnsetType = msgspec.UNSET
+
+
+decode = msgspec.json.Decoder(Declared).decode
+DECLARED = scalars(Declared)
+assert DECLARED is not None
+MOSTLY = [st.integers(), st.floats(), st.text(), st.none() | st.text(), st.booleans(), VALUES]
+MOSTLY += [st.integers(), st.just(msgspec.UNSET)]
+
+
+@given(st.tuples(*(st.one_of(each, each, each, VALUES) for each in MOSTLY)))
+def test_a_call_is_packed_as_anything_is_and_certainly_decoded_as_it_was(values: Any) -> None:
+    call = Declared(*values)
+    try:
+        payload, certain = pack_call(call, DECLARED)
+    except InvalidPayload as refused:
+        with pytest.raises(InvalidPayload, match=re.escape(str(refused))):
+            pack(call)
+        return
+    assert payload == pack(call)
+    if certain:
+        again = astuple(decode(payload))
+        assert [*map(repr, again)] == [*map(repr, values)]  # True is not 1, nor 1.0
+
+
+def test_text_and_numbers_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = scalars(Given)
+    assert kinds is not None
+    given = [Given("Ada", 2**64 - 1), Given(1.5, None), Given(True)]
+    others = ["a\\b", "a" * PAYLOAD_BYTES_MAX, float("nan"), 2**64, Level.ONE, [], b"Ada"]
+    searched: list[Any] = []
+
+    def search(values: Any, payload: bytes, form: object) -> bytes:
+        searched.append(values.first)
+        return payload
+
+    monkeypatch.setattr("late.payload._searched", search)
+    packed = [pack_call(call, kinds) for call in (*given, *map(Given, others))]
+    assert [certain for _, certain in packed] == [True] * len(given) + [False] * len(others)
+    assert [*map(repr, searched)] == [*map(repr, others)]
+    assert packed[0][0] == msgspec.json.encode(given[0])
+
+
+def test_types_that_have_a_say_in_their_values_are_not_certain() -> None:
+    class Asked(msgspec.Struct):
+        bounded: Annotated[int, msgspec.Meta(gt=0)]
+        listed: int | list[int]
+        levelled: Level
+        literal: Literal["a"]
+        required: msgspec.UnsetType
+
+    assert scalars(Asked) == (frozenset(),) * 5
+    assert pack_call(Asked(1, 1, 1, "a", msgspec.UNSET), (frozenset(),) * 5)[1] is False
+    assert scalars(dict) is None
+    assert DECLARED is not None
+    assert DECLARED[4:] == (
+        {int, bool},
+        SCALARS - {msgspec.UnsetType},
+        {int},
+        {int, msgspec.UnsetType},
+    )
