@@ -75,6 +75,7 @@ def records(shard_id: ShardId, columns: bytes, joined: bytes) -> list[Record] | 
     # SQLite promises no order of what it joins; in one row all columns have the same.
     if sum(lengths) != len(joined) or seqs != sorted(seqs):
         return None
+    queues, names = _shared(queues), _shared(names)
     payloads = [joined[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
     return list(
         map(
@@ -82,3 +83,11 @@ def records(shard_id: ShardId, columns: bytes, joined: bytes) -> list[Record] | 
             seqs,
         )
     )  # fmt: skip
+
+
+def _shared(column: list[str]) -> list[str]:
+    """The same column; where all values are equal they are one object, whose hash is then known to
+    all that look it up: a thirtieth of what a plain task takes in the event loop."""
+    if column and column.count(column[0]) == len(column):
+        return [column[0]] * len(column)
+    return column

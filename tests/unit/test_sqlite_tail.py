@@ -70,10 +70,23 @@ def test_a_page_as_one_row_is_the_page(connection: sqlite3.Connection) -> None:
     for each in TEXTS:
         insert(connection, b"{}", queue=each, headers=each)
     insert(connection, "inserted as text")
-    for after, limit in ((0, 1_000), (0, 3), (5, 4), (1_000, 3)):
+    each_alone = [(after, 1) for after in range(0, 30, 2)]
+    for after, limit in ((0, 1_000), (0, 3), (5, 4), *each_alone, (1_000, 3)):
         one, rows = both(connection, after, limit)
         assert one == rows
     assert len(rows) == 0
+
+
+def test_what_is_alike_in_a_page_is_one_object(connection: sqlite3.Connection) -> None:
+    for _ in range(3):
+        insert(connection, b"{}")
+    insert(connection, b"{}", queue="other")
+    alike, mixed = (sqlite_page.read(connection, ShardId(0), 0, limit) for limit in (3, 4))
+    assert alike is not None
+    assert mixed is not None
+    assert len({id(record.queue) for record in alike.records}) == 1
+    assert len({id(record.name) for record in mixed.records}) == 1
+    assert [record.queue for record in mixed.records] == ["mail", "mail", "mail", "other"]
 
 
 @pytest.mark.parametrize(
