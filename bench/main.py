@@ -153,10 +153,11 @@ def _say(console: Console, store: str, text: str) -> None:
 def measured(
     targets: Sequence[Target], folder: Path, options: argparse.Namespace, console: Console
 ) -> list[dict[str, Any]]:
-    """All measurements. The stores take turns: what else the machine does falls on both."""
+    """All measurements. The stores take turns, each time another one first: what else the machine
+    does falls on both."""
     turns: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
     for number in range(options.turns):
-        for target in targets:
+        for target in targets if number % 2 == 0 else targets[::-1]:
             say = partial(_say, console, f"{target.name}, turn {number + 1}")
             turns[target.name].append(turn(target, folder, options.count, say))
     return [
@@ -173,7 +174,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--postgres", metavar="URL", help="a server in which databases may be made")
     parser.add_argument("--only", choices=("sqlite", "postgresql"), help="one store only")
     parser.add_argument("--count", type=int, default=100_000, help="tasks to drain")
-    parser.add_argument("--turns", type=int, default=5, help="of all rates; the median counts")
+    parser.add_argument("--turns", type=int, default=9, help="of all rates; the median counts")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a latency run")
     return parser.parse_args(arguments)
 
