@@ -99,12 +99,14 @@ def once(
     """What is a count, or hides its noise in thousands of samples."""
     few, many = COUNTED
     say(f"statements: {few:,} and {many:,} no-ops with a counting hook in the driver")
+    rest(target)
     result = measure.statements(target, folder, few, many)
     result["latency"] = []
     for rate, hold in ((100, False), (1_000, False), (100, True)):
         if hold and target.name == "sqlite":
             continue  # one writer at a time: an open write transaction stops every producer
         say(f"latency: {rate}/s for {seconds:g} s{', beside an open transaction' if hold else ''}")
+        rest(target)
         found = measure.latency(target, folder, rate, seconds, hold=hold)
         result["latency"].append(found | {"open_transaction": hold})
     return result
@@ -200,8 +202,7 @@ def main(arguments: Sequence[str]) -> int:
             return 1
         finally:
             for target in targets:
-                if isinstance(target, Postgres):
-                    target.clear()
+                target.clear()
     for result in report["stores"]:
         show(result, console)
     RESULTS.mkdir(exist_ok=True)

@@ -248,8 +248,7 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{target.name}: {error}")
                 return 1
             finally:
-                if isinstance(target, Postgres):
-                    target.clear()
+                target.clear()
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"restarts-{report['at'].replace(':', '')}.json"
     path.write_text(json.dumps(report, indent=1) + "\n")

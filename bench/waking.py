@@ -83,8 +83,7 @@ def main(arguments: Sequence[str]) -> int:
                     found = compare(target, folder, rate, options.seconds, options.turns)
                     report["found"].append(found)
             finally:
-                if isinstance(target, Postgres):
-                    target.clear()
+                target.clear()
     report["load_after"] = [round(value, 2) for value in os.getloadavg()]
     show(report["found"], console)
     console.print(f"load before {report['machine']['load_before']}, after {report['load_after']}")

@@ -45,8 +45,7 @@ def main(arguments: Sequence[str]) -> int:
                 try:
                     found = asyncio.run(SCENARIOS[name](target.fresh(), protected=protected))
                 finally:
-                    if isinstance(target, Postgres):
-                        target.clear()
+                    target.clear()
             words = "with the knobs" if protected else "control, without them"
             print(f"{name}, {words}: {json.dumps(found)}", flush=True)
             report["runs"].append({"scenario": name, "protected": protected, **found})
