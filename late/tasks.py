@@ -182,17 +182,15 @@ class Task(Generic[P, R]):
             values: Any = self.shape(*args, **kwargs)
         except (TypeError, ValueError) as cause:
             raise InvalidPayload(f"{self.name}: {cause}") from None
-        certain = False
         if self._scalars is None:
-            payload = payloads.pack(values, self.codec.format)
+            payload, certain = payloads.pack(values, self.codec.format), False
         else:
             payload, certain = payloads.pack_call(values, self._scalars)
-        if certain:
-            return values, payload
-        try:
-            self._check(payload)
-        except Exception as cause:  # a type's own checks may raise anything
-            raise InvalidPayload(f"{self.name}: {str(cause)[:200]}") from cause
+        if not certain:
+            try:
+                self._check(payload)
+            except Exception as cause:  # a type's own checks may raise anything
+                raise InvalidPayload(f"{self.name}: {str(cause)[:200]}") from cause
         return values, payload
 
     def decode(self, record: Record, options: Options | None) -> dict[str, Any]:
