@@ -195,13 +195,18 @@ class Held:
         self.gate.wait(10)
         return self._read(connection, shard_id, *bounds)
 
+    async def reading(self, store: SqliteStore) -> asyncio.Task[object]:
+        """A read of `store` whose first part has begun, and waits at the gate."""
+        task: asyncio.Task[object] = asyncio.create_task(store.read(self.cursors, 10))
+        await asyncio.to_thread(self.entered.wait)
+        return task
+
 
 async def test_a_cancelled_read_ends_with_its_part(
     store: SqliteStore, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(raw, monkeypatch)
-    reading = asyncio.create_task(store.read(held.cursors, 10))
-    await asyncio.to_thread(held.entered.wait)
+    reading = await held.reading(store)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
@@ -216,8 +221,7 @@ async def test_a_read_of_a_store_that_is_closed_meanwhile(
     store: SqliteStore, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(raw, monkeypatch)
-    reading = asyncio.create_task(store.read(held.cursors, 10))
-    await asyncio.to_thread(held.entered.wait)
+    reading = await held.reading(store)
     closing = asyncio.create_task(store.close())
     await asyncio.sleep(0)
     held.gate.set()
