@@ -50,7 +50,7 @@ screenshots: browser ## make the pictures in docs/screens again
 
 soak: ## 50,000 simulated worlds; 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)
-	@$(BIN)/python -m late.testing.simulation --seeds 50000 $(ARGS)
+	@$(BIN)/python -m tests.simulator --seeds 50000 $(ARGS)
 
 chaos: ## kill storms of the full size on every store; a tenth is part of `make test` (ARGS="-k p5")
 	$(DEV)

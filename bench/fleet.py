@@ -19,13 +19,13 @@ from sqlalchemy import Connection, select
 
 from bench.measure import GaveUp
 from bench.witness import witness
-from late.app import App
+from late.app.app import App
+from late.app.task import Call
 from late.control import Control
-from late.ids import shard_of
+from late.model.ids import shard_of
+from late.model.task import ENQUEUED, TaskId, Usage
 from late.schema.engine import make_engine, reading, write
 from late.schema.tables import lease, settlement, worker
-from late.task import ENQUEUED, TaskId, Usage
-from late.tasks import Call
 
 PATIENCE_S = 120.0
 READY_S = 1.0

@@ -20,8 +20,8 @@ from typing import Any
 import late
 from bench.targets import Row, Target, transaction
 from bench.tasks import NOTE, app, nothing, stamp
-from late import waking
-from late.ids import new_id
+from late.model.ids import new_id
+from late.notify import notifier as waking
 
 BATCH = 1_000
 """Tasks per statement and transaction when enqueueing in bulk: the most that one call takes."""

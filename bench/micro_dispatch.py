@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from late.dispatcher.dispatcher import Dispatcher
-from late.ids import new_id
-from late.task import Attempt, Options, Outcome, Record
+from late.model.ids import new_id
+from late.model.task import Attempt, Options, Outcome, Record
 
 
 @dataclass

@@ -30,14 +30,14 @@ import msgspec
 from sqlalchemy import Connection, event, text
 
 from late.control import Control
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import Usage
 from late.schema import migrate
 from late.schema.engine import make_engine, writing
 from late.schema.tables import queue as queue_table
 from late.schema.tables import schedule as schedule_table
-from late.task import Usage
-from late.testing.stores import postgres
-from late.wiring import devote
+from late.testing.servers.databases import postgres
+from late.worker.wiring import devote
 from scripts import browser
 from tests.web.chromium import Chromium, Person
 from tests.web.serving import Served
@@ -268,7 +268,7 @@ def measure(url: str, ids: Sequence[str], *, times: int) -> list[dict[str, Any]]
 
 
 def _look(control: Control, timed: Timed) -> tuple[list[Took], float, float]:
-    from late.web.look import Look
+    from late.web.snapshot import Look
 
     timed.found.clear()
     began, used = time.perf_counter(), time.process_time()

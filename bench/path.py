@@ -20,17 +20,18 @@ from contextlib import nullcontext
 from typing import cast
 
 import late
-from late import events, metrics
+from late import events
 from late.clock import DatabaseClock
-from late.dispatcher import finished
+from late.dispatcher import outcome_buffer as finished
 from late.dispatcher.dispatcher import Dispatcher
-from late.dispatcher.settle import Settler
+from late.dispatcher.settler import Settler
+from late.model.task import Cursor, Epoch, Record, ShardId
+from late.observability import metrics
 from late.scheduler import scheduler as scheduling
 from late.store.base import Lease, Page, Settlement, SettleResult, Store
-from late.store.postgres import FEATURES
-from late.store.postgres_journal import statements_of
+from late.store.postgres.journal import statements_of
+from late.store.postgres.store import FEATURES
 from late.tailer.tailer import Tailer
-from late.task import Cursor, Epoch, Record, ShardId
 
 SHARDS = 8
 CONCURRENCY = 16

@@ -30,12 +30,13 @@ import late
 from bench import measure
 from bench.alone import free_port
 from bench.targets import Sqlite
-from late import events, tracing
+from late import events
 from late.config import WorkerConfig
+from late.model.task import Attempt, Record, TaskId
+from late.observability import tracing
 from late.outbox import connect
 from late.schema import migrate
-from late.task import Attempt, Record, TaskId
-from late.worker import Worker
+from late.worker.worker import Worker
 
 
 class Timed(events.Emitter):

@@ -18,15 +18,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from late.api.consumer import Consumer, ConsumerRefused
-    from late.api.session import PulledTask
-    from late.app import App
-    from late.batch import Batch, Item
-    from late.context import AsyncContext, Context
-    from late.dispatcher.serving import ServerTls, serve_handlers
-    from late.dispatcher.targets import GrpcTarget, HttpTarget, Tls
-    from late.dispatcher.webhooks import BadSignature
-    from late.dispatcher.webhooks import verify as verify_webhook
+    from late.api.handler_server import ServerTls, serve_handlers
+    from late.app.app import App
+    from late.app.options import TaskOptions
+    from late.app.task import Call, Task
+    from late.consumer.consumer import Consumer, ConsumerRefused
+    from late.consumer.session import PulledTask
+    from late.dispatcher.push.webhook_signature import BadSignature
+    from late.dispatcher.push.webhook_signature import verify as verify_webhook
     from late.errors import (
         BatchTooLarge,
         ConfigError,
@@ -46,11 +45,12 @@ if TYPE_CHECKING:
         TaskEnded,
         UnknownTask,
     )
-    from late.options import TaskOptions
-    from late.policy import AlreadyDone, Discard, Nack, Retry, Signal, Snooze
-    from late.task import TaskId
-    from late.tasks import Call, Task
-    from late.waking import wake
+    from late.handler.batch import Batch, Item
+    from late.handler.context import AsyncContext, Context
+    from late.handler.outcomes import AlreadyDone, Discard, Nack, Retry, Signal, Snooze
+    from late.model.targets import GrpcTarget, HttpTarget, Tls
+    from late.model.task import TaskId
+    from late.notify.notifier import wake
 
 __all__ = [
     "AlreadyDone",
@@ -100,33 +100,33 @@ __all__ = [
 ]
 
 _HOME_OF = dict.fromkeys(__all__, "errors") | {
-    "AlreadyDone": "policy",
-    "App": "app",
-    "BadSignature": "dispatcher.webhooks",
-    "GrpcTarget": "dispatcher.targets",
-    "HttpTarget": "dispatcher.targets",
-    "ServerTls": "dispatcher.serving",
-    "Tls": "dispatcher.targets",
-    "serve_handlers": "dispatcher.serving",
-    "verify_webhook": "dispatcher.webhooks",
-    "AsyncContext": "context",
-    "Batch": "batch",
-    "Item": "batch",
-    "Call": "tasks",
-    "Consumer": "api.consumer",
-    "ConsumerRefused": "api.consumer",
-    "Context": "context",
-    "Discard": "policy",
-    "Handle": "results",
-    "Nack": "policy",
-    "PulledTask": "api.session",
-    "Retry": "policy",
-    "Signal": "policy",
-    "Snooze": "policy",
-    "Task": "tasks",
-    "TaskId": "task",
-    "TaskOptions": "options",
-    "wake": "waking",
+    "AlreadyDone": "handler.outcomes",
+    "App": "app.app",
+    "BadSignature": "dispatcher.push.webhook_signature",
+    "GrpcTarget": "model.targets",
+    "HttpTarget": "model.targets",
+    "ServerTls": "api.handler_server",
+    "Tls": "model.targets",
+    "serve_handlers": "api.handler_server",
+    "verify_webhook": "dispatcher.push.webhook_signature",
+    "AsyncContext": "handler.context",
+    "Batch": "handler.batch",
+    "Item": "handler.batch",
+    "Call": "app.task",
+    "Consumer": "consumer.consumer",
+    "ConsumerRefused": "consumer.consumer",
+    "Context": "handler.context",
+    "Discard": "handler.outcomes",
+    "Handle": "app.results",
+    "Nack": "handler.outcomes",
+    "PulledTask": "consumer.session",
+    "Retry": "handler.outcomes",
+    "Signal": "handler.outcomes",
+    "Snooze": "handler.outcomes",
+    "Task": "app.task",
+    "TaskId": "model.task",
+    "TaskOptions": "app.options",
+    "wake": "notify.notifier",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from late.cli.cli import main
+from late.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -150,8 +150,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Who may ask: this machine by default; `0.0.0.0` or `::` where a probe comes from outside."""
 
     wake_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
-    """Where to hear of commits by datagram (`late/waking.py`); nowhere when not given. 0 takes any
-    free port."""
+    """Where to hear of commits by datagram (`late/notify/notifier.py`); nowhere when not given. 0
+    takes any free port."""
     wake_host: _Text = "127.0.0.1"
     """From where: this machine by default; anything else needs `LATE_WAKE_SECRET`."""
 

@@ -35,7 +35,8 @@ class Event(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     """Labels with few values, safe for a metrics system."""
     series: tuple[str, ...] = ()
-    """Histograms (`late/histogram.py`) of microseconds: for metrics only, no line shows them."""
+    """Histograms (`late/model/histogram.py`) of microseconds: for metrics only; no line shows
+    them."""
     details: tuple[str, ...] = ()
     """What only a log line can carry: ids and error texts."""
 

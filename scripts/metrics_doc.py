@@ -1,7 +1,7 @@
 """Writes `docs/metrics.md`: `python scripts/metrics_doc.py`.
 
-From the catalogue of metrics (`late/metrics/catalogue.py`) and that of events (`late/events.py`),
-with the words below for what neither says. A test compares page and sources.
+From the catalogue of metrics (`late/observability/metrics/catalogue.py`) and that of events
+(`late/events.py`), with the words below for what neither says. A test compares page and sources.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from late.events import EVENTS
-from late.metrics.catalogue import METRICS, Metric, Source
-from late.metrics.registry import LABEL_MAX, LABEL_MAXES, SERIES_MAX
+from late.observability.metrics.catalogue import METRICS, Metric, Source
+from late.observability.metrics.registry import LABEL_MAX, LABEL_MAXES, SERIES_MAX
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "metrics.md"
 
 HEAD = f"""# Metrics and events
 
-Made by `python scripts/metrics_doc.py` from `late/metrics/catalogue.py` and `late/events.py`.
+Made by `python scripts/metrics_doc.py` from `late/observability/metrics/catalogue.py` and
+`late/events.py`.
 
 ## Where they are
 

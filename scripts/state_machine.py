@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from late.task import TRANSITIONS
+from late.model.task import TRANSITIONS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "state_machine.md"
 

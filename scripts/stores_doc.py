@@ -42,7 +42,7 @@ class Words(NamedTuple):
 STORES = (
     Words(
         "SQLite",
-        "late.store.sqlite",
+        "late.store.sqlite.store",
         "sqlite",
         "3.35 and newer, WAL mode",
         "`sqlite:///file.db`",
@@ -58,7 +58,7 @@ STORES = (
     ),
     Words(
         "PostgreSQL",
-        "late.store.postgres",
+        "late.store.postgres.store",
         "postgres",
         "13 and newer; also behind PgBouncer in transaction mode",
         "`postgresql+psycopg://user@host/db`",
@@ -75,7 +75,7 @@ STORES = (
     ),
     Words(
         "Cloud Spanner",
-        "late.store.spanner",
+        "late.store.spanner.store",
         "spanner",
         "GoogleSQL dialect",
         "`spanner+spanner:///projects/P/instances/I/databases/D`",
@@ -92,7 +92,7 @@ STORES = (
     ),
     Words(
         "CockroachDB",
-        "late.store.cockroach",
+        "late.store.cockroach.store",
         "cockroach",
         "v23.1 and newer, by its documentation",
         "`cockroachdb+psycopg://user@host:26257/db`",

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from late.errors import LateError
-from late.testing.stores import POSTGRES_VARIABLE, postgres
+from late.testing.servers.databases import POSTGRES_VARIABLE, postgres
 
 
 def main(command: Sequence[str]) -> int:

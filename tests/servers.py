@@ -24,8 +24,8 @@ import pytest
 from psycopg import sql
 
 from late.errors import StoreUnavailable
-from late.testing import spanner
-from late.testing.postgres import PostgresServer, find_binaries
+from late.testing.servers import spanner
+from late.testing.servers.postgres import PostgresServer, find_binaries
 
 URL_VARIABLE = "LATE_TEST_POSTGRES_URL"
 COCKROACH_VARIABLE = "LATE_TEST_COCKROACH_URL"

@@ -17,7 +17,7 @@ from typing import Any
 import late
 from bench.measure import percentile
 from bench.targets import transaction
-from late.tasks import Call
+from late.app.task import Call
 
 TURN_S = 0.05
 _SPAWN = get_context("spawn")

@@ -14,11 +14,11 @@ import late
 from bench.overload.producing import Make, Samples
 from bench.overload.service import Service
 from bench.overload.stage import Stage
-from late.knobs import REMOTE
+from late.app.task import Call
+from late.model.queue_settings import REMOTE
+from late.model.task import ENQUEUED, Usage
 from late.outbox import connect
 from late.store.base import Settlement, SettleResult
-from late.task import ENQUEUED, Usage
-from late.tasks import Call
 
 STEADY = 100
 """Tasks a second of the outage; the service bears twice as many."""

@@ -9,13 +9,13 @@ from typing import Any
 
 import late
 from bench.overload.producing import Make, Producer, Samples
+from late.app.task import Call
 from late.config import WorkerConfig
 from late.control import Control
 from late.outbox import connect
 from late.schema.migrate import upgrade
-from late.tasks import Call
-from late.wiring import devote
-from late.worker import Worker
+from late.worker.wiring import devote
+from late.worker.worker import Worker
 
 
 class Stage:

@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 import psycopg
 
+from late.model.task import Usage
 from late.schema.engine import parse
 from late.schema.migrate import upgrade
-from late.task import Usage
 
 SHARDS = 8
 TARGET = 1 / 3

@@ -101,6 +101,6 @@ def _counted(frame: DataFrame) -> DataFrame:
 
 
 def _bucket(name: str) -> Column:
-    """`late.histogram.bucket` of a duration of 32 µs or more."""
+    """`late.model.histogram.bucket` of a duration of 32 µs or more."""
     shift = F.floor(F.log2(F.col(name))).cast("int") - 4
     return (shift * 16 + F.floor(F.col(name) / F.pow(F.lit(2), shift))).cast("int")

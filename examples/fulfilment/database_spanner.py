@@ -16,7 +16,7 @@ from google.api_core.exceptions import AlreadyExists
 from google.cloud import spanner
 from google.cloud.spanner_v1.transaction import Transaction
 
-from late.store.spanner_client import place_of
+from late.store.spanner.client import place_of
 
 from .database import Effect, cents
 

@@ -7,19 +7,19 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from late import validate
-from late.api.access import Access, demand
-from late.api.failures import BadRequest, Forbidden, NotFound
+from late.api.auth import Access, demand
+from late.api.deliveries import Delivery, Source
+from late.api.errors import BadRequest, Forbidden, NotFound
 from late.api.limits import CREDIT_MAX, VISIBILITY_S
-from late.api.produce import Producer
+from late.api.producer import Producer
 from late.api.receipts import Receipt, UnknownReceipt, unseal
-from late.api.source import Delivery, Source
-from late.api.wire import Accepted, Put, QueueStats
+from late.api.schemas import Accepted, Put, QueueStats
+from late.concurrency import in_thread
 from late.control.views import Count, Status
-from late.dispatcher.classify import Verdict
 from late.errors import StoreError
-from late.threads import in_thread
-from late.tokens import Caller
+from late.handler.classify import Verdict
+from late.model import validation as validate
+from late.model.tokens import Caller
 
 STATUS_KEPT_S = 1.0
 """A look at the database serves all who ask within this time."""

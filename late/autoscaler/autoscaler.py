@@ -22,10 +22,10 @@ import msgspec
 
 from late import events
 from late.autoscaler.decide import Decision, Seen, State, decide, done
+from late.autoscaler.forecast import SLOT_US, WEEK_US, forecast
+from late.autoscaler.metrics.file import Metrics, MetricsError, Source
 from late.autoscaler.policy import Policy
-from late.autoscaler.predict import SLOT_US, WEEK_US, forecast
-from late.autoscaler.sizing import Pending, ResizeError, Sizer
-from late.autoscaler.sources import Metrics, MetricsError, Source
+from late.autoscaler.targets.command import Pending, ResizeError, Sizer
 from late.errors import LateError, StoreError
 
 BACKOFF_S = 30.0

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from late.autoscaler.policy import DATABASES_PER_NODE, Policy
-from late.autoscaler.windows import keeps_up, within
+from late.autoscaler.time_windows import keeps_up, within
 
 READINGS_MAX = 2_000
 

@@ -15,6 +15,6 @@ Exit codes, for scripts:
 
 from __future__ import annotations
 
-from late.cli.cli import main
+from late.cli.main import main
 
 __all__ = ["main"]

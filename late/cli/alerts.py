@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from late.cli import output
-from late.cli.load import load_app
+from late.cli.app_loader import load_app
 from late.cli.options import JsonOption, UrlOption, control_of, duration_us
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
-    from late.alerts import Rule
-    from late.knobs import Knobs
+    from late.model.queue_settings import Knobs
+    from late.observability.alerts import Rule
 
 app = typer.Typer(help="Alert rules and dashboards, made from the queues.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Write over what is t
 @app.command("list")
 def list_(json: JsonOption = False) -> None:
     """Show every alert that can be rendered."""
-    from late.alerts import ALERTS
+    from late.observability.alerts import ALERTS
 
     if json:
         output.as_json({"alerts": [{"name": a.name, "severity": a.severity, "for": a.hold,
@@ -73,7 +73,7 @@ def render(
     All other queues share rules. Without a database (--url, --app or LATE_URL) there are only
     those.
     """
-    from late.alerts import Settings, rules
+    from late.observability.alerts import Settings, rules
 
     settings = Settings(
         freshness_s=duration_us(freshness, "--freshness") / 1e6,
@@ -96,7 +96,7 @@ def render(
 
 
 def _files(format: str, found: list[Rule]) -> dict[str, str]:
-    from late.alerts import prometheus, terraform
+    from late.observability.alerts import prometheus, terraform
 
     if format == "terraform":
         return terraform.files(found)
@@ -115,7 +115,7 @@ def _knobs(target: str | None, url: str | None) -> dict[str, Knobs]:
 @app.command()
 def dashboard(out: OutOption = None, force: ForceOption = False) -> None:
     """Write the dashboard for Grafana: JSON to be imported."""
-    from late.alerts import dashboard as made
+    from late.observability.alerts import dashboard as made
 
     text = made.render()
     if out is None:

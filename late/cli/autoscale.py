@@ -9,15 +9,15 @@ import typer
 
 from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of
-from late.cli.stopping import stop_event, until_told
+from late.cli.signals import stop_event, until_told
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.autoscaler.autoscaler import Autoscaler
+    from late.autoscaler.keda.demand import Signals
+    from late.autoscaler.metrics.file import Source
     from late.autoscaler.policy import Units
-    from late.autoscaler.sizing import Sizer
-    from late.autoscaler.sources import Source
-    from late.autoscaler.workers import Signals
+    from late.autoscaler.targets.command import Sizer
     from late.control import Control
 
 ONCE_S = 600.0
@@ -70,9 +70,9 @@ def simulate(
     Needs no database. The clairvoyant that costs are compared with has the least size for the
     target at every minute.
     """
-    from late.autoscaler import chart as charts
     from late.autoscaler import policy as policies
-    from late.autoscaler import simulator, traces
+    from late.autoscaler.simulation import chart as charts
+    from late.autoscaler.simulation import simulator, traces
 
     if chart is not None and chart.exists() and not force:
         raise ConfigError(f"{chart} is there already: give --force to write over it")
@@ -138,7 +138,7 @@ def run(
 
     from late.autoscaler import policy as policies
     from late.autoscaler.autoscaler import Autoscaler
-    from late.autoscaler.sources import source_of
+    from late.autoscaler.metrics.file import source_of
 
     wanted = policies.read(policy)
     wanted = msgspec.structs.replace(wanted, dry_run=dry_run or wanted.dry_run)
@@ -173,7 +173,7 @@ def run(
 
 def _check(sizer: Sizer, where: str) -> None:
     """Later the same is survived; at the start it is a setting that is wrong."""
-    from late.autoscaler.sizing import ResizeError
+    from late.autoscaler.targets.command import ResizeError
 
     try:
         sizer.size()
@@ -191,12 +191,12 @@ def _sizer(
     if (spanner is None) == (size is None and resize is None):
         raise ConfigError("give --spanner, or --size-command and --resize-command")
     if spanner is not None:
-        from late.autoscaler.spanner import SpannerSizer
+        from late.autoscaler.targets.spanner import SpannerSizer
 
         return SpannerSizer(spanner, units)
     if size is None or resize is None:
         raise ConfigError("--size-command and --resize-command go together")
-    from late.autoscaler.sizing import CommandSizer
+    from late.autoscaler.targets.command import CommandSizer
 
     try:
         commands = shlex.split(size), shlex.split(resize)
@@ -208,7 +208,7 @@ def _sizer(
 def _of_lane(
     control: Control, name: str, units: Units, shard_rate: float, drain_s: float
 ) -> tuple[Sizer, Source]:
-    from late.autoscaler.lanes import LaneSizer, LaneSource
+    from late.autoscaler.targets.lanes import LaneSizer, LaneSource
 
     if units != "shards":
         raise ConfigError('a lane is sized in shards: the policy must say units = "shards"')
@@ -257,9 +257,10 @@ def _once(scaler: Autoscaler, json: bool) -> None:
 
 
 def _until_told(scaler: Autoscaler, host: str, port: int | None) -> None:
-    from late import events, metrics
-    from late.log import configure, log_events
-    from late.metrics.serving import MetricsServer
+    from late import events
+    from late.observability import metrics
+    from late.observability.logs import configure, log_events
+    from late.observability.metrics.http_server import MetricsServer
 
     registry, server = metrics.Registry(), None
     if port is not None:
@@ -345,7 +346,7 @@ def workers(
 
     Another machine is served only with TLS and --tls-ca, by which clients are known.
     """
-    from late.autoscaler.workers import wanted
+    from late.autoscaler.keda.demand import wanted
 
     with control_of(url) as control:
         if show:
@@ -370,7 +371,7 @@ def _serve(
     try:
         import grpc
 
-        from late.autoscaler.keda import Cache, KedaServer
+        from late.autoscaler.keda.server import Cache, KedaServer
     except ModuleNotFoundError as error:
         raise ConfigError('gRPC is not installed: pip install "late[grpc]"') from error
     from late.api.limits import loopback

@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from late.cli import output
-from late.cli.look import errors
 from late.cli.options import JsonOption, PayloadOption, UrlOption, asked, control_of, moment_us
+from late.cli.status import errors
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -288,6 +288,6 @@ def _report(moved: Moved, done: str, would: str, json: bool) -> None:
         if moved.count > len(moved.task_ids):
             typer.echo(f"  and {moved.count - len(moved.task_ids):,} more")
     if moved.capped:
-        from late.control.rehearsal import LOOKED
+        from late.control.dead_letters.dry_run import LOOKED
 
         output.note(f"{LOOKED:,} dead letters were looked at; --exact counts all")

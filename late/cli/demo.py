@@ -51,7 +51,7 @@ def demo(
         if store is None:
             url = url or os.environ.get("LATE_URL", "").strip() or None
         elif store is not StoreName.SQLITE:
-            from late.testing.stores import STORES
+            from late.testing.servers.databases import STORES
 
             url = stack.enter_context(STORES[store.value]())
         code: int = main.run_demo(url, trips, count=count, speed=speed, kill=kill, json=json)

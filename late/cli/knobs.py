@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from late import knobs as values
 from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of
 from late.errors import ConfigError, LateError
-from late.knobs import LOCAL, REMOTE, Kind, Knobs
-from late.task import BATCH_POOL, PULL_POOL
+from late.model import queue_settings as values
+from late.model.queue_settings import LOCAL, REMOTE, Kind, Knobs
+from late.model.task import BATCH_POOL, PULL_POOL
 
 if TYPE_CHECKING:
     from late.control import Control
-    from late.control.knobs import Turned
+    from late.control.queue_settings import Turned
 
 LOOK = 1_000
 """Tasks of one group and shard that are looked at for the names of queues."""
@@ -107,7 +107,7 @@ def _text(value: object) -> str:
 
 def _is_target(name: str) -> bool:
     """Whether it can be known here; that of an app's own code is only known with its module."""
-    from late.dispatcher.targets import configured
+    from late.model.targets import configured
 
     return name == "local" or name.startswith((PULL_POOL, BATCH_POOL)) or name in configured(())
 

@@ -16,7 +16,7 @@ from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.control import Control
-    from late.control.server import Server
+    from late.control.status.server import Server
 
 KEEP_S = 5.0
 """However often it is asked, the database is looked at that often at most."""
@@ -67,7 +67,7 @@ def metrics(
     is that it needs none: with --port it goes on to tell of a backlog that nobody works on, and
     with --record it keeps what the database server counts, for the cost report.
     """
-    from late.control.cockroach_vars import checked
+    from late.control.status.cockroach_nodes import checked
 
     if instance is not None and status_vars:
         raise ConfigError("a database is Spanner's or CockroachDB's: --instance or --status-vars")
@@ -81,8 +81,8 @@ def metrics(
             typer.echo(page().decode(), nl=False)
             return
         control.check()
-        from late.cli.stopping import until_told
-        from late.metrics.serving import MetricsServer
+        from late.cli.signals import until_told
+        from late.observability.metrics.http_server import MetricsServer
 
         server = MetricsServer(host, port, page)
         typer.echo(f"metrics on http://{host}:{server.port}/metrics", err=True)
@@ -95,10 +95,10 @@ def _record(
 ) -> None:
     """Look and append until told to stop. A look that fails is told and tried again later; the
     first one must not."""
-    from late.autoscaler.sources import MetricsError, source_of
-    from late.cli.recording import Recorder, of_monitoring, of_nodes, of_server
-    from late.cli.stopping import stop_event
-    from late.control.cockroach_vars import fetch
+    from late.autoscaler.metrics.file import MetricsError, source_of
+    from late.cli.metrics_recorder import Recorder, of_monitoring, of_nodes, of_server
+    from late.cli.signals import stop_event
+    from late.control.status.cockroach_nodes import fetch
     from late.errors import StoreError
 
     if nodes:
@@ -136,8 +136,8 @@ class Page:
         self._kept: tuple[float, bytes] | None = None
 
     def __call__(self) -> bytes:
-        from late.metrics import Registry, metrics_of, render
-        from late.telemetry import LIMIT, of_database, of_server
+        from late.observability.metrics import Registry, metrics_of, render
+        from late.worker.metrics import LIMIT, of_database, of_server
 
         with self._lock:
             now = time.monotonic()
@@ -153,8 +153,8 @@ class Page:
     def _server(self) -> Server:
         if not self._nodes:
             return self._control.server()
-        from late.control.cockroach_vars import fetch, server_of
-        from late.control.server import Server
+        from late.control.status.cockroach_nodes import fetch, server_of
+        from late.control.status.server import Server
         from late.errors import StoreUnavailable
 
         at_us = time.time_ns() // 1_000

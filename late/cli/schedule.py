@@ -10,7 +10,7 @@ from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of
 
 if TYPE_CHECKING:
-    from late.task import Schedule
+    from late.model.task import Schedule
 
 app = typer.Typer(
     help="Recurring tasks: list, pause, resume, run, remove.",

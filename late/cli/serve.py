@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from late.cli.load import load_app
+from late.cli.app_loader import load_app
 from late.cli.options import url_of
-from late.cli.run import nameless, settings_of, show_log
+from late.cli.worker import nameless, settings_of, show_log
 from late.errors import ConfigError
 
 NONE = -1
@@ -105,8 +105,8 @@ def serve(
     for queue in (each for each in dict.fromkeys(pull or ()) if each not in app.routes):
         app.route(queue, target="pull")
     settings: dict[str, Any] = settings_of(set_ or [], group)
-    from late.api.offer import Listen
-    from late.api.serve import run
+    from late.api.server import run
+    from late.api.settings import Listen
 
     listen = Listen(
         host=host,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from late.cli import output
-from late.cli.load import load_app
+from late.cli.app_loader import load_app
 from late.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from late.dispatcher.targets import Target
+    from late.model.targets import Target
 
 
 def list_(
@@ -28,7 +28,7 @@ def list_(
 ) -> None:
     """List the targets of the file that LATE_TARGETS names and of an app. No task is sent, and no
     secret is shown."""
-    from late.dispatcher.targets import configured
+    from late.model.targets import configured
 
     loaded = None if app is None else load_app(app)
     targets = configured(() if loaded is None else loaded.targets.values())
@@ -72,7 +72,7 @@ def _checked(targets: dict[str, Target]) -> dict[str, str | None]:
     """Why a target cannot be reached, by name; None where it can."""
     import asyncio
 
-    from late.dispatcher.reach import reach
+    from late.dispatcher.push.probe import reach
 
     async def every() -> list[str | None]:
         return await asyncio.gather(*(reach(target) for target in targets.values()))

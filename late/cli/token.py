@@ -9,7 +9,7 @@ import typer
 from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of, duration_us
 from late.errors import ConfigError
-from late.tokens import CERTIFICATE
+from late.model.tokens import CERTIFICATE
 
 app = typer.Typer(help="Who may use the HTTP and gRPC interfaces.", no_args_is_help=True)
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from late.control import Control
-    from late.web.look import Look, Point, Seen
-    from late.web.overview import Overview
-    from late.web.queues import Row
+    from late.web.models.overview import Overview
+    from late.web.models.queues import Row
+    from late.web.snapshot import Look, Point, Seen
 
 COLORS = {"bad": "red", "warn": "yellow", "ok": "green"}
 BARS = "▁▂▃▄▅▆▇█"
@@ -60,7 +60,7 @@ async def _run(control: Control, text: str, every_s: float, *, live: bool) -> No
     from rich.console import Console
     from rich.live import Live
 
-    from late.web.look import Look
+    from late.web.snapshot import Look
 
     # What goes wrong is on the screen; a line of the log would tear it.
     logging.getLogger("late.web").addHandler(logging.NullHandler())
@@ -136,8 +136,9 @@ def frame(
     from rich.console import Group
     from rich.text import Text
 
-    from late.web import queues, shape
-    from late.web.overview import overview
+    from late.web import formatting as shape
+    from late.web.models import queues
+    from late.web.models.overview import overview
 
     model = overview(seen)
     parts: list[RenderableType] = [
@@ -204,7 +205,7 @@ def _queues(rows: Sequence[Row]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from late.web import shape
+    from late.web import formatting as shape
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
     made.add_column("queue", overflow="ellipsis", no_wrap=True, ratio=2)

@@ -10,7 +10,7 @@ from late.cli import output
 from late.cli.options import JsonOption, UrlArgument, UrlOption, control_of
 
 if TYPE_CHECKING:
-    from late.control.verify import Verified
+    from late.control.verify.verify import Verified
 
 
 def verify(

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, insert, select
 
-from late.control.rows import now_us
-from late.ids import new_id
+from late.control.sql.rows import now_us
+from late.model.ids import new_id
 from late.schema.tables import audit
 
 ACTOR_VARIABLE = "LATE_ACTOR"

@@ -10,36 +10,38 @@ from typing import Any
 
 import msgspec
 
-from late.command import Command
 from late.control import (
     audit,
-    commands,
-    dead,
-    doctor,
-    knobs,
-    lag,
-    lanes,
-    latest,
-    owners,
-    resizing,
     schedules,
-    server,
-    status,
-    sweep,
-    tasks,
-    timers,
-    today,
-    verify,
 )
-from late.control.autoscale import AutoscaleCommands
-from late.control.dead import Filter
+from late.control import (
+    cleanup as sweep,
+)
+from late.control import (
+    queue_settings as knobs,
+)
+from late.control import (
+    task_commands as commands,
+)
+from late.control.autoscale_journal import AutoscaleCommands
+from late.control.dead_letters import dead_letters as dead
+from late.control.dead_letters import latest
+from late.control.dead_letters.dead_letters import Filter
+from late.control.doctor import doctor
 from late.control.endpoints import EndpointCommands
-from late.control.group_control import GroupControl
-from late.control.knobs import Live, Set, Turned
-from late.control.owners import Refused
-from late.control.rows import now_us
+from late.control.groups import lag
+from late.control.groups.commands import GroupControl
+from late.control.lanes import lanes
+from late.control.lanes import resize as resizing
+from late.control.queue_settings import Live, Set, Turned
+from late.control.sql.rows import now_us
+from late.control.status import owners, server, status, timers
+from late.control.status import task as tasks
+from late.control.status import usage as today
+from late.control.status.owners import Refused
 from late.control.tokens import TokenCommands
-from late.control.verify import Verified
+from late.control.verify import verify
+from late.control.verify.verify import Verified
 from late.control.views import (
     Check,
     DeadView,
@@ -50,12 +52,13 @@ from late.control.views import (
     TaskView,
     TimerView,
 )
-from late.knobs import Kind
-from late.lanes import Lane, Layout
+from late.model.lanes import Lane, Layout
+from late.model.queue_settings import Kind
+from late.model.task import Schedule, TaskId
+from late.payload.command import Command
 from late.schema.engine import make_engine, reading, shown, write
 from late.schema.migrate import version_of
 from late.schema.version import check
-from late.task import Schedule, TaskId
 
 
 class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
@@ -177,8 +180,8 @@ class Control(AutoscaleCommands, EndpointCommands, GroupControl, TokenCommands):
         )
 
     def result(self, task_id: str, *, group: str) -> bytes | None:
-        """How a task ended and what its handler returned, as `late.results` keeps it: one read by
-        key. None while it has not ended, and where nothing is kept (any more)."""
+        """How a task ended and what its handler returned, as `late.app.results` keeps it: one read
+        by key. None while it has not ended, and where nothing is kept (any more)."""
         self.check()
         return tasks.result(self._engine, task_id, group)
 

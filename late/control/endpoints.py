@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import Connection, Engine, select, update
 
-from late.control.rows import now_us
+from late.control.sql.rows import now_us
 from late.schema.engine import reading, write
 from late.schema.tables import worker
 

@@ -13,13 +13,13 @@ import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
 from late.control import audit
-from late.control.rows import COCKROACH, SPANNER, log_table_of, now_us
+from late.control.sql.rows import COCKROACH, SPANNER, log_table_of, now_us
 from late.errors import ConfigError
-from late.ids import new_id
-from late.scheduler.cron import check, next_due_us
+from late.model.cron import check, next_due_us
+from late.model.ids import new_id
+from late.model.task import Options, Schedule, TaskId
 from late.schema.engine import reading, write
 from late.schema.tables import schedule
-from late.task import Options, Schedule, TaskId
 
 _DECLARED = (
     "rule", "zone", "catch_up", "catch_up_max", "overlap", "queue", "task_name", "payload",

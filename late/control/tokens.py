@@ -7,13 +7,13 @@ import secrets
 import msgspec
 from sqlalchemy import Connection, Engine, insert, select, update
 
-from late import tokens
 from late.control.audit import record
-from late.control.rows import now_us
+from late.control.sql.rows import now_us
 from late.errors import ConfigError, StoreError
+from late.model import tokens
+from late.model.tokens import CERTIFICATE, Token
 from late.schema.engine import reading, write
 from late.schema.tables import meta, token
-from late.tokens import CERTIFICATE, Token
 
 RECEIPT_KEY = "receipt_key"
 _texts = msgspec.json.Decoder(tuple[str, ...])

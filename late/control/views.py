@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from late.task import AttemptError, StepDetail
+from late.model.task import AttemptError, StepDetail
 
 
 class Count(msgspec.Struct, frozen=True):

@@ -15,12 +15,12 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from late.batch import Batch, Item
-from late.context import AsyncContext
-from late.dispatcher.classify import RetryRule
 from late.dispatcher.dispatcher import Dispatcher
-from late.dispatcher.threads import Threads
-from late.task import BATCH_POOL, Options, Outcome, Policy, Record
+from late.dispatcher.local.threads import Threads
+from late.handler.batch import Batch, Item
+from late.handler.classify import RetryRule
+from late.handler.context import AsyncContext
+from late.model.task import BATCH_POOL, Options, Outcome, Policy, Record
 
 LINGER_S = 0.01
 """How long a batch that is not full waits for more: a page comes in pieces."""

@@ -13,8 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
 
-from late import tracing
-from late.dispatcher.classify import (
+from late.dispatcher.handler import Bound, Handler
+from late.dispatcher.local.in_process import InProcess, Waiting
+from late.dispatcher.local.process_pool import Processes
+from late.dispatcher.local.slot import Slot, Why
+from late.dispatcher.local.timeouts import Watch
+from late.dispatcher.outcome_buffer import DELIVER_AT, Finished
+from late.handler.classify import (
     DONE,
     EXPIRED,
     INTERRUPTED,
@@ -27,13 +32,8 @@ from late.dispatcher.classify import (
     returned,
     timed_out,
 )
-from late.dispatcher.finished import DELIVER_AT, Finished
-from late.dispatcher.handler import Bound, Handler
-from late.dispatcher.inprocess import InProcess, Waiting
-from late.dispatcher.processes import Processes
-from late.dispatcher.slot import Slot, Why
-from late.dispatcher.watch import Watch
-from late.task import Attempt, Outcome, ShardId
+from late.model.task import Attempt, Outcome, ShardId
+from late.observability import tracing
 
 CANCEL_GRACE_S = 1.0
 """How long a cancelled handler may clean up before it is reported as stuck."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Protocol
 
-from late.dispatcher.classify import RetryRule
-from late.task import Options, Record
+from late.handler.classify import RetryRule
+from late.model.task import Options, Record
 
 TIMEOUT_S = 300.0
 """Time-out of an attempt whose handler names none."""

@@ -24,16 +24,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from late.outbox.adapters import find
+from late.model.task import NewTask, TaskId
+from late.outbox.adapters.lookup import find
 from late.outbox.base import AsyncTransaction, SyncTransaction
-from late.outbox.enqueued import note
-from late.outbox.running import run, run_async, write_one
-from late.outbox.steps import Again, asks_nothing
-from late.outbox.steps import insert as _insert
-from late.task import NewTask, TaskId
+from late.outbox.execute import run, run_async, write_one
+from late.outbox.insert import Again, asks_nothing
+from late.outbox.insert import insert as _insert
+from late.outbox.pending_wakeups import note
 
 if TYPE_CHECKING:
-    from late.outbox.connecting import connect, connect_async
+    from late.outbox.connect import connect, connect_async
 
 __all__ = [
     "AsyncTransaction",
@@ -89,7 +89,7 @@ async def insert_async(
 def __getattr__(name: str) -> Any:
     # Connecting is for handlers (`ctx.begin()`); a producer has a connection and needs none of it.
     if name in ("connect", "connect_async"):
-        from late.outbox import connecting
+        from late.outbox import connect as connecting
 
         return getattr(connecting, name)
     raise AttributeError(name)

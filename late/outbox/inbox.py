@@ -14,10 +14,10 @@ from __future__ import annotations
 from enum import Enum
 
 from late.errors import InvalidTask, StoreError
+from late.model.task import Attempt
 from late.outbox.base import AsyncTransaction, Steps, SyncTransaction
-from late.outbox.running import run, run_async
-from late.outbox.steps import Target
-from late.task import Attempt
+from late.outbox.execute import run, run_async
+from late.outbox.insert import Target
 
 _LATER = (
     "select 1 from late_lease where consumer_group = {group} and shard_id = {shard}"

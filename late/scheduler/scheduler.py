@@ -17,12 +17,11 @@ from typing import Protocol
 
 from late import events
 from late.errors import StoreError
-from late.knobs import Knobs
-from late.lanes import Gate, Layout
-from late.scheduler import report
-from late.scheduler.core import ShardCore
-from late.scheduler.limits import Limits
-from late.scheduler.messages import (
+from late.model.lanes import Gate, Layout
+from late.model.queue_settings import Knobs
+from late.model.task import PULL_POOL, Attempt, Cursor, Outcome, Policy, Schedule, ShardId
+from late.scheduler import settlement_events as report
+from late.scheduler.core.events_effects import (
     Care,
     Dispatch,
     Effect,
@@ -41,9 +40,10 @@ from late.scheduler.messages import (
     SettleSoon,
     Stop,
 )
-from late.scheduler.settings import CoreSettings
+from late.scheduler.core.settings import CoreSettings
+from late.scheduler.core.shard_core import ShardCore
+from late.scheduler.limits.limits import Limits
 from late.store.base import Lease, Page, Settlement, SettleResult, Store, taken
-from late.task import PULL_POOL, Attempt, Cursor, Outcome, Policy, Schedule, ShardId
 
 logger = logging.getLogger("late.scheduler")
 

@@ -133,7 +133,7 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
 
 def _spanner_engine(parsed: URL) -> Engine:
     try:
-        from late.schema.spanner_engine import make
+        from late.schema.spanner.engine import make
 
         return make(parsed)
     except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
@@ -234,7 +234,7 @@ def _turn(engine: Engine) -> AbstractContextManager[None]:
     url = str(engine.url)
     if not is_spanner(url):
         return nullcontext()
-    from late.schema.spanner_place import turn
+    from late.schema.spanner.address import turn
 
     return turn(url)
 
@@ -305,7 +305,7 @@ def translate(error: Exception) -> StoreError:
     original: Any = getattr(error, "orig", None) or error
     message = (str(original).strip().splitlines() or [type(original).__name__])[0][:300]
     if (foreign := _of_spanner(error)) is not None:
-        from late.schema.spanner_errors import translate as translate_spanner
+        from late.schema.spanner.errors import translate as translate_spanner
 
         return translate_spanner(foreign)
     if isinstance(original, sqlite3.Error):

@@ -17,9 +17,9 @@ from sqlalchemy import (
     text,
 )
 
+from late.model.task import DEFAULT_GROUP
 from late.schema.tables import NOW_US, SHARDS_DEFAULT, all_tables
 from late.schema.version import SCHEMA_VERSION
-from late.task import DEFAULT_GROUP
 
 RANDOM = {
     "postgresql": "gen_random_uuid()::text",

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-import late
 from late.errors import ConfigError, SchemaMismatch, TransactionAborted
 from late.schema.engine import is_spanner, make_engine, parse, reading, shown, translated, writing
 from late.schema.version import SCHEMA_VERSION, check
@@ -38,7 +37,7 @@ def directory() -> Path:
     Raises:
         ConfigError: neither is there (a package that was built without them).
     """
-    package = Path(late.__file__).resolve().parent
+    package = Path(__file__).resolve().parent.parent
     for candidate in (package / "_migrations", package.parent / "migrations"):
         if (candidate / "versions").is_dir():
             return candidate
@@ -57,7 +56,7 @@ def upgrade(url: str) -> list[str]:
         StoreUnavailable, StoreRefused, StoreError: from the database.
     """
     if is_spanner(url):
-        from late.schema import spanner
+        from late.schema.spanner import migrate as spanner
 
         return spanner.upgrade(url)
     from alembic import command
@@ -103,7 +102,7 @@ def _use_wal(engine: Engine) -> None:
 def sql(url: str) -> str:
     """The statements of all revisions as a script for `url`'s dialect. Connects to nothing."""
     if is_spanner(url):
-        from late.schema import spanner
+        from late.schema.spanner import migrate as spanner
 
         return spanner.script()
     from alembic import command
@@ -124,7 +123,7 @@ def current(url: str) -> str | None:
         StoreUnavailable, StoreError: from the database.
     """
     if is_spanner(url):
-        from late.schema import spanner
+        from late.schema.spanner import migrate as spanner
 
         return spanner.current(url)
     engine = make_engine(url)

@@ -97,8 +97,8 @@ def log_table(dialect: str, meta: MetaData) -> Table:
     PostgreSQL: `xid`, the inserting top-level transaction, partitioned by ranges of it so that
     consumed rows leave by TRUNCATE and DROP of a partition. SQLite: `seq`, an AUTOINCREMENT rowid
     (without AUTOINCREMENT the highest deleted id is used again and lands below every cursor).
-    Spanner: `created_at`, the commit timestamp; its DDL is `late.schema.spanner`'s. CockroachDB:
-    none of its own; every row version has a commit timestamp beside its columns.
+    Spanner: `created_at`, the commit timestamp; its DDL is `late.schema.spanner.migrate`'s.
+    CockroachDB: none of its own; every row version has a commit timestamp beside its columns.
     """
     if dialect == "spanner+spanner":
         return _log_spanner(meta)

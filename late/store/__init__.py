@@ -26,12 +26,12 @@ def open_store(url: str) -> Store:
     if not separator:
         raise ConfigError("a database URL is needed, such as sqlite:///late.db")
     if scheme == "sqlite":
-        from late.store.sqlite import SqliteStore
+        from late.store.sqlite.store import SqliteStore
 
         return SqliteStore(url)
     if scheme in POSTGRES_SCHEMES:
         try:
-            from late.store.postgres import PostgresStore
+            from late.store.postgres.store import PostgresStore
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("psycopg"):
                 raise
@@ -41,7 +41,7 @@ def open_store(url: str) -> Store:
         return PostgresStore(url)
     if scheme in SPANNER_SCHEMES:
         try:
-            from late.store.spanner import SpannerStore
+            from late.store.spanner.store import SpannerStore
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith(("google", "grpc")):
                 raise
@@ -51,7 +51,7 @@ def open_store(url: str) -> Store:
         return SpannerStore(url)
     if scheme in COCKROACH_SCHEMES:
         try:
-            from late.store.cockroach import CockroachStore
+            from late.store.cockroach.store import CockroachStore
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("psycopg"):
                 raise

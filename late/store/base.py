@@ -24,7 +24,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from late.task import (
+from late.model.task import (
     Cursor,
     DeadLetter,
     Epoch,

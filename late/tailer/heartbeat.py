@@ -42,9 +42,9 @@ from late import events
 from late.clock import DatabaseClock, Monotonic
 from late.errors import StoreError, StoreUnavailable
 from late.events import Emitter
+from late.model.backoff import Backoff
 from late.store import open_store
 from late.store.base import Membership, Store, WorkerInfo
-from late.tailer.pacing import Backoff
 
 HURRY_S = 0.1
 """Shortest time between two beats, however much in a hurry."""

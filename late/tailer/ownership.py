@@ -24,10 +24,10 @@ from functools import lru_cache
 
 import msgspec
 
+from late.model.task import ShardId
 from late.store.base import Membership
 from late.tailer import placement
 from late.tailer.membership import weights
-from late.task import ShardId
 
 Key = tuple[str, ShardId]
 """(consumer group, shard): the unit of ownership."""

@@ -26,11 +26,11 @@ from typing import Protocol
 from late import events
 from late.errors import StoreError
 from late.events import Emitter
+from late.model.backoff import Backoff, poll_after_s
+from late.model.task import Cursor, ShardId
 from late.store.base import Features, Page
-from late.tailer.hints import Hints
 from late.tailer.ownership import Key
-from late.tailer.pacing import Backoff, poll_after_s
-from late.task import Cursor, ShardId
+from late.tailer.read_hints import Hints
 
 PAGE_BYTES = 8 * 1024 * 1024
 REST_SHARE = 0.2
@@ -155,7 +155,7 @@ class Tailer:
 
     def hint(self, shards: Collection[int]) -> None:
         """Somebody says that there may be something to read in `shards` (empty: in any). Whoever
-        says so is not trusted: see `late/tailer/hints.py`."""
+        says so is not trusted: see `late/tailer/read_hints.py`."""
         if self._hints.waits:
             return  # first, so that a flood of them costs next to nothing
         if not shards or any(shard_id in shards for _, shard_id in self._wanted()):

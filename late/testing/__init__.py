@@ -5,7 +5,7 @@ pytest plugin costs a run that does not use it next to nothing.
 - `assert_enqueued(tx, task, args={...})`: what a transaction has put into the log.
 - `drain(app)`: a real worker, in this process, until nothing is left to do.
 - `VirtualClock`: time that jumps when all tasks of the loop wait.
-- the plugin `late.testing.plugin`: fixtures `late_db` and `late_app`.
+- the plugin `late.testing.pytest_plugin`: fixtures `late_db` and `late_app`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from late.testing.asserts import Enqueued, assert_enqueued
-    from late.testing.box import Box, inline
+    from late.testing.assertions import Enqueued, assert_enqueued
     from late.testing.clock import VirtualClock
-    from late.testing.draining import NotDrained, drain
+    from late.testing.drain import NotDrained, drain
+    from late.testing.inline import Box, inline
 
 __all__ = [
     "Box",
@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 _HOME_OF = {
-    "Box": "box",
-    "Enqueued": "asserts",
+    "Box": "inline",
+    "Enqueued": "assertions",
     "VirtualClock": "clock",
-    "assert_enqueued": "asserts",
-    "NotDrained": "draining",
-    "drain": "draining",
-    "inline": "box",
+    "assert_enqueued": "assertions",
+    "NotDrained": "drain",
+    "drain": "drain",
+    "inline": "inline",
 }
 
 

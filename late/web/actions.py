@@ -11,16 +11,18 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from late.concurrency import in_thread
 from late.control import Filter, audit
-from late.control.knobs import Turned
+from late.control.queue_settings import Turned
 from late.errors import ConfigError, InvalidTask
-from late.knobs import Kind, encode
-from late.threads import in_thread
-from late.web import dead, places, queues
-from late.web.desk import Desk, Visitor, back
-from late.web.guard import Stale
-from late.web.screens import Screens
-from late.web.shape import when
+from late.model.queue_settings import Kind, encode
+from late.web.csrf import Stale
+from late.web.formatting import when
+from late.web.models import dead_letters as dead
+from late.web.models import queues
+from late.web.models import shards as places
+from late.web.request_context import Desk, Visitor, back
+from late.web.views import Screens
 
 T = TypeVar("T")
 Fields = Mapping[str, str]

@@ -14,7 +14,7 @@ from math import ceil
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from late.histogram import middle
+from late.model.histogram import middle
 from late_spark import drivers
 from late_spark.calendar import Calendar
 
@@ -24,7 +24,7 @@ FIELDS = tuple(f"{kind}_p{percent}_ms" for kind in KINDS for percent in QUANTILE
 
 
 def daily(usage: DataFrame, calendar: Calendar, queue: str | None = None) -> DataFrame:
-    """Per local day, kind (`waiting`, `busy`) and bucket (`late.histogram`): the attempts in it.
+    """Per local day, kind (`waiting`, `busy`) and bucket (`late.model.histogram`): the attempts.
 
     Args:
         queue: only this one; None takes all.

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
-from late.control.rows import log_of
-from late.knobs import decode
+from late.control.sql.rows import log_of
+from late.model.queue_settings import decode
 from late.schema.engine import make_engine
 from late.schema.migrate import version_of
 from late.schema.tables import queue, settlement

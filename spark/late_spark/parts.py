@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlalchemy import BigInteger, Select, Text, cast, func, literal, select
 
-from late.control.rows import SPANNER, log_table_of
+from late.control.sql.rows import SPANNER, log_table_of
 from late.errors import ConfigError, StoreError
 from late.schema.engine import make_engine, parse
 from late.schema.tables import dead, settlement, timer

@@ -66,7 +66,7 @@ USAGE = _frame(
     # Start after due time, summed over the `delayed` attempts: those whose due time was set (a
     # delay, a time, a retry, a schedule) and not their arrival.
     ("lateness_us", _LONG),
-    # The same times as histograms over the attempts: bucket (`late.histogram`) -> attempts.
+    # The same times as histograms over the attempts: bucket (`late.model.histogram`) -> attempts.
     ("waiting_hist", _HISTOGRAM),
     ("busy_hist", _HISTOGRAM),
     # Value of the queue's fair key; NULL where the queue has none.

@@ -26,10 +26,10 @@ from google.cloud.sqlalchemy_spanner.sqlalchemy_spanner import (  # type: ignore
 from sqlalchemy import Connection, Engine, Select
 
 from late.errors import ConfigError
-from late.schema import spanner_bounds
 from late.schema.engine import translated
-from late.schema.spanner import open_database
-from late.store.spanner_rows import moment_of, nanoseconds
+from late.schema.spanner import deadlines as spanner_bounds
+from late.schema.spanner.migrate import open_database
+from late.store.spanner.row_codec import moment_of, nanoseconds
 
 PART_TIMEOUT_S = 900.0
 """Until the reader of one part gives up."""

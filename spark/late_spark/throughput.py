@@ -197,14 +197,14 @@ def _sums() -> list[Column]:
 
 
 def _lower(index: str) -> str:
-    """`late.histogram.lower` in SQL."""
+    """`late.model.histogram.lower` in SQL."""
     shift = f"(shiftright({index}, 4) - 1)"
     far = f"shiftleft(cast({index} - shiftleft({shift}, 4) as bigint), {shift})"
     return f"if({index} < 32, cast({index} as bigint), {far})"
 
 
 def _middle(index: str) -> Column:
-    """`late.histogram.middle` in SQL, in microseconds."""
+    """`late.model.histogram.middle` in SQL, in microseconds."""
     inner = f"({_lower(index)} + {_lower(f'({index} + 1)')}) / 2"
     return F.expr(f"if({index} < 32, cast({index} as double), {inner})")
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from late.errors import StoreError
-from late.task import Usage
+from late.model.task import Usage
 
 _decode = msgspec.json.Decoder(tuple[Usage, ...]).decode
 _TIME = pa.timestamp("us", "UTC")

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from late.schema import migrate
-from late.testing.postgres import PostgresServer, find_binaries
+from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests import servers
 from tests.chaos.network import Direct, Networks, TcpNetworks
 from tests.chaos.plan import Traits

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from late.testing.history import Recorder
 from tests.chaos.network import Network
 from tests.chaos.producers import Spec
+from tests.support.history import Recorder
 
 PATIENCE_S = 120.0
 """Only a broken worker reaches it, on whatever machine this is."""

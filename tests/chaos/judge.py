@@ -11,15 +11,15 @@ import msgspec
 from sqlalchemy import Connection, column, select, table
 
 from late.control import Control
-from late.control.journals import journals
-from late.control.rows import now_us, open_of
+from late.control.sql.last_settlement import journals
+from late.control.sql.rows import now_us, open_of
+from late.model.task import Usage
 from late.scheduler.scheduler import UNRECORDED_MAX
 from late.schema.engine import make_engine, reading
 from late.schema.tables import dead, settlement, timer
-from late.task import Usage
-from late.testing.checker import Truth, check
-from late.testing.history import Event, read
 from tests.chaos.producers import TABLE
+from tests.support.checker import Truth, check
+from tests.support.history import Event, read
 
 FINAL = ("done", "dead", "expired", "discarded", "cancelled")
 STUCK_S = 30.0

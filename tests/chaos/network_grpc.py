@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from late.testing import spanner
+from late.testing.servers import spanner
 from tests.chaos.plan import What
 from tests.integration.grpc_proxy import GrpcProxy, Rule
 

@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
+from late.app.task import Call
 from late.outbox import connect
 from late.store import open_store
-from late.tasks import Call
 from tests.chaos import workload
 from tests.chaos.plan import Deed, Size, Traits, Work, deeds
 from tests.chaos.workload import recorder

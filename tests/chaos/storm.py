@@ -16,7 +16,6 @@ from sqlalchemy import text
 from late.control import Control
 from late.schema.engine import make_engine, reading, write
 from late.store import open_store
-from late.testing.history import Recorder
 from tests.chaos import figures
 from tests.chaos.faults import Breaking
 from tests.chaos.fleet import PATIENCE_S, Fleet
@@ -24,6 +23,7 @@ from tests.chaos.judge import Clock, Report, judge, left
 from tests.chaos.plan import Size, faults, lasts_s
 from tests.chaos.producers import TABLE, Spec
 from tests.chaos.target import Target
+from tests.support.history import Recorder
 
 LOOK_EVERY_S = 1.0
 """How often the storm looks how much waits."""

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 import late
-import late.worker
+import late.worker.worker
 from late.config import WorkerConfig
 from late.control import Control
 from late.outbox import connect
 from late.schema import migrate
 from late.schema.tables import SHARDS_DEFAULT
-from late.store.postgres import PostgresStore
-from late.testing.postgres import PostgresServer, find_binaries
+from late.store.postgres.store import PostgresStore
+from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests.chaos import figures
 from tests.chaos.sizes import FULL, sized
 
@@ -58,7 +58,7 @@ async def vanishes(server: PostgresServer, number: int) -> bool:
             started.set()
             await asyncio.sleep(PATIENCE_S)  # what has been settled is on disk
 
-    worker = late.worker.Worker(app, settings=SETTINGS)
+    worker = late.worker.worker.Worker(app, settings=SETTINGS)
     await worker.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -92,7 +92,9 @@ async def test_without_the_gate_it_does_not(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else P2b shows nothing."""
-    monkeypatch.setattr(late.worker, "open_store", lambda url: PostgresStore(url, durable=False))
+    monkeypatch.setattr(
+        late.worker.worker, "open_store", lambda url: PostgresStore(url, durable=False)
+    )
     rounds = vanished = 0
     while rounds < CONTROLS and (FULL or not vanished):
         vanished += await vanishes(server, rounds)

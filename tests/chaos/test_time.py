@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from late.control import Control
-from late.task import Schedule
-from late.testing.history import read
+from late.model.task import Schedule
 from tests.chaos.plan import GAP_S, Size, What
 from tests.chaos.sizes import STORES, sized
 from tests.chaos.storm import Storm
 from tests.chaos.target import Target
 from tests.conformance.backends import Backend
+from tests.support.history import read
 
 pytestmark = pytest.mark.timeout(sized(300, 3600))
 SKEWS_S = (600, -600, 0)

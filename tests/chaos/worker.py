@@ -23,9 +23,10 @@ from typing import Any
 
 import msgspec
 
-import late.worker
-from late import events, log
+import late.worker.worker
+from late import events
 from late.errors import StoreError
+from late.observability import logs as log
 from late.store import open_store
 from late.store.base import Lease, Settlement, SettleResult
 from tests.chaos import workload
@@ -105,10 +106,10 @@ def main() -> int:
     _skew(float(os.environ.get("LATE_CHAOS_SKEW_S", "0")))
     log.configure("INFO")
     log.log_events(events.default)
-    late.worker.open_store = lambda url: RecordingStore(open_store(url))  # type: ignore[assignment]
+    late.worker.worker.open_store = lambda url: RecordingStore(open_store(url))  # type: ignore[assignment]
     up = Path(workload.FOLDER, f"up-{os.getpid()}")
     events.default.subscribe(lambda *_: up.touch(), [events.WORKER_STARTED])
-    return late.worker.run(workload.app)
+    return late.worker.worker.run(workload.app)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import late
-from late.context import AsyncContext, Context
-from late.ids import shard_of
-from late.testing.history import Recorder
+from late.handler.context import AsyncContext, Context
+from late.model.ids import shard_of
+from tests.support.history import Recorder
 
 URL = os.environ.get("LATE_CHAOS_URL", "sqlite:///unused.db")
 FOLDER = os.environ.get("LATE_CHAOS_DIR", ".")

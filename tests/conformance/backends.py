@@ -19,7 +19,7 @@ from typing import Any, Literal
 import pytest
 
 from late import outbox
-from late.task import NewTask
+from late.model.task import NewTask
 
 
 class Raw:
@@ -204,7 +204,7 @@ def _cockroach_version() -> str:
 
 
 def _spanner_create(*, migrated: bool) -> str:
-    from late.testing import spanner
+    from late.testing.servers import spanner
     from tests import servers
 
     if servers.spanner_host() is None:
@@ -213,7 +213,7 @@ def _spanner_create(*, migrated: bool) -> str:
 
 
 def _spanner_drop(url: str) -> None:
-    from late.testing import spanner
+    from late.testing.servers import spanner
 
     spanner.drop_database(url)
 

@@ -7,9 +7,18 @@ import uuid
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import (
+    Cursor,
+    DeadLetter,
+    NewTask,
+    OpenTask,
+    Parked,
+    Record,
+    ShardId,
+    TaskId,
+)
 from late.store.base import Lease, Settlement, SettleResult, Store, WorkerInfo
-from late.task import Cursor, DeadLetter, NewTask, OpenTask, Parked, Record, ShardId, TaskId
 
 if TYPE_CHECKING:
     from tests.conformance.backends import Raw

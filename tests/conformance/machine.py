@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from late.control import Control
+from late.model.task import ShardId
 from late.store.base import Lease, Settlement, SettleResult
-from late.task import ShardId
 from tests.conformance.kit import worker
 from tests.conformance.machine_model import FAR_US, GROUP, KEY, Draft, Owner, Reader, ShardModel
 from tests.conformance.machine_reading import ANY, LIMITS, SHARDS, ReadingMachine

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
+from late.model.task import Cursor, NewTask, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
     Features,
     Lease,
@@ -18,11 +19,10 @@ from late.store.base import (
     Store,
     WorkerInfo,
 )
-from late.task import Cursor, NewTask, OpenTask, Parked, Record, ShardId, TaskId
-from late.testing.simulation.database import Database
-from late.testing.simulation.logs import CockroachLog, Log, PostgresLog, SpannerLog, SqliteLog
-from late.testing.simulation.network import FEATURES
 from tests.conformance.machine_worlds import Transaction
+from tests.simulator.database import Database
+from tests.simulator.logs import CockroachLog, Log, PostgresLog, SpannerLog, SqliteLog
+from tests.simulator.network import FEATURES
 
 T = TypeVar("T")
 

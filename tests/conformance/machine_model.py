@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from late.store.base import HeldKey, Lease, Settlement, cursor_within
-from late.task import (
+from late.model.task import (
     HELD_US,
     Cursor,
     DeadLetter,
@@ -23,6 +22,7 @@ from late.task import (
     TaskId,
     Usage,
 )
+from late.store.base import HeldKey, Lease, Settlement, cursor_within
 
 GROUP = "default"
 BEGINNING = Cursor("")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from late.model.task import NewTask, Record, ShardId
 from late.store.base import Page
-from late.task import NewTask, Record, ShardId
 from tests.conformance.kit import task
 from tests.conformance.machine_model import Producer, Reader
 from tests.conformance.machine_worlds import Transaction, World

@@ -11,10 +11,10 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from late import outbox
+from late.model.task import NewTask
 from late.schema.engine import make_engine, write
 from late.store import open_store
 from late.store.base import Store
-from late.task import NewTask
 from tests.conformance.backends import Backend, Raw
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from google.api_core.exceptions import Aborted
 from google.cloud import spanner_dbapi
 from google.cloud.spanner_v1 import TypeCode
 
-from late.store.spanner_client import place_of, turn
-from late.task import NewTask
+from late.model.task import NewTask
+from late.store.spanner.client import place_of, turn
 from tests.conformance.backends import Raw
 
 _ROWS = 100

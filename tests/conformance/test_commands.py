@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from late.model.task import HELD_US, AttemptError, ShardId
 from late.store.base import Revival, Store
-from late.task import HELD_US, AttemptError, ShardId
 from tests.conformance.kit import dead, ids, own, parked, record
 
 SHARD = ShardId(0)

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from late.errors import SchemaMismatch, StoreClosed, StoreError
+from late.model.task import Epoch, ShardId
 from late.store import open_store
 from late.store.base import Lease, SettleResult, Store
-from late.task import Epoch, ShardId
 from tests.conformance.backends import Backend, Raw
 from tests.conformance.kit import (
     BEGINNING,

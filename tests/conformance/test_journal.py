@@ -7,8 +7,8 @@ import json
 
 import msgspec
 
+from late.model.task import AttemptError, Cursor, OpenTask, ShardId, Usage
 from late.store.base import SettleResult, Store, Tick
-from late.task import AttemptError, Cursor, OpenTask, ShardId, Usage
 from tests.conformance.backends import Raw
 from tests.conformance.kit import (
     BEGINNING,

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 
 from late.errors import StoreError
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import HELD_US, ShardId, Suspect
 from late.store.base import HeldKey, LeaseView, SettleResult, Store
-from late.task import HELD_US, ShardId, Suspect
 from tests.conformance.backends import Raw
 from tests.conformance.kit import Owner, own, parked, schedule, task, until, worker
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from late.model.task import Cursor, Record
 from late.store.base import Store
-from late.task import Cursor, Record
 from tests.conformance.backends import Backend, Raw
 from tests.conformance.kit import BEGINNING, ids, open_of, own, read_all, task, until, worker
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from late.errors import StoreError, StoreRefused
+from late.model.task import ShardId
 from late.store import open_store
 from late.store.base import SettleResult, Store
-from late.task import ShardId
 from tests.conformance.backends import Raw
 from tests.conformance.kit import BEGINNING, ids, open_of, own, parked, read_all, task, worker
 

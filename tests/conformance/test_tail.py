@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from late.model.task import ShardId
 from late.store.base import Store
-from late.task import ShardId
 from tests.conformance.backends import Backend, Raw
 from tests.conformance.kit import BEGINNING, ids, open_of, read_all, record, task
 

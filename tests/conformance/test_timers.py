@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from late.model.task import HELD_US, ShardId
 from late.store.base import Store
-from late.task import HELD_US, ShardId
 from tests.conformance.kit import ids, own, parked, record
 
 SHARD = ShardId(0)

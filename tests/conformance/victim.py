@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from late.model.task import AttemptError
 from late.store import open_store
-from late.task import AttemptError
 from tests.conformance.backends import BACKENDS
 from tests.conformance.kit import dead, own, parked, task
 

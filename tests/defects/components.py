@@ -10,22 +10,22 @@ from typing import Any
 import msgspec
 
 from late.clock import DatabaseClock
-from late.scheduler import core as core_module
-from late.scheduler import verdict
-from late.scheduler.caution import Caution
-from late.scheduler.core import ShardCore
-from late.scheduler.draft import Draft
-from late.scheduler.flows import Flows
-from late.scheduler.ledger import Ledger
-from late.scheduler.part import Part
-from late.scheduler.recurring import Recurring
+from late.model.task import Cursor
+from late.scheduler.core import decide_outcome as verdict
+from late.scheduler.core import shard_core as core_module
+from late.scheduler.core.crash_suspects import Caution
+from late.scheduler.core.pending_settlement import Draft
+from late.scheduler.core.schedules import Recurring
+from late.scheduler.core.shard_core import ShardCore
+from late.scheduler.core.usage import Ledger
+from late.scheduler.core.window import Window
+from late.scheduler.limits.limiter import Part
+from late.scheduler.limits.ready_queues import Flows
 from late.scheduler.scheduler import Scheduler
-from late.scheduler.window import Window
-from late.store import postgres_cursor
+from late.store.postgres import cursor as postgres_cursor
 from late.tailer.heartbeat import Heartbeat
-from late.tailer.keeper import Keeper
-from late.task import Cursor
-from late.testing.simulation import logs
+from late.tailer.lease_keeper import Keeper
+from tests.simulator import logs
 
 
 def replace(owner: Any, name: str, new: Any) -> Any:

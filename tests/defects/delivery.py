@@ -9,15 +9,16 @@ from sqlalchemy import select
 
 from late.api import receipts
 from late.api.service import Service
-from late.control import sweep
-from late.control.rows import now_us
-from late.dispatcher import answers
-from late.dispatcher.hold import identity
-from late.dispatcher.pull import PullPool
+from late.control import cleanup as sweep
+from late.control.sql.rows import now_us
+from late.dispatcher.pull.lease import identity
+from late.dispatcher.pull.pool import PullPool
+from late.dispatcher.push import responses as answers
 from late.outbox import inbox
-from late.scheduler.commands import Commands
+from late.scheduler.core.commands import Commands
 from late.schema.tables import inbox as inbox_table
-from late.store import sqlite_prune, sqlite_sql
+from late.store.sqlite import prune as sqlite_prune
+from late.store.sqlite import statements as sqlite_sql
 from tests.defects.components import replace
 
 

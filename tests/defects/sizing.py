@@ -8,10 +8,11 @@ from sqlalchemy import text
 
 from late.autoscaler import decide
 from late.autoscaler.autoscaler import Autoscaler
-from late.control import autoscale, transactions
-from late.lanes import Gate
-from late.outbox import steps
-from late.scheduler.draining import Draining
+from late.control import autoscale_journal as autoscale
+from late.control.lanes import open_transactions as transactions
+from late.model.lanes import Gate
+from late.outbox import insert as steps
+from late.scheduler.core.lane_drain import Draining
 from tests.defects.components import replace
 
 

@@ -8,18 +8,32 @@ from typing import Any
 from psycopg.errors import NotNullViolation
 from sqlalchemy.dialects.sqlite.base import SQLiteDDLCompiler
 
-from late.store import (
-    postgres_journal,
-    postgres_prune,
-    postgres_sql,
-    postgres_tail,
-    sqlite_journal,
-    sqlite_prune,
-    sqlite_sql,
-    sqlite_tail,
-)
+from late.model.task import Suspect
 from late.store.base import Settlement, SettleResult
-from late.task import Suspect
+from late.store.postgres import (
+    journal as postgres_journal,
+)
+from late.store.postgres import (
+    prune as postgres_prune,
+)
+from late.store.postgres import (
+    statements as postgres_sql,
+)
+from late.store.postgres import (
+    tail as postgres_tail,
+)
+from late.store.sqlite import (
+    journal as sqlite_journal,
+)
+from late.store.sqlite import (
+    prune as sqlite_prune,
+)
+from late.store.sqlite import (
+    statements as sqlite_sql,
+)
+from late.store.sqlite import (
+    tail as sqlite_tail,
+)
 from tests.defects.components import replace
 
 

@@ -9,10 +9,10 @@ from typing import get_args
 
 import pytest
 
-from late.testing.simulation.minimise import describe
-from late.testing.simulation.plan import Plan, Profile
-from late.testing.simulation.world import World
 from tests.defects.defect import FIRST_WORLD, WORLDS
+from tests.simulator.minimise import describe
+from tests.simulator.plan import Plan, Profile
+from tests.simulator.world import World
 
 
 @pytest.fixture(autouse=True)

@@ -18,10 +18,10 @@ import pytest
 from psycopg import Connection, crdb
 from psycopg.crdb import CrdbConnectionInfo
 
-from late.outbox import psycopg as outbox_psycopg
-from late.outbox.dialects import COCKROACH
+from late.outbox.adapters import psycopg as outbox_psycopg
+from late.outbox.statements import COCKROACH
 from late.schema import migrate
-from late.store import cockroach_sql
+from late.store.cockroach import statements as cockroach_sql
 from tests import servers
 from tests.conformance.backends import Backend, Raw
 

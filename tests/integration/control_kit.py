@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Table, delete, select, text, true
 from sqlalchemy import insert as insert_into
 
 from late import outbox
+from late.model.task import NewTask
 from late.schema.engine import make_engine, reading, write, writing
-from late.task import NewTask
 
 
 @contextmanager

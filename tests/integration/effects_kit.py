@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from late.ids import new_id
-from late.task import Attempt, Record
+from late.model.ids import new_id
+from late.model.task import Attempt, Record
 from tests.conformance.backends import Backend
 
 TABLE = "create table effect (run varchar(64) primary key, number integer)"

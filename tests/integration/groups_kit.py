@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from late.model.task import Record, ShardId, TaskId
 from late.store.base import Lease, SettleResult, Store, taken
-from late.task import Record, ShardId, TaskId
 from tests.conformance.kit import BEGINNING, Owner, own, read_all, until
 
 SHARD = 3

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from google.api_core.exceptions import Aborted
 
-from late.app import App
+from late.app.app import App
+from late.app.task import Call
 from late.control import Control
 from late.outbox import connect
-from late.tasks import Call
 from tests.integration.kill_app import app, count
 
 TTL_S = 1.0

@@ -9,10 +9,10 @@ import msgspec
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from late import outbox
-from late.control.rows import log_table_of
+from late.control.sql.rows import log_table_of
+from late.model.task import ENQUEUED, HELD_US, OpenTask, Record, ShardId, Usage
 from late.schema.tables import dead, lease, schedule, settlement, timer, unique
 from late.store import open_store
-from late.task import ENQUEUED, HELD_US, OpenTask, Record, ShardId, Usage
 from tests.conformance import kit
 from tests.integration.control_kit import transaction
 

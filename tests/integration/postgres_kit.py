@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import Cursor, Record, ShardId, TaskId
 from late.store.base import Store
-from late.store.postgres import PostgresStore
-from late.task import Cursor, Record, ShardId, TaskId
+from late.store.postgres.store import PostgresStore
 from tests import servers
 
 Producer = psycopg.Connection[tuple[object, ...]]

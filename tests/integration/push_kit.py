@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from late.dispatcher.remote import RemotePool
-from late.dispatcher.targets import Target
-from late.task import Attempt, Outcome
+from late.dispatcher.push.pool import RemotePool
+from late.model.targets import Target
+from late.model.task import Attempt, Outcome
 from tests.unit.dispatcher_kit import NOW_US
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import late
 from late import config
-from late.api.offer import ROLES, Listen
-from late.api.serve import Server
+from late.api.server import Server
+from late.api.settings import ROLES, Listen
 from late.control import Control
 from late.control.endpoints import Endpoint
 from late.schema.tables import SHARDS_DEFAULT

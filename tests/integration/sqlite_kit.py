@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import Cursor, ShardId
 from late.schema import migrate
 from late.store.base import Lease, Settlement, SettleResult
-from late.store.sqlite import SqliteStore
-from late.task import Cursor, ShardId
+from late.store.sqlite.store import SqliteStore
 
 SHARD = ShardId(0)
 BEGINNING = Cursor("")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import late
-from late.dispatcher.settle import Settler
+from late.dispatcher.settler import Settler
 from late.store.base import Settlement, SettleResult
 from tests.integration.kill_app import witness
 

@@ -16,9 +16,9 @@ import msgspec
 from sqlalchemy import select
 
 from late.control import Control
+from late.model.task import Usage
 from late.schema.engine import make_engine, reading
 from late.schema.tables import settlement
-from late.task import Usage
 from tests.integration.kill_kit import Fleet, until
 
 APP = ("tests.integration.stall_app:app",)

@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 import late
-from late.autoscaler import keda as module
-from late.autoscaler.keda import KEEP_S, Cache, KedaServer
-from late.autoscaler.workers import Signals
+from late.autoscaler.keda import server as module
+from late.autoscaler.keda.demand import Signals
+from late.autoscaler.keda.server import KEEP_S, Cache, KedaServer
 from late.control import Control
 from late.errors import ConfigError, StoreUnavailable
 from late.outbox import connect

@@ -15,14 +15,15 @@ import pytest
 from google.api_core import exceptions as api
 
 from late import events
-from late.autoscaler import monitoring, spanner
 from late.autoscaler.autoscaler import Autoscaler
 from late.autoscaler.decide import Seen, State, decide
-from late.autoscaler.monitoring import MonitoringSource
+from late.autoscaler.metrics import cloud_monitoring as monitoring
+from late.autoscaler.metrics.cloud_monitoring import MonitoringSource
+from late.autoscaler.metrics.file import FileSource, Metrics, MetricsError
 from late.autoscaler.policy import Policy
-from late.autoscaler.sizing import ResizeError
-from late.autoscaler.sources import FileSource, Metrics, MetricsError
-from late.autoscaler.spanner import SpannerSizer
+from late.autoscaler.targets import spanner
+from late.autoscaler.targets.command import ResizeError
+from late.autoscaler.targets.spanner import SpannerSizer
 from late.control import Control
 from late.errors import ConfigError
 from late.schema import migrate

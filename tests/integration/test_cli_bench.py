@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import inspect
 
-from late.cli import bench_run
+from late.cli.bench import measure as bench_run
 from late.outbox import connect
 from late.schema import migrate
 from late.schema.engine import make_engine

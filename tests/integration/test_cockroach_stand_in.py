@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from late.store.base import Store
-from late.store.cockroach import CockroachStore
+from late.store.cockroach.store import CockroachStore
 from tests.conformance.conftest import connect, raw  # noqa: F401 - fixtures
 from tests.conformance.test_journal import *  # noqa: F403
 from tests.conformance.test_ownership import *  # noqa: F403

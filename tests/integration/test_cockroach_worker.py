@@ -6,10 +6,10 @@ from __future__ import annotations
 import late
 from late import events
 from late.control import Control
+from late.model.task import Cursor, ShardId
 from late.outbox import connect
-from late.store.cockroach import CockroachStore
-from late.task import Cursor, ShardId
-from late.worker import Worker
+from late.store.cockroach.store import CockroachStore
+from late.worker.worker import Worker
 from tests.integration.cockroach_kit import backend, url  # noqa: F401 - fixtures
 from tests.integration.test_worker import *  # noqa: F403
 from tests.integration.test_worker import QUICK, until

@@ -10,10 +10,10 @@ import pytest
 import late
 from late.control import Control
 from late.errors import InvalidName, InvalidSchedule, InvalidTask
-from late.ids import new_id
+from late.model.ids import new_id
 from late.outbox import connect, connect_async
 from late.testing import drain, inline
-from late.worker import Worker
+from late.worker.worker import Worker
 
 
 def states(url: str, task_id: str) -> list[str]:

@@ -8,14 +8,16 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import event
 
-from late.control import Control, Filter, moving, rehearsal
+from late.control import Control, Filter
 from late.control.audit import entries
+from late.control.dead_letters import dry_run as rehearsal
+from late.control.dead_letters import move as moving
 from late.errors import ConfigError, InvalidName, InvalidPayload, InvalidSchedule
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import AttemptError, DeadLetter, Record
 from late.schema.engine import make_engine, reading
 from late.schema.tables import dead as table
 from late.store import open_store
-from late.task import AttemptError, DeadLetter, Record
 from tests.conformance.kit import dead as letter
 from tests.conformance.kit import own, record
 from tests.integration.control_kit import execute, rekey, rows

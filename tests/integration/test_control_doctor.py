@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from late.control import Control, doctor
+from late.control import Control
+from late.control.doctor import doctor
 from late.control.views import Check
 from late.schema.tables import timer
 from late.store import open_store

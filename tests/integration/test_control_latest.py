@@ -7,11 +7,12 @@ import random
 import msgspec
 import pytest
 
-from late.control import Control, latest
-from late.control.dead import Filter
-from late.control.latest import Latest
+from late.control import Control
+from late.control.dead_letters import latest
+from late.control.dead_letters.dead_letters import Filter
+from late.control.dead_letters.latest import Latest
 from late.control.views import DeadView
-from late.ids import new_id
+from late.model.ids import new_id
 from late.schema.tables import dead
 from tests.integration.control_kit import transaction
 

@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from late.control import Control
-from late.control.owners import Refused
+from late.control.status.owners import Refused
 from late.errors import ConfigError
+from late.model.task import ShardId
 from late.store import open_store
 from late.store.base import Store
-from late.task import ShardId
 from tests.conformance.kit import own, task, worker
 from tests.integration.control_kit import insert
 

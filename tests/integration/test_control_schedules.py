@@ -9,9 +9,9 @@ import pytest
 
 from late.control import Control
 from late.errors import ConfigError, InvalidCron
+from late.model.task import Schedule
 from late.store import open_store
 from late.store.base import Tick
-from late.task import Schedule
 from tests.conformance.kit import own, read_all, task
 from tests.integration.control_kit import execute, rows
 

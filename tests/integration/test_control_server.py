@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from late_spark import importers
 
-from late.autoscaler.sources import Metrics, source_of
-from late.cli.recording import COUNTERS, LEVELS, Recorder, of_monitoring, of_server
+from late.autoscaler.metrics.file import Metrics, source_of
+from late.cli.metrics_recorder import COUNTERS, LEVELS, Recorder, of_monitoring, of_server
 from late.control import Control
-from late.control.server import Server
+from late.control.status.server import Server
 from late.errors import ConfigError
 from late.schema import migrate
-from late.telemetry import of_server as metrics_of_server
+from late.worker.metrics import of_server as metrics_of_server
 from tests.integration.kill_kit import enqueue
 
 Look = tuple[tuple[str, ...], list[tuple[str | int | float, ...]]]
@@ -127,6 +127,8 @@ def test_the_command_records_until_it_is_told_to_stop(tmp_path: Path) -> None:
 def test_monitoring_that_cannot_be_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="projects/P/instances/I, got 'shop'"):
         source_of("monitoring", "shop", "nodes")
-    monkeypatch.setitem(sys.modules, "late.autoscaler.monitoring", None)  # as without the extra
+    monkeypatch.setitem(
+        sys.modules, "late.autoscaler.metrics.cloud_monitoring", None
+    )  # as without the extra
     with pytest.raises(ConfigError, match=r"late\[spanner\]"):
         source_of("monitoring", "projects/p/instances/i", "nodes")

@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, insert, select
 
-from late.control import Control, Filter, backlog, positions, resets, shardwise
-from late.control.rows import log_of
-from late.control.shardwise import spans
-from late.ids import new_id
+from late.control import Control, Filter
+from late.control.groups import reset as resets
+from late.control.sql import per_shard as shardwise
+from late.control.sql import positions
+from late.control.sql.per_shard import spans
+from late.control.sql.rows import log_of
+from late.control.status import backlog
+from late.model.ids import new_id
 from late.schema.engine import reading
 from late.schema.tables import dead, lease, settlement, timer
-from late.web.look import Look
+from late.web.snapshot import Look
 from tests.conformance.kit import task
 from tests.integration import control_kit
 

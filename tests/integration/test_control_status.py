@@ -10,12 +10,12 @@ import pytest
 from late import outbox
 from late.control import Control
 from late.errors import ConfigError, InvalidName, SchemaMismatch, StoreError, StoreUnavailable
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import HELD_US, AttemptError, Suspect
 from late.schema import migrate
 from late.schema.engine import make_engine
 from late.store import open_store
-from late.task import HELD_US, AttemptError, Suspect
-from late.testing.draining import busy
+from late.testing.drain import busy
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task, worker
 from tests.integration.control_kit import execute, insert, transaction
 

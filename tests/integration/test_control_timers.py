@@ -6,8 +6,8 @@ import pytest
 
 from late.control import Control
 from late.errors import ConfigError
+from late.model.task import HELD_US
 from late.store import open_store
-from late.task import HELD_US
 from tests.conformance.kit import own, parked, read_all, task
 from tests.integration.control_kit import insert
 

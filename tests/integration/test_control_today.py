@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from late.control import Control
 from late.control.audit import acting
-from late.control.today import usage_since
+from late.control.status.usage import usage_since
+from late.model.task import Usage
 from late.schema.engine import make_engine
 from late.store import open_store
-from late.task import Usage
 from tests.conformance.kit import own
 from tests.integration.control_kit import execute
 

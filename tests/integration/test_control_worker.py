@@ -11,10 +11,10 @@ import late
 from late import events
 from late.control import Control, Filter
 from late.errors import StoreRefused
-from late.ids import shard_of
+from late.model.ids import shard_of
 from late.schema.engine import make_engine, writing
 from late.store.base import Settlement, SettleResult
-from late.worker import Worker
+from late.worker.worker import Worker
 
 
 def enqueue(url: str, app: late.App, name: str) -> str:

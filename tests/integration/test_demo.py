@@ -10,8 +10,8 @@ import pytest
 from examples.fulfilment.database import connect
 from examples.fulfilment.main import run_demo
 from late.cli import main as cli
-from late.testing.postgres import find_binaries
-from late.testing.spanner import HOST_VARIABLE, find_emulator
+from late.testing.servers.postgres import find_binaries
+from late.testing.servers.spanner import HOST_VARIABLE, find_emulator
 from tests.conformance.backends import Backend
 
 TRIPS = 60
@@ -82,7 +82,7 @@ def test_without_an_emulator_the_command_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(HOST_VARIABLE, raising=False)
-    monkeypatch.setattr("late.testing.spanner.find_emulator", lambda: None)
+    monkeypatch.setattr("late.testing.servers.spanner.find_emulator", lambda: None)
     assert main(["demo", "--store", "spanner"]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1

@@ -15,7 +15,8 @@ import psycopg
 import pytest
 
 import late
-from late.testing import drain, postgres
+from late.testing import drain
+from late.testing.servers import postgres
 from tests.servers import drop_database, fresh_database, postgres_url
 
 ROOT = Path(__file__).resolve().parents[2]

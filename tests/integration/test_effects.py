@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import late
-from late.context import AsyncContext, AttemptOver, Context
 from late.errors import ConfigError, InvalidTask, SchemaMismatch
+from late.handler.context import AsyncContext, AttemptOver, Context
+from late.model.task import Attempt
 from late.outbox import connect, connect_async
-from late.task import Attempt
 from late.testing import drain
 from tests.conformance.backends import Backend
 from tests.integration import outbox_kit

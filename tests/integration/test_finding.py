@@ -13,10 +13,10 @@ from sqlalchemy import Connection, Engine, event
 
 import late
 from late.control import Control
-from late.control.finding import _halve, logged
-from late.ids import new_id
+from late.control.sql.log_lookup import _halve, logged
+from late.model.ids import new_id
+from late.model.task import TaskId
 from late.schema.engine import make_engine, reading
-from late.task import TaskId
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 

@@ -14,10 +14,10 @@ import pytest
 
 from late.control import Control
 from late.errors import ConfigError
+from late.model.task import ShardId
 from late.schema import migrate
 from late.store.base import Store
-from late.task import ShardId
-from late.testing.postgres import PostgresServer, find_binaries
+from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests.conformance.backends import Backend
 from tests.conformance.kit import ids, read_all, task, until
 from tests.integration.control_kit import insert

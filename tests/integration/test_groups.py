@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 import late
-from late.control import Control, audit, positions
+from late.control import Control, audit
+from late.control.sql import positions
 from late.control.views import ShardReset
 from late.errors import ConfigError
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import Record, ShardId
 from late.outbox import connect
 from late.schema.engine import make_engine, reading
 from late.store.base import SettleResult, Store
-from late.task import Record, ShardId
 from tests.conformance.kit import (
     BEGINNING,
     Owner,

@@ -16,7 +16,7 @@ from late.control import Control
 from late.errors import ConfigError
 from late.outbox import connect
 from late.testing import drain
-from late.worker import Worker
+from late.worker.worker import Worker
 
 QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=2.0, grace_s=5.0)
 

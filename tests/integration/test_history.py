@@ -10,7 +10,7 @@ import msgspec
 import late
 from late.control import Control, Filter, audit
 from late.control.views import TaskInGroup
-from late.ids import new_id
+from late.model.ids import new_id
 from late.outbox import connect
 from late.store.base import SettleResult, Step, Store
 from late.testing import drain

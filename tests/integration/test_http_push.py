@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import late
-from late.task import Outcome
+from late.model.task import Outcome
 from tests.integration.push_kit import pool_of
 from tests.unit.dispatcher_kit import NOW_US, attempt
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from late.model.task import ShardId
 from late.store import open_store
 from late.store.base import Lease, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
-from late.tailer.keeper import Keeper
+from late.tailer.lease_keeper import Keeper
 from late.tailer.ownership import Key
 from late.tailer.placement import owner
-from late.task import ShardId
 
 TTL_S = 3.0
 TIMEOUT_S = 60

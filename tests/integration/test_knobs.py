@@ -8,13 +8,13 @@ from collections import Counter
 import pytest
 
 import late
+from late.app.backpressure import look
 from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError, InvalidName, InvalidPolicy, QueueFull
-from late.following import look
-from late.knobs import Knobs
+from late.model.queue_settings import Knobs
 from late.outbox import connect
-from late.worker import Worker
+from late.worker.worker import Worker
 from tests.integration.control_kit import execute, rows
 from tests.integration.test_worker import until
 

@@ -14,21 +14,21 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import late
-from late.alerts import dashboard
-from late.api.offer import Listen
-from late.api.serve import Server
+from late.api.server import Server
+from late.api.settings import Listen
 from late.cli.metrics import Page
 from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError
 from late.events import PAGE_READ, default
-from late.metrics.serving import MetricsServer
+from late.observability.alerts import dashboard
+from late.observability.metrics.http_server import MetricsServer
 from late.outbox import connect
 from late.schema import migrate
 from late.schema.tables import timer
 from late.store import open_store
 from late.testing import drain
-from late.worker import Worker
+from late.worker.worker import Worker
 from tests.conformance.kit import own, parked
 from tests.integration.control_kit import rekey
 from tests.unit.api_kit import Client

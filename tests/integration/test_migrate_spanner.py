@@ -15,11 +15,13 @@ from late.cli import main
 from late.control import Control
 from late.errors import SchemaMismatch, TransactionAborted
 from late.schema import engine as engines
-from late.schema import migrate, spanner, spanner_ddl
+from late.schema import migrate
 from late.schema.engine import make_engine, reading
+from late.schema.spanner import ddl as spanner_ddl
+from late.schema.spanner import migrate as spanner
 from late.schema.tables import all_tables
 from late.schema.version import SCHEMA_VERSION
-from late.testing.spanner import create_database, drop_database
+from late.testing.servers.spanner import create_database, drop_database
 from tests import servers
 from tests.integration.control_kit import execute, rows
 

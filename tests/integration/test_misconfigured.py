@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import insert, update
 
 import late
-from late.control import Control, misconfigured
+from late.control import Control
+from late.control.doctor import configuration as misconfigured
 from late.control.views import Check
 from late.outbox import connect
 from late.schema.engine import make_engine, reading, write

@@ -145,7 +145,7 @@ def test_a_driver_of_another_kind_is_refused() -> None:
         def validate_no_broken_transaction(self) -> None: ...
         def ensure_connection(self) -> None: ...
 
-    from late.outbox.django import connection as adapter
+    from late.outbox.adapters.django import connection as adapter
 
     with pytest.raises(InvalidTask, match="oracle"):
         adapter(Oracle())

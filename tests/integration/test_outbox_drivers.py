@@ -32,8 +32,8 @@ from sqlalchemy.orm import (
 import late
 from late import outbox
 from late.control import Control
-from late.ids import shard_of
-from late.lanes import place
+from late.model.ids import shard_of
+from late.model.lanes import place
 from tests.integration import outbox_kit as kit
 from tests.servers import drop_database, migrated_database, postgres_url
 

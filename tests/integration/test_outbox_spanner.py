@@ -19,9 +19,9 @@ from sqlalchemy.orm import Session
 import late
 from late import events, outbox
 from late.errors import BatchTooLarge, ConfigError, InvalidTask, KeyConflict, SchemaMismatch
-from late.outbox import spanner as outbox_spanner
-from late.outbox import spanner_session
-from late.store.spanner_client import close_database, open_database, place_of
+from late.outbox.adapters import spanner as outbox_spanner
+from late.outbox.adapters import spanner_session
+from late.store.spanner.client import close_database, open_database, place_of
 from tests.integration import spanner_kit as kit
 
 # What sqlalchemy-spanner uses of SQLAlchemy and of its own driver is deprecated there.

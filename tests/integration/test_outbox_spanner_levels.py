@@ -11,7 +11,7 @@ from sqlalchemy import create_engine
 
 import late
 from late.errors import InvalidTask, SchemaMismatch
-from late.store.spanner_client import close_database, open_database
+from late.store.spanner.client import close_database, open_database
 from tests.integration import spanner_kit as kit
 
 app = late.App("sqlite:///unused.db")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import late
-from late.ids import shard_of
+from late.model.ids import shard_of
 from tests.integration import outbox_kit as kit
 from tests.integration.outbox_kit import Caller
 from tests.servers import drop_database, migrated_database, postgres_url

@@ -18,10 +18,10 @@ from late.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
+from late.model.task import HELD_US, Parked, ShardId
 from late.store.base import Settlement, SettleResult, WorkerInfo
-from late.store.postgres import PostgresStore
-from late.store.postgres_link import CONNECT, SQLSTATES, conninfo_of, translate
-from late.task import HELD_US, Parked, ShardId
+from late.store.postgres.connection import CONNECT, SQLSTATES, conninfo_of, translate
+from late.store.postgres.store import PostgresStore
 from tests.integration.postgres_kit import (
     SHARD,
     Reader,
@@ -133,7 +133,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_again(proxy: Proxy, url: s
 async def test_a_hung_database_is_unavailable(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("late.store.postgres_link.CALL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("late.store.postgres.connection.CALL_TIMEOUT_S", 0.3)
     store = await open_store(proxy.url)
     proxy.stall(True)
     with pytest.raises(StoreUnavailable, match=r"0\.3 s"):
@@ -147,13 +147,13 @@ async def test_a_heartbeat_is_not_compiled(url: str, monkeypatch: pytest.MonkeyP
     """Compiling takes longer than the statement, and can take longer than a lease. Nor is the
     setting left behind in the session, which behind a pooler is somebody else's next."""
     asked = "select case current_setting('jit') when 'off' then 7 else 8 end::smallint"
-    monkeypatch.setattr("late.store.postgres_sql.SHARDS", asked)
+    monkeypatch.setattr("late.store.postgres.statements.SHARDS", asked)
     with producer(url) as connection:
         name = connection.info.dbname
         connection.execute(f'alter database "{name}" set jit = on')  # as it is by default
     store = await open_store(url)
     assert (await store.heartbeat(ME, 60)).shards == (7,)
-    monkeypatch.setattr("late.store.postgres_sql.NO_JIT", "select 1")
+    monkeypatch.setattr("late.store.postgres.statements.NO_JIT", "select 1")
     assert (await store.heartbeat(ME, 60)).shards == (8,)
     await store.close()
 

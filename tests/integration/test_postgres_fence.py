@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from late.model.task import ShardId
 from late.store.base import Settlement, SettleResult
-from late.task import ShardId
 from tests.integration.postgres_kit import PATIENCE_S, database, open_store
 
 WAITING = (

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 from late.errors import SchemaMismatch, StoreRefused, StoreUnavailable
+from late.model.task import Cursor, OpenTask, ShardId, TaskId
 from late.schema import migrate
 from late.store.base import Settlement, SettleResult, WorkerInfo
-from late.store.postgres import PostgresStore
-from late.task import Cursor, OpenTask, ShardId, TaskId
-from late.testing.postgres import PostgresServer, find_binaries
+from late.store.postgres.store import PostgresStore
+from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests.integration.postgres_kit import (
     SHARD,
     Reader,
@@ -382,7 +382,7 @@ def test_no_server_outlives_its_starter() -> None:
     binaries()
     script = (
         "import os, sys\n"
-        "from late.testing.postgres import PostgresServer\n"
+        "from late.testing.servers.postgres import PostgresServer\n"
         "server = PostgresServer().start()\n"
         "print(server.pid, server.folder, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"

@@ -8,19 +8,13 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from late.store import postgres_partitions
+from late.model.task import OpenTask, ShardId
 from late.store.base import Lease, Settlement, SettleResult, WorkerInfo
-from late.store.postgres import PostgresStore
-from late.store.postgres_cursor import parse_snapshot
-from late.store.postgres_partitions import (
-    AHEAD,
-    WIDTH_MAX,
-    WIDTH_MIN,
-    Partition,
-    plan_layout,
-)
-from late.task import OpenTask, ShardId
-from late.testing.postgres import PostgresServer, find_binaries
+from late.store.postgres import partitions as postgres_partitions
+from late.store.postgres.cursor import parse_snapshot
+from late.store.postgres.partitions import AHEAD, WIDTH_MAX, WIDTH_MIN, Partition, plan_layout
+from late.store.postgres.store import PostgresStore
+from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests import servers
 from tests.integration.postgres_kit import (
     PATIENCE_S,

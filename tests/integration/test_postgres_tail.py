@@ -12,11 +12,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from late.store import postgres_sql
-from late.store.postgres import PostgresStore
-from late.store.postgres_cursor import parse
-from late.store.postgres_tail import _values
-from late.task import TaskId
+from late.model.task import TaskId
+from late.store.postgres import statements as postgres_sql
+from late.store.postgres.cursor import parse
+from late.store.postgres.store import PostgresStore
+from late.store.postgres.tail import _values
 from tests.integration.postgres_kit import (
     SHARD,
     Reader,

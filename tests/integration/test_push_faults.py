@@ -18,7 +18,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 import late
-from late.task import Outcome
+from late.model.task import Outcome
 from late.v1 import handler_pb2, handler_pb2_grpc
 from tests.integration.push_kit import Pool, Relay, pool_of
 from tests.unit.dispatcher_kit import attempt
@@ -289,7 +289,7 @@ async def test_a_name_of_several_addresses_is_several_endpoints(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And addresses that come and go are followed."""
-    from late.dispatcher import endpoints as module
+    from late.dispatcher.push import endpoints as module
 
     monkeypatch.setattr(module, "RESOLVE_EVERY_S", 0.1)
     a, b = Service(), Service()

@@ -27,12 +27,12 @@ from late import events
 from late.config import WorkerConfig
 from late.control import Control, Filter
 from late.errors import ConfigError
+from late.model.task import Usage
 from late.outbox import connect
 from late.schema.engine import make_engine, reading
 from late.schema.tables import settlement
-from late.task import Usage
 from late.testing import drain
-from late.worker import Worker
+from late.worker.worker import Worker
 from tests.node import NODE, needs_node
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -16,14 +16,14 @@ import late
 from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError
-from late.ids import shard_of
-from late.lanes import Gate, Lane, place
+from late.model.ids import shard_of
+from late.model.lanes import Gate, Lane, place
+from late.model.task import Options
 from late.outbox import connect
 from late.schema.engine import make_engine, write
 from late.schema.tables import lease
-from late.task import Options
 from late.testing import drain
-from late.worker import Worker
+from late.worker.worker import Worker
 from tests.conformance.backends import Backend
 
 QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=5.0, grace_s=5.0)
@@ -203,7 +203,7 @@ def test_a_worker_that_knows_of_no_resize_runs_nothing_of_it(
     [lane] = control.lanes()
     assert (lane.shards, lane.version, lane.draining[0].state) == (3, 1, "closing")
     assert {check.name: check.result for check in control.doctor()}["resizes"] == "ok"
-    monkeypatch.setattr("late.control.lanes.DRAIN_US", -1)
+    monkeypatch.setattr("late.control.lanes.lanes.DRAIN_US", -1)
     [found] = [check for check in control.doctor() if check.name == "resizes"]
     assert found.result == "warning"
     assert "version 0 of lane default" in found.detail
@@ -215,7 +215,7 @@ def test_a_group_that_begins_behind_the_mark_does_not_hold_it_up(
 ) -> None:
     if not backend.resizes or backend.emulated:  # slow there, and no other code
         return
-    monkeypatch.setattr("late.control.resizing.UNREAD_AFTER_US", 0)
+    monkeypatch.setattr("late.control.lanes.resize.UNREAD_AFTER_US", 0)
     control.resize("default", 2)
     for _ in range(100):  # whoever looks; PostgreSQL is asked twice what still runs
         control.keep_lanes()

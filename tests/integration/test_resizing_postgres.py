@@ -12,13 +12,14 @@ import pytest
 from sqlalchemy import create_engine, event, text
 
 import late
-from late.command import CLOSED
 from late.config import WorkerConfig
-from late.control import Control, transactions
-from late.control.resizing import keep
-from late.lanes import place
+from late.control import Control
+from late.control.lanes import open_transactions as transactions
+from late.control.lanes.resize import keep
+from late.model.lanes import place
 from late.outbox import connect
-from late.worker import Worker
+from late.payload.command import CLOSED
+from late.worker.worker import Worker
 from tests.servers import drop_database, migrated_database, postgres_url
 
 KEY = next(f"k{n}" for n in range(99) if place(f"k{n}", 0, 8) != place(f"k{n}", 0, 3))

@@ -11,7 +11,7 @@ import pytest
 import late
 from late.control import Control
 from late.errors import ConfigError, InvalidName, TaskEnded
-from late.ids import new_id
+from late.model.ids import new_id
 from late.outbox import connect
 from late.testing import drain
 from tests.integration.control_kit import execute, rows

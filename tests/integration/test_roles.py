@@ -15,7 +15,7 @@ import late
 from late.cli import main
 from late.control import Control, Filter
 from late.errors import ConfigError
-from late.ids import new_id
+from late.model.ids import new_id
 from late.outbox import connect
 from late.schema.roles import ROLES, script
 from late.testing import drain

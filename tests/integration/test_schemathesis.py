@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from late.api.openapi import document
+from late.api.http.openapi import document
 from late.api.service import Service
 from tests.unit.api_kit import served
 

@@ -199,7 +199,7 @@ async def test_closed_and_full_queues_take_nothing_from_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first request on, on both interfaces, and no longer than the knob says."""
-    monkeypatch.setattr("late.api.produce.FOLLOW_EVERY_S", 0.05)
+    monkeypatch.setattr("late.api.producer.FOLLOW_EVERY_S", 0.05)
     url = f"sqlite:///{tmp_path}/queue.db"
     migrate.upgrade(url)
     with Control(url) as control:

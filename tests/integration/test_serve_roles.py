@@ -17,8 +17,8 @@ import pytest
 
 import late
 from late import config
-from late.api.offer import Listen
-from late.api.serve import Server
+from late.api.server import Server
+from late.api.settings import Listen
 from late.control import Control
 from late.errors import ConfigError
 from late.schema import migrate

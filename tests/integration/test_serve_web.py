@@ -10,8 +10,8 @@ import pytest
 
 import late
 from late import config, events
-from late.api.offer import Listen
-from late.api.serve import Server
+from late.api.server import Server
+from late.api.settings import Listen
 from late.errors import ConfigError
 from late.schema import migrate
 from tests.conformance.kit import task

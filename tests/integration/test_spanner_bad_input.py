@@ -17,9 +17,9 @@ from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 from late.cli import main
 from late.control import Control
 from late.errors import ConfigError, LateError, StoreRefused, StoreUnavailable
-from late.schema import spanner_bounds
+from late.schema.spanner import deadlines as spanner_bounds
 from late.store import open_store
-from late.testing.spanner import INSTANCE, PROJECT, create_database, drop_database, url_of
+from late.testing.servers.spanner import INSTANCE, PROJECT, create_database, drop_database, url_of
 from tests import servers
 
 HOST = "SPANNER_EMULATOR_HOST"

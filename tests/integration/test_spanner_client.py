@@ -19,21 +19,22 @@ from google.oauth2.credentials import Credentials
 import late
 from late import events
 from late.errors import ConfigError
+from late.model.task import Cursor, ShardId
 from late.outbox import connect
-from late.schema import migrate, spanner_bounds
-from late.store import spanner_client
-from late.store.spanner import SpannerStore
-from late.store.spanner_calls import Stamp
-from late.store.spanner_channels import (
+from late.schema import migrate
+from late.schema.spanner import deadlines as spanner_bounds
+from late.store.spanner import client as spanner_client
+from late.store.spanner.client import close_database, open_database
+from late.store.spanner.grpc_calls import Stamp
+from late.store.spanner.grpc_channels import (
     AVOID_S,
     KEEPALIVE_TIME_S,
     KEEPALIVE_TIMEOUT_S,
     OPTIONS,
     ChannelPool,
 )
-from late.store.spanner_client import close_database, open_database
-from late.task import Cursor, ShardId
-from late.testing.spanner import create_database
+from late.store.spanner.store import SpannerStore
+from late.testing.servers.spanner import create_database
 from tests.conformance.kit import BEGINNING, Owner, worker
 from tests.integration import spanner_kit as kit
 from tests.integration.grpc_proxy import GrpcProxy, Relay, Rule

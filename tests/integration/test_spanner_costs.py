@@ -22,12 +22,12 @@ import pytest
 from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, PartialResultSet
 
 import late
+from late.model.task import HELD_US, Cursor, Record, ShardId
 from late.store.base import SettleResult
-from late.store.spanner import SpannerStore
-from late.store.spanner_client import close_database, open_database
-from late.store.spanner_rows import LOG, LOG_COLUMNS, task_row, timestamp
-from late.task import HELD_US, Cursor, Record, ShardId
-from late.testing import spanner
+from late.store.spanner.client import close_database, open_database
+from late.store.spanner.row_codec import LOG, LOG_COLUMNS, task_row, timestamp
+from late.store.spanner.store import SpannerStore
+from late.testing.servers import spanner
 from tests.conformance.kit import BEGINNING, own, parked, task
 from tests.integration import spanner_kit as kit
 from tests.integration.grpc_proxy import GrpcProxy

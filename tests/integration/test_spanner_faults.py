@@ -13,14 +13,14 @@ import pytest
 from google.cloud.spanner_v1 import COMMIT_TIMESTAMP
 
 from late.errors import StoreError, StoreRefused, StoreUnavailable
-from late.store import spanner_journal
+from late.model.task import Cursor, ShardId, TaskId
 from late.store.base import SettleResult
-from late.store.spanner import SpannerStore
-from late.store.spanner_client import close_database, open_database
-from late.store.spanner_link import THREADS
-from late.store.spanner_rows import LOG, LOG_COLUMNS, task_row, timestamp
-from late.task import Cursor, ShardId, TaskId
-from late.testing import spanner
+from late.store.spanner import journal as spanner_journal
+from late.store.spanner.client import close_database, open_database
+from late.store.spanner.connection import THREADS
+from late.store.spanner.row_codec import LOG, LOG_COLUMNS, task_row, timestamp
+from late.store.spanner.store import SpannerStore
+from late.testing.servers import spanner
 from tests.conformance.kit import BEGINNING, Owner, own, parked, task
 from tests.integration import spanner_kit as kit
 from tests.integration.grpc_proxy import GrpcProxy, Rule

@@ -14,11 +14,11 @@ import pytest
 
 from late.control import Control
 from late.errors import StoreUnavailable
+from late.model.task import Cursor, ShardId
 from late.store import open_store
 from late.store.base import WorkerInfo
-from late.task import Cursor, ShardId
-from late.testing import spanner
-from late.testing.spanner import SpannerEmulator, create_database
+from late.testing.servers import spanner
+from late.testing.servers.spanner import SpannerEmulator, create_database
 from tests.integration import spanner_kit as kit
 from tests.integration.grpc_proxy import Relay
 from tests.integration.kill_kit import Fleet, enqueue, settled, until

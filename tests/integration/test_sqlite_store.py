@@ -18,15 +18,19 @@ from late.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from late.ids import new_id
-from late.store import (
-    sqlite_prune,
-    sqlite_rebase,
-    sqlite_sql,
-)
+from late.model.ids import new_id
+from late.model.task import OpenTask, ShardId
 from late.store.base import Settlement, SettleResult
-from late.store.sqlite import SqliteStore
-from late.task import OpenTask, ShardId
+from late.store.sqlite import (
+    prune as sqlite_prune,
+)
+from late.store.sqlite import (
+    rebase as sqlite_rebase,
+)
+from late.store.sqlite import (
+    statements as sqlite_sql,
+)
+from late.store.sqlite.store import SqliteStore
 from tests.integration.sqlite_kit import (  # noqa: F401 - fixtures
     BEGINNING,
     SHARD,

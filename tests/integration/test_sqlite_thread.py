@@ -13,10 +13,21 @@ from pathlib import Path
 import pytest
 
 from late.errors import StoreClosed, TransactionAborted
-from late.store import sqlite_lock, sqlite_page, sqlite_rebase, sqlite_tail
+from late.model.task import ShardId
 from late.store.base import Page
-from late.store.sqlite import SqliteStore
-from late.task import ShardId
+from late.store.sqlite import (
+    page_decoder as sqlite_page,
+)
+from late.store.sqlite import (
+    rebase as sqlite_rebase,
+)
+from late.store.sqlite import (
+    tail as sqlite_tail,
+)
+from late.store.sqlite import (
+    write_lock as sqlite_lock,
+)
+from late.store.sqlite.store import SqliteStore
 from tests.integration.sqlite_kit import (  # noqa: F401 - fixtures
     BEGINNING,
     SHARD,

@@ -10,11 +10,11 @@ import pytest
 
 import late
 from late.control import Control
-from late.ids import new_id
+from late.model.ids import new_id
 from late.outbox import connect
 from late.store.base import PruneReport
-from late.tailer.house import keep_house
 from late.testing import drain
+from late.worker.maintenance import keep_house
 from tests.conformance.backends import Backend, Raw
 
 HOUR_US = 3_600_000_000

@@ -20,13 +20,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 
 import late
-from late import tracing
 from late.config import WorkerConfig
 from late.errors import ConfigError
+from late.observability import tracing
 from late.outbox import connect
 from late.schema import migrate
 from late.testing import drain
-from late.worker import Worker
+from late.worker.worker import Worker
 from tests.integration.test_worker import until
 from tests.unit.test_tracing import Traces
 
@@ -164,7 +164,7 @@ async def test_a_collector_that_is_away_stops_nothing(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr("late.exporting.SEND_MS", 200)
+    monkeypatch.setattr("late.observability.otel.SEND_MS", 200)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
     app = late.App(database, shards=2)
 

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import insert, literal, select
 
 from late.control import Control
-from late.control.account import Totals
-from late.control.findings import LISTED, REMEDIES
-from late.control.verify import Verified
+from late.control.verify.problems import LISTED, REMEDIES
+from late.control.verify.task_account import Totals
+from late.control.verify.verify import Verified
 from late.errors import ConfigError
+from late.model.task import ShardId
 from late.schema.tables import dead
 from late.store import open_store
-from late.task import ShardId
 from tests.conformance import kit
 from tests.integration.control_kit import execute, transaction
 from tests.integration.control_kit import insert as enqueue

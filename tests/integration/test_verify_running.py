@@ -9,7 +9,7 @@ import msgspec
 import late
 from late.control import Control, Filter
 from late.schema.engine import make_engine, write
-from late.worker import Worker
+from late.worker.worker import Worker
 from tests.conformance.backends import Backend
 
 LOOKS = 50

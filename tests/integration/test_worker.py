@@ -12,14 +12,14 @@ import pytest
 
 import late
 from late import outbox
-from late.codec import Encrypted, Signed
 from late.config import WorkerConfig
 from late.control import Control, Filter
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import NewTask
 from late.outbox import connect
-from late.task import NewTask
+from late.payload.codec import Encrypted, Signed
 from late.testing import NotDrained, drain
-from late.worker import Worker
+from late.worker.worker import Worker
 
 QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=2.0, grace_s=5.0)
 

@@ -1,6 +1,6 @@
 """Five hundred simulated worlds in which nothing that `late` promises may break.
 
-A world that breaks is minimised and described; `python -m late.testing.simulation --first SEED
+A world that breaks is minimised and described; `python -m tests.simulator --first SEED
 --seeds 1` lives it again. More of them: `make soak`.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from late.testing.simulation.minimise import describe, minimise
-from late.testing.simulation.plan import Plan
-from late.testing.simulation.world import World
+from tests.simulator.minimise import describe, minimise
+from tests.simulator.plan import Plan
+from tests.simulator.world import World
 
 SEEDS = 500
 AT_A_TIME = 20

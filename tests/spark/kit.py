@@ -12,9 +12,9 @@ from late_spark.bounds import Bounds
 from late_spark.schema import TABLES
 from sqlalchemy import delete, insert
 
+from late.model.task import Usage
 from late.schema.engine import make_engine, writing
 from late.schema.tables import settlement
-from late.task import Usage
 
 SECOND = 1_000_000
 START_US = 1_790_000_000 * SECOND

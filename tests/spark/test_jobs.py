@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from late_spark import jobs, session
 
-from late.cli import report
+from late.cli.reports import report
 
 FILES = sorted(Path(jobs.__file__).parent.glob("[!_]*.py"))
 

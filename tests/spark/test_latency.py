@@ -12,7 +12,7 @@ from late_spark import latency
 from late_spark.calendar import Calendar
 from pyspark.sql import SparkSession
 
-from late.histogram import ERROR, histogram
+from late.model.histogram import ERROR, histogram
 from tests.spark.usage_kit import BERLIN, nullable, row
 
 pytestmark = pytest.mark.timeout(400)

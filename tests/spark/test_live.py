@@ -14,10 +14,10 @@ from late_spark.snapshot import exported
 
 from late.control import Control
 from late.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
+from late.model.task import HELD_US, Usage
 from late.schema.engine import make_engine, writing
 from late.schema.tables import dead, timer
 from late.store.base import Store
-from late.task import HELD_US, Usage
 from tests.conformance.backends import BACKENDS, Backend
 from tests.spark.kit import SECOND, START_US, done, prune, read, settled, write
 

@@ -15,8 +15,8 @@ from late_spark.throughput import HOUR_US, Limit
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from late import histogram
-from late.cli import throughput as command
+from late.cli.reports import throughput as command
+from late.model import histogram
 from tests.conformance.backends import BACKENDS
 from tests.spark.kit import done, prune, settled, write
 from tests.unit.cli_kit import Cli

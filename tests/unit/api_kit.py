@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import late
-from late.api import http as interface
-from late.api.access import Access
+from late.api.auth import Access
+from late.api.deliveries import Local
+from late.api.grpc.server import RpcServer
+from late.api.http import routes as interface
+from late.api.http.uvicorn_server import HttpServer
 from late.api.limits import Pace
-from late.api.listen import HttpServer
-from late.api.produce import Producer
-from late.api.rpc import RpcServer
+from late.api.producer import Producer
 from late.api.service import Service
-from late.api.source import Local
-from late.codec import JSON
 from late.control import Control
+from late.payload.codec import JSON
 from late.schema import migrate
 from tests.unit.dispatcher_kit import NOW_US
 from tests.unit.pull_kit import Pulled

@@ -11,31 +11,9 @@ import random
 
 import msgspec
 
-from late.command import PREFIX, QUEUE, Kind, decode
-from late.knobs import Knobs
-from late.lanes import Gate
-from late.scheduler.core import ShardCore
-from late.scheduler.limits import Limits
-from late.scheduler.messages import (
-    Dispatch,
-    Effect,
-    Event,
-    Fetch,
-    Finished,
-    Grant,
-    Load,
-    LoadFailed,
-    OpenFetched,
-    PageRead,
-    ParkedLoaded,
-    Read,
-    Settled,
-    Stop,
-)
-from late.scheduler.settings import CoreSettings
-from late.store.base import HeldKey, Lease, Page, Settlement
-from late.store.suspects import inherited
-from late.task import (
+from late.model.lanes import Gate
+from late.model.queue_settings import Knobs
+from late.model.task import (
     ENQUEUED,
     HELD_US,
     Attempt,
@@ -51,6 +29,28 @@ from late.task import (
     ShardId,
     TaskId,
 )
+from late.payload.command import PREFIX, QUEUE, Kind, decode
+from late.scheduler.core.events_effects import (
+    Dispatch,
+    Effect,
+    Event,
+    Fetch,
+    Finished,
+    Grant,
+    Load,
+    LoadFailed,
+    OpenFetched,
+    PageRead,
+    ParkedLoaded,
+    Read,
+    Settled,
+    Stop,
+)
+from late.scheduler.core.settings import CoreSettings
+from late.scheduler.core.shard_core import ShardCore
+from late.scheduler.limits.limits import Limits
+from late.store.base import HeldKey, Lease, Page, Settlement
+from late.store.common.suspects import inherited
 
 SECOND = 1_000_000
 POLICIES = {

@@ -13,9 +13,9 @@ from typing import Any
 
 from late.dispatcher.dispatcher import Dispatcher
 from late.errors import DecodeError
-from late.ids import new_id
-from late.policy import Retry
-from late.task import Attempt, Kind, Options, Outcome, Record, TaskId
+from late.handler.outcomes import Retry
+from late.model.ids import new_id
+from late.model.task import Attempt, Kind, Options, Outcome, Record, TaskId
 
 NOW_US = 1_800_000_000_000_000
 

@@ -8,8 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from late.context import Context
-from late.policy import Retry, Snooze
+from late.handler.context import Context
+from late.handler.outcomes import Retry, Snooze
 from tests.unit.dispatcher_kit import task
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from late.errors import StoreUnavailable
 from late.events import Emitter, Event
+from late.model.task import Cursor, Epoch, ShardId, Suspect
 from late.store.base import Lease, LeaseView, Membership, WorkerInfo
-from late.tailer.keeper import Keeper
+from late.tailer.lease_keeper import Keeper
 from late.tailer.ownership import Key
 from late.tailer.placement import owner
-from late.task import Cursor, Epoch, ShardId, Suspect
 from late.testing.clock import VirtualClock
 
 GROUP = "default"

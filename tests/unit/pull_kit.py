@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from late.dispatcher.hold import Hold
-from late.dispatcher.pull import PullPool
-from late.dispatcher.taking import take
-from late.task import Kind, Outcome
+from late.dispatcher.pull.lease import Hold
+from late.dispatcher.pull.pool import PullPool
+from late.dispatcher.pull.receive import take
+from late.model.task import Kind, Outcome
 from tests.unit.dispatcher_kit import NOW_US
 
 

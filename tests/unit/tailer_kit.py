@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from late.events import Emitter, Event
+from late.model.task import Cursor, Record, ShardId, TaskId
 from late.store.base import Features, Page
 from late.tailer.ownership import Key
 from late.tailer.tailer import Tailer
-from late.task import Cursor, Record, ShardId, TaskId
 from late.testing.clock import VirtualClock
 
 POLL_MIN_S = 0.025

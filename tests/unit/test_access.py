@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 import late
-from late import tokens
+from late.api.http.uvicorn_server import Tls
 from late.api.limits import Pace, check_bind
-from late.api.listen import Tls
-from late.api.offer import Listen
-from late.api.serve import Server
+from late.api.server import Server
+from late.api.settings import Listen
 from late.control import Control
 from late.errors import ConfigError
+from late.model import tokens
 from late.schema import migrate
 from late.schema.engine import make_engine, reading
 from late.schema.tables import audit, token
@@ -97,7 +97,7 @@ async def test_whoever_is_not_known_is_told_nothing(tmp_path: Path) -> None:
 async def test_a_revoked_token_stops_counting_while_the_server_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("late.api.access.READ_EVERY_S", 0.05)
+    monkeypatch.setattr("late.api.auth.READ_EVERY_S", 0.05)
     async with served(tmp_path, auth=True) as it:
         watching = asyncio.create_task(it.service.access.run())
         it.call.token = it.token("web", "enqueue")

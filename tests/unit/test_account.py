@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from late.control.account import DEAD, KEY, LOGGED, PARKED, TICK, Account, Row, Totals
-from late.control.findings import LISTED, Findings
-from late.control.journal import Journal, Settled
-from late.task import OpenTask, TaskId
+from late.control.verify.journal_check import Journal, Settled
+from late.control.verify.problems import LISTED, Findings
+from late.control.verify.task_account import DEAD, KEY, LOGGED, PARKED, TICK, Account, Row, Totals
+from late.model.task import OpenTask, TaskId
 
 SHARD = ("default", 3)
 

@@ -15,10 +15,10 @@ import pytest
 import typer
 import yaml
 
-from late.alerts import ALERTS, Settings, dashboard, prometheus, rules, terraform
-from late.cli.cli import app
-from late.knobs import Knobs
-from late.metrics import METRICS
+from late.cli.main import app
+from late.model.queue_settings import Knobs
+from late.observability.alerts import ALERTS, Settings, dashboard, prometheus, rules, terraform
+from late.observability.metrics import METRICS
 from tests.unit.cli_kit import Cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -214,6 +214,6 @@ def test_render_refuses_what_is_no_time(cli: Cli) -> None:
 def test_knobs_of_alerts_are_checked_and_bind_nothing(cli: Cli) -> None:
     assert "severity" in cli.refused("queue", "set", "payments", "severity=loud")
     assert "objective_s" in cli.refused("queue", "set", "payments", "objective_s=0")
-    from late import knobs
+    from late.model import queue_settings as knobs
 
     assert not knobs.binds(Knobs(severity="page", objective_s=3.0))

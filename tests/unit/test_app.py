@@ -20,10 +20,11 @@ import msgspec
 import pytest
 
 import late
-from late import codec, payload
-from late.ids import shard_of
-from late.lanes import Lane
-from late.task import Options, Policy, Record
+from late.model.ids import shard_of
+from late.model.lanes import Lane
+from late.model.task import Options, Policy, Record
+from late.payload import codec
+from late.payload import encoding as payload
 
 app = late.App("sqlite:///unused.db", shards=4)
 
@@ -396,9 +397,9 @@ def test_import_is_quick_and_complete() -> None:
             getattr(late, name)
         heavy = [m for m in ("sqlalchemy", "alembic", "psycopg", "cronsim") if m in sys.modules]
         assert not heavy, heavy
-        import late.testing.plugin
+        import late.testing.pytest_plugin
         import late.testing
-        assert "late.testing.box" not in sys.modules
+        assert "late.testing.inline" not in sys.modules
         for name in late.testing.__all__:
             getattr(late.testing, name)
     """

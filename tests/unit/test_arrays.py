@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.numeric import Int2
 
-from late.ids import new_ids
-from late.outbox.arrays import pack
-from late.outbox.psycopg import NATIVE
-from late.task import NewTask
+from late.model.ids import new_ids
+from late.model.task import NewTask
+from late.outbox.adapters.psycopg import NATIVE
+from late.outbox.adapters.psycopg_arrays import pack
 
 
 def by_driver(values: list[Any]) -> tuple[int, bytes]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from late.autoscaler.sizing import CommandSizer, ResizeError
-from late.autoscaler.sources import FileSource, Metrics, MetricsError
+from late.autoscaler.metrics.file import FileSource, Metrics, MetricsError
+from late.autoscaler.targets.command import CommandSizer, ResizeError
 from late.control import Control
 from late.errors import ConfigError
 from tests.unit.cli_kit import Cli

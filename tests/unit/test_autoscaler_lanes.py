@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import late
-from late.autoscaler import policy, simulator, traces
+from late.autoscaler import policy
 from late.autoscaler.autoscaler import Autoscaler, Term
-from late.autoscaler.lanes import LaneSizer, LaneSource, load
-from late.autoscaler.rules import Ours
-from late.autoscaler.workers import Signals
+from late.autoscaler.keda.demand import Signals
+from late.autoscaler.simulation import simulator, traces
+from late.autoscaler.simulation.baselines import Ours
+from late.autoscaler.targets.lanes import LaneSizer, LaneSource, load
 from late.control import Control
 from late.errors import ConfigError, StoreUnavailable
 from late.schema import migrate

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from late.autoscaler import policy as policies
-from late.autoscaler import traces
 from late.autoscaler.decide import Seen, State, decide
+from late.autoscaler.metrics.file import FileSource
 from late.autoscaler.policy import Hint, Policy, Window
-from late.autoscaler.rules import Ours
-from late.autoscaler.simulator import compare, simulate
-from late.autoscaler.sources import FileSource
-from late.autoscaler.traces import DAY, Trace, World
-from late.autoscaler.windows import within
+from late.autoscaler.simulation import traces
+from late.autoscaler.simulation.baselines import Ours
+from late.autoscaler.simulation.simulator import compare, simulate
+from late.autoscaler.simulation.traces import DAY, Trace, World
+from late.autoscaler.time_windows import within
 from late.errors import ConfigError
 
 NOW = 1_800_000_000_000_000

@@ -12,9 +12,9 @@ import pytest
 from late import events
 from late.autoscaler.autoscaler import Autoscaler, Lost
 from late.autoscaler.decide import Decision
+from late.autoscaler.metrics.file import Metrics, MetricsError
 from late.autoscaler.policy import Policy
-from late.autoscaler.sizing import Finished, Pending, ResizeError
-from late.autoscaler.sources import Metrics, MetricsError
+from late.autoscaler.targets.command import Finished, Pending, ResizeError
 from late.control import Control
 from late.errors import StoreUnavailable
 from late.schema import migrate

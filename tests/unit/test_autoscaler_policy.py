@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from late.autoscaler import policy as policies
 from late.autoscaler.decide import Decision, Seen, State, decide, done
+from late.autoscaler.forecast import SLOT_US, WEEK_US, forecast
 from late.autoscaler.policy import Hint, Policy, Window
-from late.autoscaler.predict import SLOT_US, WEEK_US, forecast
-from late.autoscaler.windows import within
+from late.autoscaler.time_windows import within
 from late.errors import ConfigError
 
 MINUTE = 60_000_000

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from late.autoscaler import chart, traces
 from late.autoscaler.policy import Hint, Policy
-from late.autoscaler.rules import Ours
-from late.autoscaler.simulator import SHIPPED_POLICY, Run, compare, simulate
-from late.autoscaler.traces import DAY, Trace, World
+from late.autoscaler.simulation import chart, traces
+from late.autoscaler.simulation.baselines import Ours
+from late.autoscaler.simulation.simulator import SHIPPED_POLICY, Run, compare, simulate
+from late.autoscaler.simulation.traces import DAY, Trace, World
 from late.errors import ConfigError
 from tests.unit.cli_kit import Cli
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from late.autoscaler.workers import Signals, wanted
+from late.autoscaler.keda.demand import Signals, wanted
 from late.control.views import Count, QueueStatus
 
 IDLE = Signals(backlog=0, age_s=0.0, rate=0.0, busy_s=0.0, workers=2, shards=8)

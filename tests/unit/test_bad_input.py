@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import late
-from late.codec import Signed
 from late.errors import DecodeError, InvalidTask
-from late.task import Options, Record
+from late.model.task import Options, Record
+from late.payload.codec import Signed
 
 app = late.App("sqlite:///unused.db", codec="json")
 loose = late.App("sqlite:///unused.db", strict=False)
@@ -280,7 +280,7 @@ def test_row_backlog_over_quota(tx: sqlite3.Connection, monkeypatch: pytest.Monk
     full = late.App("sqlite:///unused.db", max_backlog={"busy": 100}, strict=False)
     call = full.call("x", {}, queue="busy")
     clock = 1000.0
-    monkeypatch.setattr("late.app.time.monotonic", lambda: clock)
+    monkeypatch.setattr("late.app.app.time.monotonic", lambda: clock)
     full.observe_backlog("busy", 100)
     for attempt in (lambda: full.enqueue(tx, call), lambda: full.enqueue_many(tx, [call])):
         with pytest.raises(late.QueueFull, match="'busy' holds 100 tasks, its bound is 100"):

@@ -16,7 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 import late
 from late.api.receipts import UnknownReceipt
-from late.dispatcher.classify import DONE
+from late.handler.classify import DONE
 from late.v1 import queue_pb2
 from tests.unit.api_kit import served
 from tests.unit.cli_kit import Cli, cli  # noqa: F401

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import late
-from late.batch import Batch
 from late.dispatcher.batches import BatchPool
 from late.errors import ConfigError, InvalidPayload
-from late.ids import new_id
-from late.task import Attempt, Outcome, Record
+from late.handler.batch import Batch
+from late.model.ids import new_id
+from late.model.task import Attempt, Outcome, Record
 from late.testing import inline
 
 

@@ -11,13 +11,13 @@ from typing import cast
 import msgspec
 import pytest
 
-from late.knobs import Knobs
-from late.scheduler.calling import Calling
-from late.scheduler.messages import Load, LoadFailed
+from late.model.queue_settings import Knobs
+from late.model.task import Attempt, Epoch, Parked, ShardId
+from late.scheduler.core.events_effects import Load, LoadFailed
+from late.scheduler.core.timers import Timers
+from late.scheduler.core.unclaimed import Calling
 from late.scheduler.scheduler import Scheduler
-from late.scheduler.timers import Timers
 from late.store.base import Lease, Page, Store
-from late.task import Attempt, Epoch, Parked, ShardId
 from tests.unit.calling_kit import (
     MAIL,
     POST,

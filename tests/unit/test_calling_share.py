@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from late.knobs import Knobs
-from late.scheduler.calling import FAR_US
+from late.model.queue_settings import Knobs
+from late.scheduler.core.unclaimed import FAR_US
 from tests.unit.calling_kit import MAIL, POST, fetch, give, park, settle, world
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from late.store.suspects import inherited, suspects_of, suspects_text
-from late.task import Suspect, TaskId
+from late.model.task import Suspect, TaskId
+from late.store.common.suspects import inherited, suspects_of, suspects_text
 from tests.unit.core_world import SECOND, World
 
 DEATHS_AT_MOST = 4  # one that names nobody, one that names a handful, two on trial

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from late.testing.history import Event
 from tests.chaos.judge import _late_starts
+from tests.support.history import Event
 
 
 def story(*steps: tuple[str, dict[str, Any]]) -> list[Event]:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from late.testing.checker import Truth, Verdict, check
-from late.testing.history import Event, Recorder, read
+from tests.support.checker import Truth, Verdict, check
+from tests.support.history import Event, Recorder, read
 
 SECOND = 1_000_000_000
 

@@ -14,7 +14,7 @@ import typer.main
 
 from late import errors
 from late.cli import options
-from late.cli.cli import app, code_of
+from late.cli.main import app, code_of
 from late.config import package_version
 from late.errors import ConfigError
 from tests.unit.cli_kit import Cli

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from late.cli.database import _drain as drain_line
-from late.control import Control, rehearsal
+from late.control import Control
+from late.control.dead_letters import dry_run as rehearsal
 from late.control.views import DrainView
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import AttemptError, DeadLetter, Schedule
 from late.schema import migrate
 from late.store import open_store
 from late.store.base import Store
-from late.task import AttemptError, DeadLetter, Schedule
 from tests.conformance.kit import dead, own, record
 from tests.integration.control_kit import execute
 from tests.unit.cli_kit import Cli

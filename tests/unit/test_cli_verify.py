@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from late.control import findings
+from late.control.verify import problems as findings
 from tests.unit.cli_kit import Cli
 
 

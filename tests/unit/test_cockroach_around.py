@@ -9,20 +9,23 @@ import pytest
 from sqlalchemy import create_mock_engine
 from sqlalchemy.dialects import postgresql
 
+from late.app.registry import SCHEMES
 from late.config import WorkerConfig, margin_s
-from late.control import Filter, rehearsal, shardwise, unread
+from late.control import Filter
+from late.control.dead_letters import dry_run as rehearsal
+from late.control.sql import beyond_cursor as unread
+from late.control.sql import per_shard as shardwise
 from late.errors import ConfigError
-from late.outbox import connecting
-from late.outbox import psycopg as through_psycopg
-from late.outbox import sqlalchemy as through_sqlalchemy
-from late.outbox.dialects import COCKROACH
-from late.registry import SCHEMES
+from late.model.task import NewTask, TaskId
+from late.outbox import connect as connecting
+from late.outbox.adapters import psycopg as through_psycopg
+from late.outbox.adapters import sqlalchemy as through_sqlalchemy
+from late.outbox.statements import COCKROACH
 from late.schema import engine, migrate
 from late.schema.tables import all_tables
-from late.store import cockroach
 from late.store.base import Features
-from late.store.cockroach_cursor import first_id
-from late.task import NewTask, TaskId
+from late.store.cockroach import store as cockroach
+from late.store.cockroach.cursor import first_id
 
 URL = "cockroachdb://late@h:26257/db"
 

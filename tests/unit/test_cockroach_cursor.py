@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from late.errors import StoreError
-from late.ids import made_at_us, new_id
+from late.model.ids import made_at_us, new_id
+from late.model.task import SHARDS_MAX, Cursor
 from late.store.base import cursor_within
-from late.store.cockroach_cursor import (
+from late.store.cockroach.cursor import (
     FIRST_ID,
     LAG_US,
     RECENT_US,
@@ -22,9 +23,8 @@ from late.store.cockroach_cursor import (
     position_of,
     sweep_every_us,
 )
-from late.store.cockroach_prune import agreed
-from late.store.cockroach_tail import moment_of, record_of, values_of
-from late.task import SHARDS_MAX, Cursor
+from late.store.cockroach.prune import agreed
+from late.store.cockroach.tail import moment_of, record_of, values_of
 
 PATIENT = settings(deadline=None)  # a machine under load is no failure
 T0 = 1_800_000_000_000_000

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from late.store.cockroach_cursor import LAG_US, SWEEP_US, Window, first_id, parse
-from late.store.cockroach_tail import Handed, page_of, values_of
-from late.task import Cursor, OpenTask, Record, ShardId
+from late.model.task import Cursor, OpenTask, Record, ShardId
+from late.store.cockroach.cursor import LAG_US, SWEEP_US, Window, first_id, parse
+from late.store.cockroach.tail import Handed, page_of, values_of
 
 T0 = 1_800_000_000_000_000
 SHARD = ShardId(3)

@@ -19,16 +19,18 @@ from late.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
+from late.model.task import Cursor, Epoch, OpenTask, ShardId, TaskId
 from late.schema.version import SCHEMA_VERSION
-from late.store import cockroach, cockroach_sql, open_store
+from late.store import open_store
 from late.store.base import Settlement, SettleResult
-from late.store.cockroach import FEATURES, CockroachStore
-from late.store.cockroach_cursor import Window, first_id
-from late.store.cockroach_journal import Settler, acquire
-from late.store.cockroach_link import TRIES, Guard, conninfo_of, is_repeated, repeated
-from late.store.cockroach_tail import Handed, read
-from late.store.postgres_link import translate
-from late.task import Cursor, Epoch, OpenTask, ShardId, TaskId
+from late.store.cockroach import statements as cockroach_sql
+from late.store.cockroach import store as cockroach
+from late.store.cockroach.connection import TRIES, Guard, conninfo_of, is_repeated, repeated
+from late.store.cockroach.cursor import Window, first_id
+from late.store.cockroach.journal import Settler, acquire
+from late.store.cockroach.store import FEATURES, CockroachStore
+from late.store.cockroach.tail import Handed, read
+from late.store.postgres.connection import translate
 
 SHARD = ShardId(3)
 NOW_US = 1_800_000_000_000_000

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from late_spark import importers
 
-from late.cli.recording import Recorder, of_nodes, of_server
-from late.control import cockroach_vars
-from late.control.cockroach_vars import checked, fetch, parse, server_of
-from late.control.server import Server
+from late.cli.metrics_recorder import Recorder, of_nodes, of_server
+from late.control.status import cockroach_nodes as cockroach_vars
+from late.control.status.cockroach_nodes import checked, fetch, parse, server_of
+from late.control.status.server import Server
 from late.errors import ConfigError, StoreUnavailable
 from late.schema import migrate
 from tests.unit.cli_kit import Cli

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import late
-from late import codec, payload
-from late.codec import JSON, MSGPACK, Codec, Encrypted, Plain, Signed, Subject
 from late.errors import ConfigError, DecodeError, InvalidPayload
-from late.task import Options, Record, Schedule
+from late.model.task import Options, Record, Schedule
+from late.payload import codec
+from late.payload import encoding as payload
+from late.payload.codec import JSON, MSGPACK, Codec, Encrypted, Plain, Signed, Subject
 
 KEYS = {"k1": b"1" * 32, "k2": b"2" * 32}
 SEALS = [Signed, Encrypted]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import late.context
-from late.app import App
-from late.context import AsyncContext, Context
+import late.handler.context
+from late.app.app import App
 from late.errors import InvalidTask
+from late.handler.context import AsyncContext, Context
+from late.model.task import TaskId
 from late.schema.migrate import upgrade
-from late.task import TaskId
 from tests.unit.dispatcher_kit import NOW_US, attempt, rig
 
 NOW = datetime.fromtimestamp(NOW_US / 1e6, UTC)
@@ -76,7 +76,7 @@ def test_it_knows_the_last_attempt(number: int, attempts_max: int | None, last: 
 
 def test_a_heartbeat_moves_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     now, beats = 100.0, list[float]()
-    monkeypatch.setattr(late.context, "monotonic", lambda: now)
+    monkeypatch.setattr(late.handler.context, "monotonic", lambda: now)
     ctx = context(beat=lambda: beats.append(now))
     assert ctx.deadline == NOW + timedelta(seconds=30)
     now = 112.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from late.command import Command, decode
 from late.errors import DecodeError
-from late.ids import new_id, shard_of
-from late.scheduler.settings import CoreSettings
+from late.model.ids import new_id, shard_of
+from late.payload.command import Command, decode
+from late.scheduler.core.settings import CoreSettings
 from tests.conformance.kit import record
 from tests.unit.core_world import SECOND, World
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from late.task import Options
+from late.model.task import Options
 from tests.unit.core_world import SECOND, World
 
 KINDS = ["done", "done", "done", "failed", "failed", "snooze", "discard", "died", "not_capable"]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from late.errors import InvalidCron
-from late.scheduler.cron import check, dues_us, next_due_us
+from late.model.cron import check, dues_us, next_due_us
 
 # Half an hour of daylight saving, a whole day skipped, both hemispheres, and none at all.
 ZONES = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "UTC"]

@@ -12,10 +12,10 @@ import yaml
 from typer.testing import CliRunner
 
 from late.autoscaler import policy
-from late.autoscaler.keda import wish_of
-from late.cli.cli import app as command_line
+from late.autoscaler.keda.server import wish_of
+from late.cli.main import app as command_line
 from late.config import load
-from late.metrics.catalogue import METRICS
+from late.observability.metrics.catalogue import METRICS
 
 HERE = Path(__file__).parents[2] / "deploy" / "kubernetes"
 FILES = sorted(path for path in HERE.glob("*.yaml") if path.name != "kustomization.yaml")

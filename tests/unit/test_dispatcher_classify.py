@@ -6,17 +6,9 @@ from typing import Any
 
 import pytest
 
-from late.dispatcher.classify import (
-    DONE,
-    ERROR_BYTES_MAX,
-    Verdict,
-    clean,
-    describe,
-    raised,
-    returned,
-)
 from late.errors import DecodeError
-from late.policy import Discard, Nack, Retry, Snooze
+from late.handler.classify import DONE, ERROR_BYTES_MAX, Verdict, clean, describe, raised, returned
+from late.handler.outcomes import Discard, Nack, Retry, Snooze
 
 
 def boom() -> None:

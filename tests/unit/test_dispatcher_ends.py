@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from late import events
-from late.context import AsyncContext, AttemptOver, Context
-from late.task import Outcome
+from late.handler.context import AsyncContext, AttemptOver, Context
+from late.model.task import Outcome
 from tests.unit.dispatcher_kit import Rig, attempt, rig, task
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from late.context import AsyncContext, Context
-from late.dispatcher import finished
+from late.dispatcher import outcome_buffer as finished
 from late.dispatcher.dispatcher import LOOK_S
-from late.policy import Retry, Snooze
-from late.task import Attempt, Outcome
+from late.handler.context import AsyncContext, Context
+from late.handler.outcomes import Retry, Snooze
+from late.model.task import Attempt, Outcome
 from tests.unit.dispatcher_kit import NOW_US, Task, attempt, by_id, rig, task
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="clean")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from late import events
-from late.dispatcher import processes
+from late.dispatcher.local import process_pool as processes
 from late.errors import ConfigError
-from late.task import Outcome
+from late.model.task import Outcome
 from tests.unit import dispatcher_process_tasks as tasks
 from tests.unit.dispatcher_kit import NOW_US, Rig, Task, attempt, by_id, rig
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from late.model.task import TRANSITIONS
 from late.schema import migrate
-from late.task import TRANSITIONS
 from scripts import state_machine
 from tests.conftest import SKIPS, objection
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from late.errors import StoreRefused
+from late.model.task import Cursor, Epoch, OpenTask, ShardId, TaskId
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Store
-from late.tailer.watchdog import Watchdog
-from late.task import Cursor, Epoch, OpenTask, ShardId, TaskId
-from late.wiring import duties
+from late.worker.progress import Watchdog
+from late.worker.wiring import duties
 from tests.unit.test_refusals import Slots
 
 STALL_S = 10

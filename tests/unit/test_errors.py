@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from late.errors import causes
-from late.outbox.dialects import GoogleSql
+from late.outbox.statements import GoogleSql
 from late.schema.engine import _of_spanner
 
 

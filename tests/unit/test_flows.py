@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from late.knobs import Knobs
-from late.scheduler.entry import Entry
-from late.scheduler.flows import Flows
-from late.scheduler.limits import Limits
+from late.model.queue_settings import Knobs
+from late.scheduler.core.task_state import Entry
+from late.scheduler.limits.limits import Limits
+from late.scheduler.limits.ready_queues import Flows
 from tests.unit.test_limits import S, entry, outcome
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from late.tailer.hints import CREDIT, CREDIT_PER_S, Hints
+from late.tailer.read_hints import CREDIT, CREDIT_PER_S, Hints
 
 POLL_MIN_S = 0.005
 SPACING_S = 0.002

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from late import histogram
+from late.model import histogram
 
 DURATIONS = st.integers(0, 2**62)
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import late
-from late.ids import shard_of
+from late.model.ids import shard_of
 from tests.unit.api_kit import Served, served
 from tests.unit.dispatcher_kit import attempt
 

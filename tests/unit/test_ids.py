@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from late.errors import InvalidName
-from late.ids import IdFactory, made_at_us, new_id, shard_of
+from late.model.ids import IdFactory, made_at_us, new_id, shard_of
 
 
 @settings(deadline=None)  # machines under load are not what is tested
@@ -33,7 +33,7 @@ def test_ids_of_a_shard_sort_in_the_order_of_their_making() -> None:
 
 
 def test_ids_of_a_batch_are_as_if_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("late.ids.time.time_ns", lambda: 5_000_000)
+    monkeypatch.setattr("late.model.ids.time.time_ns", lambda: 5_000_000)
     factory = IdFactory()
     before = factory.make(7)
     shards = [7, 3, 4095] * 500
@@ -50,7 +50,7 @@ def test_ids_of_a_batch_are_as_if_made_one_by_one(monkeypatch: pytest.MonkeyPatc
 def test_a_batch_that_does_not_fit_into_a_millisecond_goes_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("late.ids.time.time_ns", lambda: 5_000_000)
+    monkeypatch.setattr("late.model.ids.time.time_ns", lambda: 5_000_000)
     factory = IdFactory()
     first = factory.make(0)
     factory._counter = 2**22 - 2
@@ -61,7 +61,7 @@ def test_a_batch_that_does_not_fit_into_a_millisecond_goes_to_the_next(
 
 def test_a_clock_that_goes_back_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([2_000_000_000, 1_000_000_000, 1_000_000_000])
-    monkeypatch.setattr("late.ids.time.time_ns", lambda: next(times))
+    monkeypatch.setattr("late.model.ids.time.time_ns", lambda: next(times))
     make = IdFactory().make
     made = [make(0) for _ in range(3)]
     assert made == sorted(made)
@@ -86,7 +86,7 @@ def test_forked_processes_make_different_ids() -> None:
     # In an interpreter of its own: a fork of this one crashes where gRPC's threads run in it.
     program = (
         "import os\n"
-        "from late.ids import new_id\n"
+        "from late.model.ids import new_id\n"
         "new_id(0)\n"
         "child = os.fork()\n"
         "os.write(1, ''.join(new_id(0) + '\\n' for _ in range(100)).encode())\n"

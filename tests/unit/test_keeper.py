@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from late.errors import StoreClosed, StoreRefused, StoreUnavailable
-from late.tailer.keeper import HURRIES_MAX, SUSPECTS_TOLD
+from late.model.task import ShardId, Suspect, TaskId
+from late.tailer.lease_keeper import HURRIES_MAX, SUSPECTS_TOLD
 from late.tailer.membership import QUARANTINE_US
-from late.task import ShardId, Suspect, TaskId
 from late.testing.clock import VirtualClock
 from tests.unit.keeper_kit import TTL_S, Fleet, key, placed, running
 

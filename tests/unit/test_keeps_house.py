@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from late.worker import Worker
+from late.worker.worker import Worker
 
 
 def keeps(groups: tuple[str, ...], owned: set[tuple[str, int]], lowest: int | None = 0) -> bool:

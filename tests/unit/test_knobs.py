@@ -6,9 +6,19 @@ from typing import Any
 
 import pytest
 
-from late import knobs
 from late.errors import InvalidPolicy
-from late.knobs import LOCAL, NAMES, REMOTE, Knobs, changed, decode, effective, encode, parse
+from late.model import queue_settings as knobs
+from late.model.queue_settings import (
+    LOCAL,
+    NAMES,
+    REMOTE,
+    Knobs,
+    changed,
+    decode,
+    effective,
+    encode,
+    parse,
+)
 
 
 def test_words_become_typed_values() -> None:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from late import lagging
 from late.control import Control
 from late.control.views import Count, GroupView
 from late.events import Emitter, Event
 from late.schema import migrate
+from late.worker import lag_alarm as lagging
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from late.command import CLOSED, QUEUE
-from late.control.transactions import still_waits
-from late.lanes import Extent, Gate, Lane, Layout, Left, place
-from late.task import Attempt, Options, Record, TaskId
+from late.control.lanes.open_transactions import still_waits
+from late.model.lanes import Extent, Gate, Lane, Layout, Left, place
+from late.model.task import Attempt, Options, Record, TaskId
+from late.payload.command import CLOSED, QUEUE
 from tests.unit.core_world import SECOND, World
 
 WIDTHS = (1, 2, 3, 5)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from late.histogram import bucket
-from late.scheduler.entry import Entry
-from late.scheduler.ledger import TENANTS_MAX, Ledger
-from late.task import ENQUEUED, Attempt, Kind, Outcome, Policy, Record, TaskId, Usage
+from late.model.histogram import bucket
+from late.model.task import ENQUEUED, Attempt, Kind, Outcome, Policy, Record, TaskId, Usage
+from late.scheduler.core.task_state import Entry
+from late.scheduler.core.usage import TENANTS_MAX, Ledger
 
 
 def record(number: int = 1, *, created_us: int = 1_000, headers: str | None = None) -> Record:

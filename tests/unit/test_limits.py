@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from late.knobs import Knobs
-from late.scheduler.adaptive import LEAST, MOST, Adaptive, SlowStart
-from late.scheduler.breaker import Breaker
-from late.scheduler.bucket import TokenBucket
-from late.scheduler.entry import Entry
-from late.scheduler.limits import Flow, Limits
-from late.scheduler.part import says
-from late.task import Attempt, Outcome, Policy, Record, TaskId
+from late.model.queue_settings import Knobs
+from late.model.task import Attempt, Outcome, Policy, Record, TaskId
+from late.scheduler.core.task_state import Entry
+from late.scheduler.limits.adaptive_limit import LEAST, MOST, Adaptive, SlowStart
+from late.scheduler.limits.circuit_breaker import Breaker
+from late.scheduler.limits.limiter import says
+from late.scheduler.limits.limits import Flow, Limits
+from late.scheduler.limits.token_bucket import TokenBucket
 
 S = 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from late.scheduler.line import LOOK_MAX_US, LOOK_MIN_US, STANDS_US, Line
+from late.scheduler.limits.throttled_queue import LOOK_MAX_US, LOOK_MIN_US, STANDS_US, Line
 
 S = 1_000_000
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from late import events
 from late.events import Emitter
-from late.log import TEXT_MAX, clean, configure, escape, fields, log_events, redact
-from late.task import Record, TaskId
+from late.model.task import Record, TaskId
+from late.observability.logs import TEXT_MAX, clean, configure, escape, fields, log_events, redact
 
 
 @pytest.fixture

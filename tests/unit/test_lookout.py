@@ -16,9 +16,9 @@ import pytest
 
 from late.errors import ConfigError
 from late.events import Emitter, Event
-from late.tailer.health import CONNECTIONS_MAX, Health, State, answer
-from late.tailer.lookout import Lookout
-from late.tailer.watchdog import Duty
+from late.worker.health import CONNECTIONS_MAX, Health, State, answer
+from late.worker.progress import Duty
+from late.worker.stall_monitor import Lookout
 
 TIMEOUT_S = 30
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from late.config import Members
 from late.events import Emitter, Event
+from late.model.task import Epoch, ShardId
 from late.store.base import LeaseView, Membership, WorkerInfo
-from late.tailer.members import MemberList, addresses, own_name
+from late.tailer.discovery import MemberList, addresses, own_name
 from late.tailer.membership import member_of, restricted, weights
 from late.tailer.ownership import plan
-from late.task import Epoch, ShardId
 
 GROUP = "default"
 TIMEOUT_S = 20

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from late import events, metrics
+from late import events
 from late.events import EVENTS, Emitter
-from late.histogram import histogram
-from late.metrics import METRICS, OTHER, Registry, render
-from late.metrics.catalogue import TAGS
-from late.metrics.registry import LABEL_MAX
+from late.model.histogram import histogram
+from late.observability import metrics
+from late.observability.metrics import METRICS, OTHER, Registry, render
+from late.observability.metrics.catalogue import TAGS
+from late.observability.metrics.registry import LABEL_MAX
 from scripts import metrics_doc
 
 OUTCOMES = METRICS["late_outcomes_total"]

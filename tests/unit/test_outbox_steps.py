@@ -9,13 +9,13 @@ import pytest
 
 import late
 from late.errors import InvalidTask, KeyConflict, TransactionAborted
-from late.lanes import Lane
-from late.outbox import dialects
+from late.model.lanes import Lane
+from late.model.task import NewTask
+from late.outbox import statements as dialects
 from late.outbox.base import Answer, Statement, drive
-from late.outbox.dialects import ASYNCPG, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
-from late.outbox.steps import ROUNDS_MAX, insert
+from late.outbox.insert import ROUNDS_MAX, insert
+from late.outbox.statements import ASYNCPG, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
 from late.schema import tables
-from late.task import NewTask
 
 app = late.App("sqlite:///x.db")
 

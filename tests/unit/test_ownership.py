@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from late.model.task import Epoch, ShardId
 from late.store.base import LeaseView, Membership, WorkerInfo
 from late.tailer.membership import QUARANTINE_US, Roster, weights
 from late.tailer.ownership import Key, Plan, lost, orphans, plan
 from late.tailer.placement import owner
-from late.task import Epoch, ShardId
 
 GROUP = "default"
 

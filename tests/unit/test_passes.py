@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from late.model.task import Attempt, Cursor, Epoch, Outcome, Policy, ShardId
 from late.scheduler import scheduler as scheduling
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Page, SettleResult, Store
-from late.task import Attempt, Cursor, Epoch, Outcome, Policy, ShardId
 from tests.conformance.kit import record
 
 SHARDS = [ShardId(number) for number in range(5)]

@@ -9,7 +9,7 @@ import pytest
 
 from late import Discard, InvalidPolicy, Nack, Retry, Signal, Snooze
 from late.errors import LateError
-from late.task import Policy
+from late.model.task import Policy
 
 
 def test_the_default_policy_is_the_scheduler_s_own() -> None:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from late.errors import StoreError
-from late.store.postgres_cursor import FIRST_ID, LAST_ID, parse, parse_snapshot
-from late.store.postgres_prune import Checkpoint, Journal
-from late.store.postgres_tail import _values
-from late.task import Cursor, OpenTask, ShardId, TaskId
+from late.model.task import Cursor, OpenTask, ShardId, TaskId
+from late.store.postgres.cursor import FIRST_ID, LAST_ID, parse, parse_snapshot
+from late.store.postgres.prune import Checkpoint, Journal
+from late.store.postgres.tail import _values
 
 ID = "01900000-0000-7000-8000-{:012d}"
 XIDS = st.integers(3, 40)

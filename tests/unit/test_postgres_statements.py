@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from late.store import postgres_sql as sql
+from late.model.task import Cursor, Epoch, ShardId
 from late.store.base import Settlement
-from late.store.postgres_journal import ROWS_MAX, statements_of
-from late.store.postgres_tail import _flushed
-from late.task import Cursor, Epoch, ShardId
+from late.store.postgres import statements as sql
+from late.store.postgres.journal import ROWS_MAX, statements_of
+from late.store.postgres.tail import _flushed
 from tests.conformance.kit import parked, record
 
 

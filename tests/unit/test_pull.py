@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from late.dispatcher.classify import DONE, INTERRUPTED, Verdict
-from late.dispatcher.hold import identity
-from late.dispatcher.taking import take
+from late.dispatcher.pull.lease import identity
+from late.dispatcher.pull.receive import take
+from late.handler.classify import DONE, INTERRUPTED, Verdict
 from tests.unit.dispatcher_kit import NOW_US, attempt
 from tests.unit.pull_kit import pulled
 

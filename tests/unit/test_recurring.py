@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from late.ids import shard_of
-from late.scheduler.messages import SchedulesRead
-from late.scheduler.recurring import Recurring, fire
-from late.task import Options, Schedule, TaskId
+from late.model.ids import shard_of
+from late.model.task import Options, Schedule, TaskId
+from late.scheduler.core.events_effects import SchedulesRead
+from late.scheduler.core.schedules import Recurring, fire
 from tests.unit.core_world import SECOND, World
 
 MINUTE = 60_000_000

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from late.errors import StoreUnavailable
 from late.events import Emitter, Event
-from late.scheduler.limits import Limits
-from late.scheduler.refusals import Counts, Refusals
+from late.model.task import Attempt, Cursor, Epoch, Outcome, ShardId
+from late.scheduler.limits.limits import Limits
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Settlement, SettleResult, Store
-from late.task import Attempt, Cursor, Epoch, Outcome, ShardId
+from late.worker.fence_report import Counts, Refusals
 from tests.conformance.kit import record
 
 SHARD = ("default", ShardId(3))

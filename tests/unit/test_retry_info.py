@@ -12,7 +12,7 @@ from google.rpc.status_pb2 import Status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from late.dispatcher.retry_info import after_s
+from late.dispatcher.push.retry_info import after_s
 
 
 def details(seconds: int = 2, nanos: int = 500_000_000, *, others: int = 1) -> bytes:

@@ -17,11 +17,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import late
-from late.api.session import Session
-from late.api.stream import Stream
+from late.api.grpc.stream import Stream
+from late.consumer.session import Session
 from late.control import Control
+from late.model.tokens import ANYBODY
 from late.testing import drain
-from late.tokens import ANYBODY
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.unit.api_kit import Served, served
 from tests.unit.dispatcher_kit import attempt

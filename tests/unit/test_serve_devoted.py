@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import late
-from late.api import serve
-from late.api.offer import Listen
+from late.api import server as serve
+from late.api.settings import Listen
 from late.config import WorkerConfig
 
 

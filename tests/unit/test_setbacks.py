@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from late.dispatcher.settle import Settler
+from late.dispatcher.settler import Settler
 from late.errors import StoreRefused
 from late.events import Emitter
+from late.model.task import Attempt, Cursor, Epoch, OpenTask, Outcome, Policy, Record, ShardId
 from late.scheduler.scheduler import Scheduler
 from late.store.base import (
     Lease,
@@ -21,13 +22,12 @@ from late.store.base import (
     Store,
     WorkerInfo,
 )
-from late.tailer.keeper import Keeper
+from late.tailer.lease_keeper import Keeper
 from late.tailer.ownership import Key
-from late.tailer.setbacks import TRY_S, WAIT_MAX_S, Setbacks
-from late.tailer.watchdog import Watchdog
-from late.task import Attempt, Cursor, Epoch, OpenTask, Outcome, Policy, Record, ShardId
+from late.tailer.quarantine import TRY_S, WAIT_MAX_S, Setbacks
 from late.testing.clock import VirtualClock
-from late.wiring import duties
+from late.worker.progress import Watchdog
+from late.worker.wiring import duties
 from tests.conformance.kit import record
 
 SHARD: Key = ("default", ShardId(3))

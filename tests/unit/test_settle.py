@@ -12,11 +12,11 @@ from typing import Any, cast
 import pytest
 
 from late import events
-from late.dispatcher import settle
-from late.dispatcher.settle import Settler
+from late.dispatcher import settler as settle
+from late.dispatcher.settler import Settler
 from late.errors import SchemaMismatch, StoreError, StoreUnavailable, TransactionAborted
+from late.model.task import Cursor, Epoch, ShardId
 from late.store.base import Settlement, SettleResult, Store
-from late.task import Cursor, Epoch, ShardId
 
 _ids = count()
 

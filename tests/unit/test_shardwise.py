@@ -11,9 +11,10 @@ from sqlalchemy import Connection
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from late.control import backlog, positions
-from late.store.spanner_rows import cursor_at
-from late.task import Reads
+from late.control.sql import positions
+from late.control.status import backlog
+from late.model.task import Reads
+from late.store.spanner.row_codec import cursor_at
 
 SHARDS = 64
 

@@ -16,17 +16,17 @@ import msgspec
 import pytest
 
 from late.errors import StoreUnavailable
-from late.scheduler.commands import Commands
-from late.scheduler.core_state import CoreState
+from late.model.task import Cursor
+from late.scheduler.core.commands import Commands
+from late.scheduler.core.state import CoreState
 from late.store.base import Page, Settlement, SettleResult
-from late.task import Cursor
-from late.testing.simulation import database, logs, resets
-from late.testing.simulation.__main__ import Tally
-from late.testing.simulation.job import Job, job_of
-from late.testing.simulation.loop import Process, SimLoop, Spinning, Stalled, bury
-from late.testing.simulation.minimise import describe, minimise
-from late.testing.simulation.plan import FAULTS, PROFILES, Plan
-from late.testing.simulation.world import Result, World
+from tests.simulator import database, logs, resets
+from tests.simulator.__main__ import Tally
+from tests.simulator.job import Job, job_of
+from tests.simulator.loop import Process, SimLoop, Spinning, Stalled, bury
+from tests.simulator.minimise import describe, minimise
+from tests.simulator.plan import FAULTS, PROFILES, Plan
+from tests.simulator.world import Result, World
 
 
 def live(loop: SimLoop, main: Any) -> Any:
@@ -123,8 +123,8 @@ def test_a_callback_that_calls_for_itself_without_end_is_found() -> None:
 def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     program = (
         "import logging; logging.disable(logging.CRITICAL)\n"
-        "from late.testing.simulation.plan import PROFILES, Plan\n"
-        "from late.testing.simulation.world import World\n"
+        "from tests.simulator.plan import PROFILES, Plan\n"
+        "from tests.simulator.world import World\n"
         "for seed, profile in enumerate(PROFILES):\n"
         "    r = World(Plan.draw(seed, profile)).run(); print(r.trace, r.steps, r.error)\n"
     )
@@ -305,7 +305,7 @@ def test_a_store_error_is_no_defect() -> None:
 
 def test_the_command_lives_worlds_in_several_processes() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "late.testing.simulation", "--seeds", "6", "--jobs", "2"],
+        [sys.executable, "-m", "tests.simulator", "--seeds", "6", "--jobs", "2"],
         capture_output=True,
         text=True,
         timeout=100,

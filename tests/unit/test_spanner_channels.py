@@ -11,9 +11,9 @@ pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
 
 import grpc
 
-from late.store import spanner_channels
-from late.store.spanner_calls import Stamp
-from late.store.spanner_channels import AVOID_S, ChannelPool
+from late.store.spanner import grpc_channels as spanner_channels
+from late.store.spanner.grpc_calls import Stamp
+from late.store.spanner.grpc_channels import AVOID_S, ChannelPool
 
 State = grpc.ChannelConnectivity
 OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE

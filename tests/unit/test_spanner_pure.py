@@ -22,10 +22,12 @@ from late.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
-from late.schema.spanner_errors import CLASSES, translate
-from late.store import open_store, spanner_fleet, spanner_prune
-from late.store.spanner_client import _Database
-from late.store.spanner_rows import beyond, moment_of, nanoseconds, place_of, timestamp
+from late.schema.spanner.errors import CLASSES, translate
+from late.store import open_store
+from late.store.spanner import membership as spanner_fleet
+from late.store.spanner import prune as spanner_prune
+from late.store.spanner.client import _Database
+from late.store.spanner.row_codec import beyond, moment_of, nanoseconds, place_of, timestamp
 
 ID = "01a1fc28-e4c7-7000-8000-032c1f517f29"
 NS = 1_795_231_900_895_684_123

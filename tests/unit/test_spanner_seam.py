@@ -19,9 +19,9 @@ from google.api_core import exceptions as api
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from late.store.spanner_rows import moment_of, nanoseconds
-from late.store.spanner_tail import WINDOW_NS, Tail
-from late.task import Cursor, ShardId
+from late.model.task import Cursor, ShardId
+from late.store.spanner.row_codec import moment_of, nanoseconds
+from late.store.spanner.tail import WINDOW_NS, Tail
 
 BASE = 1_795_231_900_895_684_000
 """Nanoseconds; what the tests call time is counted from here."""

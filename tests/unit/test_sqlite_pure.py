@@ -18,11 +18,12 @@ from late.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
-from late.ids import new_id
-from late.store import open_store, sqlite_guards
-from late.store.sqlite import SqliteStore
-from late.store.sqlite_errors import BY_CODE, translate
-from late.store.sqlite_sql import cursor_at, position_of
+from late.model.ids import new_id
+from late.store import open_store
+from late.store.sqlite import guard as sqlite_guards
+from late.store.sqlite.errors import BY_CODE, translate
+from late.store.sqlite.statements import cursor_at, position_of
+from late.store.sqlite.store import SqliteStore
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from late.ids import new_id
+from late.model.ids import new_id
+from late.model.task import Cursor, Record, ShardId
 from late.schema.migrate import upgrade
-from late.store import open_store, sqlite_page, sqlite_tail
-from late.store import sqlite_sql as sql
-from late.task import Cursor, Record, ShardId
+from late.store import open_store
+from late.store.sqlite import page_decoder as sqlite_page
+from late.store.sqlite import statements as sql
+from late.store.sqlite import tail as sqlite_tail
 
 ODD = [
     b"",

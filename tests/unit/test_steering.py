@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from late import steering
 from late.errors import StoreUnavailable
-from late.lanes import Extent, Gate, Lane, Layout
-from late.steering import DRAINING_S, EVERY_S, Steering
+from late.model.lanes import Extent, Gate, Lane, Layout
 from late.testing.clock import VirtualClock
+from late.worker import settings_sync as steering
+from late.worker.settings_sync import DRAINING_S, EVERY_S, Steering
 from tests.unit.core_world import SECOND, World
 
 QUIET = Layout((Lane(),))

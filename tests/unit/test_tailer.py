@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from late.errors import StoreClosed, StoreUnavailable
 from late.events import PAGE_READ, STORE_ERROR
+from late.model.backoff import BACKOFF_MAX_S, BACKOFF_MIN_S, QUIET_SHARE, Backoff, poll_after_s
+from late.model.task import Cursor, ShardId
 from late.store.base import Page
-from late.tailer.pacing import BACKOFF_MAX_S, BACKOFF_MIN_S, QUIET_SHARE, Backoff, poll_after_s
 from late.tailer.tailer import Tailer
-from late.task import Cursor, ShardId
 from late.testing.clock import VirtualClock
 from tests.unit.tailer_kit import POLL_MIN_S, Log, Reader, running
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from late.tailer import hints
-from late.task import ShardId
+from late.model.task import ShardId
+from late.tailer import read_hints as hints
 from late.testing.clock import VirtualClock
 from tests.unit.tailer_kit import POLL_MIN_S, Log, Reader, running
 

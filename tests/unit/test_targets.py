@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import late
-from late.dispatcher import targets
-from late.dispatcher.targets import GrpcTarget, HttpTarget, Tls
 from late.errors import ConfigError
+from late.model import targets
+from late.model.targets import GrpcTarget, HttpTarget, Tls
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from late.threads import in_thread
+from late.concurrency import in_thread
 
 
 async def test_a_call_gives_what_it_returns_and_raises() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from late.scheduler.messages import Load
-from late.scheduler.timers import LOAD_MAX, RESCAN_US, SCAN_ON_US, Timers
-from late.task import HELD_US, Parked, Record, TaskId
+from late.model.task import HELD_US, Parked, Record, TaskId
+from late.scheduler.core.events_effects import Load
+from late.scheduler.core.timers import LOAD_MAX, RESCAN_US, SCAN_ON_US, Timers
 
 SECOND = 1_000_000
 

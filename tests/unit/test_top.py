@@ -15,9 +15,9 @@ from rich.console import Console
 
 from late.cli.top import bars, frame
 from late.control.views import Count, QueueStatus
-from late.knobs import Knobs
+from late.model.queue_settings import Knobs
 from late.schema import migrate
-from late.web.look import Seen
+from late.web.snapshot import Seen
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 from tests.unit.cli_kit import Cli

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import late
-from late import tracing
-from late.dispatcher.remote import Job
+from late.dispatcher.push.pool import Job
+from late.observability import tracing
 from late.v1 import queue_pb2
 from tests.integration.control_kit import rows
 from tests.unit.api_kit import served

@@ -14,8 +14,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from late import log, tracing
-from late.task import Attempt, Record, TaskId
+from late.model.task import Attempt, Record, TaskId
+from late.observability import logs as log
+from late.observability import tracing
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -16,13 +16,13 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.orm import Session
 
 import late
-from late import waking
 from late.errors import ConfigError
-from late.ids import new_id
+from late.model.ids import new_id
+from late.notify import notifier as waking
+from late.notify.listener import TAKEN_MAX, Ear
+from late.notify.notifier import NAMED_MAX, PACKET_BYTES, Shards, Waker, listening, opened, sealed
 from late.outbox import connect, connect_async
 from late.schema import migrate
-from late.tailer.ear import TAKEN_MAX, Ear
-from late.waking import NAMED_MAX, PACKET_BYTES, Shards, Waker, listening, opened, sealed
 
 SECRET = b"sixteen bytes or more"
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from late.control.views import Status
-from late.knobs import Knobs
-from late.web import look
-from late.web.look import Look
+from late.model.queue_settings import Knobs
+from late.web import snapshot as look
+from late.web.snapshot import Look
 
 PATIENCE_S = 60.0
 

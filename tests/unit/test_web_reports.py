@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from late import tokens
-from late.api.offer import Listen
+from late.api.settings import Listen
 from late.errors import ConfigError
-from late.tokens import Token
-from late.web import reports
-from late.web.reports import Reports
+from late.model import tokens
+from late.model.tokens import Token
+from late.web import cost_report as reports
+from late.web.cost_report import Reports
 from tests.unit.web_kit import HOSTILE, page
 
 

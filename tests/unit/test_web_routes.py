@@ -12,16 +12,16 @@ import jinja2
 import msgspec
 import pytest
 
-from late import tokens
-from late.control import rehearsal
+from late.control.dead_letters import dry_run as rehearsal
 from late.errors import StoreUnavailable
-from late.ids import new_id
+from late.model import tokens
+from late.model.ids import new_id
+from late.model.task import AttemptError, Record, Usage
+from late.model.tokens import Token
 from late.schema.tables import dead as letters
 from late.schema.tables import schedule
 from late.store import open_store
-from late.task import AttemptError, Record, Usage
-from late.tokens import Token
-from late.web import today
+from late.web import usage_today as today
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
 from tests.integration.control_kit import insert, transaction
 from tests.unit.web_kit import HOSTILE, Page, fields_of, page

@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 
 from late.control import Control
-from late.control.today import Counted, Key
+from late.control.status.usage import Counted, Key
 from late.errors import StoreUnavailable
-from late.task import Usage
-from late.web import today
-from late.web.cost import DAY_US
-from late.web.today import Today
+from late.model.task import Usage
+from late.web import usage_today as today
+from late.web.models.cost import DAY_US
+from late.web.usage_today import Today
 from tests.unit.web_kit import page
 
 SHARD: Key = ("default", 0)

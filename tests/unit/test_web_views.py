@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from late.autoscaler.workers import Signals
+from late.autoscaler.keda.demand import Signals
 from late.control.views import (
     Count,
     DeadView,
@@ -25,11 +25,26 @@ from late.control.views import (
     WorkerStatus,
 )
 from late.errors import ConfigError, InvalidPolicy
-from late.ids import new_id
-from late.knobs import Knobs
-from late.task import HELD_US, AttemptError, StepDetail, Usage
-from late.web import cost, dead, files, guard, overview, places, queues, shape, task, timers
-from late.web.look import Seen, point_of
+from late.model.ids import new_id
+from late.model.queue_settings import Knobs
+from late.model.task import HELD_US, AttemptError, StepDetail, Usage
+from late.web import csrf as guard
+from late.web import formatting as shape
+from late.web import static_files as files
+from late.web.models import (
+    cost,
+    overview,
+    queues,
+    task,
+    timers,
+)
+from late.web.models import (
+    dead_letters as dead,
+)
+from late.web.models import (
+    shards as places,
+)
+from late.web.snapshot import Seen, point_of
 
 NOW_US = 1_800_000_000_000_000
 WORKER = WorkerStatus("w1", "h:1", ("default",), 1.0, "1", NOW_US, 4.0, 1)

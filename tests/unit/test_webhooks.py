@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import late
-from late.dispatcher import answers, webhooks
+from late.dispatcher.push import responses as answers
+from late.dispatcher.push import webhook_signature as webhooks
 from late.errors import ConfigError
 
 # Published with the Standard Webhooks specification and its libraries.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from late.scheduler.entry import Entry
-from late.scheduler.window import Window
+from late.model.task import Cursor, Policy, Record, ShardId, TaskId
+from late.scheduler.core.task_state import Entry
+from late.scheduler.core.window import Window
 from late.store.base import Page
-from late.task import Cursor, Policy, Record, ShardId, TaskId
 
 
 def read(window: Window, first: int, count: int) -> list[Entry]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Protocol, assert_type
 
 import late
-from late.outbox.sqlite import AsyncSqlite
+from late.outbox.adapters.sqlite import AsyncSqlite
 
 app = late.App("sqlite:///trips.db")
 

@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
-from late.api.access import Access
-from late.api.gate import Gate
+from late.api.auth import Access
+from late.api.web_auth import Gate
 from late.control import Control
+from late.model.tokens import Token
 from late.schema import migrate
-from late.tokens import Token
-from late.web.desk import Desk
-from late.web.reports import Reports
-from late.web.site import Site
+from late.web.cost_report import Reports
+from late.web.request_context import Desk
+from late.web.routes import Site
 
 KEY = b"k" * 32
 NOW_US = 1_000

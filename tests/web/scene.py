@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from late import outbox
 from late.control import Control, audit
+from late.model.task import AttemptError, NewTask, Record, Schedule, TaskId, Usage
 from late.schema import migrate
 from late.schema.engine import make_engine, writing
 from late.schema.tables import controller, decision
 from late.store import open_store
 from late.store.base import Store
-from late.task import AttemptError, NewTask, Record, Schedule, TaskId, Usage
 from tests.conformance.kit import Owner, dead, open_of, parked, task, worker
 
 SECOND = 1_000_000

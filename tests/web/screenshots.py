@@ -14,8 +14,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from late.model.task import Usage
 from late.store import open_store
-from late.task import Usage
 from scripts import browser
 from tests.conformance.kit import Owner
 from tests.web.chromium import Chromium, Person, Tab

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import late
-from late.api.offer import Listen
-from late.api.serve import Server
-from late.web.site import Site
+from late.api.server import Server
+from late.api.settings import Listen
+from late.web.routes import Site
 
 T = TypeVar("T")
 PATIENCE_S = 60.0

@@ -14,9 +14,9 @@ from urllib.parse import quote
 import msgspec
 
 from late.control import Control
+from late.model.task import AttemptError
 from late.schema import migrate
 from late.store import open_store
-from late.task import AttemptError
 from tests.conformance.kit import dead, own, parked, read_all, task
 from tests.integration.control_kit import insert
 from tests.web.chromium import LOOK_EVERY_S, Person, Tab

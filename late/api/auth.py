@@ -1,0 +1,99 @@
+"""Who may do what: the tokens as the database has them now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+from late.api.errors import Forbidden, TooMany, Unauthenticated
+from late.api.limits import Pace
+from late.concurrency import in_thread
+from late.errors import StoreError
+from late.model import tokens
+from late.model.tokens import ANYBODY, CERTIFICATE, Caller, Scope, Token
+
+logger = logging.getLogger("late.api")
+
+READ_EVERY_S = 2.0
+"""How soon a new or a revoked token is known."""
+
+
+class Access:
+    """Admits callers.
+
+    Args:
+        read: all tokens; blocks, and is called in a thread. None admits everybody.
+        now_us: a lower bound of the database's clock. An expired token may therefore count for
+            as long as that is behind, which is milliseconds beside a worker.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Sequence[Token]] | None,
+        *,
+        now_us: Callable[[], int],
+        pace: Pace | None = None,
+    ) -> None:
+        self._read = read
+        self._now_us = now_us
+        self._pace = pace or Pace()
+        self._tokens: dict[str, Token] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether everybody is admitted."""
+        return self._read is None
+
+    async def load(self) -> None:
+        """Read the tokens now.
+
+        Raises:
+            StoreError: not read; those that were known still count.
+        """
+        if self._read is not None:
+            self._tokens = {token.name: token for token in await in_thread(self._read)}
+
+    async def run(self) -> None:
+        """Keep up with the database, until cancelled."""
+        while self._read is not None:
+            await asyncio.sleep(READ_EVERY_S * random.uniform(0.8, 1.2))
+            try:
+                await self.load()
+            except StoreError as error:
+                logger.warning("tokens could not be read: %s", error)
+
+    def admit(self, authorization: str | None, certificate: Sequence[str] = ()) -> Caller:
+        """Who presents this `Authorization` header, or these names of a verified certificate.
+
+        Raises:
+            Unauthenticated: nobody that counts. Why is not said.
+            TooMany: more requests than one caller may make.
+        """
+        caller = ANYBODY if self.open else self._known(authorization, certificate)
+        if caller is None:
+            raise Unauthenticated("a bearer token is needed: Authorization: Bearer late...")
+        wait_s = self._pace.wait_s(caller.name)
+        if wait_s:
+            raise TooMany("too many requests", wait_s)
+        return caller
+
+    def _known(self, authorization: str | None, certificate: Sequence[str]) -> Caller | None:
+        scheme, _, text = (authorization or "").partition(" ")
+        name = tokens.name_of(text.strip()) if scheme.lower() == "bearer" else None
+        if name is not None:
+            return tokens.admits(self._tokens.get(name), text.strip(), self._now_us())
+        for subject in certificate:
+            token = self._tokens.get(subject)
+            if token is not None and token.digest == CERTIFICATE and token.live(self._now_us()):
+                return tokens.caller(token)
+        return None
+
+
+def demand(caller: Caller, scope: Scope, queue: str | None = None) -> None:
+    """Raise `Forbidden` unless `caller` may do that, in that queue."""
+    if not caller.may(scope):
+        raise Forbidden(f"this token has not the scope {scope!r}")
+    if queue is not None and not caller.sees(queue):
+        raise Forbidden(f"this token is not for the queue {queue[:128]!r}")

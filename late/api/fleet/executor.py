@@ -1,0 +1,156 @@
+"""An app's handlers in a process without shards: `late serve MODULE:APP --roles dispatch`.
+
+It fetches from the processes that have the shards (`tail` without `dispatch`), as a consumer does,
+and runs what it gets on the slots of a worker: time-outs, threads, child processes, contexts and
+outcomes are the same. What is at work is prolonged while it runs. A process that dies is found by
+its silence: its attempts have then failed, for nobody can say what ended them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+
+from late.api.errors import Away
+from late.api.fleet.fleet import Fleet
+from late.api.receipts import Receipt, StaleReceipt, unseal
+from late.app.app import App
+from late.config import WorkerConfig
+from late.dispatcher.dispatcher import Dispatcher
+from late.handler.classify import Verdict
+from late.model.task import Attempt, Outcome
+
+logger = logging.getLogger("late.executor")
+
+VISIBLE_S = 15.0
+"""A process that is silent for so long has lost what it was at."""
+WAIT_S = 10.0
+ANSWER_PAUSES_S = (0.1, 0.3, 1.0, 3.0, 5.0)
+"""Between tries to tell a process that is away how an attempt ended."""
+LAST_ANSWERS_S = 5.0
+
+
+class Executor:
+    """See the module. `start`, then `stop`.
+
+    Args:
+        key: of the deployment, for receipts.
+        target: as `late.worker.worker.run` has it.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        fleet: Fleet,
+        *,
+        key: bytes,
+        groups: Sequence[str],
+        settings: WorkerConfig,
+        now_us: Callable[[], int],
+        target: str | None = None,
+    ) -> None:
+        mine = {name: task for name, task in app.tasks.items() if task.policy.target == "local"}
+        self.name = f"x-{secrets.token_hex(8)}"
+        self._names = frozenset(mine)
+        self._queues = sorted({task.queue for task in mine.values()})
+        self._fleet = fleet
+        self._key = key
+        self._groups = groups
+        self._grace_s = settings.grace_s
+        self.dispatcher = Dispatcher(
+            mine,
+            worker_id=self.name,
+            concurrency=settings.concurrency,
+            now_us=now_us,
+            on_finished=self._finished,
+            url=app.url,
+            process_workers=settings.process_workers,
+            app=target,
+        )
+        self._held: dict[int, tuple[Attempt, Receipt]] = {}
+        """By the identity of the attempt, which is in here for as long as it is at work."""
+        self._freed = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+        self._answering: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Begin to fetch.
+
+        Raises:
+            ConfigError: as `Dispatcher.start`.
+        """
+        await self.dispatcher.start()
+        loops = [self._fetch(group) for group in self._groups]
+        self._loops = [asyncio.create_task(loop) for loop in (*loops, self._prolong())]
+        logger.info("%s runs %s for the processes that have the shards", self.name,
+                    ", ".join(sorted(self._names)))  # fmt: skip
+
+    async def stop(self) -> None:
+        """Fetch nothing more, let what runs end within the grace, say how all of it ended."""
+        for loop in self._loops[:-1]:
+            loop.cancel()
+        await self.dispatcher.stop(self._grace_s)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=LAST_ANSWERS_S)
+        for answer in list(self._answering):
+            answer.cancel()
+
+    async def _fetch(self, group: str) -> None:
+        while True:
+            while not self.dispatcher.free:
+                self._freed.clear()
+                await self._freed.wait()
+            found = await self._fleet.take(
+                group,
+                self._queues,
+                limit=self.dispatcher.free,
+                wait_s=WAIT_S,
+                visibility_s=VISIBLE_S,
+                consumer=self.name,
+                names=self._names,
+                whole=True,
+            )
+            for delivery in found:
+                held = delivery.attempt, unseal(self._key, delivery.receipt)
+                self._held[id(delivery.attempt)] = held
+            self.dispatcher.submit([delivery.attempt for delivery in found])
+
+    def _finished(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            _, receipt = self._held.pop(id(outcome.attempt))
+            verdict = Verdict(
+                outcome.kind, outcome.error, outcome.reason, outcome.after_us,
+                outcome.retryable, outcome.overloaded, outcome.result,
+            )  # fmt: skip
+            task = asyncio.ensure_future(self._answer(receipt, verdict))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+        self._freed.set()
+
+    async def _answer(self, receipt: Receipt, verdict: Verdict) -> None:
+        for pause_s in (*ANSWER_PAUSES_S, None):
+            try:
+                await self._fleet.answer(receipt, verdict)
+            except StaleReceipt:
+                logger.info("the result of %s came too late", receipt.task_id)
+            except Away as away:
+                if pause_s is not None:
+                    await asyncio.sleep(pause_s)
+                    continue
+                logger.warning("the result of %s is lost: %s", receipt.task_id, away)
+            return
+
+    async def _prolong(self) -> None:
+        """Say of all that is at work that it is."""
+        while True:
+            await asyncio.sleep(VISIBLE_S / 3)
+            held = [receipt for _, receipt in self._held.values()]
+            await asyncio.gather(
+                *(self._fleet.extend(receipt, VISIBLE_S) for receipt in held),
+                return_exceptions=True,  # who is away or has given it to others says so at the end
+            )

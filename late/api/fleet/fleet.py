@@ -1,0 +1,245 @@
+"""The pulled tasks of all processes of a deployment: a consumer never sees shards.
+
+A request waits at every process that has its queue, and the first one with a task wins. The others
+are told at once; what they had handed out in the same moment goes back, and costs no attempt. So
+that it can be found, each request has a name of its own there: the consumer's, `~`, a number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from late.api.deliveries import Delivery, Local
+from late.api.errors import Away
+from late.api.fleet.peers import Ask, Peer, Said
+from late.api.receipts import Receipt, StaleReceipt
+from late.concurrency import in_thread
+from late.control.endpoints import Endpoint
+from late.errors import StoreError
+from late.handler.classify import Verdict
+
+logger = logging.getLogger("late.api")
+
+ROUND_S = 2.0
+"""How long a request waits at the processes that are there, before it looks who is there now."""
+ANSWER_S = 1.0
+"""How much later than that an empty answer may come."""
+LOOK_EVERY_S = 1.0
+"""How soon another process is found; one that is gone is left with its heartbeat."""
+
+
+class Fleet:
+    """What can be pulled here and elsewhere; a `Source`.
+
+    Args:
+        local: the pools of this process; None where it has no shards.
+        look: all endpoints, this process's own included; blocks, and is called in a thread.
+        tls: as `Peer` has it.
+    """
+
+    def __init__(
+        self,
+        local: Local | None,
+        look: Callable[[], Sequence[Endpoint]],
+        *,
+        me: str,
+        key: bytes,
+        tls: Sequence[str | None] | None,
+    ) -> None:
+        self._local = local
+        self._look = look
+        self._me = me
+        self._key = key
+        self._tls = tls
+        self._peers: dict[str, Peer] = {}
+        self._gone: list[Peer] = []
+        self._numbers = itertools.count(1)
+        self._dropping: set[asyncio.Task[None]] = set()
+        self._prefix = f"{random.getrandbits(32):08x}"
+
+    @property
+    def queues(self) -> frozenset[str]:
+        mine = self._local.queues if self._local is not None else frozenset[str]()
+        return mine.union(*(peer.about.queues for peer in self._peers.values() if peer.about))
+
+    @property
+    def groups(self) -> frozenset[str]:
+        mine = self._local.groups if self._local is not None else frozenset[str]()
+        return mine.union(*(peer.about.groups for peer in self._peers.values() if peer.about))
+
+    # -- who there is ----------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Find the other processes. Raises `StoreError`."""
+        found = {e.worker_id: e for e in await in_thread(self._look)}
+        found.pop(self._me, None)
+        for worker_id in self._peers.keys() - found.keys():
+            self._gone.append(self._peers.pop(worker_id))
+        while self._gone:  # it leaves the list when it is closed: a cancellation may come between
+            await self._gone[-1].close()
+            self._gone.pop()
+        for worker_id in found.keys() - self._peers.keys():
+            address = found[worker_id].address
+            self._peers[worker_id] = Peer(worker_id, address, self._key, self._tls)
+        for peer in list(self._peers.values()):
+            try:
+                await peer.describe()
+            except Away as away:
+                peer.about = None  # not asked for tasks until it answers
+                logger.warning("%s", away)
+
+    async def run(self) -> None:
+        """Keep looking, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S * random.uniform(0.8, 1.2))
+            try:
+                await self.look()
+            except StoreError as error:
+                logger.warning("other processes could not be looked up: %s", error)
+
+    async def close(self) -> None:
+        """Leave the other processes. A channel that is not closed on its loop keeps the process
+        from ending."""
+        for task in list(self._dropping):
+            task.cancel()
+        await asyncio.gather(*self._dropping, return_exceptions=True)
+        for peer in (*self._peers.values(), *self._gone):
+            await peer.close()
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    async def take(
+        self,
+        group: str,
+        queues: Sequence[str],
+        *,
+        limit: int,
+        wait_s: float,
+        visibility_s: float,
+        consumer: str,
+        names: frozenset[str] | None,
+        whole: bool = False,
+    ) -> list[Delivery]:
+        """As `Source.take`. Where several processes have tasks, each gives its share."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait_s
+        while True:
+            rest = max(0.0, ends - loop.time())
+            ask = Ask(
+                group,
+                tuple(queues),
+                limit,
+                min(rest, ROUND_S),
+                visibility_s,
+                consumer,
+                names,
+                whole,
+            )
+            found = await self._round(ask)
+            if found or loop.time() >= ends:
+                return found
+
+    async def _round(self, ask: Ask) -> list[Delivery]:
+        """Ask all that are there now, once."""
+        label = f"{ask.consumer}~{self._prefix}{next(self._numbers)}"
+        limit, wanted = ask.limit, set(ask.queues)
+        peers = [
+            peer
+            for peer in self._peers.values()
+            if peer.about and ask.group in peer.about.groups and wanted & peer.about.queues
+        ]
+        share = max(1, limit // (len(peers) + (self._local is not None) or 1))
+        ask = msgspec.structs.replace(ask, limit=share, consumer=label)
+        asked: dict[asyncio.Task[list[Delivery]], Peer | None] = {
+            asyncio.ensure_future(peer.take(ask)): peer for peer in peers
+        }
+        if self._local is not None and ask.group in self._local.groups:
+            asked[asyncio.ensure_future(self._here(ask))] = None
+        taken: list[Delivery] = []
+        try:
+            await _first(asked, ask.wait_s)
+        except asyncio.CancelledError:
+            limit = 0
+            raise
+        finally:
+            for task in asked:
+                task.cancel()
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            for peer, result in zip(asked.values(), results, strict=True):
+                if isinstance(result, list) and len(taken) + len(result) <= limit:
+                    taken += result
+                elif not isinstance(result, Away):
+                    self._give_back(peer, label)
+        return taken
+
+    async def _here(self, ask: Ask) -> list[Delivery]:
+        assert self._local is not None
+        queues = [queue for queue in ask.queues if queue in self._local.queues]
+        if not queues:
+            return []
+        return await self._local.take(
+            ask.group,
+            queues,
+            limit=ask.limit,
+            wait_s=ask.wait_s,
+            visibility_s=ask.visibility_s,
+            consumer=ask.consumer,
+            names=ask.names,
+            whole=ask.whole,
+        )
+
+    async def answer(self, receipt: Receipt, verdict: Verdict) -> None:
+        if self._local is not None and receipt.worker == self._me:
+            await self._local.answer(receipt, verdict)
+        else:
+            await self._owner(receipt).say(Said(receipt, verdict))
+
+    async def extend(self, receipt: Receipt, visibility_s: float) -> int:
+        if self._local is not None and receipt.worker == self._me:
+            return await self._local.extend(receipt, visibility_s)
+        return await self._owner(receipt).say(Said(receipt, extend_s=visibility_s))
+
+    def _owner(self, receipt: Receipt) -> Peer:
+        peer = self._peers.get(receipt.worker)
+        if peer is None:
+            raise StaleReceipt("stale receipt")  # its process is gone, and its shards with it
+        return peer
+
+    async def drop(self, consumer: str) -> None:
+        for peer in (*self._peers.values(), None):
+            self._give_back(peer, consumer)
+
+    def _give_back(self, peer: Peer | None, consumer: str) -> None:
+        """In the background: whoever asked must not wait for a peer that may be gone."""
+        task = asyncio.ensure_future(self._drop(peer, consumer))
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)
+
+    async def _drop(self, peer: Peer | None, consumer: str) -> None:
+        try:
+            if peer is not None:
+                await peer.drop(consumer)
+            elif self._local is not None:
+                await self._local.drop(consumer)
+        except Away as away:
+            logger.warning("%s", away)  # then the visibility ends it
+
+
+async def _first(asked: dict[asyncio.Task[list[Delivery]], Peer | None], wait_s: float) -> None:
+    """Until one of them has a task, or none can have any more."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + wait_s
+    left = set(asked)
+    while left and (rest := ends + ANSWER_S - loop.time()) > 0:
+        done, left = await asyncio.wait(left, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
+        if any(task.exception() is None and task.result() for task in done):
+            return
+    # Who asks again at once when nobody can be reached would ask without a pause.
+    if (rest := ends - loop.time()) > 0:
+        await asyncio.sleep(min(rest, 0.2))

@@ -1,0 +1,206 @@
+"""Between the processes of one deployment: pulled tasks of shards that another process has.
+
+A private protocol over the same gRPC port, in msgpack: both ends are of one version of `late`, or
+say so. Who has the deployment's key, which is in its database, is a peer.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import msgspec
+
+from late.api.deliveries import Delivery, Source
+from late.api.errors import Away
+from late.api.limits import MESSAGE_BYTES, WAIT_S_MAX
+from late.api.receipts import Receipt, StaleReceipt
+from late.handler.classify import Verdict
+
+T = TypeVar("T")
+
+SERVICE = "late.internal.Peer1"
+"""The number is the protocol's: another one is another service, which a peer does not have."""
+CALL_S = 5.0
+_OPTIONS = [
+    ("grpc.max_receive_message_length", 16 * MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+
+
+class About(msgspec.Struct, frozen=True):
+    """What can be pulled from a process."""
+
+    queues: frozenset[str]
+    groups: frozenset[str]
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """As `Source.take`."""
+
+    group: str
+    queues: tuple[str, ...]
+    limit: int
+    wait_s: float
+    visibility_s: float
+    consumer: str
+    names: frozenset[str] | None
+    whole: bool = False
+
+
+class Said(msgspec.Struct, frozen=True):
+    """An answer, or with `extend_s` an extension."""
+
+    receipt: Receipt
+    verdict: Verdict | None = None
+    extend_s: float = 0.0
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What became of it."""
+
+    stale: bool = False
+    until_us: int = 0
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """No words."""
+
+
+def password(key: bytes) -> str:
+    """What a peer shows."""
+    return hmac.digest(key, b"late.peer.1", "sha256").hex()
+
+
+def handler(source: Source, key: bytes) -> grpc.GenericRpcHandler:
+    """Serves `source` to peers."""
+    wanted = password(key).encode()
+
+    def method(kind: type[Any], work: Callable[[Any], Awaitable[Any]]) -> Any:
+        async def call(request: Any, context: Any) -> Any:
+            shown = str(dict(context.invocation_metadata() or ()).get("late-peer", ""))
+            if not hmac.compare_digest(shown.encode(), wanted):
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, "not a peer")
+            return await work(request)
+
+        return grpc.unary_unary_rpc_method_handler(
+            call,
+            request_deserializer=msgspec.msgpack.Decoder(kind).decode,
+            response_serializer=msgspec.msgpack.encode,
+        )
+
+    async def about(_: Nothing) -> About:
+        return About(source.queues, source.groups)
+
+    async def take(ask: Ask) -> list[Delivery]:
+        queues = [queue for queue in ask.queues if queue in source.queues]
+        if not queues or ask.group not in source.groups:
+            return []
+        found = await source.take(
+            ask.group,
+            queues,
+            limit=ask.limit,
+            wait_s=min(ask.wait_s, WAIT_S_MAX),
+            visibility_s=ask.visibility_s,
+            consumer=ask.consumer,
+            names=ask.names,
+            whole=ask.whole,
+        )
+        return found if ask.whole else [_light(delivery) for delivery in found]
+
+    async def say(said: Said) -> Heard:
+        try:
+            if said.verdict is None:
+                return Heard(until_us=await source.extend(said.receipt, said.extend_s))
+            await source.answer(said.receipt, said.verdict)
+        except StaleReceipt:
+            return Heard(stale=True)
+        return Heard()
+
+    async def drop(consumer: str) -> Nothing:
+        await source.drop(consumer)
+        return Nothing()
+
+    methods = {
+        "About": method(Nothing, about),
+        "Take": method(Ask, take),
+        "Say": method(Said, say),
+        "Drop": method(str, drop),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+def _light(delivery: Delivery) -> Delivery:
+    """Without the stored payload: the opened one is beside it."""
+    record = msgspec.structs.replace(delivery.attempt.record, payload=b"")
+    attempt = msgspec.structs.replace(delivery.attempt, record=record)
+    return msgspec.structs.replace(delivery, attempt=attempt)
+
+
+class Peer:
+    """The way to one other process."""
+
+    def __init__(
+        self, worker_id: str, address: str, key: bytes, tls: Sequence[str | None] | None
+    ) -> None:
+        """
+        Args:
+            tls: files of the authority (None: the machine's own), key and certificate that this
+                process has; None without TLS.
+        """
+        self.worker_id = worker_id
+        self.address = address
+        self.about: About | None = None
+        self._metadata = (("late-peer", password(key)),)
+        if tls is None:
+            self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        else:
+            files = [None if path is None else Path(path).read_bytes() for path in tls]
+            credentials = grpc.ssl_channel_credentials(*files)
+            self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+        self._take = self._method("Take", list[Delivery])
+        self._say = self._method("Say", Heard)
+        self._drop = self._method("Drop", Nothing)
+        self._about = self._method("About", About)
+
+    def _method(self, name: str, kind: Any) -> Any:
+        return self._channel.unary_unary(
+            f"/{SERVICE}/{name}",
+            request_serializer=msgspec.msgpack.encode,
+            response_deserializer=msgspec.msgpack.Decoder(kind).decode,
+        )
+
+    async def describe(self) -> None:
+        """Ask what it has; raises `Away`."""
+        self.about = await self._call(self._about, Nothing(), CALL_S)
+
+    async def take(self, ask: Ask) -> list[Delivery]:
+        """As `Source.take`; raises `Away`."""
+        found: list[Delivery] = await self._call(self._take, ask, ask.wait_s + CALL_S)
+        return found
+
+    async def say(self, said: Said) -> int:
+        """As `Source.answer` and `extend`; raises `Away`, `StaleReceipt`."""
+        heard: Heard = await self._call(self._say, said, CALL_S)
+        if heard.stale:
+            raise StaleReceipt("stale receipt")
+        return heard.until_us
+
+    async def drop(self, consumer: str) -> None:
+        """As `Source.drop`; raises `Away`."""
+        await self._call(self._drop, consumer, CALL_S)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def _call(self, method: Any, value: Any, limit_s: float) -> Any:
+        try:
+            return await method(value, timeout=limit_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            text = f"{self.address}: {error.code().name}"
+            raise Away(f"a process of this deployment cannot be reached: {text}") from None

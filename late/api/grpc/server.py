@@ -1,0 +1,191 @@
+"""The gRPC API: `late.v1.Queue`, which translates for `Service`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from math import ceil
+from typing import Any, TypeVar
+
+import grpc
+
+from late.api import errors as failures
+from late.api import limits
+from late.api import schemas as wire
+from late.api.errors import BadRequest
+from late.api.grpc import convert as messages
+from late.api.grpc.stream import Stream
+from late.api.http.uvicorn_server import Tls
+from late.api.service import Service
+from late.errors import ConfigError
+from late.model.tokens import Caller
+from late.observability import tracing
+from late.v1 import queue_pb2, queue_pb2_grpc
+
+logger = logging.getLogger("late.api")
+
+T = TypeVar("T")
+
+KEEPALIVE_MS = 5_000
+"""A consumer whose machine is gone is noticed within twice this, and its tasks go to others."""
+_OPTIONS = [
+    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", limits.STREAMS),
+    ("grpc.max_metadata_size", 16 * limits.KIB),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Clients may ping as often as the server does; more is cut off.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS - 1_000),
+    ("grpc.http2.max_ping_strikes", 3),
+    ("grpc.so_reuseport", 0),
+]
+
+
+class RpcServer:
+    """A server of `late.v1.Queue`, and of what other processes of the deployment ask for.
+
+    Args:
+        service: None serves other processes only.
+        peers: as `late.api.fleet.peers.handler` makes it.
+        port: 0 takes a free one; `self.port` is the real one from `start` on.
+    """
+
+    def __init__(
+        self,
+        service: Service | None,
+        host: str,
+        port: int,
+        *,
+        tls: Tls | None = None,
+        peers: grpc.GenericRpcHandler | None = None,
+    ) -> None:
+        self.host, self.port = host, port
+        self._tls = tls
+        self._queue = None if service is None else _Queue(service)
+        self._peers = peers
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Raises `ConfigError`: nobody can listen there."""
+        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.RPCS)
+        if self._queue is not None:
+            queue_pb2_grpc.add_QueueServicer_to_server(self._queue, server)
+        if self._peers is not None:
+            server.add_generic_rpc_handlers((self._peers,))
+        at = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        try:
+            if self._tls is None:
+                self.port = server.add_insecure_port(at)
+            else:
+                self.port = server.add_secure_port(at, _credentials(self._tls))
+        except (RuntimeError, OSError) as error:
+            raise ConfigError(f"nobody can listen on {at}: {str(error)[:200]}") from None
+        await server.start()
+        self._server = server
+
+    def drain(self) -> None:
+        """Send no more tasks; answers are still taken."""
+        if self._queue is not None:
+            self._queue.draining.set()
+
+    async def stop(self) -> None:
+        """Close every stream, after a second also those with a call under way."""
+        self.drain()
+        if self._server is not None:
+            await self._server.stop(1.0)
+
+
+def _credentials(tls: Tls) -> Any:
+    def content(path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    return grpc.ssl_server_credentials(
+        [(content(tls.key), content(tls.cert))],
+        root_certificates=None if tls.ca is None else content(tls.ca),
+        require_client_auth=tls.ca is not None,
+    )
+
+
+class _Queue(queue_pb2_grpc.QueueServicer):
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._streams = itertools.count(1)
+        self.draining = asyncio.Event()
+
+    async def Enqueue(self, request: Any, context: Any) -> Any:
+        async def work(caller: Caller) -> Any:
+            if len(request.tasks) > limits.ANSWERS_MAX:
+                raise failures.TooLarge(f"at most {limits.ANSWERS_MAX} tasks in one request")
+            puts = messages.puts_of(request.tasks)
+            sent = dict(context.invocation_metadata() or ())
+            for put in puts:
+                parent, state = sent.get(tracing.PARENT), sent.get(tracing.STATE)
+                put.headers = tracing.passed(put.headers, parent, state)
+            accepted = await self._service.put(caller, puts)
+            return queue_pb2.EnqueueResponse(
+                task_ids=[one.task_id for one in accepted], token=wire.token_of(accepted)
+            )
+
+        return await self._call(context, work)
+
+    async def Stats(self, request: Any, context: Any) -> Any:
+        async def work(caller: Caller) -> Any:
+            if len(request.queues) > limits.QUEUES_MAX:
+                raise BadRequest(f"at most {limits.QUEUES_MAX} queues")
+            found = await self._service.stats(caller, request.queues, request.group or None)
+            return queue_pb2.StatsResponse(queues=[messages.stats_of(each) for each in found])
+
+        return await self._call(context, work)
+
+    async def Consume(self, requests: Any, context: Any) -> None:
+        async def work(caller: Caller) -> None:
+            async with asyncio.timeout(limits.HEADER_S):
+                first = await context.read()
+            if not isinstance(first, queue_pb2.ConsumeRequest) or not first.HasField("subscribe"):
+                raise BadRequest("the first message is subscribe")
+            name = f"{first.subscribe.consumer[:100] or 'stream'}#{next(self._streams)}"
+            stream = Stream(self._service, caller, name, first.subscribe, context)
+            await stream.run(self.draining)
+
+        await self._call(context, work, limit_s=None)
+
+    async def _call(
+        self,
+        context: Any,
+        work: Callable[[Caller], Awaitable[T]],
+        limit_s: float | None = limits.RPC_S_MAX,
+    ) -> T:
+        """`work` for a caller that is admitted; every error becomes its status."""
+        try:
+            given = dict(context.invocation_metadata() or ()).get("authorization")
+            caller = self._service.access.admit(
+                given if isinstance(given, str) else None, _names(context)
+            )
+            async with asyncio.timeout(limit_s):
+                return await work(caller)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it took too long")
+        except Exception as error:
+            await _abort(context, error)
+        raise AssertionError("abort raises")
+
+
+async def _abort(context: Any, error: Exception) -> None:
+    code = failures.code_of(error)
+    if code is failures.UNEXPECTED:
+        logger.error("a call failed: %s", type(error).__name__, exc_info=error)
+    after_s = failures.retry_after_s(error, code)
+    trailing = () if after_s is None else (("retry-after", str(max(1, ceil(after_s)))),)
+    status = getattr(grpc.StatusCode, code.grpc)
+    await context.abort(status, failures.message_of(error, code), trailing)
+
+
+def _names(context: Any) -> tuple[str, ...]:
+    """The names in the client's verified certificate, if it came with one."""
+    about = context.auth_context() or {}
+    found = about.get("x509_subject_alternative_name", ()), about.get("x509_common_name", ())
+    return tuple(name.decode("utf-8", "replace") for names in found for name in names)

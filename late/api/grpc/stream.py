@@ -1,0 +1,152 @@
+"""One consumer's stream: credits and answers come in, tasks and receipts go out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from late.api import limits
+from late.api.errors import BadRequest
+from late.api.grpc import convert as messages
+from late.api.receipts import StaleReceipt, UnknownReceipt
+from late.api.service import Service
+from late.handler.classify import Verdict
+from late.model.tokens import Caller
+from late.v1 import queue_pb2
+
+BATCH = 64
+"""Tasks of one message."""
+WAIT_S = 30.0
+
+
+class Stream:
+    """A stream from its `Subscribe` on.
+
+    Args:
+        name: of this stream, and of no other: what it has when it breaks is found by it.
+        context: grpc's; only `read` and `write` of it are used here.
+
+    Raises:
+        NotFound, Forbidden, BadRequest: the subscription is not possible.
+    """
+
+    def __init__(
+        self, service: Service, caller: Caller, name: str, subscribe: Any, context: Any
+    ) -> None:
+        self._service = service
+        self._caller = caller
+        self._name = name
+        self._queues = list(dict.fromkeys(subscribe.queues))
+        self._names = list(subscribe.names)
+        self._group = service.group(subscribe.group or None)
+        self.visibility_s = messages.visibility_of(subscribe, limits.VISIBILITY_S)
+        self._context = context
+        self._credit = 0
+        self._credited = asyncio.Event()
+        self._writing = asyncio.Lock()
+        if len(self._queues) > limits.QUEUES_MAX or len(self._names) > limits.QUEUES_MAX:
+            raise BadRequest(f"at most {limits.QUEUES_MAX} queues and names")
+        service.check_queues(caller, self._queues)
+
+    async def run(self, draining: asyncio.Event) -> None:
+        """Until the client closes its half, or is gone. What it has not answered goes to others."""
+        hello = queue_pb2.Subscribed(consumer=self._name, credit_max=limits.CREDIT_MAX)
+        hello.visibility.FromMicroseconds(round(self.visibility_s * 1_000_000))
+        try:
+            await self._write(subscribed=hello)
+            async with asyncio.TaskGroup() as group:
+                sending = group.create_task(self._send(draining))
+                await self._read()
+                sending.cancel()
+        except* (BadRequest, UnknownReceipt) as refused:
+            raise refused.exceptions[0] from None
+        finally:
+            await self._service.drop(self._caller, self._name)
+
+    async def _send(self, draining: asyncio.Event) -> None:
+        giving = asyncio.ensure_future(self._give())
+        ending = asyncio.ensure_future(draining.wait())
+        try:
+            await asyncio.wait({giving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if giving.done():
+                giving.result()
+        finally:
+            for each in (giving, ending):
+                each.cancel()
+            await asyncio.wait({giving, ending})
+        await self._write(drain=queue_pb2.Drain(reason="this process stops"))
+
+    async def _give(self) -> None:
+        """Tasks as far as the credits go. A task counts as sent from when it was taken: cancelled
+        in between, the end of the stream gives it to others."""
+        while True:
+            while not self._credit:
+                self._credited.clear()
+                await self._credited.wait()
+            found = await self._service.take(
+                self._caller,
+                self._queues,
+                limit=min(self._credit, BATCH),
+                wait_s=WAIT_S,
+                visibility_s=self.visibility_s,
+                group=self._group,
+                names=self._names,
+                consumer=self._name,
+            )
+            if found:
+                self._credit -= len(found)
+                made = [messages.delivery_of(delivery) for delivery in found]
+                await self._write(deliveries=queue_pb2.Deliveries(deliveries=made))
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._context.read()
+            if not isinstance(message, queue_pb2.ConsumeRequest):
+                return  # the client has closed its half
+            word = message.WhichOneof("message")
+            if word == "credit":
+                self._credit = min(limits.CREDIT_MAX, self._credit + message.credit.tasks)
+                self._credited.set()
+            elif word in ("ack", "nack", "extend"):
+                await self._write(receipts=await self._receipts(word, getattr(message, word)))
+            else:
+                raise BadRequest("after the first message: credit, ack, nack or extend")
+
+    async def _receipts(self, word: str, message: Any) -> Any:
+        items = message.answers if word == "nack" else message.receipts
+        if len(items) > limits.ANSWERS_MAX:
+            raise BadRequest(f"at most {limits.ANSWERS_MAX} receipts in one message")
+        if word == "extend":
+            lasting_s = messages.visibility_of(message, self.visibility_s)
+            found = [await self._one(text, extend_s=lasting_s) for text in items]
+        elif word == "ack":
+            found = [await self._one(text, Verdict("done")) for text in items]
+        else:
+            found = [await self._one(a.receipt, messages.verdict_of(a)) for a in items]
+        return queue_pb2.Receipts(results=found)
+
+    async def _one(
+        self, receipt: str, verdict: Verdict | None = None, extend_s: float = 0.0
+    ) -> Any:
+        result = queue_pb2.ReceiptResult(receipt=receipt[:1_024])
+        try:
+            if verdict is not None:
+                await self._service.answer(self._caller, receipt, verdict)
+            else:
+                until_us = await self._service.extend(self._caller, receipt, extend_s)
+                result.visible_until.FromMicroseconds(until_us)
+            result.status = queue_pb2.ReceiptResult.ACCEPTED
+        except StaleReceipt:
+            result.status = queue_pb2.ReceiptResult.STALE
+        except UnknownReceipt:
+            result.status = queue_pb2.ReceiptResult.UNKNOWN
+        return result
+
+    async def _write(self, **message: Any) -> None:
+        # Answers and tasks are written by two, and gRPC takes one write at a time. One whose waiter
+        # is cancelled goes on there, so here it goes on as well, and keeps the lock until its end.
+        await asyncio.shield(self._written(queue_pb2.ConsumeResponse(**message)))
+
+    async def _written(self, message: Any) -> None:
+        async with self._writing:
+            await self._context.write(message)

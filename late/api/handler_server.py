@@ -1,0 +1,347 @@
+"""The other end of gRPC push: a service that serves `late.v1.Handler` with the tasks of its app.
+
+    app = late.App("postgresql://.../billing")     # the service's own database, for ctx.begin()
+
+    @app.task
+    async def charge(trip_id: int, amount: Decimal) -> None: ...
+
+    late.serve_handlers(app, "127.0.0.1:7000").run()
+
+The handlers are those that a worker would run in its own process: the same arguments, contexts,
+outcomes and retry rules. A service in another language implements `proto/late/v1/handler.proto`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+import msgspec
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf.wrappers_pb2 import Int32Value, StringValue
+
+from late.dispatcher.handler import Bound, Handler
+from late.dispatcher.local.threads import Threads
+from late.errors import ConfigError, DecodeError
+from late.handler.classify import DONE, Verdict, raised, returned
+from late.handler.context import AsyncContext, Context
+from late.handler.outcomes import Signal
+from late.model.targets import address, is_loopback, resolve
+from late.model.task import Attempt, Record, TaskId
+from late.payload import encoding as payloads
+from late.v1 import handler_pb2, handler_pb2_grpc, task_pb2
+
+REQUEST_BYTES_MAX = 4 * 1024 * 1024
+SERVING, NOT_SERVING = 1, 2
+RETRY_AFTER_S = 1
+
+
+class Served(Handler, Protocol):
+    """`late.app.Task` satisfies it."""
+
+    def arguments(self, payload: bytes, form: Any) -> dict[str, Any]: ...
+
+
+class Serves(Protocol):
+    """`late.App` satisfies it."""
+
+    url: str
+
+    @property
+    def tasks(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class ServerTls:
+    """Files of a server's certificate and key; with `ca` only clients with a certificate of that
+    authority are let in (mTLS)."""
+
+    cert: str
+    key: str
+    ca: str | None = None
+
+
+class HandlerServer:
+    """A server of one app's tasks. Made by `serve_handlers`; also `async with`."""
+
+    def __init__(
+        self,
+        app: Serves,
+        at: str,
+        *,
+        tls: ServerTls | None,
+        token: str | None,
+        concurrency: int,
+        insecure: bool,
+    ) -> None:
+        self.host, self.port = address(at)
+        secured = tls is not None and (token is not None or tls.ca is not None)
+        if not is_loopback(self.host) and not secured and not insecure:
+            raise ConfigError(
+                f"{self.host} can be reached from elsewhere: give tls= and token= (or tls with ca)"
+            )
+        self._tls = tls
+        token = None if token is None else resolve(token, "serve_handlers: token")
+        self._servicer = _Servicer(app, token, concurrency)
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Begin to listen; `port` is the real one then.
+
+        Raises:
+            ConfigError: the address is taken, or a file cannot be read.
+        """
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        handler_pb2_grpc.add_HandlerServicer_to_server(self._servicer, server)
+        server.add_generic_rpc_handlers((self._servicer.health(),))
+        at = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        try:
+            if self._tls is None:
+                self.port = server.add_insecure_port(at)
+            else:
+                self.port = server.add_secure_port(at, _credentials(self._tls))
+        except (RuntimeError, OSError) as error:
+            raise ConfigError(f"cannot listen on {at}: {str(error)[:200]}") from None
+        await server.start()
+        self._server = server
+
+    async def stop(self, grace_s: float = 30.0) -> None:
+        """Say NOT_SERVING, take nothing more, let what runs end within the grace."""
+        self._servicer.serving = False
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    async def wait(self) -> None:
+        """Until it was stopped."""
+        assert self._server is not None
+        await self._server.wait_for_termination()
+
+    def run(self, grace_s: float = 30.0) -> None:
+        """Serve until SIGTERM or SIGINT, then stop."""
+        asyncio.run(self._run(grace_s))
+
+    async def _run(self, grace_s: float) -> None:
+        asked = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, asked.set)
+        async with self:
+            await asked.wait()
+            await self.stop(grace_s)
+
+    async def __aenter__(self) -> HandlerServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop(0.0)
+
+
+def serve_handlers(
+    app: Serves,
+    at: str = "127.0.0.1:7000",
+    *,
+    tls: ServerTls | None = None,
+    token: str | None = None,
+    concurrency: int = 64,
+    insecure: bool = False,
+) -> HandlerServer:
+    """A server of `app`'s tasks at `host:port` (port 0 for any free one): `.run()` it, or use it
+    with `async with`.
+
+    Args:
+        token: what callers must send as `authorization: Bearer ...`; also `env:NAME`, `file:PATH`.
+        concurrency: attempts at the same time; more are refused with RESOURCE_EXHAUSTED.
+        insecure: listen on other addresses than this machine's own without TLS and a token.
+
+    Raises:
+        ConfigError: a wrong address, or one that others can reach without TLS and a token.
+    """
+    return HandlerServer(app, at, tls=tls, token=token, concurrency=concurrency, insecure=insecure)
+
+
+class _Servicer(handler_pb2_grpc.HandlerServicer):
+    """Executes what comes. Everything happens on the server's loop."""
+
+    def __init__(self, app: Serves, token: str | None, concurrency: int) -> None:
+        self._app = app
+        self._wanted = None if token is None else f"Bearer {token}".encode()
+        self._room = concurrency
+        self._threads = Threads()
+        self._bound: dict[str, Bound] = {}
+        self.serving = True
+
+    async def Execute(self, request: Any, context: Any) -> Any:
+        await self._authenticate(context)
+        task = request.task
+        handler: Served | None = self._app.tasks.get(task.name)
+        if handler is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such task here")
+            raise AssertionError
+        if self._room <= 0 or not self.serving:
+            context.set_trailing_metadata((("retry-after", str(RETRY_AFTER_S)),))
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room")
+        if task.name not in self._bound:
+            self._bound[task.name] = Bound(handler)
+        left_s = context.time_remaining()
+        return _response(await self._run(handler, self._bound[task.name], task, left_s))
+
+    async def _run(self, handler: Served, bound: Bound, task: Any, left_s: Any) -> Verdict:
+        timeout_s = bound.timeout_s if left_s is None else left_s
+        leave = self._enter()
+        try:
+            arguments = handler.arguments(task.payload, task.codec or "json")
+            attempt = _attempt(task)
+            kind = AsyncContext if bound.is_async else Context
+            call: Callable[..., Any] = partial(bound.fn, **arguments)
+            if bound.wants_context:
+                about = kind(
+                    attempt,
+                    started_at_us=time.time_ns() // 1_000,
+                    timeout_s=timeout_s,
+                    attempts_max=task.max_attempts or None,
+                    url=self._app.url,
+                    beat=lambda: None,
+                )
+                call = partial(bound.fn, about, **arguments)
+            if bound.is_async:
+                return _judged(await call(), task.keeps_result)
+            # A thread that outlives its call still takes the room that it has.
+            inside, leave = leave, _nothing
+            value = await self._threads.run(partial(_and_then, call, inside))
+            return _judged(value, task.keeps_result)
+        except DecodeError as error:
+            return Verdict("failed", str(error), retryable=False)
+        except asyncio.CancelledError:
+            raise  # The caller is gone, or its deadline is over: nobody hears an answer.
+        except BaseException as error:
+            return raised(error, bound.rule)
+        finally:
+            leave()
+
+    def _enter(self) -> Callable[[], None]:
+        """Take room; returns what gives it back, from any thread."""
+        self._room -= 1
+        loop = asyncio.get_running_loop()
+
+        def back() -> None:
+            self._room += 1
+
+        def leave() -> None:
+            with suppress(RuntimeError):  # The loop is closed: nobody needs the room any more.
+                loop.call_soon_threadsafe(back)
+
+        return leave
+
+    async def _authenticate(self, context: Any) -> None:
+        if self._wanted is None:
+            return
+        given = dict(context.invocation_metadata()).get("authorization", "")
+        if not hmac.compare_digest(self._wanted, str(given).encode()):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or no token")
+
+    def health(self) -> grpc.GenericRpcHandler:
+        """`grpc.health.v1`, for every service name alike. Its messages are the same bytes as these
+        wrappers: one field of number 1, a text and an enum."""
+
+        async def check(_: StringValue, context: Any) -> Int32Value:
+            return Int32Value(value=SERVING if self.serving else NOT_SERVING)
+
+        method = grpc.unary_unary_rpc_method_handler(
+            check,
+            request_deserializer=StringValue.FromString,
+            response_serializer=Int32Value.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": method})
+
+
+def _and_then(call: Callable[[], Any], leave: Callable[[], None]) -> Any:
+    try:
+        return call()
+    finally:
+        leave()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _attempt(task: Any) -> Attempt:
+    record = Record(
+        shard_id=0,
+        position=0,
+        task_id=TaskId(task.task_id),
+        queue=task.queue,
+        name=task.name,
+        payload=task.payload,
+        headers=msgspec.json.encode(dict(task.headers)).decode() if task.headers else None,
+        options=None,
+        created_at_us=_us(task.enqueued_at),
+        sequence=0,
+    )
+    return Attempt(
+        group=task.group,
+        record=record,
+        number=task.attempt,
+        deaths=task.deaths,
+        epoch=0,
+        due_at_us=_us(task.due_at),
+        deadline_us=_us(task.expires_at) if task.HasField("expires_at") else None,
+        is_replay=task.is_replay,
+        keeps_result=task.keeps_result,
+    )
+
+
+def _judged(value: object, keep: bool) -> Verdict:
+    """Raises `DecodeError`: what was returned is to be kept, and is not JSON or too large."""
+    verdict = returned(value)
+    if keep and verdict is DONE and not isinstance(value, Signal):
+        return Verdict("done", result=payloads.result(value))
+    return verdict
+
+
+def _us(moment: Timestamp) -> int:
+    return int(moment.ToMicroseconds())
+
+
+def _response(verdict: Verdict) -> Any:
+    reason = verdict.error or verdict.reason or ""
+    message: Any
+    match verdict.kind:
+        case "snooze":
+            message = task_pb2.Snooze(reason=reason)
+            message.after.FromMicroseconds(verdict.after_us or 0)
+            return handler_pb2.ExecuteResponse(snooze=message)
+        case "discard":
+            return handler_pb2.ExecuteResponse(discard=task_pb2.Discard(reason=reason))
+        case "not_capable":
+            return handler_pb2.ExecuteResponse(not_capable=task_pb2.NotCapable(reason=reason))
+        case "failed" if verdict.retryable:
+            message = task_pb2.Retry(reason=reason)
+            if verdict.after_us is not None:
+                message.after.FromMicroseconds(verdict.after_us)
+            return handler_pb2.ExecuteResponse(retry=message)
+        case "failed":
+            return handler_pb2.ExecuteResponse(fail=task_pb2.Fail(reason=reason))
+    return handler_pb2.ExecuteResponse(done=task_pb2.Done(result=verdict.result or b""))
+
+
+def _credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    files = [Path(path).read_bytes() for path in (tls.key, tls.cert)]
+    ca = None if tls.ca is None else Path(tls.ca).read_bytes()
+    return grpc.ssl_server_credentials(
+        [(files[0], files[1])], root_certificates=ca, require_client_auth=ca is not None
+    )

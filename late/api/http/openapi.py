@@ -1,0 +1,160 @@
+"""The OpenAPI document: what `wire.py` says, in the words of OpenAPI 3.1. Pure.
+
+`docs/openapi.json` is this document; a test holds them together.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from late.api import schemas as wire
+
+_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{1,128}$"}
+_QUEUE = {"name": "queue", "in": "path", "required": True, "schema": _NAME}
+_GROUP = {"name": "group", "in": "query", "required": False, "schema": _NAME}
+_BODIES = (wire.Put, wire.PutMany, wire.Receive, wire.Ack, wire.Nack, wire.Extend)
+_ANSWERS = (wire.Accepted, wire.Pulled, wire.QueueStats)
+_ERRORS = {
+    400: "A value is wrong, or the body is not JSON.",
+    401: "No token, or none that counts.",
+    403: "The token has not this scope, or is not for this queue.",
+    404: "No such queue, group or receipt.",
+    409: "The unique key is taken by another body; or the receipt is stale.",
+    413: "Above 1 MiB, or for a batch 8 MiB or 1,000 tasks.",
+    415: "The body is not application/json.",
+    422: "No such task is known.",
+    429: "Too many requests, or the queue is full: see Retry-After.",
+    503: "The database does not answer: see Retry-After.",
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The document, ready to be encoded."""
+    _, schemas = msgspec.json.schema_components(
+        (*_BODIES, *_ANSWERS), ref_template="#/components/schemas/{name}"
+    )
+    schemas["Error"] = {
+        "type": "object",
+        "required": ["error", "message"],
+        "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
+    }
+    schemas["Pulled"]["properties"]["payload"] = {"type": "object"}
+    schemas["Ack"]["properties"]["result"] = {"description": "Any JSON, at most 256 KiB."}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "late", "version": "1", "license": {"name": "Apache-2.0"}},
+        "paths": _paths(),
+        "security": [{"token": []}, {}],
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _paths() -> dict[str, Any]:
+    queue = "/v1/queues/{queue}"
+    stats = _object("queues", {"type": "array", "items": _ref("QueueStats")})
+    pulled = _object("tasks", {"type": "array", "items": _ref("Pulled")})
+    accepted = _object(
+        "tasks", {"type": "array", "items": _ref("Accepted")}, token={"type": "string"}
+    )
+    extended = _object(
+        "receipt", {"type": "string"}, visible_until={"type": "string", "format": "date-time"}
+    )
+    idempotency = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "The same as `unique_key` in the body.",
+        "schema": _NAME,
+    }
+    return {
+        f"{queue}/tasks": {
+            "post": _operation(
+                "put",
+                "Enqueue one task.",
+                body="Put",
+                answers={201: _ref("Accepted"), 200: _ref("Accepted")},
+                parameters=[_QUEUE, idempotency],
+            )
+        },
+        "/v1/tasks": {
+            "post": _operation(
+                "putMany",
+                "Enqueue several tasks, all or none.",
+                body="PutMany",
+                answers={201: accepted, 200: accepted},
+            )
+        },
+        f"{queue}/receive": {
+            "post": _operation(
+                "receive",
+                "Take tasks: nobody else gets them until `visible_until`.",
+                body="Receive",
+                answers={200: pulled},
+                parameters=[_QUEUE],
+            )
+        },
+        "/v1/ack": {"post": _operation("ack", "Done.", body="Ack", answers={204: None})},
+        "/v1/nack": {
+            "post": _operation(
+                "nack", "Not done: again, later, or never.", body="Nack", answers={204: None}
+            )
+        },
+        "/v1/extend": {
+            "post": _operation("extend", "Still at work.", body="Extend", answers={200: extended})
+        },
+        "/v1/queues": {
+            "get": _operation("queues", "All queues.", answers={200: stats}, parameters=[_GROUP])
+        },
+        queue: {
+            "get": _operation(
+                "queue",
+                "What waits and runs in one queue.",
+                answers={200: _ref("QueueStats")},
+                parameters=[_QUEUE, _GROUP],
+            )
+        },
+    }
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(field: str, schema: dict[str, Any], **more: dict[str, Any]) -> dict[str, Any]:
+    fields = {field: schema, **more}
+    return {"type": "object", "required": sorted(fields), "properties": fields}
+
+
+def _content(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _operation(
+    name: str,
+    summary: str,
+    *,
+    answers: dict[int, dict[str, Any] | None],
+    body: str | None = None,
+    parameters: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    responses: dict[str, Any] = {
+        str(status): {"description": text, "content": _content(_ref("Error"))}
+        for status, text in _ERRORS.items()
+    }
+    for status, schema in answers.items():
+        responses[str(status)] = {"description": summary}
+        if schema is not None:
+            responses[str(status)]["content"] = _content(schema)
+    found: dict[str, Any] = {"operationId": name, "summary": summary, "responses": responses}
+    if parameters:
+        found["parameters"] = parameters
+    if body is not None:
+        found["requestBody"] = {"required": True, "content": _content(_ref(body))}
+    return found

@@ -1,0 +1,319 @@
+"""The HTTP API: Starlette routes that translate for `Service`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from math import ceil
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from late.api import errors as failures
+from late.api import limits
+from late.api import schemas as wire
+from late.api.auth import demand
+from late.api.deliveries import Delivery
+from late.api.errors import BadRequest, Forbidden, TooLarge, Unsupported
+from late.api.http.openapi import document
+from late.api.service import Service
+from late.api.web_auth import Gate
+from late.dispatcher.push import responses as answers
+from late.model.tokens import Caller
+from late.observability import tracing
+from late.observability.metrics import CONTENT_TYPE
+
+logger = logging.getLogger("late.api")
+
+T = TypeVar("T")
+Handler = Callable[[Request, Caller], Awaitable[Response]]
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def make(
+    service: Service,
+    *,
+    state: Callable[[], tuple[bool, str]] = lambda: (True, ""),
+    metrics: Callable[[], Awaitable[bytes]] | None = None,
+    more: Sequence[Route] = (),
+) -> Any:
+    """The ASGI application.
+
+    Args:
+        more: routes beside those of the API, which guard themselves.
+        state: whether this process is ready, and why not, for `/readyz`.
+        metrics: makes the page of `/metrics`, which only who may `operate` every queue gets.
+    """
+    api = _Api(service, state, metrics)
+    routes = [
+        Route("/v1/queues", api.guarded(api.queues)),
+        Route("/v1/queues/{queue}", api.guarded(api.queue)),
+        Route("/v1/queues/{queue}/tasks", api.guarded(api.put), methods=["POST"]),
+        Route("/v1/queues/{queue}/receive", api.guarded(api.receive), methods=["POST"]),
+        Route("/v1/tasks", api.guarded(api.put_many), methods=["POST"]),
+        Route("/v1/ack", api.guarded(api.ack), methods=["POST"]),
+        Route("/v1/nack", api.guarded(api.nack), methods=["POST"]),
+        Route("/v1/extend", api.guarded(api.extend), methods=["POST"]),
+        Route("/openapi.json", api.openapi),
+        Route("/livez", api.livez),
+        Route("/readyz", api.readyz),
+    ]
+    if metrics is not None:
+        routes.append(Route("/metrics", api.guarded(api.metrics)))
+    return _application([*routes, *more])
+
+
+def beside(routes: Sequence[Route], state: Callable[[], tuple[bool, str]]) -> Any:
+    """The ASGI application of a process that has no API: `routes`, and whether it is well."""
+
+    async def livez(request: Request) -> Response:
+        return _json({"live": True})
+
+    async def readyz(request: Request) -> Response:
+        return _told_ready(state)
+
+    return _application([*routes, Route("/livez", livez), Route("/readyz", readyz)])
+
+
+def _application(routes: Sequence[Route]) -> Any:
+    return Starlette(routes=list(routes), exception_handlers={HTTPException: _no_route})
+
+
+def _told_ready(state: Callable[[], tuple[bool, str]]) -> Response:
+    ready, reason = state()
+    return _json({"ready": ready, "reason": reason}, 200 if ready else 503)
+
+
+class _Api:
+    def __init__(
+        self,
+        service: Service,
+        state: Callable[[], tuple[bool, str]],
+        metrics: Callable[[], Awaitable[bytes]] | None,
+    ) -> None:
+        self._service = service
+        self._state = state
+        self._metrics = metrics
+
+    # -- enqueue ---------------------------------------------------------------------------------
+
+    async def put(self, request: Request, caller: Caller) -> Response:
+        put = wire.parse(await _body(request, limits.BODY_BYTES), wire.Put)
+        queue = request.path_params["queue"]
+        if put.queue not in (None, queue):
+            raise BadRequest("the body names another queue than the path")
+        put.queue = queue
+        key = request.headers.get("idempotency-key")
+        if key is not None and put.unique_key not in (None, key):
+            raise BadRequest("Idempotency-Key and unique_key differ")
+        put.unique_key = put.unique_key or key
+        _trace([put], request)
+        (accepted,) = await self._service.put(caller, [put])
+        return _json(accepted, 201 if accepted.created else 200)
+
+    async def put_many(self, request: Request, caller: Caller) -> Response:
+        many = wire.parse(await _body(request, limits.BATCH_BYTES), wire.PutMany)
+        _trace(many.tasks, request)
+        accepted = await self._service.put(caller, many.tasks)
+        answer = {"tasks": accepted, "token": wire.token_of(accepted)}
+        return _json(answer, 201 if any(a.created for a in accepted) else 200)
+
+    # -- pull ------------------------------------------------------------------------------------
+
+    async def receive(self, request: Request, caller: Caller) -> Response:
+        asked = wire.parse(await _body(request, limits.BODY_BYTES), wire.Receive)
+        taking = self._service.take(
+            caller,
+            [request.path_params["queue"]],
+            limit=asked.limit,
+            wait_s=asked.wait_s,
+            visibility_s=asked.visibility_s,
+            group=asked.group,
+            names=asked.names,
+            consumer=asked.consumer,
+        )
+        found = await _while_there(request, taking)
+        return _json({"tasks": [_pulled(delivery) for delivery in found]})
+
+    async def ack(self, request: Request, caller: Caller) -> Response:
+        asked = wire.parse(await _body(request, limits.BODY_BYTES), wire.Ack)
+        result = b"" if isinstance(asked.result, msgspec.UnsetType) else bytes(asked.result)
+        await self._service.answer(caller, asked.receipt, answers.done(result))
+        return Response(status_code=204, headers=_HEADERS)
+
+    async def nack(self, request: Request, caller: Caller) -> Response:
+        asked = wire.parse(await _body(request, limits.BODY_BYTES), wire.Nack)
+        verdict = wire.verdict(asked.outcome, asked.after_s, asked.reason)
+        await self._service.answer(caller, asked.receipt, verdict)
+        return Response(status_code=204, headers=_HEADERS)
+
+    async def extend(self, request: Request, caller: Caller) -> Response:
+        asked = wire.parse(await _body(request, limits.BODY_BYTES), wire.Extend)
+        until_us = await self._service.extend(caller, asked.receipt, asked.visibility_s)
+        return _json({"receipt": asked.receipt, "visible_until": wire.moment(until_us)})
+
+    # -- look ------------------------------------------------------------------------------------
+
+    async def queues(self, request: Request, caller: Caller) -> Response:
+        group = request.query_params.get("group")
+        return _json({"queues": await self._service.stats(caller, group=group)})
+
+    async def queue(self, request: Request, caller: Caller) -> Response:
+        group = request.query_params.get("group")
+        (stats,) = await self._service.stats(caller, [request.path_params["queue"]], group)
+        return _json(stats)
+
+    async def metrics(self, request: Request, caller: Caller) -> Response:
+        demand(caller, "operate")
+        if not caller.sees("*"):
+            raise Forbidden("metrics are of all queues, and this token is not for all of them")
+        assert self._metrics is not None
+        return Response(await self._metrics(), headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
+
+    async def openapi(self, request: Request) -> Response:
+        return _json(document())
+
+    async def livez(self, request: Request) -> Response:
+        return _json({"live": True})
+
+    async def readyz(self, request: Request) -> Response:
+        return _told_ready(self._state)
+
+    # -- around all of them ----------------------------------------------------------------------
+
+    def guarded(self, handler: Handler) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """`handler` for callers that are admitted; every error becomes its answer."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await handler(request, self._admit(request))
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception as error:
+                return _failed(error)
+
+        return endpoint
+
+    def _admit(self, request: Request) -> Caller:
+        names = tuple(request.scope.get("late.certificate", ()))
+        given, host = request.headers.get("authorization"), request.headers.get("host")
+        return Gate(self._service.access).admit(given, host, names)
+
+
+def _trace(puts: Sequence[wire.Put], request: Request) -> None:
+    """The caller's trace goes on in the tasks."""
+    parent, state = request.headers.get(tracing.PARENT), request.headers.get(tracing.STATE)
+    for put in puts:
+        put.headers = tracing.passed(put.headers, parent, state)
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The body; not read beyond `most`, and not waited for without end.
+
+    Raises:
+        TooLarge, Unsupported, BadRequest.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # Also what keeps a form of a strange web page out, which cannot send this type.
+        raise Unsupported("send application/json")
+    said = request.headers.get("content-length", "")
+    if said.isdigit() and int(said) > most:
+        raise TooLarge(f"the body is above {most} bytes")
+    parts: list[bytes] = []
+    size = 0
+    chunks = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(limits.HEADER_S):
+                part = await anext(chunks, None)
+        except TimeoutError:
+            raise BadRequest("the body did not come") from None
+        if part is None:
+            return b"".join(parts)
+        size += len(part)
+        if size > most:
+            raise TooLarge(f"the body is above {most} bytes")
+        parts.append(part)
+
+
+async def _while_there(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """`work`, cancelled when the client goes: what it would get is for others then.
+
+    Raises:
+        ClientDisconnect: it has gone.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        for each in (working, leaving):
+            each.cancel()
+        await asyncio.wait({working, leaving})
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _pulled(delivery: Delivery) -> wire.Pulled:
+    attempt, record = delivery.attempt, delivery.attempt.record
+    ends = attempt.deadline_us
+    return wire.Pulled(
+        task_id=record.task_id,
+        group=attempt.group,
+        queue=record.queue,
+        name=record.name,
+        payload=msgspec.Raw(delivery.payload),
+        attempt=attempt.number,
+        receipt=delivery.receipt,
+        visible_until=wire.moment(delivery.visible_until_us),
+        enqueued_at=wire.moment(record.created_at_us),
+        due_at=wire.moment(attempt.due_at_us),
+        expires_at=None if ends is None else wire.moment(ends),
+        headers=delivery.headers,
+        is_replay=attempt.is_replay,
+        keeps_result=attempt.keeps_result,
+    )
+
+
+def _json(value: object, status: int = 200) -> Response:
+    body = msgspec.json.encode(value)
+    return Response(body, status, headers=_HEADERS, media_type="application/json")
+
+
+def _failed(error: Exception) -> Response:
+    code = failures.code_of(error)
+    if code is failures.UNEXPECTED:
+        logger.error("a request failed: %s", type(error).__name__, exc_info=error)
+    elif code.word == "unavailable":
+        logger.warning("a request failed: %s", error)
+    response = _json(
+        {"error": code.word, "message": failures.message_of(error, code)}, status=code.http
+    )
+    after_s = failures.retry_after_s(error, code)
+    if after_s is not None:
+        response.headers["Retry-After"] = str(max(1, ceil(after_s)))
+    if code.http == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    word = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
+    response = _json({"error": word, "message": "no such path or method"}, status)
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(error.headers)
+    return response

@@ -1,0 +1,134 @@
+"""Enqueueing for outsiders: one transaction of our own per request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from late.api import errors as failures
+from late.api.schemas import Accepted, Put
+from late.app import backpressure as following
+from late.app.app import App
+from late.app.task import Call
+from late.concurrency import in_thread
+from late.control import Control
+from late.errors import InvalidSchedule, InvalidTask, LateError, UnknownTask
+from late.model import validation as validate
+from late.model.lanes import Lane
+from late.model.task import NewTask
+from late.notify.notifier import wake
+from late.outbox import insert
+from late.schema.engine import make_engine, write
+
+logger = logging.getLogger("late.api")
+
+THREADS = 2
+"""As many as the engine keeps connections."""
+FOLLOW_EVERY_S = following.EVERY_S
+
+
+class Producer:
+    """Checks requests by an app's tasks and writes them.
+
+    Args:
+        routed: queues whose tasks need not be registered here: others execute them.
+    """
+
+    def __init__(self, app: App, *, routed: Collection[str] = ()) -> None:
+        self._app = app
+        self._routed = frozenset(routed)
+        # The same queue in the same database, for names that the app does not know.
+        self._nameless = App(
+            app.url,
+            shards=app.shards,
+            group=app.group,
+            codec=app.codec,
+            strict=False,
+            max_backlog=app.max_backlog,
+        )
+        self._engine = make_engine(app.url)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="late-enqueue")
+
+    async def put(self, puts: Sequence[Put]) -> list[Accepted]:
+        """Enqueue all or none; what they are is checked before any SQL.
+
+        Raises:
+            InvalidTask, QueueFull, UnknownTask, StoreError: nothing was enqueued; but of a
+                `StoreUnavailable` that is not known.
+        """
+        calls: list[Call] = []
+        try:
+            calls.extend(map(self._call, puts))
+        except (InvalidTask, UnknownTask) as error:
+            raise failures.of_one(error, len(calls), len(puts)) from None
+        # One app inserts them all: its `enqueue_many` refuses calls of another.
+        rows = self._nameless.prepare(calls)
+        loop = asyncio.get_running_loop()
+
+        def again(lane: Lane) -> list[NewTask]:
+            rows[:] = self._nameless.placed(calls, lane)
+            return rows
+
+        ids = await loop.run_in_executor(
+            self._threads, write, self._engine, lambda tx: insert(tx, rows, again)
+        )
+        wake(*ids)
+        return [
+            Accepted(task_id, created=task_id == row.task_id)
+            for task_id, row in zip(ids, rows, strict=True)
+        ]
+
+    def queue_of(self, put: Put) -> str:
+        """Where the task goes."""
+        if put.queue is not None:
+            return put.queue
+        task = self._app.tasks.get(put.name)
+        return "default" if task is None else task.queue
+
+    def observe(self, queue: str, depth: int) -> None:
+        """As `App.observe_backlog`."""
+        self._nameless.observe_backlog(queue, depth)
+
+    async def look(self, control: Control) -> None:
+        """Learn which queues are closed, or hold as much as they may: as `App.follow`."""
+        try:
+            await in_thread(following.look, self._nameless, control)
+        except LateError as error:
+            logger.warning("the knobs of queues could not be read: %s", error)
+
+    async def follow(self, control: Control) -> None:
+        """Keep looking, until cancelled."""
+        while True:
+            await asyncio.sleep(FOLLOW_EVERY_S)
+            await self.look(control)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._engine.dispose()
+
+    def _call(self, put: Put) -> Call:
+        app = self._app
+        known = put.name in app.tasks
+        queue = validate.queue(self.queue_of(put))
+        validate.name(put.name, "task name")
+        if not known and app.strict and queue not in self._routed:
+            raise UnknownTask(f"no task {put.name[:128]!r} is known here")
+        if put.expires_s is not None and put.expires_at is not None:
+            raise InvalidSchedule("give expires_s or expires_at, not both")
+        asked: dict[str, Any] = {
+            "delay": put.delay_s,
+            "at": put.at,
+            "expires": put.expires_s if put.expires_at is None else put.expires_at,
+            "priority": put.priority,
+            "ordering_key": put.ordering_key,
+            "unique_key": put.unique_key,
+            "unique_for": put.unique_for_s,
+            "on_conflict": put.on_conflict,
+            "headers": put.headers,
+        }
+        given: Any = {key: value for key, value in asked.items() if value is not None}
+        chosen = app if known else self._nameless
+        return chosen.call(put.name, put.payload, queue=put.queue, **given)

@@ -1,0 +1,179 @@
+"""What requests and answers look like in JSON. Pure; `openapi.py` describes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from late.api import limits
+from late.api.errors import BadRequest
+from late.handler.classify import Verdict, clean
+from late.model.ids import made_at_us
+from late.model.task import OnConflict
+
+T = TypeVar("T")
+
+Limit = Annotated[int, Meta(ge=1, le=limits.RECEIVE_MAX)]
+WaitS = Annotated[float, Meta(ge=0, le=limits.WAIT_S_MAX)]
+VisibilityS = Annotated[float, Meta(ge=1, le=limits.VISIBILITY_S_MAX)]
+AfterS = Annotated[float, Meta(ge=0, le=limits.AFTER_S_MAX)]
+Text = Annotated[str, Meta(max_length=4_096)]
+ReceiptText = Annotated[str, Meta(min_length=1, max_length=1_024)]
+Names = Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=100)]
+OutcomeWord = Literal["done", "retry", "snooze", "discard", "fail", "not_capable"]
+
+
+class Put(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One task to enqueue."""
+
+    name: str
+    queue: str | None = None
+    payload: dict[str, Any] = {}
+    delay_s: float | None = None
+    at: datetime | None = None
+    expires_s: float | None = None
+    expires_at: datetime | None = None
+    priority: int | None = None
+    ordering_key: str | None = None
+    unique_key: str | None = None
+    unique_for_s: float | None = None
+    on_conflict: OnConflict | None = None
+    headers: dict[str, str] | None = None
+
+
+class PutMany(msgspec.Struct, forbid_unknown_fields=True):
+    """Several, all or none."""
+
+    tasks: list[Put]
+
+
+class Receive(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Tasks are asked for."""
+
+    limit: Limit = 1
+    wait_s: WaitS = limits.WAIT_S
+    visibility_s: VisibilityS = limits.VISIBILITY_S
+    group: str | None = None
+    names: Names | None = None
+    consumer: Annotated[str, Meta(max_length=128)] = ""
+
+
+class Ack(msgspec.Struct, forbid_unknown_fields=True):
+    """The task is done."""
+
+    receipt: ReceiptText
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Extend(msgspec.Struct, forbid_unknown_fields=True):
+    """More time is asked for."""
+
+    receipt: ReceiptText
+    visibility_s: VisibilityS = limits.VISIBILITY_S
+
+
+class Nack(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The task is not done, or done with something to say."""
+
+    receipt: ReceiptText
+    outcome: OutcomeWord = "retry"
+    after_s: AfterS | None = None
+    reason: Text | None = None
+
+
+class Accepted(msgspec.Struct):
+    """The answer to a `Put`."""
+
+    task_id: str
+    created: bool
+    """False: `unique_key` is taken by this task, which has the same body."""
+
+
+def token_of(accepted: Sequence[Accepted]) -> str:
+    """What `late wait --until` takes: the id of the task that was created last.
+
+    Rows of one request are created in its order, so a request that is repeated gets the same one.
+    Of tasks that other requests created, it is the latest by the time in the ids.
+    """
+    made = [one.task_id for one in accepted if one.created]
+    if made or not accepted:
+        return made[-1] if made else ""
+    ids = [one.task_id for one in accepted]
+    return max(enumerate(ids), key=lambda each: (made_at_us(each[1]), each[0]))[1]
+
+
+class Pulled(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One task, as a consumer gets it."""
+
+    task_id: str
+    group: str
+    queue: str
+    name: str
+    payload: msgspec.Raw
+    attempt: int
+    receipt: str
+    visible_until: datetime
+    enqueued_at: datetime
+    due_at: datetime
+    expires_at: datetime | None = None
+    headers: dict[str, str] = {}
+    is_replay: bool = False
+    keeps_result: bool = False
+
+
+class QueueStats(msgspec.Struct, kw_only=True):
+    """One queue as one group sees it. Counts stop at a bound, and then are at least that."""
+
+    queue: str
+    group: str
+    ready: int
+    running: int
+    parked: int
+    dead: int
+    oldest_s: float | None
+    capped: bool
+
+
+def moment(us: int) -> datetime:
+    """Microseconds since the epoch as a time with its zone."""
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
+def parse(body: bytes, kind: type[T]) -> T:
+    """A request's body.
+
+    Raises:
+        BadRequest: says which field is wrong; the body is not repeated.
+    """
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except UnicodeError:
+        raise BadRequest("the body is not valid UTF-8") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError, OverflowError) as error:
+        raise BadRequest(str(error)[:200]) from None
+
+
+def verdict(outcome: OutcomeWord, after_s: float | None, reason: str | None) -> Verdict:
+    """How an attempt ended, from a consumer's answer."""
+    text = clean(reason) if reason else None
+    after_us = None if after_s is None else round(after_s * 1_000_000)
+    word = None if text is None else text[:256]
+    match outcome:
+        case "done":
+            return Verdict("done")
+        case "retry":
+            return Verdict("failed", error=text or "asked for a retry", after_us=after_us)
+        case "snooze":
+            return Verdict("snooze", after_us=after_us or 0)
+        case "discard":
+            return Verdict("discard", reason=word)
+        case "fail":
+            return Verdict("failed", error=text or "failed for good", retryable=False)
+        case "not_capable":
+            return Verdict("not_capable", reason=word, after_us=after_us)

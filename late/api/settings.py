@@ -1,0 +1,100 @@
+"""What `late serve` is asked to offer, where and to whom."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from late.api import limits
+from late.app.app import App
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.api.http.uvicorn_server import Tls
+
+ROLES = ("api", "tail", "dispatch", "web")
+INTERFACES = frozenset({"api", "web"})
+"""Roles that neither own shards nor run handlers."""
+
+
+class Listen(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and to whom the interfaces are offered. A port of None is not served; 0 takes any."""
+
+    host: str = "127.0.0.1"
+    http_port: int | None = 7280
+    grpc_port: int | None = None
+    auth: bool = False
+    """Ask for tokens. Without, only this machine may be served."""
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+    """Clients' certificates by this authority count, under the token of their name."""
+    rate: float = limits.RATE
+    roles: tuple[str, ...] = ROLES
+    web_changes: bool = False
+    """The page may change things, for callers that may `operate`."""
+    reports: str | None = None
+    """A folder of cost reports, which the page links to."""
+    advertise: str | None = None
+    """host:port under which other processes reach this one's gRPC; its own address when None."""
+
+    def reached_at(self, port: int) -> str:
+        """Where other processes find this one, which listens for gRPC on `port`."""
+        return self._named(port) if self.advertise is None else self.advertise
+
+    def page_at(self, port: int, root: str) -> str:
+        """The address of the page for operators, which begins at `root` on `port`. Of a server that
+        listens everywhere by this machine's name, which others may know it by."""
+        return f"http{'s' if self.tls_cert else ''}://{self._named(port)}{root}"
+
+    def _named(self, port: int) -> str:
+        wild = self.host in ("0.0.0.0", "::")
+        host = socket.gethostname() if wild else self.host.strip("[]")
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def checked(self) -> Tls | None:
+        """The certificate to serve with, if any.
+
+        Raises:
+            ConfigError: what is asked for is unsafe or does not fit together.
+        """
+        unknown = set(self.roles) - set(ROLES)
+        if unknown or not self.roles:
+            raise ConfigError(f"roles are {', '.join(ROLES)}; got {', '.join(self.roles)[:80]!r}")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("TLS takes both a certificate and its key")
+        if self.tls_ca is not None and self.tls_cert is None:
+            raise ConfigError("certificates of clients take TLS: give --tls-cert and --tls-key")
+        if "api" in self.roles and self.http_port is None and self.grpc_port is None:
+            raise ConfigError("nothing to serve: give a port for HTTP or for gRPC")
+        if set(self.roles) == {"web"} and self.http_port is None:
+            raise ConfigError("the page is served over HTTP: give a port for it")
+        if self.reports is not None:
+            if "web" not in self.roles:
+                raise ConfigError("--reports is for the page: it takes the role web")
+            from late.web.cost_report import Reports
+
+            Reports(self.reports)
+        limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.auth)
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        from late.api.http.uvicorn_server import Tls
+
+        return Tls(self.tls_cert, self.tls_key, self.tls_ca)
+
+    def check_app(self, app: App) -> None:
+        """Raise `ConfigError` for handlers that nobody would run."""
+        if "dispatch" not in self.roles or "tail" not in self.roles:
+            batches = sorted(
+                n for n, t in app.tasks.items() if t.policy.target.startswith("batch:")
+            )
+            if batches and set(self.roles) - INTERFACES:
+                raise ConfigError(
+                    f"a batch is put together where its shards are, but {batches[0]!r} is one: it "
+                    "takes the roles tail and dispatch in one process"
+                )
+        runs = any(task.policy.target == "local" for task in app.tasks.values())
+        if "dispatch" in self.roles and "tail" not in self.roles and not runs:
+            raise ConfigError("dispatch without tail runs an app's functions: there are none")

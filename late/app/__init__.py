@@ -1,0 +1,1 @@
+"""What a producer sees: the app, its tasks, their options and calls."""

@@ -1,0 +1,182 @@
+"""What a producer may ask of tasks that it has enqueued: `app.cancel`, `reschedule`, `redrive`.
+
+Each inserts one record through the caller's transaction and has no effect if that rolls back. The
+owner of the task's shard carries it out, as soon as it reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, overload
+
+from late import outbox
+from late.errors import InvalidName, InvalidSchedule, InvalidTask
+from late.model import validation as validate
+from late.model.ids import shard_of
+from late.model.task import NewTask, TaskId
+from late.outbox.base import AsyncTransaction, SyncTransaction
+from late.payload import codec as codecs
+from late.payload.command import Command, Kind
+
+if TYPE_CHECKING:
+    from late.app.task import Call
+
+
+class Commanding:
+    """The part of `late.App` that commands tasks."""
+
+    capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None
+
+    @overload
+    def cancel(
+        self, tx: SyncTransaction, task_id: str, /, *, group: str | None = ...
+    ) -> TaskId: ...
+    @overload
+    def cancel(
+        self, tx: AsyncTransaction, task_id: str, /, *, group: str | None = ...
+    ) -> Awaitable[TaskId]: ...
+    def cancel(self, tx: Any, task_id: str, /, *, group: str | None = None) -> Any:
+        """Ask that no attempt of a task starts any more; it ends as `cancelled`.
+
+        An attempt that runs already is not interrupted: if it succeeds the task is done, if it
+        fails or is interrupted there is no other. A task that has ended is left as it is.
+
+        Args:
+            group: only in this consumer group; in all of them when None.
+
+        Returns:
+            The command's own id; an awaitable of it where `tx` is async.
+
+        Raises:
+            InvalidName: not a task id, not a group's name. Nothing was written.
+        """
+        return self._command(tx, "cancel", task_id, group)
+
+    @overload
+    def reschedule(
+        self,
+        tx: SyncTransaction,
+        task_id: str,
+        /,
+        *,
+        at: datetime | None = ...,
+        delay: validate.Duration | None = ...,
+        group: str | None = ...,
+    ) -> TaskId: ...
+    @overload
+    def reschedule(
+        self,
+        tx: AsyncTransaction,
+        task_id: str,
+        /,
+        *,
+        at: datetime | None = ...,
+        delay: validate.Duration | None = ...,
+        group: str | None = ...,
+    ) -> Awaitable[TaskId]: ...
+    def reschedule(
+        self,
+        tx: Any,
+        task_id: str,
+        /,
+        *,
+        at: datetime | None = None,
+        delay: validate.Duration | None = None,
+        group: str | None = None,
+    ) -> Any:
+        """Give a task another due time, earlier or later, also one that waits to be retried.
+
+        While an attempt runs it waits for the end of that, and moves the next one. A task that
+        holds its ordering key goes on holding it. A task that has ended is left as it is.
+
+        Args:
+            at: aware time; one in the past means now.
+            delay: instead, seconds or a `timedelta`, counted from the insert of this command.
+
+        Raises:
+            InvalidSchedule: neither or both, naive, NaN, more than 366 days ahead.
+            As `cancel` otherwise.
+        """
+        if (at is None) == (delay is None):
+            raise InvalidSchedule("give at=... or delay=..., and not both")
+        return self._command(
+            tx,
+            "reschedule",
+            task_id,
+            group,
+            at_us=None if at is None else validate.instant_us(at, "at"),
+            delay_us=0 if delay is None else validate.delay_us(delay, "delay"),
+        )
+
+    @overload
+    def redrive(
+        self,
+        tx: SyncTransaction,
+        task_id: str,
+        /,
+        *,
+        call: Call | None = ...,
+        group: str | None = ...,
+    ) -> TaskId: ...
+    @overload
+    def redrive(
+        self,
+        tx: AsyncTransaction,
+        task_id: str,
+        /,
+        *,
+        call: Call | None = ...,
+        group: str | None = ...,
+    ) -> Awaitable[TaskId]: ...
+    def redrive(
+        self, tx: Any, task_id: str, /, *, call: Call | None = None, group: str | None = None
+    ) -> Any:
+        """Send a dead letter back to run again, attempts counted from zero.
+
+        A task that is no dead letter when the command is read is left as it is.
+
+        Args:
+            call: run it with these arguments instead of its own; it must be of the same task.
+
+        Raises:
+            PayloadTooLarge: the new arguments take more than some 750 KiB.
+            As `cancel` otherwise.
+        """
+        payload = None
+        if call is not None:
+            if getattr(call, "app", None) is not self:
+                raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
+            _checked(task_id)
+            subject = codecs.Subject(task_id, call.name, call.queue)
+            payload = call.codec.seal(call.payload, subject)
+        return self._command(tx, "redrive", task_id, group, payload=payload)
+
+    def _command(
+        self, tx: Any, kind: Kind, task_id: str, group: str | None, **asked: Any
+    ) -> TaskId | Awaitable[TaskId]:
+        if group is not None:
+            validate.name(group, "group")
+        row = Command(kind, _checked(task_id), group, **asked).row()
+        if self.capture is not None:
+            self.capture([], [row])
+            asynchronous = tx is not None and outbox.is_async(tx)
+            return _ready(row.task_id) if asynchronous else row.task_id
+        if outbox.is_async(tx):
+            return _first(outbox.insert_async(tx, [row]))
+        return outbox.insert(tx, [row])[0]
+
+
+def _checked(task_id: Any) -> TaskId:
+    if not isinstance(task_id, str):
+        raise InvalidName(f"not a task id: {validate.shown(task_id)}")
+    shard_of(task_id)
+    return TaskId(task_id)
+
+
+async def _first(ids: Awaitable[list[TaskId]]) -> TaskId:
+    return (await ids)[0]
+
+
+async def _ready(task_id: TaskId) -> TaskId:
+    return task_id

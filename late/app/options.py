@@ -1,0 +1,122 @@
+"""What may be asked for besides a task's arguments, and how it is checked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypedDict, get_args
+
+import msgspec
+
+from late.errors import InvalidPolicy, InvalidSchedule
+from late.model import validation as validate
+from late.model.task import OnConflict, Options
+
+_encode_options = msgspec.json.Encoder().encode
+
+
+class TaskOptions(TypedDict, total=False):
+    """What may be asked for besides the arguments."""
+
+    delay: validate.Duration
+    """Not before this many seconds (or `timedelta`) after the database took the task in."""
+    at: datetime
+    """Not before this time, which carries its zone. In the past: now."""
+    expires: validate.Duration | datetime
+    """Not at or after this: the task ends as `expired` instead. Seconds and `timedelta` count
+    from when the database took the task in."""
+    priority: int
+    """-100..100, higher first; below 0 is background work."""
+    ordering_key: str
+    """Tasks of one key run one at a time, in order; a failing one holds the others."""
+    unique_key: str
+    """At most one unfinished task per key."""
+    unique_for: validate.Duration
+    """The key also stays taken for this long from the enqueue, however soon its task ends."""
+    on_conflict: OnConflict
+    """Where the key is taken: `existing` (the default) returns the id of the first task, or raises
+    `KeyConflict` if that has other arguments; `reject` raises `KeyConflict`; `replace` cancels the
+    first task if it has not started and takes its place."""
+    headers: Mapping[str, str]
+    """Strings that travel with the task and are no argument of it, such as a trace id."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """`TaskOptions` after they were checked: as they are stored."""
+
+    options: Options
+    options_json: str | None
+    headers_json: str | None
+    unique_for_us: int | None = None
+    on_conflict: OnConflict = "existing"
+
+
+def settings(asked: TaskOptions, base: Options) -> Settings:
+    """Check `asked` and lay it over `base`.
+
+    Raises:
+        InvalidSchedule, InvalidPolicy, InvalidName, InvalidPayload, PayloadTooLarge: by field.
+        TypeError: an option that does not exist.
+    """
+    unknown = asked.keys() - TaskOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown task option {', '.join(sorted(unknown))}")
+    given = {key: value for key, value in asked.items() if value is not None}
+    fields: dict[str, Any] = {}
+    if "delay" in given and "at" in given:
+        raise InvalidSchedule("give delay or at, not both")
+    if "delay" in given:
+        fields |= {"delay_us": validate.delay_us(given["delay"], "delay"), "at_us": None}
+    if "at" in given:
+        fields |= {"at_us": validate.instant_us(given["at"], "at"), "delay_us": 0}
+    if "expires" in given:
+        fields |= _expiry(given["expires"])
+    if "priority" in given:
+        fields["priority"] = validate.priority(given["priority"])
+    for key in ("ordering_key", "unique_key"):
+        if key in given:
+            fields[key] = validate.name(given[key], key)
+    options = msgspec.structs.replace(base, **fields)
+    _check_window(options)
+    encoded = _encode_options(options).decode()
+    return Settings(
+        options=options,
+        options_json=None if encoded == "{}" else encoded,
+        headers_json=validate.headers(given.get("headers")),
+        unique_for_us=_unique_for_us(given),
+        on_conflict=asked.get("on_conflict") or "existing",
+    )
+
+
+def _unique_for_us(given: Mapping[str, Any]) -> int | None:
+    mode = given.get("on_conflict", "existing")
+    if mode not in get_args(OnConflict):
+        raise InvalidPolicy(f"on_conflict is one of {', '.join(get_args(OnConflict))}, got "
+                            f"{validate.shown(mode)}")  # fmt: skip
+    for field in ("unique_for", "on_conflict"):
+        if field in given and "unique_key" not in given:
+            raise InvalidPolicy(f"{field} says something about a unique_key, and there is none")
+    if "unique_for" not in given:
+        return None
+    period_us = validate.delay_us(given["unique_for"], "unique_for")
+    if period_us == 0:
+        raise InvalidSchedule("unique_for must be above 0 seconds")
+    return period_us
+
+
+def _expiry(value: Any) -> dict[str, int | None]:
+    if isinstance(value, datetime):
+        return {"expires_at_us": validate.instant_us(value, "expires"), "expires_in_us": None}
+    after_us = validate.delay_us(value, "expires")
+    if after_us == 0:
+        raise InvalidSchedule(f"expires must be above 0 seconds, got {validate.shown(value)}")
+    return {"expires_in_us": after_us, "expires_at_us": None}
+
+
+def _check_window(options: Options) -> None:
+    """Refuse an expiry before the due time where both are counted from the same moment."""
+    begin, end = options.delay_us, options.expires_in_us
+    if options.at_us is not None:
+        begin, end = options.at_us, options.expires_at_us
+    if end is not None and end <= begin:
+        raise InvalidSchedule("expires is not after the task's due time: it could never run")

@@ -1,0 +1,1 @@
+"""How many workers a fleet needs, told to KEDA."""

@@ -1,0 +1,1 @@
+"""Where the autoscaler reads the load: Cloud Monitoring, or a file."""

@@ -1,0 +1,188 @@
+"""Where the figures come from: a file that others write, or Cloud Monitoring (`monitoring`)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from late.autoscaler.policy import Units
+from late.errors import ConfigError, LateError
+
+FILE_BYTES_MAX = 8 * 2**20
+LINE_BYTES_MAX = 65_536
+
+
+class MetricsError(LateError):
+    """Metrics that could not be read. The size is held meanwhile."""
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    """The newest reading; None for what is not known. `at_us` is when the CPU was measured."""
+
+    at_us: int | None = None
+    cpu: float | None = None
+    measured_size: int | None = None
+    cpu_24h: float | None = None
+    storage_bytes: int | None = None
+    cpu_total: float | None = None
+
+
+class Source(Protocol):
+    """Metrics of one database. Calls may block for seconds."""
+
+    def read(self, now_us: int) -> Metrics:
+        """The newest reading.
+
+        Raises:
+            MetricsError: it could not be asked for.
+        """
+
+    def past(self, from_us: int, until_us: int) -> Sequence[tuple[int, float]]:
+        """(time, load) between two moments, ascending; empty where nothing is known.
+
+        Raises:
+            MetricsError: it could not be asked for.
+        """
+
+
+class FileSource:
+    """CSV with the columns `at` (microseconds, or ISO 8601 with a zone) and `cpu`, and if known
+    `cpu_total`, `size`, `cpu_24h`, `storage_bytes`. The last line counts; whoever writes it appends
+    lines, or replaces the file by renaming. Of a large file the last 8 MiB are read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, now_us: int) -> Metrics:
+        rows = self._lines(LINE_BYTES_MAX)
+        return self._row(rows[-1]) if rows else Metrics()
+
+    def past(self, from_us: int, until_us: int) -> Sequence[tuple[int, float]]:
+        found = []
+        for line in self._lines(FILE_BYTES_MAX):
+            try:
+                row = self._row(line)
+            except MetricsError:
+                continue  # one bad line of months costs its minute, and not all forecasts
+            if row.at_us is None or row.cpu is None or row.measured_size is None:
+                continue
+            if from_us <= row.at_us < until_us:
+                found.append((row.at_us, row.cpu * row.measured_size / 100))
+        return sorted(found)
+
+    def check(self) -> None:
+        """For the start, when what is wrong with the file is a setting that is wrong. One that is
+        empty may yet be written.
+
+        Raises:
+            MetricsError: it cannot be read, or its first line has not the columns.
+        """
+        self._lines(0)
+
+    def _lines(self, most: int) -> list[dict[str, str]]:
+        """The whole lines within the last `most` bytes, by column."""
+        try:
+            with self._path.open("rb") as file:
+                head = file.readline(LINE_BYTES_MAX)
+                size = file.seek(0, io.SEEK_END)
+                start = max(len(head), size - most)
+                # From the byte before: what begins there is a whole line if that ends one.
+                file.seek(start - 1 if start else 0)
+                body = file.read(most + 1) if most else b""
+        except OSError as error:
+            raise MetricsError(f"metrics {self._path}: {error.strerror}") from error
+        columns = _fields(head.decode("utf-8-sig", errors="replace"))
+        for name in ("at", "cpu") if columns else ():
+            if name not in columns:
+                raise MetricsError(f"metrics {self._path}: no column `{name}`")
+        # Of a line without its end the rest is being written, or its begin is further up.
+        texts = body.decode("utf-8", errors="replace").split("\n")[1:-1]
+        return [dict(zip(columns, _fields(t), strict=False)) for t in texts if t.strip()]
+
+    def _row(self, row: dict[str, str]) -> Metrics:
+        def value(name: str, of: Callable[[str], Any]) -> Any:
+            text = row.get(name)
+            if not text:
+                return None
+            try:
+                return of(text)
+            except (ValueError, OverflowError) as error:
+                raise MetricsError(
+                    f"metrics {self._path}: {name} = {text[:40]!r}: {str(error)[:120]}"
+                ) from None
+
+        at_us, cpu = value("at", moment_us), value("cpu", _number)
+        if at_us is None or cpu is None:
+            raise MetricsError(f"metrics {self._path}: a line without `at` or `cpu`")
+        return Metrics(
+            at_us=at_us,
+            cpu=cpu,
+            cpu_total=value("cpu_total", _number),
+            measured_size=value("size", _whole),
+            cpu_24h=value("cpu_24h", _number),
+            storage_bytes=value("storage_bytes", _whole),
+        )
+
+
+def _fields(line: str) -> list[str]:
+    try:
+        return [each.strip() for each in next(csv.reader([line.strip()]), [])]
+    except csv.Error:  # a field of 128 KiB
+        return []
+
+
+def moment_us(text: str) -> int:
+    """Microseconds, or ISO 8601 with a zone. Raises ValueError."""
+    if text.strip().isdigit():
+        return int(text)
+    moment = datetime.fromisoformat(text.strip())
+    if moment.tzinfo is None:
+        raise ValueError("no time zone")
+    return round(moment.timestamp() * 1_000_000)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("not a number")
+    return value
+
+
+def _whole(text: str) -> int:
+    return round(_number(text))
+
+
+def source_of(text: str, instance: str | None, units: Units, *, total: bool = False) -> Source:
+    """The source that a command line names: a path, or `monitoring` of the instance, with the CPU
+    of all priorities where it is asked for.
+
+    Raises:
+        ConfigError: no such file or columns, monitoring of nothing, or Google's client is not
+            installed.
+    """
+    if text != "monitoring":
+        if not Path(text).exists():
+            raise ConfigError(f"no metrics {text[:200]!r}: neither a file nor `monitoring`")
+        source = FileSource(Path(text))
+        try:
+            source.check()
+        except MetricsError as error:
+            raise ConfigError(str(error)) from None
+        return source
+    if instance is None:
+        raise ConfigError("metrics from Cloud Monitoring need --spanner INSTANCE")
+    if re.fullmatch(r"projects/[^/]+/instances/[^/]+", instance) is None:
+        raise ConfigError(f"a Spanner instance is projects/P/instances/I, got {instance[:80]!r}")
+    try:
+        from late.autoscaler.metrics.cloud_monitoring import MonitoringSource
+    except ImportError:
+        raise ConfigError("Cloud Monitoring takes pip install 'late[spanner]'") from None
+    return MonitoringSource(instance, units, total=total)

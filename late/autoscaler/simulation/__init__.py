@@ -1,0 +1,1 @@
+"""A policy beside its rivals on recorded and made loads."""

@@ -1,0 +1,122 @@
+"""Rules to compare with: those of the open-source autoscalers, and one that sees the future. Pure.
+
+The first three are what `cloudspannerecosystem/autoscaler` documents (`poller/README.md`,
+`scaler/README.md`): a margin of 5 points, 5 minutes between steps out and 30 before one in, an
+overload from 90 % on. Written anew from that description. They use the newest reading and the
+present size, as the originals do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from late.autoscaler.decide import Seen, State, decide, done, governing
+from late.autoscaler.forecast import forecast
+from late.autoscaler.policy import Policy
+from late.autoscaler.simulation.traces import MINUTE_US
+
+OUT_US = 5 * MINUTE_US
+IN_US = 30 * MINUTE_US
+MARGIN = 5.0
+OVERLOAD = 90.0
+
+
+class Rule(Protocol):
+    """One controller for one run: it may remember."""
+
+    def want(self, seen: Seen, now_us: int) -> int:
+        """The size to ask for; the present one for no change."""
+
+    def applied(self, size: int, now_us: int) -> None:
+        """That the last wish was granted."""
+
+
+class Ours:
+    """`decide`, with what it needs to be remembered around it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._state = State()
+        self._at: list[int] = []
+        self._load: list[float] = []
+        self._ahead: tuple[int, float | None] = (-1, None)
+        self.steps: Counter[str] = Counter()
+        """How many steps each rule has made: where a setting takes effect."""
+
+    def want(self, seen: Seen, now_us: int) -> int:
+        if seen.cpu is not None and seen.at_us is not None and self.policy.predict_weeks:
+            if not self._at or seen.at_us > self._at[-1]:
+                self._at.append(seen.at_us)
+                self._load.append(seen.cpu * (seen.measured_size or seen.size) / 100)
+            seen = msgspec.structs.replace(seen, forecast=self._forecast(now_us))
+        self._last, self._state = decide(self.policy, seen, self._state, now_us)
+        return self._last.to_size
+
+    def _forecast(self, now_us: int) -> float | None:
+        slot = now_us // (5 * MINUTE_US)
+        if self._ahead[0] != slot:
+            lead_us = round(self.policy.predict_lead_s * 1e6)
+            weeks = self.policy.predict_weeks
+            found = forecast(self._at, self._load, now_us, weeks=weeks, lead_us=lead_us)
+            self._ahead = (slot, found)
+        return self._ahead[1]
+
+    def applied(self, size: int, now_us: int) -> None:
+        self.steps[self._last.rule] += 1
+        self._state = done(self._last, self._state)
+
+
+class Theirs:
+    """Cool-downs, margin and limits, around one of the suggestions below."""
+
+    def __init__(self, policy: Policy, suggest: Callable[[Policy, Seen, float], float]) -> None:
+        self._policy = policy
+        self._suggest = suggest
+        self._changed_us: int | None = None
+
+    def want(self, seen: Seen, now_us: int) -> int:
+        if seen.cpu is None:
+            return seen.size
+        policy = self._policy
+        wanted = self._suggest(policy, seen, seen.cpu)
+        size = min(max(policy.offered(wanted), policy.min), policy.max)
+        if size == seen.size or self._changed_us is None:
+            return size
+        wait_us = OUT_US if size > seen.size else IN_US
+        return size if now_us - self._changed_us >= wait_us else seen.size
+
+    def applied(self, size: int, now_us: int) -> None:
+        self._changed_us = now_us
+
+
+def stepwise(policy: Policy, seen: Seen, cpu: float) -> float:
+    """Two nodes more or less; five more in an overload."""
+    if cpu > OVERLOAD:
+        return seen.size + 5 * policy.node
+    if abs(cpu - policy.target) <= MARGIN:
+        return seen.size
+    return seen.size + (2 if cpu > policy.target else -2) * policy.node
+
+
+def linear(policy: Policy, seen: Seen, cpu: float) -> float:
+    """In proportion."""
+    if abs(cpu - policy.target) <= MARGIN:
+        return seen.size
+    return math.ceil(seen.size * cpu / policy.target)
+
+
+def direct(policy: Policy, seen: Seen, cpu: float) -> float:
+    """The maximum, whatever the load."""
+    return policy.max
+
+
+def clairvoyant(policy: Policy, load: float, low: float = 0.0) -> int:
+    """The least size that keeps the targets at this very minute, without any way there."""
+    need = governing(policy, load, load + low)
+    size = policy.offered(need / policy.target * 100 * policy.node)
+    return min(max(size, policy.min), policy.max)

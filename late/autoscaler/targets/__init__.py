@@ -1,0 +1,1 @@
+"""What the autoscaler sets: Spanner instances, lanes, a command."""

@@ -1,0 +1,50 @@
+"""`module:app` texts and what they name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.app.app import App
+
+
+def load_app(target: str) -> App:
+    """The `late.App` that `module:name` names; the name is `app` when it is left out.
+
+    The current folder is searched first, as `python -m` does: a service's own modules are usually
+    not installed.
+
+    Raises:
+        ConfigError: no such module, no such name in it, or it is no `late.App`. An error within
+            the module itself is the service's own and is passed on.
+    """
+    module_name, _, name = target.partition(":")
+    name = name or "app"
+    if not all(part.isidentifier() for part in [*module_name.split("."), *name.split(".")]):
+        raise ConfigError(f"{target[:128]!r}: expected MODULE:APP, such as shop.tasks:app")
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Only if it is this module that is missing: one that it imports is another story.
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise
+        raise ConfigError(f"no module {error.name!r} (looked in {folder} and sys.path)") from error
+    found: object = module
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ConfigError(f"module {module_name!r} has no {name!r}") from None
+    from late.app.app import App
+
+    if not isinstance(found, App):
+        raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")
+    return found

@@ -1,0 +1,1 @@
+"""`late bench`: a short measurement on a database of the user."""

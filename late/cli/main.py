@@ -1,0 +1,158 @@
+"""The commands put together, and what every command shares: errors become one line and a code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from late.cli import (
+    alerts,
+    autoscale,
+    database,
+    dead,
+    demo,
+    group,
+    knobs,
+    metrics,
+    roles,
+    schedule,
+    serve,
+    targets,
+    token,
+    top,
+    verify,
+)
+from late.cli import (
+    cancel as command,
+)
+from late.cli import (
+    status as look,
+)
+from late.cli import (
+    worker as run,
+)
+from late.cli.bench import bench
+from late.cli.reports import lake, report, throughput
+from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
+
+HELP = """A transactional task queue.
+
+The database comes from the argument URL, from --url, or from the variable LATE_URL.
+Every command prints tables for people, and with --json one JSON document with stable keys.
+
+Exit codes: 0 it worked; 1 it failed, or the answer is a finding; 2 the command was wrong and
+nothing was done; 130 interrupted.
+"""
+
+app = typer.Typer(
+    name="late",
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    # Rich would cost a third of the start-up; it is loaded for tables only.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("migrate")(database.migrate)
+app.command("worker")(run.worker)
+app.command("serve")(serve.serve)
+app.command("enqueue")(run.enqueue)
+app.command("status")(look.status)
+app.command("top")(top.top)
+app.command("show")(look.show)
+app.command("metrics")(metrics.metrics)
+app.command("cancel")(command.cancel)
+app.command("reschedule")(command.reschedule)
+app.add_typer(dead.app, name="dead")
+app.add_typer(schedule.app, name="schedule")
+app.add_typer(token.app, name="token")
+app.add_typer(knobs.queue, name="queue")
+knobs.target.command("list")(targets.list_)
+app.add_typer(knobs.target, name="target")
+app.add_typer(knobs.knobs, name="knobs")
+app.command("shards")(database.shards)
+app.add_typer(group.app, name="group")
+app.command("groups")(group.groups)
+app.command("wait")(group.wait)
+app.command("retention")(group.retention)
+app.command("doctor")(database.doctor)
+app.command("verify")(verify.verify)
+app.command("rebase")(database.rebase)
+app.add_typer(autoscale.app, name="autoscale")
+app.add_typer(alerts.app, name="alerts")
+app.add_typer(roles.app, name="roles")
+app.add_typer(lake.app, name="lake")
+report.app.command("throughput")(throughput.throughput)
+app.add_typer(report.app, name="report")
+app.command("bench")(bench.bench)
+app.command("demo")(demo.demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        typer.echo(f"late {metadata.version('late')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code. An error that `late` raises on purpose and a command
+    that cannot be read are one line on stderr; anything else is a defect and shows a traceback."""
+    try:
+        # By itself typer prints a usage of several lines, which no script can tell from output.
+        words = None if arguments is None else list(arguments)
+        code = app(args=words, prog_name="late", standalone_mode=False) or 0
+    except LateError as error:
+        print(f"late: {_one_line(error)}", file=sys.stderr)
+        code = code_of(error)
+    except typer.Abort:
+        print("late: not confirmed, so nothing was done", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        if (said := _misuse(error)) is None:
+            raise
+        print(said, file=sys.stderr)
+        code = 2
+    sys.exit(code)
+
+
+def code_of(error: LateError) -> int:
+    """2 for what the user asked wrongly, 1 for what went wrong."""
+    return 2 if isinstance(error, ConfigError | InvalidTask | UnknownTask) else 1
+
+
+def _misuse(error: Exception) -> str | None:
+    """What to say of words that typer cannot read, such as an option that does not exist; None for
+    any other error. By shape: its errors have no public class in all the versions that we take."""
+    context, message = getattr(error, "ctx", None), getattr(error, "format_message", None)
+    if message is None:
+        return None
+    text = str(message())
+    if text.startswith("Usage:"):  # a group of commands without one: the list of them is the answer
+        return text
+    path = "late" if context is None else context.command_path
+    text = " ".join(text.split()).rstrip(".")
+    return f"late: {text[:1].lower()}{text[1:]}; see {path} --help"
+
+
+def _one_line(error: LateError) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,1 @@
+"""`late report` and what belongs to it."""

@@ -1,0 +1,233 @@
+"""`late report`: what the work cost, what a change did, and what would be enough.
+
+The reports are in `late_spark`, which comes with the extra `late[spark]` and is loaded only here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from late.cli import output
+from late.cli.options import JsonOption
+from late.cli.reports.options import (
+    Bills,
+    By,
+    Force,
+    From,
+    Lake,
+    Leaders,
+    MetricFiles,
+    Out,
+    OwnersFile,
+    Prices,
+    To,
+    Url,
+    UsageFiles,
+    Zone,
+    asked,
+    say,
+)
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late_spark.command_capacity import CapacityReport
+    from late_spark.command_impact import ImpactReport
+    from late_spark.cost import CostReport
+
+app = typer.Typer(
+    help="Reports for finance and platform teams, on Spark (extra late[spark], Java 17).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("cost")
+def cost(
+    from_: From,
+    to: To,
+    prices: Prices,
+    out: Out,
+    by: By = "owner",
+    url: Url = None,
+    usage: UsageFiles = None,
+    lake: Lake = None,
+    bill: Bills = None,
+    metrics: MetricFiles = None,
+    leader_region: Leaders = None,
+    owners: OwnersFile = None,
+    tz: Zone = None,
+    force: Force = False,
+    json: JsonOption = False,
+) -> None:
+    """What the work cost, and who caused it: every cent of a bill, or of prices times quantities.
+
+    Writes index.html, cost.xlsx, costs.csv, costs.parquet, unallocated.parquet and focus.csv.
+    """
+    options = asked(
+        from_, to, prices, out, url, usage, bill, metrics, leader_region, owners, tz, force, lake
+    )
+    from late_spark import commands, values
+
+    found = commands.cost(options, by)
+    if json:
+        output.as_json(values.cost(found))
+    else:
+        _cost(found, out)
+
+
+def _cost(found: CostReport, out: Path) -> None:
+    from late_spark import money
+    from late_spark.tables import header
+
+    rows = [
+        (*row.by, money.shown(row.cents, found.digits), f"{row.tasks:,}" if found.counted else "")
+        for row in found.rows[:20]
+    ]
+    empty = [""] * (len(found.by) - 1)
+    left, total = (
+        money.shown(cents, found.digits) for cents in (found.unallocated_cents, found.total_cents)
+    )
+    rows += [("(unallocated)", *empty, left, ""), ("(total)", *empty, total, "")]
+    output.table("Cost", (*header(found.by), f"{found.currency}>", "tasks>"), rows)
+    typer.echo(f"written: {out}")
+
+
+@app.command("impact")
+def impact(
+    from_: From,
+    to: To,
+    prices: Prices,
+    out: Out,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="DAY", help="The day of the change, or a time: "
+                                 "then that day is on neither side.", show_default=False),
+    ] = None,
+    release: Annotated[
+        str | None, typer.Option("--release", metavar="NAME", help="The change is this release of "
+                                 "the file --releases.", show_default=False),
+    ] = None,
+    releases: Annotated[
+        Path | None, typer.Option("--releases", metavar="FILE", help="A line NAME: TIME for each "
+                                  "release (YAML).", show_default=False),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="Only this queue; without --at and --release, "
+                                 "its launch, and what it did to everything.", show_default=False),
+    ] = None,
+    confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="AMOUNT", help="For the month in which the "
+                                 "range ends; else the price book's.", show_default=False),
+    ] = None,
+    url: Url = None,
+    usage: UsageFiles = None,
+    lake: Lake = None,
+    bill: Bills = None,
+    metrics: MetricFiles = None,
+    owners: OwnersFile = None,
+    tz: Zone = None,
+    force: Force = False,
+    json: JsonOption = False,
+) -> None:  # fmt: skip
+    """What a change did to cost and speed, which days were unusual, and where the month will end.
+
+    Writes index.html, changes.csv, anomalies.csv and days.csv.
+    """
+    options = asked(
+        from_, to, prices, out, url, usage, bill, metrics, None, owners, tz, force, lake
+    )
+    if (release is None) != (releases is None):
+        raise ConfigError("give --release and --releases together")
+    from late_spark import command_impact, values
+
+    named = None if releases is None or release is None else (releases, release)
+    found = command_impact.run(
+        options, at, queue=queue, release=named, confidence=confidence, budget=budget
+    )
+    if json:
+        output.as_json(values.impact(found))
+    else:
+        _impact(found, out)
+
+
+def _impact(found: ImpactReport, out: Path) -> None:
+    from late_spark import command_impact
+
+    rows = [
+        (c.measure, *command_impact.sides(c),
+         f"{command_impact.shown(c.difference.low)} to {command_impact.shown(c.difference.high)}",
+         c.verdict())
+        for c in found.changes
+    ]  # fmt: skip
+    output.table(found.title, ("measure", "before>", "after>", "difference>", "so it is"), rows)
+    for each in found.anomalies[:5]:
+        typer.echo(output.plain(each.said(found.currency)))
+    made = found.forecast
+    typer.echo(
+        f"{made.month}: {made.so_far:,.2f} {found.currency} so far, "
+        f"{made.end.estimate:,.2f} expected at its end; "
+        f"{made.verdict()}.{command_impact.unseen(found)}"
+    )
+    typer.echo(f"written: {out}")
+
+
+@app.command("capacity")
+def capacity(
+    from_: From,
+    to: To,
+    out: Out,
+    growth: Annotated[float, typer.Option("--growth", help="The recorded load, times this.")] = 1.0,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="QUEUE.KNOB=NUMBER", help="Try "
+                                       "concurrency or rate of a queue; may be repeated."),
+    ] = None,
+    shards: Annotated[int | None, typer.Option("--shards", help="Try so many shards.")] = None,
+    shard_rate: Annotated[
+        float, typer.Option("--shard-rate", help="Tasks per second that a shard may have.")
+    ] = 1_000.0,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", help="Try so many nodes (needs --metrics).")
+    ] = None,
+    metrics: MetricFiles = None,
+    url: Url = None,
+    usage: UsageFiles = None,
+    lake: Lake = None,
+    tz: Annotated[str, typer.Option("--tz", help="Days of this time zone.")] = "UTC",
+    force: Force = False,
+    json: JsonOption = False,
+) -> None:  # fmt: skip
+    """What would be enough: shards, nodes and knobs against the recorded load, if it grows.
+
+    Writes index.html, queues.csv and verdicts.csv.
+    """
+    source = asked(
+        from_, to, Path(), out, url, usage, None, None, None, None, None, force, lake
+    ).source
+    from late_spark import command_capacity, values
+
+    wanted = command_capacity.WhatIf(
+        source=source, from_=from_, to=to, out=out, growth=growth, knobs=set_ or (),
+        shards=shards, shard_rate=shard_rate, nodes=nodes, metrics=metrics or (), tz=tz,
+        force=force, say=say,
+    )  # fmt: skip
+    found = command_capacity.run(wanted)
+    if json:
+        output.as_json(values.capacity(found))
+    else:
+        _capacity(found, out)
+
+
+def _capacity(found: CapacityReport, out: Path) -> None:
+    from late_spark import command_capacity
+
+    columns, rows = command_capacity.table(found)
+    output.table("Queues", columns, rows[:20])
+    output.table(
+        "Shards and nodes", ("what", "question", "answer", "enough"),
+        [(v.subject, v.question, v.answer, {None: "", True: "yes", False: "no"}[v.enough])
+         for v in found.verdicts],
+    )  # fmt: skip
+    typer.echo(f"written: {out}")

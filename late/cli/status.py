@@ -1,0 +1,260 @@
+"""Commands that look at tasks: status, show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from late.cli import group, output
+from late.cli.options import JsonOption, PayloadOption, UrlArgument, UrlOption, control_of, watching
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.control.views import (
+        Owners,
+        OwnerView,
+        ShardStatus,
+        Status,
+        StepView,
+        TaskInGroup,
+    )
+    from late.model.task import AttemptError
+
+
+def status(
+    url: UrlArgument = None,
+    url_option: UrlOption = None,
+    queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
+    limit: Annotated[
+        int, typer.Option(help="Where each count of one shard stops and says `>=`.", min=1)
+    ] = 10_000,
+    owners: Annotated[
+        bool, typer.Option("--owners", help="Each shard's owner, its former ones, and refusals.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show queues (depth, oldest age, in flight, parked, dead), shards, owners and workers.
+
+    depth: in the log and not started. in flight: started, or due within moments. parked: delays,
+    retries, tasks held by their ordering key. The four counts do not overlap.
+
+    --owners: who owns each shard since when under which epoch, and who did before, by the journal;
+    fenced: settlements of former owners that were refused; late: results that came after the shard
+    had gone.
+    """
+    if owners:
+        if queue is not None:
+            raise ConfigError("--owners is about shards: leave --queue out")
+        with control_of(url, url_option) as control:
+            terms = control.owners(limit=limit)
+        if json:
+            output.as_json(terms)
+        else:
+            _owners(terms)
+        return
+    with watching(url, url_option) as control:
+        found = control.status(queue=queue, limit=limit)
+        where = control.url
+    if json:
+        output.as_json(found)
+    else:
+        _tables(found, where)
+
+
+def _tables(found: Status, where: str) -> None:
+    output.note(
+        f"{where}  schema {found.schema_version}  deployment {found.deployment}  "
+        f"at {output.moment(found.now_us)}"
+    )
+    output.table(
+        "Queues",
+        ("group", "queue", "depth>", "oldest>", "in flight>", "parked>", "dead>"),
+        [
+            (q.group, q.queue, q.depth, output.age(q.oldest_age_s), q.in_flight, q.parked, q.dead)
+            for q in found.queues
+        ],
+    )
+    group.table(found.groups)
+    output.table(
+        "Shards",
+        ("group", "shard>", "owner", "epoch>", "seq>", "lag>", "lag age>", "in flight>", "settled"),
+        [
+            (
+                s.group,
+                f"{s.shard_id} old" if s.old else s.shard_id,
+                _owner(s),
+                s.epoch,
+                s.seq,
+                s.lag,
+                output.age(s.lag_s),
+                s.in_flight,
+                output.age(
+                    None
+                    if s.settled_at_us is None
+                    else max(0, found.now_us - s.settled_at_us) / 1_000_000
+                ),
+            )
+            for s in found.shards
+        ],
+    )
+    output.table(
+        "Workers",
+        ("worker", "address", "groups", "shards>", "capacity>", "version", "up>", "expires in>"),
+        [
+            (
+                w.worker_id,
+                w.address,
+                ", ".join(w.groups),
+                w.shards,
+                w.capacity,
+                w.version,
+                output.age(max(0, found.now_us - w.started_at_us) / 1_000_000),
+                output.age(w.expires_in_s),
+            )
+            for w in found.workers
+        ],
+    )
+
+
+def _owners(found: Owners) -> None:
+    def ago(us: int | None) -> str | None:
+        return output.age(None if us is None else max(0, found.now_us - us) / 1_000_000)
+
+    output.note(
+        f"at {output.moment(found.now_us)}  fenced_total {found.fenced_total}  "
+        f"late_total {found.late_total}"
+    )
+    output.table(
+        "Owners",
+        ("group", "shard>", "owner", "epoch>", "for>", "fenced>", "late>"),
+        [
+            (s.group, s.shard_id, _owner(s), s.epoch, ago(s.since_us), s.fenced, s.late)
+            for s in found.shards
+        ],
+    )
+    output.table(
+        "History",
+        ("group", "shard>", "epoch>", "owner", "settlements>", "first", "last"),
+        [
+            (
+                s.group,
+                s.shard_id,
+                t.epoch,
+                t.owner,
+                f">= {t.settlements:,}" if t.cut else f"{t.settlements:,}",
+                output.moment(t.first_us),
+                output.moment(t.last_us),
+            )
+            for s in found.shards
+            for t in s.history
+        ],
+    )
+
+
+def _owner(shard: OwnerView | ShardStatus) -> str | None:
+    return shard.owner if shard.owner_live or shard.owner is None else f"{shard.owner} (dead)"
+
+
+def show(
+    task_id: Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)],
+    url_option: UrlOption = None,
+    payload: PayloadOption = False,
+    everywhere: Annotated[
+        bool,
+        typer.Option("--everywhere", help="Look through its shard's whole log, if need be: slow."),
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show all that is known of one task. Exit code 1 if nothing is.
+
+    States: logged (not started), open (started, or due within moments), parked, dead, settled (it
+    ended, its row is still there), unknown (settled long ago, rolled back, or never made). A
+    suspect may have killed its worker, and runs on trial. Where the history of the task is kept,
+    every step of it.
+
+    The row is looked for where the id says: in its shard, within ten minutes of its time. With
+    --everywhere it is also found when the producer's clock was wrong, or its transaction long.
+    """
+    with control_of(url_option) as control:
+        found = control.show(task_id, payload=payload, everywhere=everywhere)
+    known = any(group.state != "unknown" for group in found.groups)
+    if json:
+        output.as_json(found)
+    else:
+        output.fields(
+            [
+                ("task", found.task_id),
+                ("shard", found.shard_id),
+                ("name", found.name),
+                ("queue", found.queue),
+                ("made", f"{output.moment(found.made_at_us)} by the producer's clock"),
+                ("inserted", output.moment(found.created_at_us)),
+                ("position", found.position),
+                ("options", found.options),
+                ("headers", found.headers),
+                ("payload", found.payload or _size(found.payload_bytes)),
+            ]
+        )
+        for group in found.groups:
+            _group(group)
+    if not known:
+        if not everywhere:
+            output.note(
+                "nothing where its id says; --everywhere looks through its shard's whole log"
+            )
+        raise typer.Exit(1)
+
+
+def _size(count: int | None) -> str | None:
+    return None if count is None else f"{count:,} bytes (--payload shows them)"
+
+
+def _group(group: TaskInGroup) -> None:
+    typer.echo("")
+    output.fields(
+        [
+            ("group", group.group),
+            ("state", group.state),
+            ("ended", group.outcome),
+            ("reason", group.reason),
+            ("due", output.moment(group.due_at_us)),
+            ("died", output.moment(group.dead_at_us)),
+            ("held by key", group.held_key),
+            ("attempts", group.attempts),
+            ("deaths", group.deaths or None),
+            ("suspect", "a worker died while it ran: it runs on trial" if group.suspect else None),
+            ("owner", group.owner),
+            ("edited to", group.payload),
+        ]
+    )
+    if group.history:
+        steps(group.history)
+    else:
+        errors(group.errors)
+
+
+def steps(found: tuple[StepView, ...]) -> None:
+    """What happened to a task, one line each."""
+    for step in found:
+        detail = step.detail
+        words = [f"  {output.moment(step.at_us)}  {step.event}"]
+        if detail.attempt is not None:
+            words.append(f"attempt {detail.attempt}")
+        if detail.busy_us is not None:
+            words.append(f"{detail.busy_us / 1_000:.1f} ms at {output.plain(detail.target)}")
+        if detail.until_us is not None:
+            words.append(f"until {output.moment(detail.until_us)}")
+        words += [output.plain(text) for text in (detail.reason, detail.error) if text]
+        typer.echo("  ".join([*words, output.plain(step.worker)]))
+
+
+def errors(found: tuple[AttemptError, ...]) -> None:
+    """The attempts' errors, one line each: the first line of the text is what names the fault."""
+    for error in found:
+        lines = error.error.strip().splitlines() or [""]
+        worker = f"  {output.plain(error.worker)}" if error.worker else ""
+        typer.echo(
+            f"  attempt {error.attempt}  {output.moment(error.at_us)}{worker}"
+            f"  {output.plain(lines[-1])}"
+        )

@@ -1,0 +1,233 @@
+"""Commands that run things: worker, enqueue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from late.cli import output
+from late.cli.app_loader import load_app
+from late.cli.options import JsonOption, UrlOption, duration_us, instant, json_object, pairs, url_of
+from late.errors import ConfigError, UnknownTask
+
+if TYPE_CHECKING:
+    from late.app.app import App
+
+TEXTS = ("membership", "member", "health_host", "wake_host")
+"""The settings that are no numbers."""
+
+AppArgument = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="Such as shop.tasks:app.", show_default=False)
+]
+
+
+def worker(
+    target: AppArgument,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Attempts that run at the same time.", min=1, max=10_000)
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="Consumer group; may be repeated. Default: the app's.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; may be repeated."),
+    ] = None,
+    health_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Serve /metrics, /livez and /readyz on this port of 127.0.0.1.",
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
+    wake_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Hear on this UDP port of 127.0.0.1 that something was committed.",
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
+    log_level: Annotated[
+        str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
+    ] = "INFO",
+    log_json: Annotated[
+        bool, typer.Option("--log-json", envvar="LATE_LOG_JSON", help="Log lines as JSON.")
+    ] = False,
+) -> None:
+    """Run tasks until SIGTERM or SIGINT; a second one stops at once.
+
+    A stop takes in nothing more, lets running tasks finish, records them, and hands the shards
+    over. Settings also come from variables such as LATE_CONCURRENCY. Logs go to stderr, unless the
+    service's module has set up logging itself.
+    """
+    app = load_app(target)
+    settings = settings_of(set_ or [], group)
+    if concurrency is not None:
+        settings["concurrency"] = concurrency
+    if health_port is not None:
+        settings["health_port"] = health_port
+    if wake_port is not None:
+        settings["wake_port"] = wake_port
+    end_logging = show_log(log_level, json=log_json)
+    from late.worker.worker import run
+
+    try:
+        raise typer.Exit(run(app, target=target, **settings))
+    finally:
+        end_logging()
+
+
+def show_log(level: str, *, json: bool) -> Callable[[], None]:
+    """Show the worker's events; returns what ends that."""
+    import logging
+
+    from late import events
+    from late.observability import logs as log
+
+    if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ConfigError(f"--log-level {level[:32]!r}: DEBUG, INFO, WARNING or ERROR")
+    if not logging.getLogger().handlers and not logging.getLogger("late").handlers:
+        log.configure(level, json=json)
+    return log.log_events(events.default)
+
+
+def settings_of(texts: list[str], groups: list[str] | None) -> dict[str, Any]:
+    """`--set` and `--group` as keywords of a worker's `run`."""
+    found = _settings(texts)
+    if groups:
+        found["groups"] = tuple(dict.fromkeys(groups))
+    return found
+
+
+def _settings(texts: list[str]) -> dict[str, Any]:
+    """`--set` pairs as numbers, which is what nearly all settings are.
+
+    Raises:
+        ConfigError: not KEY=VALUE, or no number.
+    """
+    found: dict[str, Any] = {}
+    for key, text in pairs(texts, "--set").items():
+        if key in TEXTS:
+            found[key] = text
+            continue
+        try:
+            found[key] = float(text) if "." in text or key.endswith("_s") else int(text)
+        except ValueError:
+            raise ConfigError(f"--set {key}={text[:64]!r}: expected a number") from None
+    return found
+
+
+def enqueue(
+    name: Annotated[str, typer.Argument(help="The task's name.", show_default=False)],
+    target: Annotated[
+        str | None,
+        typer.Option("--app", metavar="MODULE:APP", help="Check name and arguments by this app."),
+    ] = None,
+    url_option: UrlOption = None,
+    args: Annotated[
+        str, typer.Option("--args", metavar="JSON", help="Arguments by name, a JSON object.")
+    ] = "{}",
+    queue: Annotated[
+        str | None, typer.Option(help="Queue, when there is no --app to say it.")
+    ] = None,
+    delay: Annotated[str | None, typer.Option(metavar="TIME", help="Such as 90s or 2h.")] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Such as 2026-05-01T12:00:00Z.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME|WHEN", help="Do not start after that.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="-100..100, higher first.")] = None,
+    ordering_key: Annotated[
+        str | None, typer.Option(help="Tasks of one key run in order, one at a time.")
+    ] = None,
+    unique_key: Annotated[str | None, typer.Option(help="One unfinished task per key.")] = None,
+    unique_for: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The key stays taken for so long at least.")
+    ] = None,
+    on_conflict: Annotated[
+        str | None, typer.Option(help="A taken key: existing (default), reject or replace.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be repeated.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Enqueue one task in a transaction of its own; prints its id.
+
+    With --app the task must exist and the arguments must fit its signature. With --url alone
+    neither is checked: a worker that knows no such task parks it and asks again later. The
+    database is that of --url, else of LATE_URL, else the app's own.
+    """
+    arguments = json_object(args, "--args")
+    options: dict[str, Any] = {
+        "delay": None if delay is None else duration_us(delay, "--delay") / 1_000_000,
+        "at": None if at is None else instant(at, "--at"),
+        "expires": None if expires is None else _expires(expires),
+        "priority": priority,
+        "ordering_key": ordering_key,
+        "unique_key": unique_key,
+        "unique_for": None
+        if unique_for is None
+        else duration_us(unique_for, "--unique-for") / 1_000_000,
+        "on_conflict": on_conflict,
+        "headers": pairs(header, "--header") if header else None,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    task_id = _enqueue(target, url_option, name, queue, arguments, given)
+    if json:
+        output.as_json({"task_id": task_id})
+    else:
+        typer.echo(task_id)
+
+
+def _expires(text: str) -> Any:
+    return instant(text, "--expires") if "T" in text else duration_us(text, "--expires") / 1_000_000
+
+
+def _enqueue(
+    target: str | None,
+    url: str | None,
+    name: str,
+    queue: str | None,
+    arguments: dict[str, Any],
+    options: dict[str, Any],
+) -> str:
+    from late.app.backpressure import look
+    from late.control import Control
+    from late.notify.notifier import wake
+    from late.schema.engine import make_engine, write
+
+    app = nameless(url_of(url)) if target is None else load_app(target)
+    if target is not None and name not in app.tasks:
+        known = ", ".join(sorted(app.tasks)[:20]) or "none"
+        raise UnknownTask(f"{target} has no task {name[:128]!r}; known: {known}")
+    call = app.call(name, arguments, queue=queue, **options)
+    # What is asked for here and now, else what the service's code says.
+    given = url or os.environ.get("LATE_URL", "").strip()
+    where = given or app.url
+    with Control(where) as control:
+        look(app, control)  # a queue that is closed, or full, is so for operators too
+    engine = make_engine(where)
+    try:
+        task_id = write(engine, lambda tx: app.enqueue(tx, call))
+    finally:
+        engine.dispose()
+    wake(task_id)
+    return task_id
+
+
+def nameless(url: str) -> App:
+    """An app with no tasks, as wide as the database says: an ordering key must lead to the shard
+    that the service's own app would choose."""
+    from late.app.app import App
+    from late.control import Control
+
+    with Control(url) as control:
+        shards = [lane.shards for lane in control.lanes() if lane.name == "default"]
+    return App(url, shards=shards[0] if shards else 1, strict=False)

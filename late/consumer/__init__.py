@@ -1,0 +1,1 @@
+"""The client of `late serve`: pulls tasks and runs handlers for them."""

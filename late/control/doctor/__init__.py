@@ -1,0 +1,1 @@
+"""`late doctor`: what is wrong with a database and what helps."""

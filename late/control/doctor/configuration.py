@@ -1,0 +1,254 @@
+"""What is set up so that it cannot work well, and is no fault of the database: for the doctor.
+
+Each check says what it saw and what to do. All are bounded: none reads more than the first rows of
+a shard.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, func, select, text
+
+from late.control.groups.lag import unread
+from late.control.sql.last_settlement import Journal, journals
+from late.control.sql.rows import now_us, seconds
+from late.control.sql.shards import survey
+from late.control.views import Check
+from late.errors import InvalidPolicy
+from late.model import queue_settings as knobs
+from late.model.task import SHARDS_MAX
+from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token, worker
+from late.store.common.groups import reads_of
+
+ROWS = 1_000
+"""Of one (group, shard) that are looked at."""
+LATE_S = 60.0
+TRANSACTION_S = 60.0
+PER_WORKER = 8
+"""Connections to PostgreSQL that one worker takes at most, its heartbeat's among them."""
+
+
+def examine(connection: Connection) -> Iterator[Check]:
+    """Every check, in the order of `docs/doctor.md`."""
+    yield _groups(connection)
+    yield _versions(connection)
+    yield _idle(connection)
+    yield _lanes(connection)
+    yield _handlers(connection)
+    yield _held_back(connection)
+    yield _schedules(connection)
+    yield _tokens(connection)
+    if connection.dialect.name == "postgresql":
+        yield _transactions(connection)
+        yield _durability(connection)
+        yield _connections(connection)
+
+
+def _live(connection: Connection) -> list[tuple[str, frozenset[str]]]:
+    """(version, groups) of every live worker."""
+    import msgspec
+
+    rows = connection.execute(
+        select(worker.c.version, worker.c.consumer_groups).where(
+            worker.c.expires_at_us > now_us(connection)
+        )
+    )
+    return [(row[0], frozenset(msgspec.json.decode(row[1]))) for row in rows]
+
+
+def _groups(connection: Connection) -> Check:
+    """A group that nobody works keeps the whole log, for ever."""
+    served = {name for _, groups in _live(connection) for name in groups}
+    last, logged = journals(connection), survey(connection).logged
+    found = []
+    for row in connection.execute(select(group).order_by(group.c.name)):
+        if row.name in served and not row.paused:
+            continue
+        reads = reads_of(row.queues, row.from_us, row.replay_us)
+        cursors = {
+            shard_id: last.get((row.name, shard_id), Journal()).cursor for shard_id in logged
+        }
+        lag, _ = unread(connection, cursors, reads, 1)
+        if lag.n:
+            found.append(f"{row.name} ({'paused' if row.paused else 'no live worker'})")
+    if not found:
+        return Check("groups", "ok", "none holds the log back")
+    return Check(
+        "groups", "warning",
+        f"{', '.join(found[:5])}: the log keeps what they have not read. Start workers with "
+        "--group, or late group delete",
+    )  # fmt: skip
+
+
+def _versions(connection: Connection) -> Check:
+    versions = sorted({version for version, _ in _live(connection)})
+    if len(versions) < 2:
+        return Check("releases", "ok", "live workers are of one release")
+    return Check(
+        "releases", "warning",
+        f"live workers are of {', '.join(versions)}: fine during a deployment, not for long",
+    )  # fmt: skip
+
+
+def _idle(connection: Connection) -> Check:
+    """A worker without a shard runs nothing: shards bound how many workers are of use."""
+    shards = connection.execute(select(func.sum(lane.c.shards))).scalar() or 0
+    crowded: Counter[str] = Counter()
+    for _, groups in _live(connection):
+        for name in groups:
+            crowded[name] += 1
+    for name, workers in sorted(crowded.items()):
+        if workers > shards:
+            return Check(
+                "workers", "warning",
+                f"{workers} workers of {name} share {shards} shards: {workers - shards} own none. "
+                "late shards --resize N, or fewer workers",
+            )  # fmt: skip
+    return Check("workers", "ok", "no more than shards")
+
+
+def _lanes(connection: Connection) -> Check:
+    """Producers that know of more shards than the lane write beside it. Not in one that was
+    resized: there the database tells them, and what it had before is worked off."""
+    lanes = connection.execute(select(lane.c.first_shard, lane.c.shards, lane.c.version)).all()
+    inside = {n for first, count, _ in lanes for n in range(first, first + count)}
+    ends = [*sorted(first for first, _, _ in lanes), SHARDS_MAX]
+    for first, _, version in lanes:
+        inside.update(range(first, next(end for end in ends if end > first)) if version else ())
+    outside = sorted(survey(connection).logged - inside)
+    if not outside:
+        return Check("lanes", "ok", "every shard with tasks is of a lane")
+    return Check(
+        "lanes", "warning",
+        f"shard {outside[0]} holds tasks and is of no lane: an app has more shards than the "
+        f"database. late shards --set {outside[-1] + 1}, or App(shards=...) as late shards says",
+    )  # fmt: skip
+
+
+def _handlers(connection: Connection) -> Check:
+    """A name that no worker knows: a typing error, or a deployment that forgot a module."""
+    first = select(timer.c.name, timer.c.reason).limit(ROWS).subquery()
+    letters = select(dead.c.name, dead.c.reason).limit(ROWS).subquery()
+    names: set[str] = set()
+    for rows, reason in ((first, "unknown"), (letters, "unknown_task")):
+        asked = select(rows.c.name).where(rows.c.reason == reason)
+        names.update(connection.execute(asked).scalars())
+    if not names:
+        return Check("handlers", "ok", "every parked task has one")
+    return Check(
+        "handlers", "warning",
+        f"no worker has a handler for {', '.join(sorted(names)[:5])}: deploy it, or register the "
+        'old name too: @app.task(name="...")',
+    )  # fmt: skip
+
+
+def _held_back(connection: Connection) -> Check:
+    """Paused, closed, or a knob that this release cannot read."""
+    found = []
+    for kind, table in (("queue", queue), ("target", target)):
+        for row in connection.execute(select(table).order_by(table.c.name)):
+            try:
+                each = knobs.decode(row.knobs)
+            except InvalidPolicy as error:
+                return Check("knobs", "failed", f"{kind} {row.name}: {error}")
+            for word, isset in (("paused", each.paused), ("closed", each.closed)):
+                if isset:
+                    age_s = seconds(now_us(connection) - row.updated_at_us)
+                    found.append(f"{kind} {row.name} is {word} (changed {age_s:,.0f} s ago)")
+    if not found:
+        return Check("knobs", "ok", "nothing is paused or closed")
+    return Check("knobs", "warning", "; ".join(found[:5]) + ". late knobs --history")
+
+
+def _schedules(connection: Connection) -> Check:
+    rows = connection.execute(select(schedule).order_by(schedule.c.name)).all()
+    due_us = now_us(connection) - int(LATE_S * 1_000_000)
+    never = [row.name for row in rows if not row.paused and row.next_due_at_us is None]
+    late = [r.name for r in rows if not r.paused and r.next_due_at_us and r.next_due_at_us < due_us]
+    if never:
+        return Check(
+            "schedules", "warning",
+            f"{', '.join(never[:5])} will never fire again: correct the rule, or "
+            "late schedule remove",
+        )  # fmt: skip
+    if late:
+        return Check(
+            "schedules", "warning",
+            f"{', '.join(late[:5])} should have fired: the default group's workers fire them, and "
+            "the module that declares them must be loaded",
+        )  # fmt: skip
+    return Check("schedules", "ok", f"{len(rows)}, none late")
+
+
+def _tokens(connection: Connection) -> Check:
+    now = now_us(connection)
+    rows = connection.execute(select(token).where(token.c.revoked_at_us.is_(None))).all()
+    over = sorted(r.name for r in rows if r.expires_at_us is not None and r.expires_at_us <= now)
+    if not over:
+        return Check("tokens", "ok", f"{len(rows)}, none expired")
+    return Check(
+        "tokens", "warning",
+        f"{', '.join(over[:5])} expired: who uses them is refused. late token create, or revoke",
+    )  # fmt: skip
+
+
+# --- PostgreSQL ----------------------------------------------------------------------------------
+
+
+def _transactions(connection: Connection) -> Check:
+    """What begins in an open transaction cannot be handed out before it ends, and nothing that came
+    after it either: the log is read in the order of commits."""
+    row = connection.execute(
+        text(
+            "select pid, state, extract(epoch from now() - xact_start) as age_s"
+            " from pg_stat_activity where xact_start is not null and backend_xid is not null"
+            " and pid <> pg_backend_pid() and datname = current_database()"
+            " order by xact_start limit 1"
+        )
+    ).first()
+    if row is None or row.age_s < TRANSACTION_S:
+        return Check("transactions", "ok", f"none that writes is older than {TRANSACTION_S:.0f} s")
+    return Check(
+        "transactions", "warning",
+        f"process {row.pid} ({row.state}) has a transaction open for {row.age_s:,.0f} s: the log "
+        "cannot be pruned, and may not be read, past it. Set idle_in_transaction_session_timeout",
+    )  # fmt: skip
+
+
+_SETTINGS = {
+    "fsync": ("on", "a crash of the machine may lose or break the database"),
+    "full_page_writes": ("on", "a crash of the machine may break the database"),
+    "autovacuum": ("on", "tables only grow"),
+    "synchronous_commit": (
+        "on local remote_write remote_apply",
+        "a crash may lose tasks whose enqueue was answered",
+    ),
+}
+
+
+def _durability(connection: Connection) -> Check:
+    bad = []
+    for name, (good, why) in _SETTINGS.items():
+        found = connection.execute(text("select current_setting(:name)"), {"name": name}).scalar()
+        if found not in good.split():
+            bad.append(f"{name}={found}: {why}")
+    if bad:
+        return Check("settings", "warning", "; ".join(bad))
+    return Check("settings", "ok", ", ".join(_SETTINGS))
+
+
+def _connections(connection: Connection) -> Check:
+    """Workers that start one after the other until the server takes no more."""
+    most = int(connection.execute(text("select current_setting('max_connections')")).scalar_one())
+    open_ = connection.execute(text("select count(*) from pg_stat_activity")).scalar_one()
+    wanted = PER_WORKER * len(_live(connection))
+    detail = f"{open_} of {most} are open"
+    if max(open_, wanted) < 0.8 * most:
+        return Check("connections", "ok", detail)
+    return Check(
+        "connections", "warning",
+        f"{detail}, and {len(_live(connection))} workers may take {wanted}: raise max_connections, "
+        "or put PgBouncer between",
+    )  # fmt: skip

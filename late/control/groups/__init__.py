@@ -1,0 +1,1 @@
+"""Consumer groups: create, reset, delete, retention, lag."""

@@ -1,0 +1,110 @@
+"""Has a group settled everything up to a token? A token is what an enqueue returned: a task's id.
+
+**Up to** is by the time of insert, by the database's clock: all tasks, of all shards and queues
+that the group reads, that were created no later than the token's task. A dead letter is settled; a
+task that waits for its time or for a retry is not.
+
+A token that is in no table, for longer than a commit may take to be seen, is of a task that every
+group has settled and that is gone from the log. Then *up to* is judged by the time in the id, which
+is the producer's clock. What was never committed cannot be told from it: wait after the commit.
+"""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Connection, Engine, func, select
+
+from late.control.groups.groups import known
+from late.control.sql import log_lookup as finding
+from late.control.sql import positions
+from late.control.sql.last_settlement import Journal, journals
+from late.control.sql.rows import log_of, open_of
+from late.control.sql.shards import survey
+from late.control.status import backlog
+from late.control.status.counts import summed
+from late.control.views import Count, Waited
+from late.errors import ConfigError
+from late.model.ids import made_at_us, shard_of
+from late.model.task import Reads
+from late.schema.engine import reading
+from late.schema.tables import dead, timer
+
+LIMIT = 10_000
+"""Tasks of one shard that are counted."""
+GRACE_S = 1.0
+"""How long a token that is in no table is looked for before it counts as gone."""
+EVERY_S = 0.1
+EVERY_MAX_S = 1.0
+_MILLISECOND_US = 1_000
+
+
+def wait(engine: Engine, name: str, token: str, *, timeout_s: float | None) -> Waited:
+    """Return when all is settled, or after `timeout_s` with what is left (None: no time-out).
+
+    Raises:
+        ConfigError: no such group, or it is paused.
+        InvalidName: not a task id.
+    """
+    shard_id = shard_of(token)
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    every_s, created_us, began = EVERY_S, None, time.monotonic()
+    while True:
+        with reading(engine) as connection:
+            reads = _reads(connection, name)
+            created_us = created_us or _created_us(connection, shard_id, token)
+            gone = created_us is None and time.monotonic() - began >= GRACE_S
+            upto_us = made_at_us(token) + _MILLISECOND_US if gone else created_us
+            left = Count() if upto_us is None else _left(connection, name, reads, upto_us)
+        state = "unknown" if upto_us is None else "waiting"
+        if upto_us is not None and not left.n:
+            state = "gone" if gone else "settled"
+        done = state in ("settled", "gone")
+        if done or (until is not None and time.monotonic() + every_s > until):
+            return Waited(name, token, state, left)  # type: ignore[arg-type]
+        time.sleep(every_s)
+        every_s = min(EVERY_MAX_S, 1.2 * every_s)
+
+
+def _reads(connection: Connection, name: str) -> Reads:
+    if known(connection, name, lock=False).paused:
+        raise ConfigError(f"group {name!r} is paused: nothing will be settled")
+    return positions.registered(connection)[name]
+
+
+def _created_us(connection: Connection, shard_id: int, token: str) -> int | None:
+    """When the token's task was created; None where it is nowhere."""
+    row = finding.logged(connection, token, everywhere=True)
+    if row is not None:
+        return int(row["created_at_us"])
+    for table in (timer, dead):
+        found: int | None = connection.execute(
+            select(table.c.created_at_us)
+            .where(table.c.shard_id == shard_id, table.c.task_id == token)
+            .limit(1)
+        ).scalar()
+        if found is not None:
+            return found
+    return None
+
+
+def _left(connection: Connection, name: str, reads: Reads, created_us: int) -> Count:
+    """Tasks created until then that are beyond the cursor, open, or parked."""
+    last = journals(connection)
+    among = [
+        *positions.taken(connection, reads), log_of(connection).c.created_at_us <= created_us
+    ]  # fmt: skip
+    journal_of = {n: last.get((name, n), Journal()) for n in survey(connection).logged}
+    asked = [backlog.Ahead(n, journal.cursor, among) for n, journal in journal_of.items()]
+    counted = backlog.per_queue(connection, asked, LIMIT)
+    left = sum((summed(rows, LIMIT)[0] for rows in counted), start=Count())
+    opened = [(n, open_of(journal.open)) for n, journal in journal_of.items()]
+    for rows in backlog.by_keys(connection, opened):
+        left += Count(sum(row.created_at_us <= created_us for row in rows))
+    parked = (
+        select(timer.c.task_id)
+        .where(timer.c.consumer_group == name, timer.c.created_at_us <= created_us)
+        .limit(LIMIT)
+    )
+    count = connection.execute(select(func.count()).select_from(parked.subquery())).scalar_one()
+    return left + Count(count, count >= LIMIT)

@@ -1,0 +1,1 @@
+"""Lanes: list, create, resize."""

@@ -1,0 +1,138 @@
+"""Lanes: named ranges of shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, select, update
+
+from late.control.sql.rows import SPANNER, now_us
+from late.control.views import Check, DrainView, LaneView
+from late.errors import ConfigError
+from late.model.lanes import Extent
+from late.model.task import SHARDS_MAX
+from late.schema.engine import reading, write
+from late.schema.tables import extent, lane
+
+DRAIN_US = 600_000_000
+"""How long an old width may drain before somebody should look."""
+
+
+def lanes(engine: Engine) -> list[LaneView]:
+    """All lanes, ascending by name, each with its closed versions that are not drained."""
+    from late.control.lanes.resize import layout
+
+    found = layout(engine)
+    with reading(engine) as connection:
+        waits = {
+            (row.lane, row.version): len(msgspec.json.decode(row.waits_for or "[]"))
+            for row in connection.execute(select(extent))
+        }
+    return [
+        LaneView(
+            each.name,
+            each.first_shard,
+            each.shards,
+            each.version,
+            tuple(
+                _drain(old, waits.get((each.name, old.version), 0))
+                for old in found.extents
+                if old.first_shard == each.first_shard
+            ),
+        )
+        for each in found.lanes
+    ]
+
+
+def _drain(old: Extent, transactions: int) -> DrainView:
+    by_group: dict[str, list[int]] = {}
+    for (name, _), left in old.left.items():
+        done = by_group.setdefault(name, [0, 0])
+        done[0] += left.nothing
+        done[1] += len(left.keys)
+    return DrainView(
+        old.version,
+        old.shards,
+        "draining" if old.closings else "closing",
+        transactions,
+        {name: old.shards - done for name, (done, _) in by_group.items()},
+        sum(keys for _, keys in by_group.values()),
+    )
+
+
+def draining(connection: Connection) -> Iterator[Check]:
+    """For `late doctor`: old widths that keys wait for."""
+    since_us = now_us(connection) - DRAIN_US
+    old = connection.execute(select(extent).order_by(extent.c.lane, extent.c.version)).all()
+    late = [row for row in old if row.closed_at_us < since_us]
+    if not late:
+        yield Check("resizes", "ok", f"{len(old)} old widths drain" if old else "nothing drains")
+        return
+    row = late[0]
+    minutes = DRAIN_US // 60_000_000
+    if row.closings is not None:
+        what = "has shards that are not drained"
+    elif row.waits_for is None:
+        what = "has no worker that looks after it"
+    else:
+        count = len(msgspec.json.decode(row.waits_for))
+        what = f"waits for {count} transactions that began before"
+    yield Check(
+        "resizes",
+        "warning",
+        f"version {row.version} of lane {row.lane}, closed more than {minutes} minutes ago, {what}:"
+        " keys that moved may stand still; see `late shards`",
+    )
+
+
+def found_lane(connection: Connection, name: str) -> tuple[Any, list[Any]]:
+    """The row of a lane, and those of all: locked, so that two that grow towards each other do not
+    meet.
+
+    Raises:
+        ConfigError: no such lane.
+    """
+    every = select(lane).order_by(lane.c.name)
+    # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
+    if connection.dialect.name != SPANNER:
+        every = every.with_for_update()
+    rows = list(connection.execute(every).all())
+    found = next((row for row in rows if row.name == name), None)
+    if found is None:
+        known = ", ".join(row.name for row in rows) or "none"
+        raise ConfigError(f"no lane {name[:128]!r}; known: {known}")
+    return found, rows
+
+
+def room(row: Any, rows: list[Any]) -> int:
+    """How wide the lane can be: up to the next one."""
+    above = [each.first_shard for each in rows if each.first_shard > row.first_shard]
+    return int(min([SHARDS_MAX, *above]) - row.first_shard)
+
+
+def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
+    """Say how wide a lane is whose apps say the same (`App(shards=…)`). Workers own new shards
+    within seconds. It never shrinks, and keeps no order of keys: `resizing.resize` does.
+
+    Raises:
+        ConfigError: no such lane, one that was resized, fewer shards than it has, or no room.
+    """
+
+    def grow(connection: Connection) -> LaneView:
+        found, rows = found_lane(connection, name)
+        if found.version and shards != found.shards:
+            raise ConfigError(f"lane {name!r} was resized while it worked: use --resize")
+        if shards < found.shards:
+            raise ConfigError(
+                f"lane {name!r} has {found.shards} shards: it cannot shrink to {shards} by --set,"
+                " use --resize"
+            )
+        most = room(found, rows)
+        if shards > most:
+            raise ConfigError(f"lane {name!r} has room for {most} shards, not for {shards}")
+        connection.execute(update(lane).where(lane.c.name == name).values(shards=shards))
+        return LaneView(name, found.first_shard, shards, found.version)
+
+    return write(engine, grow)

@@ -1,0 +1,269 @@
+"""Resizing a lane while it works: `docs/design/0019`.
+
+What a resize begins is finished by whoever looks: workers, while a closed version is there.
+Everything here may be done by several at once, and stops anywhere without harm.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+
+from late import outbox
+from late.control import audit
+from late.control.lanes import open_transactions as transactions
+from late.control.lanes.lanes import found_lane, room
+from late.control.sql import positions
+from late.control.sql.last_settlement import Journal, journals
+from late.control.sql.rows import COCKROACH, SPANNER, log_of, now_us
+from late.errors import ConfigError
+from late.model.lanes import Extent, Lane, Layout, Left
+from late.model.task import TaskId
+from late.payload.command import closing
+from late.scheduler.core.lane_drain import KEPT_US
+from late.schema.engine import reading, write
+from late.schema.tables import extent, group, lane, result
+
+EXTENTS_MAX = 8
+"""Versions that drain at the same time."""
+UNREAD_AFTER_US = 5_000_000
+"""How long a closing may be unread before it is asked whether its group will ever read it."""
+UNREAD_MAX = 64
+"""Of those, how many at a look."""
+IDS_CHUNK = 500
+
+_left = msgspec.json.Decoder(Left).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def resize(engine: Engine, name: str, shards: int) -> Lane:
+    """Give a lane another width, wider or narrower, while it works. The same width changes nothing.
+
+    Raises:
+        ConfigError: no such lane or no room; the last resize is not far enough; a database where
+            the order of keys could not be kept.
+    """
+
+    def change(connection: Connection) -> Lane:
+        if connection.dialect.name == COCKROACH:
+            raise ConfigError(
+                "a lane cannot be resized on CockroachDB: it has not been proven when a transaction"
+                " there can no longer write by the old width, so keys could lose their order"
+            )
+        row, rows = found_lane(connection, name)
+        if shards == row.shards:
+            return Lane(name, row.first_shard, row.shards, row.version)
+        most = room(row, rows)
+        if not 1 <= shards <= most:
+            raise ConfigError(f"lane {name!r} has room for 1 to {most} shards, not for {shards}")
+        _check_pace(connection, name)
+        connection.execute(
+            insert(extent).values(
+                lane=name, version=row.version, shards=row.shards, closed_at_us=now_us(connection)
+            )
+        )
+        connection.execute(
+            update(lane).where(lane.c.name == name).values(shards=shards, version=row.version + 1)
+        )
+        audit.record(
+            connection,
+            action="lane.resize",
+            subject=f"lane:{name}",
+            before={"shards": row.shards, "version": row.version},
+            after={"shards": shards, "version": row.version + 1},
+        )
+        return Lane(name, row.first_shard, shards, row.version + 1)
+
+    return write(engine, change)
+
+
+def _check_pace(connection: Connection, name: str) -> None:
+    closed = connection.execute(
+        select(extent.c.version, extent.c.closings).where(extent.c.lane == name)
+    ).all()
+    if any(row.closings is None for row in closed):
+        raise ConfigError(
+            f"lane {name!r} was resized a moment ago: transactions that began before may still"
+            " write by its old width, or no worker runs that looks after it. Try again; `late"
+            " shards` shows what it waits for"
+        )
+    if len(closed) >= EXTENTS_MAX:
+        raise ConfigError(
+            f"lane {name!r} has {len(closed)} old widths that are not drained: see `late shards`"
+        )
+
+
+def layout(engine: Engine) -> Layout:
+    """All lanes, with what is left of their closed versions, at one moment."""
+    with reading(engine) as connection:
+        return _layout(connection, _extents(connection))
+
+
+def _extents(connection: Connection) -> list[Any]:
+    query = select(extent).order_by(extent.c.lane, extent.c.version)
+    return list(connection.execute(query).all())
+
+
+def _layout(connection: Connection, rows: list[Any]) -> Layout:
+    """With an extent for each of `rows`, in their order."""
+    lanes = {
+        row.name: Lane(*row)
+        for row in connection.execute(
+            select(lane.c.name, lane.c.first_shard, lane.c.shards, lane.c.version).order_by(
+                lane.c.name
+            )
+        )
+    }
+    closings = [_ids(row.closings) for row in rows]
+    said = _results(connection, [each for ids in closings for each in ids])
+    found = []
+    for row, ids in zip(rows, closings, strict=True):
+        first = lanes[row.lane].first_shard
+        shard_of = {each: first + n for n, each in enumerate(ids)}
+        left = {
+            (name, shard_of[each]): what for (name, each), what in said.items() if each in shard_of
+        }
+        found.append(Extent(first, row.version, row.shards, ids, left))
+    return Layout(tuple(lanes.values()), tuple(found))
+
+
+def _ids(closings: str | None) -> tuple[TaskId, ...]:
+    return () if closings is None else tuple(msgspec.json.decode(closings))
+
+
+def _groups(connection: Connection) -> list[str]:
+    return list(connection.execute(select(group.c.name).order_by(group.c.name)).scalars())
+
+
+def _results(connection: Connection, ids: list[TaskId]) -> dict[tuple[str, TaskId], Left]:
+    """By (group, closing)."""
+    found: dict[tuple[str, TaskId], Left] = {}
+    names = _groups(connection) if ids else []
+    for start in range(0, len(ids), IDS_CHUNK):
+        rows = connection.execute(
+            select(result.c.consumer_group, result.c.task_id, result.c.value).where(
+                result.c.consumer_group.in_(names),
+                result.c.task_id.in_(ids[start : start + IDS_CHUNK]),
+            )
+        )
+        found |= {(row[0], TaskId(row[1])): _left(row[2]) for row in rows}
+    return found
+
+
+def keep(engine: Engine) -> None:
+    """Go on with what resizes have begun: write the closings, answer for groups that will never
+    read theirs, forget the versions that are drained. Nothing to do costs one read."""
+    with reading(engine) as connection:
+        rows = _extents(connection)
+        if not rows:
+            return
+        found = _layout(connection, rows).extents
+        unread = _never_read(connection, rows, found)
+        names = _groups(connection)
+    if unread:
+        write(engine, partial(_answer, unread))
+    for row, each in zip(rows, found, strict=True):
+        if not each.closings:
+            write(engine, partial(_close, row))
+        elif _drained(each, names):
+            write(engine, partial(_forget, row, names))
+
+
+def _drained(each: Extent, names: list[str]) -> bool:
+    return all(
+        (left := each.left.get((name, each.first_shard + n))) is not None and left.nothing
+        for name in names
+        for n in range(each.shards)
+    )
+
+
+def _close(seen: Any, connection: Connection) -> None:
+    """Write the closings, if no transaction can write by the closed version any more."""
+    at = (extent.c.lane == seen.lane, extent.c.version == seen.version)
+    known, waits = seen, None
+    if connection.dialect.name == "postgresql":
+        known = connection.execute(select(extent).where(*at)).first()
+        if known is None or known.closings is not None:
+            return
+        waits = transactions.waits(connection, known.waits_for)
+    # Not before: the lock gives this transaction its number, and what is still looked for might
+    # get a higher one, commit after the look and stand in the log behind the closing.
+    row = connection.execute(_locked(connection, seen)).first()
+    if row is None or row.closings is not None or row.waits_for != known.waits_for:
+        return
+    if waits is not None:
+        connection.execute(update(extent).where(*at).values(waits_for=waits))
+        return
+    first = connection.execute(
+        select(lane.c.first_shard).where(lane.c.name == seen.lane)
+    ).scalar_one()
+    rows = [closing(first + n, row.version) for n in range(row.shards)]
+    outbox.insert(connection, rows)
+    ids = msgspec.json.encode([each.task_id for each in rows]).decode()
+    connection.execute(update(extent).where(*at).values(closings=ids))
+
+
+def _locked(connection: Connection, seen: Any) -> Any:
+    statement = select(extent).where(extent.c.lane == seen.lane, extent.c.version == seen.version)
+    # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
+    return statement if connection.dialect.name == SPANNER else statement.with_for_update()
+
+
+def _never_read(
+    connection: Connection, rows: list[Any], found: tuple[Extent, ...]
+) -> list[tuple[str, TaskId]]:
+    """(group, closing) that no owner answers for: the group begins, or was reset, beyond it.
+
+    The settlement whose cursor comes to cover a closing ends it and answers for it. So where a
+    cursor covers it and no answer is there, it was passed over.
+    """
+    before = now_us(connection) - UNREAD_AFTER_US
+    reads = positions.registered(connection)
+    silent = [
+        (name, each.first_shard + n, task_id)
+        for row, each in zip(rows, found, strict=True)
+        if row.closed_at_us < before
+        for name in reads
+        for n, task_id in enumerate(each.closings)
+        if (name, each.first_shard + n) not in each.left
+    ][:UNREAD_MAX]
+    if not silent:
+        return []
+    last, log = journals(connection), log_of(connection)
+    never = []
+    for name, shard_id, task_id in silent:
+        cursor = last.get((name, shard_id), Journal()).cursor
+        ahead = positions.ahead(connection, shard_id, cursor, reads[name])
+        coming = select(log.c.task_id).where(ahead, log.c.task_id == task_id).limit(1)
+        if connection.execute(coming).first() is None:
+            never.append((name, task_id))
+    return never
+
+
+def _answer(unread: list[tuple[str, TaskId]], connection: Connection) -> None:
+    known = _results(connection, [task_id for _, task_id in unread])
+    until = now_us(connection) + KEPT_US
+    for name, task_id in unread:
+        if (name, task_id) not in known:
+            connection.execute(
+                insert(result).values(
+                    consumer_group=name, task_id=task_id, value=_encode(Left()), expires_at_us=until
+                )
+            )
+
+
+def _forget(seen: Any, names: list[str], connection: Connection) -> None:
+    connection.execute(
+        delete(extent).where(extent.c.lane == seen.lane, extent.c.version == seen.version)
+    )
+    ids = _ids(seen.closings)
+    for start in range(0, len(ids), IDS_CHUNK):
+        connection.execute(
+            delete(result).where(
+                result.c.consumer_group.in_(names),
+                result.c.task_id.in_(ids[start : start + IDS_CHUNK]),
+            )
+        )

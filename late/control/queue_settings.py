@@ -1,0 +1,195 @@
+"""Knobs in the database: read, turned, and turned back. Each change is audited as it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
+
+from late.control import audit
+from late.control.sql.rows import SPANNER, now_us
+from late.errors import ConfigError
+from late.model import queue_settings as knobs
+from late.model import validation as validate
+from late.model.queue_settings import Kind, Knobs
+from late.schema.engine import reading, write
+from late.schema.tables import audit as audit_table
+from late.schema.tables import queue, target
+
+_TABLES: dict[Kind, Table] = {"queue": queue, "target": target}
+
+
+class Set(msgspec.Struct, frozen=True):
+    """The knobs of one queue or target."""
+
+    kind: Kind
+    name: str
+    knobs: Knobs
+    version: int
+    updated_at_us: int
+
+
+class Turned(msgspec.Struct, frozen=True):
+    """One change: made, or what it would be."""
+
+    kind: Kind
+    name: str
+    before: Knobs
+    after: Knobs
+    audit_id: str | None
+    """None for a dry run, and when nothing changes."""
+
+
+class Live(msgspec.Struct, frozen=True):
+    """What a worker follows."""
+
+    queues: Mapping[str, Knobs]
+    targets: Mapping[str, Knobs]
+
+
+def live(engine: Engine) -> Live:
+    """All knobs that are set.
+
+    Raises:
+        InvalidPolicy: a row that this version cannot read: what was asked is not known.
+    """
+    with reading(engine) as connection:
+        rows = {kind: connection.execute(select(table)).all() for kind, table in _TABLES.items()}
+    queues, targets = ({row.name: knobs.decode(row.knobs) for row in rows[k]} for k in _TABLES)
+    return Live(queues, targets)
+
+
+def publish(engine: Engine, held: Mapping[str, int]) -> None:
+    """Write down how many tasks queues hold, for producers that cannot count: queue -> tasks.
+
+    Only queues with knobs have a row for it. Not audited: it is no change of an operator.
+    """
+
+    def put(connection: Connection) -> None:
+        here = now_us(connection)
+        for name, count in sorted(held.items()):
+            row = update(queue).where(queue.c.name == name)
+            connection.execute(row.values(held=count, held_at_us=here))
+
+    write(engine, put)
+
+
+def listed(engine: Engine, kind: Kind | None = None) -> list[Set]:
+    """Everything that is set, queues first, ascending by name."""
+    found = []
+    with reading(engine) as connection:
+        for each, table in _TABLES.items():
+            if kind in (None, each):
+                for row in connection.execute(select(table).order_by(table.c.name)):
+                    value = knobs.decode(row.knobs)
+                    found.append(Set(each, row.name, value, row.version, row.updated_at_us))
+    return found
+
+
+def turn(
+    engine: Engine,
+    kind: Kind,
+    name: str,
+    changes: Mapping[str, Any],
+    *,
+    by: str | None = None,
+    dry_run: bool = False,
+) -> Turned:
+    """Change some knobs: name -> value, None for the default. Workers follow within 5 s.
+
+    Raises:
+        InvalidName, InvalidPolicy: nothing was changed; the message names the knob.
+    """
+    if kind == "queue":
+        validate.queue(name)
+    validate.name(name, kind)
+
+    def change(connection: Connection) -> Turned:
+        before = _locked(connection, kind, name)
+        after = knobs.changed(before, changes, kind)
+        if dry_run or after == before:
+            return Turned(kind, name, before, after, None)
+        return _put(connection, kind, name, before, after, f"{kind}.set", by)
+
+    return write(engine, change)
+
+
+def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> Turned:
+    """Undo one change: its knobs get the values that they had before it. Knobs that it did not
+    touch keep what they have now, so that a later change of another knob survives.
+
+    Raises:
+        ConfigError: no such change, or it was not one of knobs.
+    """
+
+    def change(connection: Connection) -> Turned:
+        row = connection.execute(
+            select(audit_table).where(audit_table.c.audit_id == audit_id)
+        ).first()
+        if row is None:
+            raise ConfigError(f"no change {audit_id[:64]!r}: `late knobs --history` lists them")
+        kind, _, name = row.subject.partition(":")
+        if kind not in _TABLES or row.before is None or row.after is None:
+            raise ConfigError(f"{row.action} of {row.subject} was no change of knobs")
+        old, new = knobs.decode(row.before), knobs.decode(row.after)
+        touched = {
+            field: getattr(old, field)
+            for field in knobs.NAMES
+            if getattr(old, field) != getattr(new, field)
+        }
+        before = _locked(connection, _kind(kind), name)
+        after = knobs.changed(before, touched, _kind(kind))
+        if after == before:
+            return Turned(_kind(kind), name, before, after, None)
+        return _put(connection, _kind(kind), name, before, after, f"{kind}.rollback", by)
+
+    return write(engine, change)
+
+
+def history(engine: Engine, *, subject: str | None = None, limit: int = 50) -> list[audit.Entry]:
+    """The latest actions of operators, newest first."""
+    with reading(engine) as connection:
+        return audit.entries(connection, subject=subject, limit=limit)
+
+
+def _kind(text: str) -> Kind:
+    kind: Literal["queue", "target"] = "queue" if text == "queue" else "target"
+    return kind
+
+
+def _locked(connection: Connection, kind: Kind, name: str) -> Knobs:
+    """What is set now; two changes at once come one after the other."""
+    table = _TABLES[kind]
+    query = select(table.c.knobs).where(table.c.name == name)
+    if connection.dialect.name != SPANNER:  # what a read-write transaction reads there is locked
+        query = query.with_for_update()
+    text = connection.execute(query).scalar()
+    return Knobs() if text is None else knobs.decode(text)
+
+
+def _put(
+    connection: Connection,
+    kind: Kind,
+    name: str,
+    before: Knobs,
+    after: Knobs,
+    action: str,
+    by: str | None,
+) -> Turned:
+    table, here = _TABLES[kind], now_us(connection)
+    values = {"knobs": knobs.encode(after), "updated_at_us": here}
+    known = connection.execute(select(table.c.version).where(table.c.name == name)).scalar()
+    if known is None:
+        connection.execute(insert(table).values(name=name, version=1, **values))
+    elif after == Knobs():
+        connection.execute(delete(table).where(table.c.name == name))
+    else:
+        connection.execute(
+            update(table).where(table.c.name == name).values(version=known + 1, **values)
+        )
+    audit_id = audit.record(
+        connection, action=action, subject=f"{kind}:{name}", by=by, before=before, after=after
+    )
+    return Turned(kind, name, before, after, audit_id)

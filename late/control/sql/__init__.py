@@ -1,0 +1,1 @@
+"""Statements that ask about many shards at once."""

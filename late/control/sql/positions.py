@@ -1,0 +1,146 @@
+"""Where in the log a group begins to read: at the beginning, now, or at a moment.
+
+A cursor is private to its store and cannot be computed from a time. So a **moment** is two things:
+a cursor that covers nothing which was created at the moment or later, and the moment itself, which
+is kept with the group (`late_group.from_us`): older records are passed over one by one, so that the
+line is exact by `created_at_us`. The cursor only spares the reading of what lies far behind, and
+comes from the journals, which remember where every group once stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Text, and_, cast, func, select, text
+
+from late.control.sql import beyond_cursor as unread
+from late.control.sql.per_shard import ROWS, together
+from late.control.sql.rows import COCKROACH, SPANNER, log_of, now_us
+from late.errors import ConfigError
+from late.model.task import Reads
+from late.schema.engine import reading
+from late.schema.tables import group, settlement
+from late.store.common.groups import reads_of
+
+BEGINNING, NOW = "beginning", "now"
+MARGIN_US = 1_000_000
+"""How much older than the moment a settlement must be for its cursor to be taken: a record's time
+and the journal's may be those of two machines of the database."""
+_LAG_US = 20_000
+
+
+def checked(start: str | int, now: int) -> str | int:
+    """A place to start from: `beginning`, `now`, or a moment in microseconds.
+
+    Raises:
+        ConfigError: another word, or a moment that has not come.
+    """
+    if isinstance(start, str) and start not in (BEGINNING, NOW):
+        raise ConfigError(f"start from {start[:64]!r}: beginning, now, or a time")
+    if isinstance(start, int) and not 0 <= start <= now:
+        raise ConfigError("that time has not come: tasks that are not written cannot be left out")
+    return start
+
+
+def from_us(start: str | int) -> int | None:
+    """What to keep with the group."""
+    return start if isinstance(start, int) else None
+
+
+def head(engine: Engine) -> str:
+    """A cursor that covers what is committed now, and nothing that commits after this call.
+
+    What is being written at this moment by open transactions is not covered: it will be read.
+    """
+    name = engine.dialect.name
+    if name == SPANNER:
+        return _read_timestamp(engine)
+    with reading(engine) as connection:
+        if name == "postgresql":
+            snapshot = cast(func.pg_current_snapshot(), Text)
+            return str(connection.execute(select(snapshot)).scalar_one())
+        if name == COCKROACH:
+            at = now_us(connection) - _LAG_US
+        else:
+            last = text("select seq from sqlite_sequence where name = 'late_task'")
+            return str(connection.execute(last).scalar() or "")
+    with reading(engine) as connection:
+        return _closed(connection, at)
+
+
+def _read_timestamp(engine: Engine) -> str:
+    """Of a strong read by the driver itself: SQL cannot ask for it."""
+    from late.schema.engine import translated
+    from late.store.spanner.row_codec import cursor_at, nanoseconds
+
+    with translated(), engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        with driver.database.snapshot() as snapshot:
+            result = snapshot.execute_sql("SELECT 1")
+            list(result)
+            return cursor_at(nanoseconds(result.metadata.transaction.read_timestamp))
+
+
+def _closed(connection: Connection, at: int) -> str:
+    """No later commit gets below the timestamp of a read of the whole log."""
+    seconds = f"{at // 1_000_000}.{at % 1_000_000:06d}"
+    connection.execute(text(f"set transaction as of system time '{seconds}'"))
+    connection.execute(text("select count(*) from late_task"))
+    return f"{at},{at}"
+
+
+def before(
+    connection: Connection, shard_ids: Sequence[int], moment_us: int, groups: Sequence[str]
+) -> dict[int, str]:
+    """For each shard a cursor that covers nothing of it that was created at `moment_us` or later;
+    the beginning where no journal reaches back so far."""
+    places = [(name, shard_id) for name in groups for shard_id in shard_ids]
+    legs = []
+    for name, shard_id in places:
+        of_journal = (settlement.c.consumer_group == name, settlement.c.shard_id == shard_id)
+        # Cursors from before a rebase are those of another database.
+        adopted = select(func.coalesce(func.max(settlement.c.seq), 0)).where(
+            *of_journal, settlement.c.owner == "rebase"
+        )
+        own = settlement.alias()
+        legs.append(
+            select(own.c.settled_at_us, own.c.cursor)
+            .where(
+                own.c.consumer_group == name,
+                own.c.shard_id == shard_id,
+                own.c.seq > adopted.scalar_subquery(),
+                own.c.settled_at_us < moment_us - MARGIN_US,
+            )
+            .order_by(own.c.seq.desc())
+            .limit(1)
+        )
+    best: dict[int, tuple[int, str]] = dict.fromkeys(shard_ids, (0, ""))
+    # Where no journal reaches back so far, a leg goes through all of its journal.
+    for row in together(connection, legs, rows=ROWS // 4):
+        shard_id = places[row.leg][1]
+        best[shard_id] = max(best[shard_id], (row.settled_at_us, row.cursor))
+    return {shard_id: cursor for shard_id, (_, cursor) in best.items()}
+
+
+def registered(connection: Connection, name: str | None = None) -> dict[str, Reads]:
+    """What each registered group reads; or only the one of that name."""
+    query = select(group.c.name, group.c.queues, group.c.from_us, group.c.replay_us)
+    rows = connection.execute(query if name is None else query.where(group.c.name == name))
+    return {row[0]: reads_of(*row[1:]) for row in rows}
+
+
+def taken(connection: Connection, reads: Reads) -> list[ColumnElement[bool]]:
+    """`Reads.takes` as conditions on the log."""
+    log = log_of(connection)
+    conditions: list[ColumnElement[bool]] = []
+    if reads.from_us:
+        conditions.append(log.c.created_at_us >= reads.from_us)
+    if reads.queues is not None:
+        conditions.append(log.c.queue.in_(sorted(reads.queues)))
+    return conditions
+
+
+def ahead(connection: Connection, shard_id: int, cursor: str, reads: Reads) -> ColumnElement[bool]:
+    """Whether a group that stands at `cursor` will read a row of the log."""
+    return and_(unread.beyond(connection, shard_id, cursor), *taken(connection, reads))

@@ -1,0 +1,106 @@
+"""Rows to values and back, shared by the parts of the control plane."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    FromClause,
+    MetaData,
+    Table,
+    func,
+    literal_column,
+    select,
+)
+
+from late.model.task import AttemptError, OpenTask
+from late.schema.tables import NOW_US, log_table
+
+_errors = msgspec.json.Decoder(tuple[AttemptError, ...])
+_open = msgspec.json.Decoder(tuple[OpenTask, ...])
+SPANNER = "spanner+spanner"
+"""SQLAlchemy's name of Spanner's dialect."""
+COCKROACH = "cockroachdb"
+_tables = {
+    name: log_table(name, MetaData()) for name in ("sqlite", "postgresql", COCKROACH, SPANNER)
+}
+
+
+def _readable() -> dict[str, FromClause]:
+    """The log for reading, with `created_at_us` in every dialect."""
+    found: dict[str, FromClause] = dict(_tables)
+    log = _tables[SPANNER]
+    micros = func.unix_micros(log.c.created_at, type_=BigInteger)
+    # The commit timestamp is the only time there, and no column of it can be computed and stored.
+    found[SPANNER] = select(
+        *log.c, micros.label("created_at_us"), (micros * 1_000).label("position")
+    ).subquery("late_log")
+    return found
+
+
+_logs = _readable()
+
+
+def now_us(connection: Connection) -> int:
+    """The database's clock, microseconds."""
+    return int(
+        connection.execute(select(literal_column(NOW_US[connection.dialect.name]))).scalar_one()
+    )
+
+
+def log_of(connection: Connection) -> FromClause:
+    """The task log for reading, as this connection's dialect has it."""
+    return _logs[connection.dialect.name]
+
+
+def log_table_of(connection: Connection) -> Table:
+    """The task log for an insert."""
+    return _tables[connection.dialect.name]
+
+
+def errors_of(text: str | None) -> tuple[AttemptError, ...]:
+    """The attempts' errors; what cannot be read is shown and not hidden."""
+    if text is None:
+        return ()
+    try:
+        return _errors.decode(text)
+    except msgspec.MsgspecError:
+        return (AttemptError(0, 0, "", f"(unreadable record of errors: {text[:200]})"),)
+
+
+def open_of(text: str | None) -> tuple[OpenTask, ...]:
+    """The `open` of a settlement; empty when there is none or it is damaged (see doctor)."""
+    try:
+        return _open.decode(text) if text else ()
+    except msgspec.MsgspecError:
+        return ()
+
+
+def object_of(text: str | None) -> dict[str, Any] | None:
+    """A JSON object that is kept as text, or None; what cannot be read is kept under `invalid`."""
+    if text is None:
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return {"invalid": text[:200]}
+    return value if isinstance(value, dict) else {"invalid": text[:200]}
+
+
+def payload_of(payload: bytes, options: dict[str, Any] | None) -> str:
+    """The payload for people: JSON as text, another codec's bytes in base64."""
+    if not (options or {}).get("codec"):
+        try:
+            return payload.decode()
+        except UnicodeDecodeError:
+            pass
+    return base64.b64encode(payload).decode()
+
+
+def seconds(us: int) -> float:
+    """Microseconds as seconds, never negative: two clocks' roundings must not show as `-0.001`."""
+    return max(0, us) / 1_000_000

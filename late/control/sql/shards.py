@@ -1,0 +1,119 @@
+"""Which groups and shards there are, and which of them hold rows: a step along an index for each,
+many of them in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import msgspec
+from sqlalchemy import Column, Connection, Select, func, select
+
+from late.control.sql import beyond_cursor as unread
+from late.control.sql.per_shard import Value, firsts, spans
+from late.control.sql.rows import log_of
+from late.schema.tables import group, lane, lease
+
+Shard = tuple[str, int]
+"""(group, shard)."""
+
+
+class Shards(msgspec.Struct, frozen=True):
+    """Ids of shards, by why they count."""
+
+    leased: frozenset[int]
+    """Owned once, by any group."""
+    laned: frozenset[int]
+    """Of the lanes."""
+    logged: frozenset[int] = frozenset()
+    """They hold rows of the log."""
+
+    @property
+    def known(self) -> frozenset[int]:
+        """Those that can be named without a look at the rows."""
+        return self.leased | self.laned
+
+    @property
+    def used(self) -> frozenset[int]:
+        """Not those that a lane once had and that are empty."""
+        return self.laned | self.logged
+
+    @property
+    def every(self) -> list[int]:
+        """All of them, ascending."""
+        return sorted(self.known | self.logged)
+
+
+def groups_of(connection: Connection) -> list[str]:
+    """Every consumer group that is registered or has ever owned a shard, ascending."""
+    return sorted(
+        {*_values(connection, group.c.name), *_values(connection, lease.c.consumer_group)}
+    )
+
+
+def _values(connection: Connection, name: Column[str]) -> Iterator[str]:
+    """The different values of a key's first column, ascending: one step down the index for each."""
+    last: str | None = ""
+    while (
+        last := connection.execute(select(func.min(name)).where(name > last)).scalar()
+    ) is not None:
+        yield last
+
+
+def named(connection: Connection) -> Shards:
+    """Those that can be named without a look at the log: `logged` is empty."""
+    leased = connection.execute(select(lease.c.shard_id).distinct()).scalars()
+    laned: set[int] = set()
+    for first, count in connection.execute(select(lane.c.first_shard, lane.c.shards)):
+        laned.update(range(first, first + count))
+    return Shards(frozenset(leased), frozenset(laned))
+
+
+def survey(connection: Connection) -> Shards:
+    """Those of the whole database."""
+    log, there = log_of(connection), named(connection)
+
+    def leg(low: Value, high: Value) -> Select[Any]:
+        # `select distinct` would walk the whole log, and without the order a planner may read
+        # through other shards' rows for the first of this one.
+        return (
+            select(log.c.shard_id)
+            .where(log.c.shard_id.between(low, high))
+            .order_by(log.c.shard_id, *unread.order_of(connection))
+            .limit(1)
+        )
+
+    found = firsts(connection, leg, spans(there.known))
+    return Shards(there.leased, there.laned, frozenset(row.shard_id for row in found))
+
+
+def parked(
+    connection: Connection, time: Column[int], known: Collection[int]
+) -> Iterator[tuple[Shard, int]]:
+    """Each (group, shard) that has rows in the timers or the dead letters, with the least time
+    among them, ascending by group.
+
+    The group is compared by itself: of a comparison of the pair PostgreSQL's planner expects next
+    to nothing where there is one group, and may then read all of it by another index and sort it.
+
+    Args:
+        time: the column of either table that is third in its key.
+        known: shards; those that are not among them are found as well, and cost more.
+    """
+    of, shard_id = time.table.c.consumer_group, time.table.c.shard_id
+    among = spans(known)
+    names = select(of).order_by(of).limit(1)
+    name = connection.execute(names).scalar()
+    while name is not None:
+
+        def leg(low: Value, high: Value, name: str = name) -> Select[Any]:
+            return (
+                select(shard_id, time.label("least"))
+                .where(of == name, shard_id.between(low, high))
+                .order_by(shard_id, time)
+                .limit(1)
+            )
+
+        for row in firsts(connection, leg, among):
+            yield (name, row.shard_id), row.least
+        name = connection.execute(names.where(of > name)).scalar()

@@ -1,0 +1,143 @@
+"""What an orchestrator scales workers by: backlog, its age, and the pace of the last minute.
+
+The backlog is that of `late status`; the pace comes from the last settlements of each shard, which
+count attempts and the time that they took.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, Row, Select, select
+
+from late.autoscaler.keda.demand import Signals
+from late.control.sql.per_shard import Value, across
+from late.control.status.status import status
+from late.control.views import QueueStatus, Status
+from late.errors import ConfigError
+from late.model.task import Usage
+from late.schema.engine import reading
+from late.schema.tables import settlement
+
+PACE_US = 60_000_000
+"""How far back the pace is looked at."""
+ROWS = 50
+"""Settlements of a shard that are read; a busy shard writes as many in a second."""
+FAILED = frozenset({"retried", "dead"})
+"""Outcomes of attempts that failed."""
+_usage = msgspec.json.Decoder(tuple[Usage, ...])
+
+
+def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Signals]:
+    """For each (group, queue): its signals; None as a queue is all of the group's.
+
+    Raises:
+        ConfigError: there is no such group. A zero would let an orchestrator stop its workers for a
+            name that was written wrongly. A queue that nobody has heard of may yet come.
+    """
+    found = status(engine)
+    known = {shard.group for shard in found.shards}
+    for name, _ in pairs:
+        if name not in known:
+            raise ConfigError(
+                f"no group {name[:128]!r}; there are {', '.join(sorted(known))[:400] or 'none'}"
+            )
+    with reading(engine) as connection:
+        paces = _paces(connection, found, sorted({name for name, _ in pairs}))
+    return [_of(found, paces[name], name, queue) for name, queue in pairs]
+
+
+def overview(engine: Engine, *, limit: int) -> tuple[Status, dict[str, Signals]]:
+    """One look at the whole database, and the signals of every group by it."""
+    found = status(engine, limit=limit)
+    names = sorted({shard.group for shard in found.shards})
+    with reading(engine) as connection:
+        paces = _paces(connection, found, names)
+    return found, {name: _of(found, paces[name], name, None) for name in names}
+
+
+def detailed(
+    engine: Engine, *, limit: int
+) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
+    """As `overview`, and the signals of every (group, queue) that has tasks."""
+    found = status(engine, limit=limit)
+    names = sorted({shard.group for shard in found.shards})
+    with reading(engine) as connection:
+        paces = _paces(connection, found, names)
+    # Each queue looks through its own counts alone, and at no other queue: a thousand of them would
+    # otherwise look at a million.
+    apart: dict[tuple[str, str], list[tuple[Usage, float]]] = defaultdict(list)
+    for name, pace in paces.items():
+        for each in pace:
+            apart[name, each[0].queue].append(each)
+    keyed = {(queue.group, queue.queue): queue for queue in found.queues}
+    queues = {key: _of(found, apart.get(key, ()), *key, [own]) for key, own in keyed.items()}
+    return found, {name: _of(found, paces[name], name, None) for name in names}, queues
+
+
+def _of(
+    found: Status,
+    pace: Sequence[tuple[Usage, float]],
+    name: str,
+    queue: str | None,
+    queues: Sequence[QueueStatus] | None = None,
+) -> Signals:
+    if queues is None:
+        queues = [q for q in found.queues if q.group == name and queue in (None, q.queue)]
+    rate = busy_s = failed = 0.0
+    for usage, span_s in pace:
+        if queue in (None, usage.queue):
+            rate += usage.attempts / span_s
+            busy_s += usage.busy_us / 1e6 / span_s
+            failed += usage.attempts / span_s if usage.outcome in FAILED else 0.0
+    return Signals(
+        backlog=sum(q.waiting for q in queues),
+        age_s=max((q.oldest_age_s or 0.0 for q in queues), default=0.0),
+        rate=rate,
+        busy_s=busy_s / rate if rate else 0.0,
+        workers=sum(name in each.groups for each in found.workers),
+        # Old ones that are empty stay owned, and are work for nobody.
+        shards=sum(
+            each.group == name and (not each.old or each.in_flight > 0 or each.lag.n > 0)
+            for each in found.shards
+        ),
+        failed=failed,
+    )
+
+
+def _paces(
+    connection: Connection, found: Status, names: Sequence[str]
+) -> dict[str, list[tuple[Usage, float]]]:
+    """By group: counts of the last settlements, each with the seconds that it is a share of."""
+    paces: dict[str, list[tuple[Usage, float]]] = {name: [] for name in names}
+    shards = [shard for shard in found.shards if shard.group in paces and shard.seq]
+    last: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in across(connection, _recent, [(s.group, s.shard_id) for s in shards], rows=ROWS):
+        last[row.leg].append(row)
+    for leg, rows in last.items():
+        recent = [row for row in rows if row.settled_at_us > found.now_us - PACE_US]
+        whole = len(recent) < ROWS
+        span_us = PACE_US
+        if not whole:
+            oldest_us = min(row.settled_at_us for row in recent)
+            span_us = max(1_000_000, found.now_us - oldest_us)
+        for row in recent:
+            try:
+                counts = _usage.decode(row.usage or "[]")
+            except msgspec.MsgspecError:
+                continue  # `late verify` says so; a pace that is a little low does no harm
+            paces[shards[leg].group].extend((usage, span_us / 1e6) for usage in counts)
+    return paces
+
+
+def _recent(name: Value, shard_id: Value) -> Select[Any]:
+    """The last settlements of one group and shard."""
+    return (
+        select(settlement.c.usage, settlement.c.settled_at_us)
+        .where(settlement.c.consumer_group == name, settlement.c.shard_id == shard_id)
+        .order_by(settlement.c.seq.desc())
+        .limit(ROWS)
+    )

@@ -1,0 +1,109 @@
+"""What settlements have counted since a moment, read forward and never twice.
+
+Usage is in the journal and in no other table, so a sum over a day is a walk over a day's rows. This
+walk goes on where it stopped: each call reads the next rows of each shard, up to a bound, by the
+primary key. Where the day begins in a shard is found by halving, some twenty reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, Row, Select, select
+
+from late.control.sql.last_settlement import journals
+from late.control.sql.per_shard import Value, across
+from late.control.sql.rows import now_us
+from late.model.task import Usage
+from late.schema.engine import reading
+from late.schema.tables import settlement
+
+ROWS = 500
+"""Settlements of one shard that one call reads."""
+_usage_of = msgspec.json.Decoder(tuple[Usage, ...]).decode
+Key = tuple[str, int]
+"""(group, shard)."""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What one call has read."""
+
+    now_us: int
+    usage: tuple[tuple[str, Usage], ...]
+    """(group, counts)."""
+    read: Mapping[Key, int]
+    """The last settlement of each shard that was read: what the next call gets."""
+    whole: bool
+    """Nothing was left to read."""
+
+
+def usage_since(
+    engine: Engine, since_us: int, read: Mapping[Key, int], *, rows: int = ROWS
+) -> Counted:
+    """The usage of settlements at or after `since_us`, of those that were not read yet.
+
+    Args:
+        read: as the last call said; empty at first. A shard that is not in it is begun.
+        rows: how many settlements of one shard are read at most.
+    """
+    found: list[tuple[str, Usage]] = []
+    reached = dict(read)
+    with reading(engine) as connection:
+        now = now_us(connection)
+        today = {
+            key: last.seq
+            for key, last in journals(connection).items()
+            if last.settled_at_us is not None and last.settled_at_us >= since_us
+        }
+        begun = {key: last for key, last in today.items() if key not in reached}
+        reached |= _before(connection, begun, since_us)
+        counts: Counter[Key] = Counter()
+        for key, row in _following(connection, [(key, reached[key]) for key in today], rows):
+            counts[key] += 1
+            reached[key] = max(reached[key], row.seq)
+            try:
+                found.extend((key[0], usage) for usage in _usage_of(row.usage or "[]"))
+            except msgspec.MsgspecError:
+                continue  # `late verify` tells of it
+        whole = all(count < rows for count in counts.values())
+    return Counted(now, tuple(found), reached, whole)
+
+
+def _following(
+    connection: Connection, places: Sequence[tuple[Key, int]], rows: int
+) -> Iterator[tuple[Key, Row[Any]]]:
+    """The next `rows` settlements of each shard, behind the one that is given."""
+
+    def leg(name: Value, shard_id: Value, after: Value) -> Select[Any]:
+        return (
+            select(settlement.c.seq, settlement.c.settled_at_us, settlement.c.usage)
+            .where(
+                settlement.c.consumer_group == name,
+                settlement.c.shard_id == shard_id,
+                settlement.c.seq > after,
+            )
+            .order_by(settlement.c.seq)
+            .limit(rows)
+        )
+
+    asked = [(*key, after) for key, after in places]
+    for row in across(connection, leg, asked, rows=rows):
+        yield places[row.leg][0], row
+
+
+def _before(connection: Connection, last: Mapping[Key, int], since_us: int) -> dict[Key, int]:
+    """Of each shard, of which the last settlement is given: the last one before `since_us`, or the
+    one before the first that is kept. All of them are halved at the same time."""
+    low, high = dict.fromkeys(last, 0), dict(last)
+    while left := [(key, (low[key] + high[key]) // 2) for key in last if low[key] < high[key]]:
+        first = dict(_following(connection, left, 1))
+        for key, middle in left:
+            row = first.get(key)
+            if row is None or row.settled_at_us >= since_us:
+                high[key] = middle
+            else:
+                low[key] = row.seq
+    return low

@@ -1,0 +1,84 @@
+"""Commands of operators: records in the log of a task's shard, each with its row of the audit."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import msgspec
+from sqlalchemy import Connection, Engine, select
+
+from late import outbox
+from late.control import audit
+from late.control.sql.rows import object_of
+from late.errors import ConfigError, InvalidPayload, InvalidSchedule
+from late.model.ids import shard_of
+from late.model.task import TaskId
+from late.model.validation import DELAY_US_MAX, is_name
+from late.payload.command import Command
+from late.schema.engine import write
+from late.schema.tables import dead
+
+
+def send(engine: Engine, command: Command) -> TaskId:
+    """Append one command; its id.
+
+    Raises:
+        InvalidName: not a task id.
+        ConfigError: not a group's name.
+        InvalidSchedule: more than 366 days ahead.
+    """
+    if command.at_us is not None and command.at_us - time.time_ns() // 1000 > DELAY_US_MAX:
+        raise InvalidSchedule("the new due time is more than 366 days ahead")
+    if command.group is not None and not is_name(command.group):
+        raise ConfigError(f"group {command.group[:64]!r}: not a name")
+    shard_of(command.task_id)
+    return write(engine, partial(_append, command))
+
+
+def _append(command: Command, connection: Connection) -> TaskId:
+    row = command.row()
+    [command_id] = outbox.insert(connection, [row])
+    said = {"command": command_id, "group": command.group, "at_us": command.at_us}
+    if command.payload is not None:
+        said["payload_bytes"] = len(command.payload)
+    audit.record(
+        connection,
+        action=f"task.{command.kind}",
+        subject=f"task:{command.task_id}",
+        after={key: value for key, value in said.items() if value is not None},
+    )
+    return command_id
+
+
+def edit(engine: Engine, task_id: TaskId, payload: bytes, group: str | None) -> list[TaskId]:
+    """See `Control.edit`."""
+    try:
+        given = msgspec.json.decode(payload)
+    except msgspec.DecodeError as error:
+        raise InvalidPayload(f"the payload is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise InvalidPayload("the payload must be a JSON object: arguments by name")
+    shard_id = shard_of(task_id)
+
+    def work(connection: Connection) -> list[TaskId]:
+        found = connection.execute(
+            select(dead.c.consumer_group, dead.c.options).where(
+                dead.c.shard_id == shard_id,
+                dead.c.task_id == task_id,
+                *([] if group is None else [dead.c.consumer_group == group]),
+            )
+        ).all()
+        if not found:
+            raise ConfigError(f"no dead letter {task_id}" + (f" in {group}" if group else ""))
+        if any((object_of(row.options) or {}).get("codec") for row in found):
+            raise ConfigError(
+                f"the payload of {task_id} is not plain JSON: send it back from the application, "
+                "by app.redrive(tx, task_id, call=...)"
+            )
+        return [
+            _append(Command("redrive", task_id, row.consumer_group, payload=payload), connection)
+            for row in found
+        ]
+
+    return write(engine, work)

@@ -1,0 +1,1 @@
+"""`late verify`: an account of every task of a group and shard."""

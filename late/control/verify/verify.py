@@ -1,0 +1,216 @@
+"""Does every task of the log have exactly one place? Asked of the database alone.
+
+One read transaction that sees one moment, so that a running fleet raises no false alarm. Rows come
+in streams (`places`); `account` and `journal` decide what is right and wrong, and are pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, func, select
+
+from late.control.sql.positions import registered
+from late.control.sql.rows import now_us
+from late.control.sql.shards import Shard, groups_of
+from late.control.verify.journal_check import Journal, Settled
+from late.control.verify.problems import Findings, Problem
+from late.control.verify.rows_to_check import rows_of, shards_of, streamed
+from late.control.verify.task_account import Account, Totals
+from late.errors import ConfigError, StoreError
+from late.model.task import OpenTask, Reads
+from late.schema.engine import reading
+from late.schema.tables import lane, lease, settlement
+
+_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """The account of one (group, shard)."""
+
+    group: str
+    shard_id: int
+    owner: str | None
+    seq: int
+    """Of the last settlement, 0 where there is none: nobody ever owned it, all waits."""
+    since_seq: int
+    """Where the kept journal begins: what ended before can not be counted any more."""
+    totals: Totals
+    ended: dict[str, int]
+    """Tasks that have ended since, by how, as the journal counted them."""
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """What `late verify` shows."""
+
+    at_us: int
+    ok: bool
+    totals: Totals
+    ledgers: tuple[Ledger, ...]
+    problems_total: int
+    problems: tuple[Problem, ...]
+    """The first `findings.LISTED`."""
+    notes: tuple[str, ...]
+
+
+def verify(engine: Engine, *, group_name: str | None, shard_id: int | None) -> Verified:
+    """All accounts, ascending by (group, shard), and what is wrong with them.
+
+    Args:
+        group_name: only this group.
+        shard_id: only this shard.
+
+    Raises:
+        ConfigError: no such group.
+    """
+    findings = Findings()
+    ledgers = []
+    with reading(engine) as connection:
+        at_us = now_us(connection)
+        leases = {
+            (row.consumer_group, row.shard_id): row for row in connection.execute(select(lease))
+        }
+        known = set(groups_of(connection))
+        reads = registered(connection)
+        shards = shards_of(connection, known)
+        if group_name is not None and group_name not in known | {name for name, _ in shards}:
+            raise ConfigError(f"no consumer group {group_name[:128]!r}")
+        for name, number in sorted(shards):
+            if group_name in (None, name) and shard_id in (None, number):
+                held = leases.get((name, number))
+                taken = reads.get(name, Reads())
+                ledgers.append(_ledger(connection, (name, number), held, taken, findings))
+        _groups(shards, known, group_name, shard_id, findings)
+        _outside(connection, ledgers, findings)
+    _unchecked(ledgers, findings)
+    return Verified(
+        at_us=at_us,
+        ok=not findings.total,
+        totals=sum((each.totals for each in ledgers), Totals()),
+        ledgers=tuple(ledgers),
+        problems_total=findings.total,
+        problems=tuple(findings.problems),
+        notes=tuple(findings.notes),
+    )
+
+
+# --- one account ---------------------------------------------------------------------------------
+
+
+def _ledger(
+    connection: Connection, shard: Shard, held: Any, reads: Reads, findings: Findings
+) -> Ledger:
+    journal = _journal(connection, shard, findings)
+    first, last = journal.first, journal.last
+    try:
+        begun, _ = _checkpoint(connection, shard, first)
+        cursor, open_tasks = _checkpoint(connection, shard, last)
+        rows = rows_of(connection, shard, cursor, begun, reads)
+    except (StoreError, msgspec.MsgspecError) as error:
+        seq = last.seq if last else 0
+        findings.add("checkpoint", shard, f"settlement {seq} has no readable checkpoint: {error}")
+        account = Account(shard, (), findings)
+    else:
+        account = Account(shard, open_tasks, findings)
+        account.take(streamed(connection, rows))
+        _, opened_then = _checkpoint(connection, shard, journal.since)
+        journal.balance(len(opened_then), len(open_tasks) + account.totals.parked)
+    journal.close(None if held is None else held.epoch, account.ended_recently)
+    return Ledger(
+        *shard,
+        owner=None if held is None else held.owner,
+        seq=last.seq if last else 0,
+        since_seq=first.seq if first else 0,
+        totals=account.totals,
+        ended=dict(sorted(journal.ended.items())),
+    )
+
+
+def _journal(connection: Connection, shard: Shard, findings: Findings) -> Journal:
+    journal = Journal(shard, findings)
+    columns = ("seq", "epoch", "owner", "usage", "settled_at_us")
+    statement = (
+        select(*(settlement.c[name] for name in columns))
+        .where(settlement.c.consumer_group == shard[0], settlement.c.shard_id == shard[1])
+        .order_by(settlement.c.seq)
+    )
+    for row in streamed(connection, statement):
+        journal.take(Settled(*row))
+    again = (
+        select(settlement.c.settlement_id, func.min(settlement.c.seq), func.max(settlement.c.seq))
+        .where(settlement.c.consumer_group == shard[0], settlement.c.shard_id == shard[1])
+        .group_by(settlement.c.settlement_id)
+        .having(func.count() > 1)
+    )
+    for settlement_id, low, high in streamed(connection, again):
+        what = f"settlements {low} and {high} have one id, {settlement_id[:128]!r}"
+        findings.add("settlement_twice", shard, what)
+    return journal
+
+
+def _checkpoint(
+    connection: Connection, shard: Shard, row: Settled | None
+) -> tuple[str, tuple[OpenTask, ...]]:
+    """(cursor, open) of one settlement; the beginning, where there is none."""
+    if row is None:
+        return "", ()
+    found = connection.execute(
+        select(settlement.c.cursor, settlement.c.open).where(
+            settlement.c.consumer_group == shard[0],
+            settlement.c.shard_id == shard[1],
+            settlement.c.seq == row.seq,
+        )
+    ).one()
+    return found.cursor, _open_of(found.open)
+
+
+# --- notes ---------------------------------------------------------------------------------------
+
+
+def _groups(
+    shards: set[Shard],
+    known: set[str],
+    group_name: str | None,
+    shard_id: int | None,
+    findings: Findings,
+) -> None:
+    for name, number in sorted(shards):
+        if name not in known and group_name in (None, name) and shard_id in (None, number):
+            what = "tasks of a consumer group that is not registered and was never owned"
+            findings.add("group", (name, number), what)
+
+
+def _outside(connection: Connection, ledgers: list[Ledger], findings: Findings) -> None:
+    """What runs, or will, and may surprise."""
+    named: set[int] = set()
+    for first, count in connection.execute(select(lane.c.first_shard, lane.c.shards)):
+        named.update(range(first, first + count))
+    outside = sorted({each.shard_id for each in ledgers if each.totals.log} - named)
+    if outside:
+        findings.notes.append(
+            f"shards with tasks that no lane names: {_few(outside)} (workers run them)"
+        )
+    idle: dict[str, list[int]] = defaultdict(list)
+    for each in ledgers:
+        if not each.seq and each.totals.log:
+            idle[each.group].append(each.shard_id)
+    for name, numbers in idle.items():
+        findings.notes.append(
+            f"never owned in group {name}, all of it waits: shards {_few(numbers)}"
+        )
+
+
+def _unchecked(ledgers: list[Ledger], findings: Findings) -> None:
+    cut = [each for each in ledgers if each.since_seq > 1]
+    if cut:
+        findings.notes.append(
+            f"{len(cut)} of {len(ledgers)} journals are pruned at their beginning, or were reset:"
+            " how tasks ended before was not compared with the log, nor were the rows that are gone"
+        )
+
+
+def _few(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:10]))
+    return f"{shown} and {len(numbers) - 10} more" if len(numbers) > 10 else shown

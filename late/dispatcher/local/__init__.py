@@ -1,0 +1,1 @@
+"""Attempts in this process, in threads and in child processes."""

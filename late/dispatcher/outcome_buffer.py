@@ -1,0 +1,124 @@
+"""Outcomes on their way out: collected, and handed over in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from math import inf
+from time import monotonic
+
+from late import events
+from late.handler.classify import DONE, Verdict
+from late.model.task import Attempt, Outcome, ShardId
+
+TURN_S = 0.002
+"""How long attempts that never wait may keep the event loop before others get their turn."""
+DELIVER_AT = 8
+"""From so many outcomes on, a slot that finds nothing to do hands them over at once, so that the
+next attempts come without a pass of the event loop (a system call) in between."""
+
+
+class Finished:
+    """What has ended and was not handed over yet; and whose results nobody wants any more."""
+
+    def __init__(
+        self, on_finished: Callable[[list[Outcome]], None], *, target: str, rng: random.Random
+    ) -> None:
+        self._on_finished = on_finished
+        self._target = target
+        self._rng = rng
+        self._batch: list[Outcome] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._due = False
+        """A delivery is scheduled for the next pass of the loop."""
+        self._fenced: dict[tuple[str, int], int] = {}
+        self.added_at = 0.0
+        """Monotonic: when the last attempt ended."""
+        self.turn_ends = inf
+        """Monotonic: when the pass that is under way should end. Stale while none is scheduled."""
+        self.dropped = 0
+        """Outcomes of fenced epochs that were thrown away."""
+        self.late: Counter[tuple[str, ShardId]] = Counter()
+        """Those of attempts that had run, per (group, shard)."""
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Deliver on `loop` from now on; before that only `deliver` does."""
+        self._loop = loop
+
+    def add(self, attempt: Attempt, verdict: Verdict, started_us: int, begun: float) -> None:
+        """`attempt` ended. `begun` is monotonic."""
+        self.added_at = now = monotonic()
+        if not self._due and self._loop is not None:
+            self._due = True
+            self.turn_ends = now + TURN_S
+            self._loop.call_soon(self._end_turn)
+        busy_us = int((now - begun) * 1_000_000)
+        if verdict is DONE:
+            self._batch.append(Outcome(attempt, "done", started_us, busy_us, self._target))
+            return
+        self._batch.append(
+            Outcome(
+                attempt,
+                verdict.kind,
+                started_us,
+                busy_us,
+                target=self._target,
+                error=verdict.error,
+                reason=verdict.reason,
+                after_us=verdict.after_us,
+                retryable=verdict.retryable,
+                jitter=self._rng.random(),
+                overloaded=verdict.overloaded,
+                result=verdict.result,
+            )
+        )
+
+    def deliver(self) -> None:
+        """Hand over everything now. What the receiver raises goes to the loop's handler of
+        exceptions: it is a defect, and must not take the slot down that happened to deliver."""
+        batch, self._batch = self._batch, []
+        if self._fenced:
+            batch = self._without_fenced(batch)
+        if not batch:
+            return
+        try:
+            self._on_finished(batch)
+        except Exception as error:
+            if self._loop is None:
+                raise
+            self._loop.call_exception_handler(
+                {"message": "outcomes were not accepted", "exception": error}
+            )
+
+    def fence(self, group: str, shard_id: int, epoch: int) -> None:
+        """Drop what ends under `epoch` of the shard, or an older one, from now on."""
+        key = (group, shard_id)
+        self._fenced[key] = max(epoch, self._fenced.get(key, epoch))
+
+    def is_fenced(self, attempt: Attempt) -> bool:
+        epoch = self._fenced.get((attempt.group, attempt.record.shard_id))
+        return epoch is not None and attempt.epoch <= epoch
+
+    def _without_fenced(self, batch: list[Outcome]) -> list[Outcome]:
+        kept: list[Outcome] = []
+        lost: Counter[tuple[str, int]] = Counter()
+        for outcome in batch:
+            attempt = outcome.attempt
+            if self.is_fenced(attempt):
+                lost[attempt.group, attempt.record.shard_id] += 1
+            else:
+                kept.append(outcome)
+        for (group, shard), count in lost.items():
+            self.dropped += count
+            self.late[group, ShardId(shard)] += count
+            events.default.emit(events.LATE_RESULT, count=count, group=group, shard=shard)
+        return kept
+
+    def _end_turn(self) -> None:
+        self._due = False
+        self.deliver()

@@ -1,0 +1,1 @@
+"""Attempts that consumers fetch."""

@@ -1,0 +1,292 @@
+"""The loop of a pulled queue: attempts go to whoever asks, and wait for an answer.
+
+One pool per pulled queue, so that a queue that nobody asks for holds up no other. A pool has room
+only for what consumers are waiting for at this moment: what nobody asks for stays with the shard's
+core, where it can be handed over, cancelled and counted, and a death of this process makes no
+suspects of tasks that nobody had begun.
+
+An attempt that was handed out is *out* until its consumer answers or its visibility time ends,
+which counts as a failed attempt. Each hand-out has a number of its own (`Hold.serial`): an answer
+names it, so that an answer to an earlier hand-out of the same attempt changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from time import monotonic
+
+from late.dispatcher.outcome_buffer import Finished
+from late.dispatcher.pull.lease import Hold, identity, pool_name
+from late.dispatcher.pull.waiters import Waiter, Wanted
+from late.dispatcher.push import responses as answers
+from late.handler.classify import EXPIRED, INTERRUPTED, Verdict, clean
+from late.model.task import Attempt, Outcome
+
+SWEEP_S = 0.1
+"""How often the visibility times are looked at: one is late by no more than this."""
+UNCLAIMED_S = 1.0
+"""An attempt that came and that nobody takes goes back to its shard after this."""
+OUT_MAX = 10_000
+WAITING_MAX = 1_000
+NOBODY = Verdict("not_capable", reason="no_capable_consumer", after_us=5_000_000)
+"""Some seconds only: whoever can do it may just be between two requests."""
+
+
+class PullPool:
+    """The pool of one pulled queue. Everything happens on the event loop that called `start`."""
+
+    def __init__(
+        self,
+        queue: str,
+        *,
+        now_us: Callable[[], int],
+        on_finished: Callable[[list[Outcome]], None],
+        wake: Callable[[], None],
+        trusted: Callable[[], bool] = lambda: True,
+        rng: random.Random | None = None,
+        name: str | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """
+        Args:
+            now_us: a lower bound of the database's clock, microseconds.
+            on_finished: gets every outcome once, in batches. It may call `submit` and `abandon`.
+            wake: called when `room` has grown.
+            trusted: whether this worker may start work now; asked at every hand-out.
+        """
+        self.queue = queue
+        self.name = name or pool_name(queue)
+        self._now_us = now_us
+        self._wake = wake
+        self._trusted = trusted
+        self._clock = clock
+        self._finished = Finished(on_finished, target=self.name, rng=rng or random.Random())
+        self._waiting: deque[tuple[Attempt, float]] = deque()
+        self.wanted = Wanted(self)
+        self._out: dict[int, Hold] = {}
+        self._serial = 0
+        self._match_due = False
+        self._fresh = 0
+        """Of those that wait, how many came since the last match."""
+        self._draining = False
+        self._quiet = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    # -- what the scheduler sees -----------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """What consumers wait for. What is here and nobody of them can do does not count: it must
+        not keep from them what they can do."""
+        if self._draining:
+            return 0
+        wanted = self.wanted.total - self._fresh
+        return max(0, min(wanted, OUT_MAX - len(self._out), WAITING_MAX - len(self._waiting)))
+
+    @property
+    def load(self) -> int:
+        """Attempts that are here: waiting and handed out."""
+        return len(self._waiting) + len(self._out)
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        """Accept attempts. Never blocks; while stopping they come back as interrupted."""
+        if self._draining:
+            for attempt in attempts:
+                self._back(attempt)
+            return
+        now = self._clock()
+        self._waiting.extend((attempt, now) for attempt in attempts)
+        self._fresh += len(attempts)
+        self._match_soon()
+
+    def abandon(self, group: str, shard_id: int, epoch: int) -> None:
+        """The shard was lost under `epoch`: hand out none of its attempts, refuse answers for
+        those that are out."""
+        finished = self._finished
+        finished.fence(group, shard_id, epoch)
+        kept = [item for item in self._waiting if not finished.is_fenced(item[0])]
+        lost = [serial for serial, hold in self._out.items() if finished.is_fenced(hold.attempt)]
+        finished.dropped += len(self._waiting) - len(kept) + len(lost)
+        self._waiting = deque(kept)
+        for serial in lost:
+            del self._out[serial]
+        self._note_quiet()
+
+    def recall(self, shards: Collection[tuple[str, int]]) -> None:
+        """These shards are about to be handed over: give back what nobody has begun, at once."""
+        kept: deque[tuple[Attempt, float]] = deque()
+        for attempt, since in self._waiting:
+            if (attempt.group, attempt.record.shard_id) in shards:
+                self._back(attempt)
+            else:
+                kept.append((attempt, since))
+        self._waiting = kept
+        self._finished.deliver()
+
+    # -- what consumers do -----------------------------------------------------------------------
+
+    def answer(self, hold: Hold, verdict: Verdict) -> bool:
+        """How an attempt ended; False if it was not out any more."""
+        if self._out.pop(hold.serial, None) is None:
+            return False
+        verdict = answers.kept(verdict, hold.attempt.keeps_result)
+        self._finished.add(hold.attempt, verdict, hold.started_us, hold.begun)
+        self._note_quiet()
+        return True
+
+    def find(
+        self, serial: int, attempt_of: tuple[str, int, int, str, int], *, until_us: int
+    ) -> Hold | None:
+        """The hand-out with this number, if it is out, of that (group, shard, epoch, task,
+        attempt), and the receipt that names it is good (`until_us`)."""
+        hold = self._out.get(serial)
+        if hold is None or identity(hold.attempt) != attempt_of:
+            return None
+        return None if hold.until <= self._clock() or until_us <= self._now_us() else hold
+
+    def extend(self, hold: Hold, visibility_s: float) -> None:
+        """The consumer is still at work: its time counts anew from now."""
+        hold.until = self._clock() + visibility_s
+        hold.visibility_s = visibility_s
+        hold.until_us = self._now_us() + round(visibility_s * 1_000_000)
+
+    def drop(self, consumer: str) -> None:
+        """The consumer is gone: what it had goes to others, which costs no attempt. Its names for
+        single requests (`fleet.py`) are its own with `~` and a number."""
+        found = [h for h in self._out.values() if h.consumer.partition("~")[0] == consumer
+                 or h.consumer == consumer]  # fmt: skip
+        for hold in found:
+            self.answer(hold, INTERRUPTED)
+
+    @property
+    def out(self) -> int:
+        """Attempts that consumers have."""
+        return len(self._out)
+
+    @property
+    def waiting(self) -> int:
+        """Attempts that are here and with no consumer."""
+        return len(self._waiting)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to hand out. Twice is fine."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._finished.open(self._loop)
+            self._sweeping = self._loop.create_task(self._sweep(), name=f"late-{self.name}")
+
+    async def stop(self, grace_s: float) -> None:
+        """Hand out nothing more, wait up to `grace_s` for answers, give the rest back.
+
+        When it returns every submitted attempt has been given to `on_finished`.
+        """
+        self._draining = True
+        self.wanted.release()
+        for attempt, _ in self._waiting:
+            self._back(attempt)
+        self._waiting.clear()
+        self._finished.deliver()
+        self._note_quiet()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._quiet.wait()
+        except TimeoutError:
+            for hold in list(self._out.values()):
+                self.answer(hold, INTERRUPTED)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait({self._sweeping})
+        self._finished.deliver()
+
+    def ask(self, waiter: Waiter) -> bool:
+        """`waiter` wants attempts of this queue; False while stopping. See `take`."""
+        if self._draining or self._loop is None:
+            return False
+        self.wanted.add(waiter)
+        self._match_soon()
+        self._wake()
+        return True
+
+    def put_back(self, attempts: Sequence[Attempt]) -> None:
+        """What was meant for somebody who left in the same moment goes to the next one."""
+        if self._draining:
+            self.submit(attempts)
+            return
+        now = self._clock()
+        self._waiting.extendleft((attempt, now) for attempt in reversed(attempts))
+        self._match_soon()
+
+    def hand_out(self, attempt: Attempt, consumer: str, visibility_s: float) -> Hold:
+        self._serial += 1
+        now, now_us = self._clock(), self._now_us()
+        hold = Hold(
+            self._serial,
+            attempt,
+            consumer,
+            now_us,
+            monotonic(),
+            now + visibility_s,
+            visibility_s,
+            now_us + round(visibility_s * 1_000_000),
+        )
+        self._out[hold.serial] = hold
+        self._quiet.clear()
+        return hold
+
+    def _match_soon(self) -> None:
+        # One pass later: what comes in one pass of the scheduler goes out as one batch.
+        if self._loop is not None and not self._match_due:
+            self._match_due = True
+            self._loop.call_soon(self._match)
+
+    def _match(self) -> None:
+        self._match_due = False
+        self._fresh = 0
+        if not self._waiting or not self.wanted.total:
+            return
+        trusted, now_us = self._trusted(), self._now_us()
+        kept: deque[tuple[Attempt, float]] = deque()
+        for attempt, since in self._waiting:
+            if not trusted:
+                self._back(attempt)
+            elif attempt.deadline_us is not None and attempt.deadline_us <= now_us:
+                self._finished.add(attempt, EXPIRED, now_us, monotonic())
+            elif not self.wanted.offer(attempt):
+                kept.append((attempt, since))
+        self._waiting = kept
+        self.wanted.hand_over()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = self._clock()
+            for hold in [hold for hold in self._out.values() if hold.until <= now]:
+                who = hold.consumer.partition("~")[0]
+                text = f"no answer from {who} within {hold.visibility_s:g} s"
+                # No further wait: the visibility time was one.
+                self.answer(hold, Verdict("failed", error=clean(text), after_us=0))
+            while self._waiting and self._waiting[0][1] + UNCLAIMED_S <= now:
+                self._unclaimed(self._waiting.popleft()[0])
+
+    def _unclaimed(self, attempt: Attempt) -> None:
+        """Back to the shard. Where consumers wait, but none that can do this task, it must not
+        come again at once: it would only go round."""
+        if self.wanted.of(attempt.group):
+            self._finished.add(attempt, NOBODY, self._now_us(), monotonic())
+        else:
+            self._back(attempt)
+
+    def _back(self, attempt: Attempt) -> None:
+        self._finished.add(attempt, INTERRUPTED, self._now_us(), monotonic())
+        if self._loop is None:
+            self._finished.deliver()
+
+    def _note_quiet(self) -> None:
+        if not self._out:
+            self._quiet.set()

@@ -1,0 +1,1 @@
+"""Attempts that services execute, over gRPC and HTTP."""

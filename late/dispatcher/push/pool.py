@@ -1,0 +1,252 @@
+"""Tasks that another service executes: a pool of slots of their own for every target.
+
+A remote task is an async handler whose function calls the target. So time-outs, cancelling,
+stopping, fencing and the report of outcomes are those of `dispatcher.py`, and a target that hangs
+holds slots of its own pool and nobody else's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.handler import Handler
+from late.dispatcher.push import responses as answers
+from late.errors import DecodeError
+from late.handler.classify import RetryRule, Scrub, Verdict
+from late.handler.context import AsyncContext
+from late.model import validation as validate
+from late.model.targets import GrpcTarget, Target
+from late.model.task import Options, Outcome, Record
+from late.observability import tracing
+from late.payload import codec as codecs
+from late.payload import encoding as payloads
+
+NO_CODEC = ""
+"""Of a payload in JSON."""
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_PASSED_ON = ("traceparent", "tracestate", "baggage")
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One attempt as a target is told of it. Times are UTC."""
+
+    task_id: str
+    group: str
+    queue: str
+    name: str
+    payload: bytes
+    """An object, name to value, in JSON or as `codec` says; no longer sealed."""
+    codec: str
+    headers: Mapping[str, str]
+    attempt: int
+    max_attempts: int | None
+    deaths: int
+    is_replay: bool
+    keeps_result: bool
+    enqueued_at: datetime
+    due_at: datetime
+    expires_at: datetime | None
+    timeout_s: float
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of the task in its group, and for no other. Without a full
+        stop, which the signature of HTTP requests uses to separate its parts."""
+        return f"{self.group.replace('.', '%2E')}:{self.task_id}"
+
+    @property
+    def trace(self) -> dict[str, str]:
+        """Those of the task's headers that belong into the headers of the call."""
+        headers = self.headers
+        found = {name: headers[name] for name in _PASSED_ON if name in headers}
+        found = tracing.of_call(found)
+        return {name: text for name, text in found.items() if is_header_text(text)}
+
+
+class Caller(Protocol):
+    """The way to one target. Everything happens on the loop that called `start`."""
+
+    async def start(self) -> None:
+        """Begin to connect. Does not wait for it: a target that is down is no reason not to work.
+
+        Raises:
+            ConfigError: a secret or certificate is not there, or a library is not installed.
+        """
+
+    async def call(self, job: Job) -> Verdict:
+        """Have `job` executed and say how it ended. Cancellation ends the call.
+
+        Raises nothing else: what goes wrong is a verdict.
+        """
+
+    async def close(self) -> None:
+        """End the connections. Calls that are under way end as failed."""
+
+
+class RemoteHandler:
+    """A task as the dispatcher runs it: instead of a function, the call of its target."""
+
+    process = False
+    is_async = True
+    wants_context = True
+
+    def __init__(
+        self,
+        name: str,
+        caller: Caller,
+        *,
+        timeout_s: float | None = None,
+        retry: RetryRule | None = None,
+        codec: codecs.Codec = codecs.JSON,
+    ) -> None:
+        self.name = name
+        self.timeout_s = timeout_s
+        self.retry = retry
+        self.codec = codec
+        self._caller = caller
+
+    def decode(self, record: Record, options: Options | None) -> Mapping[str, Any]:
+        """The payload as the target gets it: opened, checked to be an object, not taken apart."""
+        if not validate.is_name(record.name):
+            message = f"task name {validate.shown(record.name)} is no name"
+            raise DecodeError(message, reason="invalid_name")
+        payload, form = codecs.opened(self.codec, record, options)
+        payloads.unpack(payload, _decode_map if form == "msgpack" else _decode_object, form)
+        return {"payload": payload, "codec": NO_CODEC if form == "json" else form}
+
+    async def fn(self, context: AsyncContext, *, payload: bytes, codec: str) -> Verdict:
+        """The call."""
+        verdict = await self._caller.call(job_of(context, payload, codec))
+        return answers.kept(verdict, context.keeps_result)
+
+
+class RemoteHandlers(Mapping[str, Handler]):
+    """A handler for every name: a whole queue can be given to a target, whatever is in it."""
+
+    def __init__(self, tasks: Mapping[str, Any], caller: Caller, codec: codecs.Codec) -> None:
+        """
+        Args:
+            tasks: what is registered: their time-out, retry policy and codec count.
+            codec: of tasks that are not.
+        """
+        self._tasks = tasks
+        self._caller = caller
+        self._codec = codec
+
+    def __getitem__(self, name: str) -> RemoteHandler:
+        task = self._tasks.get(name)
+        if task is None:
+            return RemoteHandler(name, self._caller, codec=self._codec)
+        return RemoteHandler(
+            name, self._caller, timeout_s=task.timeout_s, retry=task.retry, codec=task.codec
+        )
+
+    def __contains__(self, name: object) -> bool:
+        # Not so for the others: names come from the database, and nobody may keep what he gets
+        # for one of them.
+        return name in self._tasks
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+class RemotePool(Dispatcher):
+    """The slots of one target."""
+
+    def __init__(
+        self,
+        target: Target,
+        tasks: Mapping[str, Any],
+        *,
+        codec: codecs.Codec = codecs.JSON,
+        worker_id: str,
+        now_us: Callable[[], int],
+        on_finished: Callable[[list[Outcome]], None],
+        url: str,
+        trusted: Callable[[], bool] = lambda: True,
+        rng: random.Random | None = None,
+        scrub: Scrub | None = None,
+        caller: Caller | None = None,
+    ) -> None:
+        """As `Dispatcher`; `tasks` are the registered ones that go to `target`."""
+        rng = rng or random.Random()
+        self._caller = caller or caller_of(target, rng=rng, scrub=scrub)
+        super().__init__(
+            RemoteHandlers(tasks, self._caller, codec),
+            name=target.name,
+            worker_id=worker_id,
+            concurrency=target.concurrency,
+            now_us=now_us,
+            on_finished=on_finished,
+            url=url,
+            trusted=trusted,
+            process_workers=0,
+            rng=rng,
+            scrub=scrub,
+        )
+
+    @property
+    def room(self) -> int:
+        """Slots that are free; none once it stops."""
+        return 0 if self._draining else self.free
+
+    async def start(self) -> None:
+        """
+        Raises:
+            ConfigError: as `Caller.start`.
+        """
+        await self._caller.start()
+        await super().start()
+
+    async def stop(self, grace_s: float) -> None:
+        await super().stop(grace_s)
+        await self._caller.close()
+
+
+def caller_of(target: Target, *, rng: random.Random, scrub: Scrub | None = None) -> Caller:
+    """The way to `target`. Imports its library when it is started, not before."""
+    if isinstance(target, GrpcTarget):
+        from late.dispatcher.push.grpc_caller import GrpcCaller
+
+        return GrpcCaller(target, rng=rng, scrub=scrub)
+    from late.dispatcher.push.http_caller import HttpCaller
+
+    return HttpCaller(target, scrub=scrub)
+
+
+def job_of(context: AsyncContext, payload: bytes, codec: str) -> Job:
+    """What a target is told of the attempt that `context` is of."""
+    return Job(
+        task_id=context.task_id,
+        group=context.group,
+        queue=context.queue,
+        name=context.name,
+        payload=payload,
+        codec=codec,
+        headers=context.headers,
+        attempt=context.attempt,
+        max_attempts=context.max_attempts,
+        deaths=context.deaths,
+        is_replay=context.is_replay,
+        keeps_result=context.keeps_result,
+        enqueued_at=context.enqueued_at,
+        due_at=context.due_at,
+        expires_at=context.expires_at,
+        timeout_s=context.timeout_s,
+    )
+
+
+def is_header_text(text: str) -> bool:
+    """Whether `text` may be a header's value: printable ASCII and not long. What a producer gave
+    must not be able to end a header and begin another one."""
+    return len(text) <= 8192 and text.isascii() and text.isprintable()

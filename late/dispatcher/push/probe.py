@@ -1,0 +1,71 @@
+"""Whether a target can be reached from here, for people: without sending it a task."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from urllib.parse import urlsplit
+
+from late.errors import ConfigError
+from late.handler.classify import clean
+from late.model.targets import GrpcTarget, HttpTarget, Target, Tls
+
+
+async def reach(target: Target) -> str | None:
+    """Why it cannot, or None.
+
+    Of a gRPC target every endpoint must be up; of an HTTP one a connection must come about, with
+    TLS where it uses that. A wrong secret on the other side is not found out.
+    """
+    try:
+        if isinstance(target, GrpcTarget):
+            return await _grpc(target)
+        return await _http(target)
+    except ConfigError as error:
+        return clean(str(error))
+
+
+async def _grpc(target: GrpcTarget) -> str | None:
+    from late.dispatcher.push.grpc_caller import GrpcCaller
+
+    caller = GrpcCaller(target, rng=random.Random())
+    await caller.start()
+    endpoints = caller.endpoints
+    assert endpoints is not None
+    try:
+        async with asyncio.timeout(target.connect_s):
+            # Its endpoints tell nobody of the last one that came up.
+            while not endpoints.all_up:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        return endpoints.why()
+    finally:
+        await caller.close()
+    return None
+
+
+async def _http(target: HttpTarget) -> str | None:
+    from late.dispatcher.push.http_caller import HttpCaller, tls_context
+
+    caller = HttpCaller(target)
+    await caller.start()  # For its secrets.
+    await caller.close()
+    parts = urlsplit(target.url)
+    tls: ssl.SSLContext | None = None
+    if parts.scheme == "https":
+        tls = tls_context(target.tls or Tls())
+    try:
+        async with asyncio.timeout(target.connect_s):
+            _, writer = await asyncio.open_connection(
+                parts.hostname,
+                parts.port or (443 if tls else 80),
+                ssl=tls,
+                server_hostname=target.tls.server_name if tls and target.tls else None,
+            )
+    except TimeoutError:
+        return f"no connection within {target.connect_s:g} s"
+    except OSError as error:
+        return clean(str(error))
+    writer.close()
+    return None

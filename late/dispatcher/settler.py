@@ -1,0 +1,215 @@
+"""Group commit: many outcomes, one transaction.
+
+A settlement is written some milliseconds after the first outcome it may carry, or at once when
+enough wait. Only one call to the store is under way at a time, so that a shard's settlements
+reach it in order of `seq`; what ends meanwhile goes with the next one.
+
+| the store says | what happens |
+|---|---|
+| a result | `on_result`, per settlement |
+| a transient error: the outcome may be unknown | the *same* settlements again, until it is known |
+| another error, several settlements | each of them alone, so that one cannot block the others |
+| another error, one settlement | `on_error`; the loop goes on |
+| cancelled in the middle | they are kept, and come first when `run` or `flush` is called again |
+
+Repeating is safe because a settlement is idempotent by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from statistics import median
+
+from late import events
+from late.clock import Monotonic
+from late.errors import StoreError
+from late.handler.classify import clean
+from late.model.task import ENQUEUED
+from late.store.base import Settlement, SettleResult, Store
+
+SLOW_COMMIT_S = 0.100
+"""Median commit latency from which on fewer, larger commits are better than early ones."""
+SLOW_DELAY_S = 0.050
+BACKOFF_S = (0.05, 5.0)
+"""First and longest bound of the full-jitter wait after a transient error."""
+_LATENCIES = 16
+
+
+class Settler:
+    """Writes what `collect` hands out. No method may be called from another thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        collect: Callable[[], list[Settlement]],
+        on_result: Callable[[Settlement, SettleResult], None],
+        on_error: Callable[[Sequence[Settlement], StoreError], None],
+        delay_s: float = 0.010,
+        batch: int = 1000,
+        rng: random.Random | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        monotonic: Monotonic = time.monotonic,
+        emitter: events.Emitter = events.default,
+    ) -> None:
+        """
+        Args:
+            collect: takes what is due now, at most one settlement per shard; never asked while
+                one that it gave out is unresolved.
+            on_result: called once per settlement, in the order in which they were collected.
+            on_error: called with settlements that the store will never accept; they are dropped.
+            delay_s: how long an outcome may wait for company.
+            batch: so many outcomes are company enough.
+        """
+        self._store = store
+        self._collect = collect
+        self._on_result = on_result
+        self._on_error = on_error
+        self._delay_s = delay_s
+        self._batch = batch
+        self._rng = rng or random.Random()
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._emitter = emitter
+        self._outcomes = 0
+        self._due: float | None = None
+        """Monotonic; None while nothing waits."""
+        self._poked = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._unresolved: list[Settlement] = []
+        """Collected, result unknown: always first, always the same ones."""
+        self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
+
+    @property
+    def delay_s(self) -> float:
+        """How long an outcome waits for company now."""
+        if self._latencies_s and median(self._latencies_s) > SLOW_COMMIT_S:
+            return max(self._delay_s, SLOW_DELAY_S)
+        return self._delay_s
+
+    def poke(self, outcomes: int) -> None:
+        """That many more outcomes wait; 0 when something else does (a cursor that moved)."""
+        self._outcomes += outcomes
+        if self._due is None:
+            self._due = self._monotonic() + self.delay_s
+            self._poked.set()
+        elif self._outcomes >= self._batch:
+            self._poked.set()
+
+    async def run(self) -> None:
+        """Settle whenever it is due, for ever. End it by cancelling it, then `flush`.
+
+        Raises: only what is no `StoreError`, or what a callback raised.
+        """
+        if self._unresolved:
+            self.poke(0)
+        while True:
+            await self._until_due()
+            await self._settle_once()
+
+    async def flush(self) -> None:
+        """Settle now, and until `collect` has nothing left. Never returns while the store is
+        unreachable, so give it a time limit; what it could not settle then is kept."""
+        while await self._settle_once():
+            pass
+
+    async def _until_due(self) -> None:
+        while True:
+            self._poked.clear()
+            if self._due is None:
+                await self._poked.wait()
+                continue
+            left_s = self._due - self._monotonic()
+            if left_s <= 0 or self._outcomes >= self._batch:
+                return
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._poked.wait()
+            except TimeoutError:
+                return
+
+    async def _settle_once(self) -> bool:
+        """One group commit. False if there was nothing, or nothing that could be settled."""
+        async with self._writing:
+            if not self._unresolved:
+                self._outcomes, self._due = 0, None
+                self._unresolved = list(self._collect())
+            if not self._unresolved:
+                return False
+            return await self._resolve()
+
+    async def _resolve(self) -> bool:
+        began = self._monotonic()
+        try:
+            results = await self._write(self._unresolved)
+        except StoreError as error:
+            if len(self._unresolved) > 1:
+                return await self._resolve_each()
+            refused, self._unresolved = self._unresolved, []
+            self._on_error(refused, error)
+            return False
+        took_s = self._monotonic() - began
+        settled, self._unresolved = self._unresolved, []
+        for settlement, result in zip(settled, results, strict=True):
+            self._on_result(settlement, result)
+        self._emitter.emit(
+            events.SETTLED,
+            settlements=len(settled),
+            outcomes=sum([counted(each) for each in settled]),
+            duration_s=took_s,
+        )
+        return True
+
+    async def _resolve_each(self) -> bool:
+        """Settle one at a time. Invariant: `_unresolved` holds what has no result yet, so that a
+        cancellation in between loses none."""
+        some = False
+        while self._unresolved:
+            first = self._unresolved[0]
+            try:
+                [result] = await self._write([first])
+            except StoreError as error:
+                del self._unresolved[0]
+                self._on_error([first], error)
+            else:
+                del self._unresolved[0]
+                self._on_result(first, result)
+                some = True
+        return some
+
+    async def _write(self, settlements: list[Settlement]) -> list[SettleResult]:
+        """The store's results, however often it takes.
+
+        Raises:
+            StoreError: one that is not transient.
+        """
+        bound_s, longest_s = BACKOFF_S
+        while True:
+            began = self._monotonic()
+            try:
+                results = await self._store.settle(settlements)
+            except StoreError as error:
+                if not error.transient:
+                    raise
+                wait_s = self._rng.random() * bound_s
+                bound_s = min(longest_s, bound_s * 2)
+                self._emitter.emit(
+                    events.STORE_ERROR,
+                    component="settle",
+                    transient=True,
+                    retry_in_s=wait_s,
+                    error=clean(str(error)),
+                )
+                await self._sleep(wait_s)
+            else:
+                self._latencies_s.append(self._monotonic() - began)
+                return results
+
+
+def counted(settlement: Settlement) -> int:
+    """How many outcomes it records."""
+    return sum([usage.count for usage in settlement.usage if usage.outcome != ENQUEUED])

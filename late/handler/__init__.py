@@ -1,0 +1,1 @@
+"""What a handler sees: its context, batches, arguments and outcomes."""

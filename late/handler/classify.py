@@ -1,0 +1,207 @@
+"""From what a handler returned or raised to how its attempt ended. Pure.
+
+The text of an error ends in the database, in logs and on an operator's page, and its author may
+be whoever made the handler fail. So it is one line (control characters escaped: no forged log
+lines), at most 4 KiB, scrubbed of what looks like a password, and holds no payload: frames are
+named by file, line and function, never with their variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from traceback import walk_tb
+from types import TracebackType
+from typing import Protocol
+
+import msgspec
+
+from late.errors import DecodeError
+from late.handler.outcomes import AlreadyDone, Discard, Kept, Nack, Retry, Signal, Snooze
+from late.model.task import Kind
+
+ERROR_BYTES_MAX = 4096
+_MESSAGE_CHARS_MAX = 2048
+_FRAMES_MAX = 6
+_CAUSES_MAX = 3
+_GROUP_MAX = 3
+
+Scrub = Callable[[str], str]
+"""Removes secrets from an error text; it may only be called with text already bounded."""
+
+
+class RetryRule(Protocol):
+    """What of a retry policy decides on a single exception."""
+
+    @property
+    def retry_on(self) -> tuple[type[BaseException], ...] | None: ...
+    @property
+    def give_up_on(self) -> tuple[type[BaseException], ...] | None: ...
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an attempt ended, without the attempt: what a child process sends back."""
+
+    kind: Kind
+    error: str | None = None
+    reason: str | None = None
+    after_us: int | None = None
+    retryable: bool = True
+    overloaded: bool = False
+    result: bytes | None = None
+
+
+DONE = Verdict("done")
+EXPIRED = Verdict("expired")
+INTERRUPTED = Verdict("interrupted")
+UNKNOWN = Verdict("not_capable", reason="unknown_handler")
+
+
+class Refused(Exception):
+    """The attempt ends before its handler was called."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.kind)
+        self.verdict = verdict
+
+
+def returned(value: object) -> Verdict:
+    """The verdict on a return value: an outcome signal counts as if it had been raised."""
+    if isinstance(value, Verdict):  # From a child process, which has judged already.
+        return value
+    if isinstance(value, Signal):
+        return _signalled(value, None)
+    return DONE
+
+
+def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = None) -> Verdict:
+    """The verdict on an exception.
+
+    `give_up_on` wins over `retry_on`; an empty or missing one says nothing.
+    """
+    if isinstance(error, Refused):
+        return error.verdict
+    if isinstance(error, Signal):
+        text = describe(error, scrub) if error.__cause__ is not None else None
+        return _signalled(error, text)
+    text = describe(error, scrub)
+    if isinstance(error, DecodeError):
+        return Verdict("dead", error=text, reason=error.reason)
+    return Verdict("failed", error=text, retryable=_retryable(error, rule))
+
+
+def timed_out(timeout_s: float, detail: str = "") -> Verdict:
+    """An attempt that outlived its time-out. It may be repeated, whatever its handler raised."""
+    text = f"timed out after {timeout_s:g} s"
+    return Verdict("failed", error=clean(f"{text}: {detail}" if detail else text), overloaded=True)
+
+
+def describe(error: BaseException, scrub: Scrub | None = None) -> str:
+    """One line on an exception and its causes, innermost frame first, at most 4 KiB."""
+    return clean(" <- ".join(_chain(error)), scrub)
+
+
+def clean(text: str, scrub: Scrub | None = None) -> str:
+    """`text` scrubbed, on one line, valid UTF-8, at most 4 KiB of it."""
+    text = _PASSWORD.sub(r"\1***@", text)
+    if scrub is not None:
+        try:
+            text = scrub(text)
+        except Exception as broken:  # Fail closed: what could not be scrubbed is not stored.
+            text = f"(not shown: the scrub hook raised {type(broken).__name__})"
+    encoded = _CONTROL.sub(_escape, text).encode("utf-8", "backslashreplace")
+    if len(encoded) <= ERROR_BYTES_MAX:
+        return encoded.decode()
+    return encoded[: ERROR_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."
+
+
+# Control characters, the Unicode line ends, and the marks that turn the direction of text.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s/]+@")
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match.group().encode("unicode_escape").decode("ascii")
+
+
+def _signalled(signal: Signal, error: str | None) -> Verdict:
+    match signal:
+        case AlreadyDone():
+            return DONE
+        case Kept():
+            return Verdict("done", result=signal.result)
+        case Retry():
+            text = error or (clean(signal.reason) if signal.reason else "asked for a retry")
+            return Verdict("failed", error=text, after_us=_us(signal.after_s))
+        case Snooze():
+            return Verdict("snooze", error=error, after_us=_us(signal.for_s))
+        case Discard():
+            return Verdict("discard", error=error, reason=_word(signal.reason))
+        case Nack(not_capable=True):
+            return Verdict("not_capable", error=error, reason=_word(signal.reason))
+        case Nack():
+            text = error or f"not accepted: {signal.reason or 'no reason given'}"
+            return Verdict("failed", error=clean(text), reason=_word(signal.reason))
+    raise AssertionError(f"not an outcome signal: {signal!r}")
+
+
+def _us(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000_000)
+
+
+def _word(reason: object) -> str | None:
+    return None if reason is None else clean(str(reason))[:256]
+
+
+def _retryable(error: BaseException, rule: RetryRule | None) -> bool:
+    if rule is None or not isinstance(error, Exception):
+        # A `SystemExit` or a stray cancellation says nothing of the task: policies list errors.
+        return True
+    if rule.give_up_on and isinstance(error, rule.give_up_on):
+        return False
+    return not rule.retry_on or isinstance(error, rule.retry_on)
+
+
+def _chain(error: BaseException) -> Iterator[str]:
+    """The exception, what it holds when it is a group, and what it was raised from."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and len(seen) < _CAUSES_MAX and id(current) not in seen:
+        seen.add(id(current))
+        yield _one(current)
+        if isinstance(current, BaseExceptionGroup):
+            for inner in current.exceptions[:_GROUP_MAX]:
+                yield f"({_one(inner)})"
+        hidden = current.__suppress_context__
+        current = current.__cause__ or (None if hidden else current.__context__)
+
+
+def _one(error: BaseException) -> str:
+    kind = type(error)
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else (f"{kind.__module__}.{kind.__qualname__}")
+    )
+    try:
+        message = str(error)
+    except Exception:
+        message = "(its message cannot be read)"
+    if len(message) > _MESSAGE_CHARS_MAX:
+        message = message[:_MESSAGE_CHARS_MAX] + "..."
+    where = _frames(error.__traceback__)
+    return name + (f": {message}" if message else "") + (f" [{where}]" if where else "")
+
+
+def _frames(traceback: TracebackType | None) -> str:
+    """`file:line function`, innermost first, without the frames of this package's own machinery."""
+    names = [
+        f"{code.co_filename.rpartition('/')[2]}:{line} {code.co_name}"
+        for frame, line in walk_tb(traceback)
+        if not (code := frame.f_code).co_filename.startswith(_OWN)
+    ]
+    return ", ".join(reversed(names[-_FRAMES_MAX:]))
+
+
+_LATE = __file__.rpartition("/handler/")[0]
+_OWN = (f"{_LATE}/dispatcher/", f"{_LATE}/app/results.py", __file__)

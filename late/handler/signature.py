@@ -1,0 +1,193 @@
+"""What a handler's signature says: the shape of its payload, and whether it wants a context.
+
+The shape is a msgspec struct with one field per parameter. Building it checks the arguments of a
+call (missing, unknown, given twice) in C; its decoder checks their types, on the producer's side
+too, so that what can be enqueued can be read.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Set
+from typing import Any
+
+import msgspec
+
+from late.errors import ConfigError
+from late.handler.batch import BATCH_MAX, Batch
+from late.payload.encoding import SCALARS
+
+_Kind = inspect.Parameter
+Shape = type[msgspec.Struct] | type[dict[str, Any]]
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """What `read` found out."""
+
+    shape: Shape
+    """A parameter with a default may be left out: it is not sent, so that the default of the
+    code that runs the task applies, as in a call."""
+    wants_context: bool
+    is_async: bool
+
+
+ANYTHING = Signature(dict, wants_context=False, is_async=False)
+"""Of a task whose arguments are known elsewhere only: any, by name."""
+
+
+def read(fn: Callable[..., Any], label: str) -> Signature:
+    """Read the signature of handler `fn`; `label` names it in messages.
+
+    Raises:
+        ConfigError: no plain function, positional-only or variable parameters, an annotation that
+            cannot be resolved or decoded, a context that is not the first parameter or not of
+            the function's kind.
+    """
+    if not inspect.isfunction(fn):
+        raise ConfigError(f"{label}: a task is a function, not {type(fn).__name__}")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise ConfigError(f"{label}: a task cannot be a generator")
+    is_async = inspect.iscoroutinefunction(fn)
+    hints = _hints(fn, label)
+    parameters = list(inspect.signature(fn).parameters.values())
+    wants_context = bool(parameters) and _is_context(hints.get(parameters[0].name))
+    if wants_context:
+        first = parameters.pop(0)
+        _check_context(hints[first.name], is_async, label)
+    for parameter in parameters:
+        _check_parameter(parameter, hints.get(parameter.name), label)
+    return Signature(_shape(parameters, hints, label), wants_context, is_async)
+
+
+def read_batch(fn: Callable[..., Any], label: str, size: int) -> Signature:
+    """The same of a batch handler: its only parameter is a `late.Batch` of the tasks' argument.
+
+    Raises:
+        ConfigError: as `read`; another signature, or a `size` that is not 1..1,000.
+    """
+    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= BATCH_MAX:
+        raise ConfigError(f"{label}: batch must be 1..{BATCH_MAX}, got {size!r:.40}")
+    if not inspect.isfunction(fn):
+        raise ConfigError(f"{label}: a task is a function, not {type(fn).__name__}")
+    hints = list(_hints(fn, label).items())
+    given = list(inspect.signature(fn).parameters.values())
+    hint = hints[0][1] if len(hints) == len(given) == 1 else None
+    if typing.get_origin(hint) is not Batch:
+        raise ConfigError(f"{label}: batch= takes a function of one late.Batch[...]")
+    (kind,) = typing.get_args(hint)
+    item = inspect.Parameter("item", _Kind.POSITIONAL_OR_KEYWORD, annotation=kind)
+    is_async = inspect.iscoroutinefunction(fn)
+    return Signature(_shape([item], {"item": kind}, label), wants_context=False, is_async=is_async)
+
+
+def scalars(shape: Shape) -> tuple[Set[type], ...] | None:
+    """For each field of `shape` the exact types of values that its decoder is certain to give back
+    as they were encoded: none where it has a say, as of a list, an enumeration, a bounded number.
+    None for arguments by name."""
+    if not issubclass(shape, msgspec.Struct):
+        return None
+    return tuple(
+        _scalars(field.type) - {msgspec.UnsetType} if field.required else _scalars(field.type)
+        for field in msgspec.structs.fields(shape)
+    )
+
+
+def _scalars(hint: Any) -> Set[type]:
+    if hint is Any:
+        return SCALARS
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        each = [_scalars(one) for one in typing.get_args(hint)]
+        return frozenset[type]().union(*each) if all(each) else frozenset()
+    hint = getattr(hint, "__supertype__", hint)  # of a NewType
+    return SCALARS & {hint} if isinstance(hint, type) else frozenset()
+
+
+def _hints(fn: Callable[..., Any], label: str) -> dict[str, Any]:
+    plain = inspect.unwrap(fn)
+    # Without the return type: it is not needed here and may be importable for type checkers only.
+    carrier = types.SimpleNamespace(
+        __annotations__={k: v for k, v in plain.__annotations__.items() if k != "return"}
+    )
+    try:
+        return typing.get_type_hints(carrier, globalns=plain.__globals__, include_extras=True)
+    except Exception as cause:
+        raise ConfigError(
+            f"{label}: an annotation cannot be resolved ({cause}); types of task parameters must"
+            " be importable at run time, at module level"
+        ) from cause
+
+
+def _is_context(hint: Any) -> bool:
+    # Who annotates with a context has imported its module: if it is not there, this is none.
+    module = sys.modules.get("late.handler.context")
+    return (
+        module is not None
+        and isinstance(hint, type)
+        and issubclass(hint, module.Context | module.AsyncContext)
+    )
+
+
+def _check_context(hint: type, is_async: bool, label: str) -> None:
+    module = sys.modules["late.handler.context"]
+    wanted = module.AsyncContext if is_async else module.Context
+    if not issubclass(hint, wanted):
+        kind = "an async def" if is_async else "a plain def"
+        raise ConfigError(f"{label}: {kind} takes late.{wanted.__name__}, not {hint.__name__}")
+
+
+def _check_parameter(parameter: inspect.Parameter, hint: Any, label: str) -> None:
+    name = parameter.name
+    if parameter.kind is _Kind.POSITIONAL_ONLY:
+        raise ConfigError(
+            f"{label}: parameter {name!r} is positional-only, but arguments are stored by name"
+        )
+    if parameter.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD):
+        raise ConfigError(f"{label}: {parameter} has no fixed names; take a list or a dict instead")
+    if _is_context(hint):
+        raise ConfigError(f"{label}: the context {name!r} must be the first parameter")
+
+
+def _shape(
+    parameters: list[inspect.Parameter], hints: dict[str, Any], label: str
+) -> type[msgspec.Struct]:
+    positional = [p for p in parameters if p.kind is not _Kind.KEYWORD_ONLY]
+    keyword = [p for p in parameters if p.kind is _Kind.KEYWORD_ONLY]
+    try:
+        shape = msgspec.defstruct(
+            label, [_field(p, hints) for p in positional], forbid_unknown_fields=True
+        )
+        if keyword:
+            fields = [_field(p, hints) for p in keyword]
+            shape = msgspec.defstruct(
+                label, fields, bases=(shape,), kw_only=True, forbid_unknown_fields=True
+            )
+        msgspec.json.schema_components([shape], schema_hook=_refuse)
+        msgspec.json.Decoder(shape)
+    except _NoDecoder as cause:
+        hint = "use built-in types, dataclasses, TypedDicts or msgspec structs"
+        if str(cause) == Batch.__name__:
+            hint = "a function of a batch is declared with batch=N"
+        raise ConfigError(
+            f"{label}: a parameter of type {cause} cannot be decoded; {hint}"
+        ) from None
+    except TypeError as cause:
+        raise ConfigError(f"{label}: a parameter's type cannot be decoded: {cause}") from cause
+    return shape
+
+
+def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
+    hint = hints.get(parameter.name, Any)
+    if parameter.default is _Kind.empty:
+        return (parameter.name, hint)
+    return (parameter.name, typing.Union[hint, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
+
+
+class _NoDecoder(Exception):
+    """A type that msgspec would need a hook for."""
+
+
+def _refuse(kind: type) -> dict[str, Any]:
+    raise _NoDecoder(getattr(kind, "__name__", str(kind)))

@@ -1,0 +1,1 @@
+"""Pure values: they know nothing but errors and each other."""

@@ -1,0 +1,228 @@
+"""The live knobs of a queue or of a target: values, bounds and defaults. Nothing here does I/O.
+
+An operator sets them while the fleet runs (`late queue set`, `late target set`); they are kept as
+JSON in `late_queue` and `late_target`, and every worker follows within seconds. A knob that is not
+set has the default of its kind: `LOCAL` for handlers in the worker's own process, `REMOTE` for
+services that are called. A task is bound by the knobs of its queue **and** of its target.
+
+Shedding means deferring: no knob drops a task, except `expires_s`, which asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from late.errors import InvalidPolicy
+from late.model.validation import DAY_S, bounds, is_name, shown
+
+Kind = Literal["queue", "target"]
+
+
+class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What is set; None is the default of the kind."""
+
+    paused: bool | None = None
+    """Start nothing of it; tasks wait, none is lost."""
+    closed: bool | None = None
+    """Refuse new tasks: enqueue raises `QueueFull`."""
+    max_backlog: int | None = None
+    """Refuse new tasks while so many wait, by a count that is some seconds old."""
+    concurrency: int | Literal["auto"] | None = None
+    """Attempts at once in the whole fleet; `auto`: as many as each worker finds that it bears."""
+    rate: float | None = None
+    """Starts a second in the whole fleet."""
+    burst: int | None = None
+    """Starts that may come at once after a quiet time; a second's worth by default."""
+    retry_budget: float | None = None
+    """Retries as a share of first attempts, 0..1, per worker; what is beyond waits."""
+    retry_min: float | None = None
+    """Retries a second that are always allowed, per worker."""
+    breaker: float | None = None
+    """Share of failed calls, 0..1, that opens the circuit; 1.5 never does."""
+    breaker_calls: int | None = None
+    """Calls within 10 s below which it does not open."""
+    breaker_open_s: float | None = None
+    """How long it stays open at first; twice as long each time, up to a minute."""
+    smart_retry: bool | None = None
+    """While all calls fail, failing costs no attempt and makes no dead letter."""
+    slow_start_s: float | None = None
+    """Time from a tenth of the concurrency to all of it, after a start or a recovery."""
+    fair_key: str | None = None
+    """Header that names the tenant."""
+    fair_share: float | None = None
+    """Largest share of the slots that one tenant may have."""
+    foreground: int | None = None
+    """Starts of foreground tasks for one of background, while both wait."""
+    timeout_s: float | None = None
+    """How long an attempt may take, instead of what its handler says."""
+    expires_s: float | None = None
+    """A task that has waited so long ends as expired and never runs."""
+    fresh_first_s: float | None = None
+    """Once the oldest has waited so long, the newest go first."""
+    spread_s: float | None = None
+    """Tasks that are due at one moment start over so long."""
+    owner: str | None = None
+    """Who answers for the queue and pays for it: a label for reports and alerts, nothing else."""
+    severity: Literal["page", "ticket"] | None = None
+    """What an alert about the queue is worth, for `late alerts render`."""
+    objective_s: float | None = None
+    """How old its oldest task may be before there is an alert, for the same."""
+
+
+_NUMBERS: dict[str, tuple[type, float, float]] = {
+    "max_backlog": (int, 1, 10**12),
+    "rate": (float, 0.001, 1_000_000),
+    "burst": (int, 1, 1_000_000),
+    "retry_budget": (float, 0, 1),
+    "retry_min": (float, 0, 1_000_000),
+    "breaker": (float, 0.01, 1.5),
+    "breaker_calls": (int, 1, 100_000),
+    "breaker_open_s": (float, 0.1, 3_600),
+    "slow_start_s": (float, 0, 3_600),
+    "fair_share": (float, 0.001, 1),
+    "foreground": (int, 1, 1_000),
+    "timeout_s": (float, 0.001, DAY_S),
+    "expires_s": (float, 0.001, 366 * DAY_S),
+    "fresh_first_s": (float, 0.001, 366 * DAY_S),
+    "spread_s": (float, 0, DAY_S),
+    "objective_s": (float, 0.1, 366 * DAY_S),
+}
+_FLAGS = ("paused", "closed", "smart_retry")
+SEVERITIES = ("page", "ticket")
+CONCURRENCY_MAX = 100_000
+NAMES = Knobs.__struct_fields__
+QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "foreground",
+                        "expires_s", "fresh_first_s", "spread_s", "owner", "severity",
+                        "objective_s"})  # fmt: skip
+"""What belongs to the tasks and not to who executes them."""
+
+LOCAL = Knobs(smart_retry=False, fair_share=0.25, foreground=8)
+"""A worker's own handlers share its slots, and nothing else holds them back by default."""
+REMOTE = Knobs(
+    concurrency="auto",
+    retry_budget=0.2,
+    retry_min=10.0,
+    breaker=0.5,
+    breaker_calls=20,
+    breaker_open_s=5.0,
+    smart_retry=True,
+    slow_start_s=17.0,
+)
+"""Another service is protected by default. Sources: the budget is Finagle's (20 % and 10/s), the
+breaker's figures are those of `reliability` 4; 10 % doubled every 5 s is all of it after 17 s."""
+
+
+def decode(text: str | bytes) -> Knobs:
+    """Read what is kept in the database. Unknown or impossible values raise, for a worker must not
+    run without what was asked.
+
+    Raises:
+        InvalidPolicy: not an object of knobs.
+    """
+    try:
+        knobs = msgspec.json.decode(text, type=Knobs)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidPolicy(f"knobs that cannot be read: {error}") from error
+    check(knobs)
+    return knobs
+
+
+def encode(knobs: Knobs) -> str:
+    """The JSON that is kept."""
+    return msgspec.json.encode(knobs).decode()
+
+
+def changed(knobs: Knobs, changes: Mapping[str, Any], kind: Kind) -> Knobs:
+    """`knobs` with `changes`: name -> value, None to go back to the default.
+
+    Raises:
+        InvalidPolicy: a name that does not exist or not for this kind, a value out of bounds; the
+            message names it.
+    """
+    for name in changes:
+        if name not in NAMES:
+            raise InvalidPolicy(f"no such knob: {shown(name)}; there are {', '.join(NAMES)}")
+        if kind == "target" and name in QUEUE_ONLY:
+            raise InvalidPolicy(f"{name} is a knob of queues: a target has no tasks of its own")
+    try:
+        result = msgspec.convert({**msgspec.structs.asdict(knobs), **changes}, Knobs)
+    except msgspec.ValidationError as error:
+        raise InvalidPolicy(f"not a value for a knob: {error}") from error
+    check(result)
+    return result
+
+
+def parse(words: list[str]) -> dict[str, Any]:
+    """`rate=50 paused=on concurrency=auto burst=default` as typed -> name and value.
+
+    Raises:
+        InvalidPolicy: a word that is no `name=value`, a name twice, or a value of another type.
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise InvalidPolicy(f"expected name=value, got {shown(word)}")
+        if name not in NAMES:
+            raise InvalidPolicy(f"no such knob: {shown(name)}; there are {', '.join(NAMES)}")
+        if name in found:
+            raise InvalidPolicy(f"{name} is given twice")
+        if not text:
+            raise InvalidPolicy(f"{name}= has no value; {name}=default takes it back")
+        found[name] = None if text == "default" else _typed(name, text)
+    return found
+
+
+def _typed(name: str, text: str) -> Any:
+    if name in _FLAGS:
+        words = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+        if text.lower() not in words:
+            raise InvalidPolicy(f"{name} is on or off, got {shown(text)}")
+        return words[text.lower()]
+    if name == "severity" and text not in SEVERITIES:
+        raise InvalidPolicy(f"severity is {' or '.join(SEVERITIES)}, got {shown(text)}")
+    if name in ("fair_key", "owner", "severity") or (name == "concurrency" and text == "auto"):
+        return text
+    whole = name == "concurrency" or _NUMBERS[name][0] is int
+    try:
+        return int(text) if whole else float(text)
+    except ValueError:
+        word = "a whole number" if whole else "a number"
+        raise InvalidPolicy(f"{name} is {word}, got {shown(text)}") from None
+
+
+def check(knobs: Knobs) -> None:
+    """Raise `InvalidPolicy` for a value out of its bounds, with its name."""
+    for name, (_, least, most) in _NUMBERS.items():
+        value = getattr(knobs, name)
+        # Written so that NaN, which compares false with everything, fails.
+        if value is not None and not least <= value <= most:
+            raise InvalidPolicy(f"{name} must be {bounds(least, most)}, got {shown(value)}")
+    limit = knobs.concurrency
+    if isinstance(limit, int) and not 1 <= limit <= CONCURRENCY_MAX:
+        raise InvalidPolicy(
+            f"concurrency must be auto or 1..{CONCURRENCY_MAX}, got {shown(limit)} "
+            "(paused=on starts nothing)"
+        )
+    if isinstance(limit, str) and limit != "auto":
+        raise InvalidPolicy(f"concurrency must be auto or a number, got {shown(limit)}")
+    if knobs.fair_key is not None and not is_name(knobs.fair_key):
+        raise InvalidPolicy(f"fair_key must be the name of a header, got {shown(knobs.fair_key)}")
+    if knobs.owner is not None and not is_name(knobs.owner):
+        raise InvalidPolicy(f"owner must be a name, got {shown(knobs.owner)}")
+
+
+def binds(knobs: Knobs) -> bool:
+    """Whether any of them has to do with how tasks run."""
+    labels = {"owner": None, "severity": None, "objective_s": None}
+    return msgspec.structs.replace(knobs, **labels) != Knobs()
+
+
+def effective(knobs: Knobs, defaults: Knobs) -> Knobs:
+    """What holds: each knob that is set, else its default."""
+    given = {n: v for n, v in msgspec.structs.asdict(knobs).items() if v is not None}
+    return msgspec.structs.replace(defaults, **given)

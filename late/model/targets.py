@@ -1,0 +1,315 @@
+"""Where tasks go that other services execute: values, checked when they are made. Pure.
+
+A target is configuration: it is named here, a task carries the name alone, and nothing that comes
+out of a database becomes an address. That is what keeps a task from making a worker call into
+places that its producer cannot reach.
+
+Plain text is for this machine: an address elsewhere is called over TLS, unless `tls=False` (or
+`insecure=True`) says that something else protects the way, such as a mesh.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from late.errors import ConfigError
+from late.model import validation as validate
+
+CONCURRENCY = 64
+CONCURRENCY_MAX = 4_096
+CONNECT_S = 5.0
+PROBE_S = 2.0
+RESERVED = ("local", "pull")
+"""What the worker itself is called, and where consumers fetch."""
+FILE_VARIABLE = "LATE_TARGETS"
+
+_LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[?::1\]?")
+_HEADER = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How a target is recognised, and how it recognises us.
+
+    Args:
+        ca: file of certificates to trust instead of the system's.
+        cert: file with our certificate, and those between it and the root (mTLS).
+        key: file with its key.
+        server_name: the name that the target's certificate is for, if it is not the address's.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ConfigError("tls: cert and key belong together")
+
+
+@dataclass(frozen=True)
+class GrpcTarget:
+    """A service that serves `late.v1.Handler` at one or more endpoints.
+
+    Every endpoint has one connection. An attempt goes to the endpoint that is up and has the
+    fewest; one that breaks, or whose `grpc.health.v1` says NOT_SERVING, gets none.
+
+    Args:
+        endpoints: `host:port`, each; a name of several addresses counts as that many endpoints.
+        concurrency: attempts that a worker has there at the same time, at most.
+        tls: how to connect; None for TLS, and plain text on this machine; False for plain text.
+        token: sent as `authorization: Bearer ...`; also `env:NAME` or `file:PATH`.
+        metadata: sent with every call; values may be `env:NAME` or `file:PATH`.
+        connect_s: how long an attempt waits for an endpoint to come up.
+        probe_s: how often an endpoint is asked for its health, and how soon it has to answer.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+
+    name: str
+    endpoints: tuple[str, ...]
+    _: KW_ONLY
+    concurrency: int = CONCURRENCY
+    tls: Tls | bool | None = None
+    token: str | None = field(default=None, repr=False)
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
+    connect_s: float = CONNECT_S
+    probe_s: float = PROBE_S
+
+    kind = "grpc"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.endpoints, str) or not self.endpoints:
+            raise ConfigError(f"target {validate.shown(self.name)}: endpoints is a list of texts")
+        object.__setattr__(self, "endpoints", tuple(self.endpoints))
+        _check(self)
+        for endpoint in self.endpoints:
+            address(endpoint)
+        for key in self.metadata:
+            _check_header(self.name, key)
+        if not 0.01 <= self.probe_s <= 5.0:
+            raise ConfigError(f"target {self.name!r}: probe_s must be 0.01..5 seconds")
+
+    def tls_for(self, endpoint: str) -> Tls | None:
+        """How to connect to `endpoint`; None for plain text."""
+        if isinstance(self.tls, Tls):
+            return self.tls
+        plain = self.tls is False or (self.tls is None and is_loopback(address(endpoint)[0]))
+        return None if plain else Tls()
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return ", ".join(self.endpoints)
+
+    @property
+    def protection(self) -> str:
+        """For people: `tls`, `mtls` or `plain`."""
+        kinds = {_protection(self.tls_for(endpoint)) for endpoint in self.endpoints}
+        return "/".join(sorted(kinds))
+
+
+@dataclass(frozen=True)
+class HttpTarget:
+    """A service that takes a task as a signed POST to one URL.
+
+    The signature is that of the Standard Webhooks specification, so that libraries of many
+    languages can check it. A redirect is not followed, and of an answer at most 1 MiB is read.
+
+    Args:
+        url: `https://...`; `http://` on this machine, or with `insecure`.
+        secret: key of the signature, `whsec_...`, or several while it is changed: all of them
+            sign. Also `env:NAME` or `file:PATH`. None sends no signature.
+        concurrency: attempts that a worker has there at the same time, at most.
+        tls: certificates, if the system's are not enough.
+        headers: sent with every request; values may be `env:NAME` or `file:PATH`.
+        proxy: URL of a proxy on the way out; no variable of the environment is asked.
+        insecure: allow `http://` to another machine.
+        connect_s: how long a connection may take.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+
+    name: str
+    url: str
+    _: KW_ONLY
+    secret: str | tuple[str, ...] | None = field(default=None, repr=False)
+    concurrency: int = CONCURRENCY
+    tls: Tls | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proxy: str | None = field(default=None, repr=False)
+    insecure: bool = False
+    connect_s: float = CONNECT_S
+
+    kind = "http"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        try:
+            parts = urlsplit(self.url)
+            host, _ = parts.hostname, parts.port
+        except (ValueError, TypeError, AttributeError):
+            parts, host = None, None
+        if parts is None or parts.scheme not in ("http", "https") or not host:
+            raise ConfigError(f"target {self.name!r}: its url must be https://HOST[:PORT][/PATH]")
+        if parts.username or parts.password or parts.fragment:
+            raise ConfigError(f"target {self.name!r}: no password or fragment in its url")
+        if parts.scheme == "http" and not self.insecure and not is_loopback(host):
+            raise ConfigError(
+                f"target {self.name!r}: http:// sends tasks in plain text to another machine;"
+                " use https://, or insecure=True where something else protects the way"
+            )
+        for key in self.headers:
+            _check_header(self.name, key)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """As configured: not resolved."""
+        if self.secret is None:
+            return ()
+        return (self.secret,) if isinstance(self.secret, str) else tuple(self.secret)
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return self.url
+
+    @property
+    def protection(self) -> str:
+        """For people: `tls`, `mtls` or `plain`; `signed` beside it."""
+        tls = (self.tls or Tls()) if self.url.startswith("https:") else None
+        return _protection(tls) + (", signed" if self.secrets else "")
+
+
+Target = GrpcTarget | HttpTarget
+
+
+def by_name(targets: Iterable[Target]) -> dict[str, Target]:
+    """`targets` by name.
+
+    Raises:
+        ConfigError: two of one name, or no target.
+    """
+    found: dict[str, Target] = {}
+    for target in targets:
+        if not isinstance(target, GrpcTarget | HttpTarget):
+            raise ConfigError(f"not a late.GrpcTarget or late.HttpTarget: {validate.shown(target)}")
+        if target.name in found:
+            raise ConfigError(f"two targets are called {target.name!r}")
+        found[target.name] = target
+    return found
+
+
+def load(path: str | Path) -> dict[str, Target]:
+    """The targets of a TOML file: one table each, named as the target, with `kind` and the
+    arguments of its class.
+
+    Raises:
+        ConfigError: it cannot be read, or a value is wrong.
+    """
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"targets: {path}: {str(error)[:200]}") from None
+    return by_name(_target(str(path), name, table) for name, table in tables.items())
+
+
+def configured(mine: Iterable[Target]) -> dict[str, Target]:
+    """`mine`, and those of the file that `LATE_TARGETS` names; the file's win: where a service is
+    differs from place to place, the program does not.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    found = by_name(mine)
+    path = os.environ.get(FILE_VARIABLE)
+    return {**found, **load(path)} if path else found
+
+
+def resolve(text: str, what: str) -> str:
+    """`text`, or what it refers to: `env:NAME` a variable, `file:PATH` the content of a file.
+
+    Raises:
+        ConfigError: it is not there, or empty. The message names it and not its value.
+    """
+    kind, _, where = text.partition(":")
+    if kind == "env":
+        found = os.environ.get(where, "")
+    elif kind == "file":
+        try:
+            found = Path(where).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{what}: {where} cannot be read: {type(error).__name__}") from None
+    else:
+        # From a variable that is not set, read by the application itself: a server whose token is
+        # empty would let in whoever sends an empty one.
+        found, text = text, "it"
+    if not found:
+        raise ConfigError(f"{what}: {text} is empty or not set")
+    return found
+
+
+def address(endpoint: str) -> tuple[str, int]:
+    """Host and port of `host:port`; an IPv6 address is in brackets.
+
+    Raises:
+        ConfigError: it is not of that form.
+    """
+    host, colon, port = endpoint.rpartition(":") if isinstance(endpoint, str) else ("", "", "")
+    host_ok = re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host)
+    if not colon or not host_ok or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(f"an endpoint is host:port, got {validate.shown(endpoint)}")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine by its spelling; no name is looked up."""
+    return _LOOPBACK.fullmatch(host) is not None
+
+
+def _target(path: str, name: str, table: Any) -> Target:
+    kinds: dict[str, type[Target]] = {"grpc": GrpcTarget, "http": HttpTarget}
+    if not isinstance(table, dict) or table.get("kind") not in kinds:
+        raise ConfigError(f"targets: {path}: [{name}] needs kind = 'grpc' or 'http'")
+    cls = kinds[table["kind"]]
+    given = {key: value for key, value in table.items() if key != "kind"}
+    unknown = given.keys() - cls.__dataclass_fields__.keys()
+    if unknown or "name" in given:
+        named = ", ".join(sorted(unknown or {"name"}))
+        raise ConfigError(f"targets: {path}: [{name}] has an unknown setting: {named}")
+    try:
+        return msgspec.convert({"name": name, **given}, cls)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"targets: {path}: [{name}]: {error}") from None
+
+
+def _check(target: Target) -> None:
+    name = target.name
+    if not validate.is_name(name) or name in RESERVED:
+        raise ConfigError(f"a target cannot be called {validate.shown(name)}")
+    count = target.concurrency
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= CONCURRENCY_MAX:
+        raise ConfigError(f"target {name!r}: concurrency must be 1..{CONCURRENCY_MAX}")
+    if not 0.01 <= target.connect_s <= 60:
+        raise ConfigError(f"target {name!r}: connect_s must be 0.01..60 seconds")
+
+
+def _check_header(name: str, key: str) -> None:
+    if not _HEADER.fullmatch(key):
+        raise ConfigError(f"target {name!r}: a header is called {validate.shown(key)}")
+
+
+def _protection(tls: Tls | None) -> str:
+    return "plain" if tls is None else "mtls" if tls.cert else "tls"

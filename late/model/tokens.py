@@ -1,0 +1,126 @@
+"""Bearer tokens: what they look like, what is kept of them, what they allow. Pure.
+
+A token is `late.NAME.SECRET`. The secret has 256 random bits, so a plain SHA-256 of it is as good
+at rest as a slow hash would be: there is nothing to guess. The name leads to the one hash that it
+is compared with, in constant time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Collection
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import msgspec
+
+from late.errors import ConfigError, InvalidName
+from late.model import validation as validate
+
+Scope = Literal["enqueue", "consume", "view", "operate"]
+"""`view`: look at the page for operators. `operate`: that too, change what it shows, and get
+`/metrics`."""
+SCOPES: tuple[Scope, ...] = ("enqueue", "consume", "view", "operate")
+CERTIFICATE = "certificate"
+"""In the place of a hash: who comes with a client certificate for this name, and no secret."""
+_PREFIX = "late."
+_NOBODY = hashlib.sha256(b"nobody").hexdigest()
+
+
+class Token(msgspec.Struct, frozen=True):
+    """One row of `late_token`."""
+
+    name: str
+    digest: str
+    scopes: tuple[Scope, ...]
+    queues: tuple[str, ...]
+    """Patterns with `*`; a queue must match one of them."""
+    created_at_us: int = 0
+    expires_at_us: int | None = None
+    revoked_at_us: int | None = None
+
+    def live(self, now_us: int) -> bool:
+        """Whether it counts at this moment of the database's clock."""
+        if self.revoked_at_us is not None:
+            return False
+        return self.expires_at_us is None or now_us < self.expires_at_us
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks, and what that one may do."""
+
+    name: str
+    scopes: frozenset[str]
+    queues: tuple[str, ...]
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes
+
+    def sees(self, queue: str) -> bool:
+        return any(fnmatchcase(queue, pattern) for pattern in self.queues)
+
+
+ANYBODY = Caller("anybody", frozenset(SCOPES), ("*",))
+"""Where tokens are not asked for: on this machine only."""
+
+
+def make(name: str) -> tuple[str, str]:
+    """A new token for `name`: its text, to be shown once, and its hash, to be kept."""
+    text = f"{_PREFIX}{name}.{secrets.token_urlsafe(32)}"
+    return text, hash_of(text)
+
+
+def hash_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def name_of(text: str) -> str | None:
+    """The name that a token claims, if it looks like one."""
+    name, dot, secret = text.removeprefix(_PREFIX).rpartition(".")
+    looks = text.startswith(_PREFIX) and dot and secret and len(text) <= 512
+    return name if looks and text.isascii() and text.isprintable() else None
+
+
+def admits(token: Token | None, text: str, now_us: int) -> Caller | None:
+    """The caller that presents `text`, if it is this token's and the token counts now.
+
+    A name that nobody has takes as long as a wrong secret.
+    """
+    kept = _NOBODY if token is None else token.digest
+    same = hmac.compare_digest(kept, hash_of(text))
+    if token is None or not same or not token.live(now_us):
+        return None
+    return caller(token)
+
+
+def caller(token: Token) -> Caller:
+    return Caller(token.name, frozenset(token.scopes), token.queues)
+
+
+def checked(
+    name: str, scopes: Collection[str], queues: Collection[str]
+) -> tuple[str, tuple[Scope, ...], tuple[str, ...]]:
+    """What an operator asks for, in the form in which it is kept.
+
+    Raises:
+        ConfigError: no such scope or none, a name or pattern with other characters.
+    """
+    try:
+        validate.name(name, "token name")
+    except InvalidName as error:
+        raise ConfigError(str(error)) from None
+    wrong = sorted(set(scopes) - set(SCOPES))
+    if wrong or not scopes:
+        raise ConfigError(
+            f"scopes are enqueue, consume, view and operate, got {', '.join(wrong) or 'none'}"
+        )
+    for pattern in queues:
+        if pattern != "*" and not validate.is_name(pattern.replace("*", "x")):
+            raise ConfigError(
+                f"queue pattern {pattern[:80]!r}: a name in which * stands for any text"
+            )
+    if not queues:
+        raise ConfigError("a token without queues could do nothing: give '*' for all")
+    return name, tuple(scope for scope in SCOPES if scope in scopes), tuple(dict.fromkeys(queues))

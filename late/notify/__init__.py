@@ -1,0 +1,1 @@
+"""Wake-ups after a commit: who sends them and who hears them."""

@@ -1,0 +1,231 @@
+"""Wake-ups: telling workers, after a commit, that there is something to read.
+
+    with engine.begin() as tx:
+        task_id = charge.enqueue(tx, trip.id)
+    late.wake(task_id)
+
+Workers of this process are told by a call; those that `LATE_WAKE` names, as `host:port,host:port`,
+by a datagram each. A hint changes nothing but when a worker looks next: lost, repeated, forged,
+stale or early ones are harmless (`late/tailer/read_hints.py`, `docs/design/0023-wake-ups.md`).
+
+A datagram is `late1`, the shards as two bytes each (none: any shard), and, where there is a secret,
+16 bytes of their HMAC-SHA256. There is no nonce: a repeated hint is a hint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hmac
+import ipaddress
+import logging
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, TypeAlias
+
+from late.errors import ConfigError, InvalidName
+from late.model.ids import shard_of
+
+PLACES_VARIABLE = "LATE_WAKE"
+SECRET_VARIABLE = "LATE_WAKE_SECRET"
+SECRET_BYTES_MIN = 16
+PLACES_MAX = 64
+"""Addresses that are told: what lies beyond is found out by polling."""
+NAMED_MAX = 64
+"""Shards that a datagram names; of more, any shard may have something."""
+PACKET_BYTES = 256
+"""More than any datagram of ours has."""
+LOOK_UP_EVERY_S = 10.0
+
+Shards: TypeAlias = frozenset[int]
+"""Where there may be something to read; empty: anywhere."""
+Heard: TypeAlias = Callable[[Shards], None]
+
+_MAGIC = b"late1"
+_SEAL_BYTES = 16
+_PLACE = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]{1,253})):(\d{1,5})\Z")
+
+logger = logging.getLogger("late.waking")
+
+
+def wake(*task_ids: str) -> None:
+    """Tell workers that a transaction was committed. Call it after the commit: an earlier call
+    finds nothing yet, and only costs a few looks.
+
+    Never raises and never blocks, for what was committed is committed. Thread-safe.
+
+    Args:
+        task_ids: what was enqueued in it; none: anything, so that every worker looks.
+    """
+    tell(_shards_of(task_ids))
+
+
+def tell(shards: Shards) -> None:
+    """`wake`, by the shards."""
+    for heard in tuple(_here):
+        heard(shards)
+    told = _told(os.environ.get(PLACES_VARIABLE, "").strip(), secret())
+    if told is not None:
+        told.tell(shards)
+
+
+@contextlib.contextmanager
+def listening(heard: Heard) -> Iterator[None]:
+    """Within the block `heard` takes the hints of this process, in whatever thread they are given:
+    it must be quick and must not raise."""
+    _here.add(heard)
+    try:
+        yield
+    finally:
+        _here.discard(heard)
+
+
+_here: set[Heard] = set()
+if hasattr(os, "register_at_fork"):  # the loops of the parent's workers do not go on in a child
+    os.register_at_fork(after_in_child=_here.clear)
+
+
+class Waker:
+    """Tells the workers at `places`. Thread-safe, and good for forked processes.
+
+    Args:
+        places: `host:port`, or several with commas; IPv6 addresses in brackets. All addresses of
+            a name are told, looked up in a thread every ten seconds; the first hints are lost.
+        secret: shared with the workers; may be empty where all places are on this machine.
+
+    Raises:
+        ConfigError: no such places, or a place elsewhere without a secret.
+    """
+
+    def __init__(self, places: str, secret: bytes = b"") -> None:
+        self._secret = secret
+        self._places = [_place(text.strip()) for text in places.split(",")]
+        for host, port in self._places:
+            guard(host, secret, f"{PLACES_VARIABLE}={host}:{port}")
+        self._named = not all(_is_address(host) for host, _ in self._places)
+        self._looked_up_s = time.monotonic()
+        self._addresses: list[tuple[int, Any]] = []
+        if self._named:
+            self._look_up_aside()
+        else:
+            self._look_up()
+
+    def tell(self, shards: Shards) -> None:
+        """Send one datagram to each place; what cannot be sent is lost."""
+        if self._named and time.monotonic() - self._looked_up_s > LOOK_UP_EVERY_S:
+            self._looked_up_s = time.monotonic()
+            self._look_up_aside()
+        packet = sealed(shards, self._secret)
+        for family, address in self._addresses:
+            # A socket each time costs some microseconds, and nothing is left open, shared between
+            # threads or carried through a fork.
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as out:
+                out.setblocking(False)
+                out.sendto(packet, address)
+
+    def _look_up_aside(self) -> None:
+        with contextlib.suppress(RuntimeError):  # too many threads, or the end of the process
+            threading.Thread(target=self._look_up, name="late-waking", daemon=True).start()
+
+    def _look_up(self) -> None:
+        """Blocks for as long as a name server takes; one that fails leaves what was known."""
+        found: dict[tuple[int, Any], None] = {}
+        try:
+            for host, port in self._places:
+                for family, _, _, _, address in socket.getaddrinfo(
+                    host, port, type=socket.SOCK_DGRAM
+                ):
+                    found[int(family), address] = None
+        except (OSError, UnicodeError) as error:  # the latter: no name, by the rules for names
+            logger.warning("the workers to be woken cannot be found: %s", error)
+            return
+        self._addresses = list(found)[:PLACES_MAX]
+
+
+def secret() -> bytes:
+    """What producers and workers share, from the environment; empty where nothing is set."""
+    return os.fsencode(os.environ.get(SECRET_VARIABLE, "").strip())
+
+
+def guard(host: str, secret: bytes, label: str) -> None:
+    """Refuse a socket that others can reach and nobody can be told apart on.
+
+    Raises:
+        ConfigError: `host` is not this machine alone and there is no secret; or a short one.
+    """
+    if secret and len(secret) < SECRET_BYTES_MIN:
+        raise ConfigError(f"{SECRET_VARIABLE} is shorter than {SECRET_BYTES_MIN} bytes")
+    if not secret and not _is_loopback(host):
+        raise ConfigError(
+            f"{label}: hints from or to other machines need {SECRET_VARIABLE}, the same for"
+            " producers and workers"
+        )
+
+
+def sealed(shards: Collection[int], secret: bytes) -> bytes:
+    """The datagram that names `shards`."""
+    named = shards if len(shards) <= NAMED_MAX else ()
+    body = _MAGIC + b"".join([shard.to_bytes(2, "big") for shard in sorted(named)])
+    return body + _seal(body, secret)
+
+
+def opened(packet: bytes, secret: bytes) -> Shards | None:
+    """The shards that a datagram names; None if it is not one of ours."""
+    end = len(packet) - _SEAL_BYTES if secret else len(packet)
+    body = packet[: max(0, end)]
+    if not body.startswith(_MAGIC) or (len(body) - len(_MAGIC)) % 2:
+        return None
+    if not hmac.compare_digest(packet[len(body) :], _seal(body, secret)):
+        return None
+    named = body[len(_MAGIC) :]
+    return frozenset(int.from_bytes(named[at : at + 2], "big") for at in range(0, len(named), 2))
+
+
+def _seal(body: bytes, secret: bytes) -> bytes:
+    return hmac.digest(secret, body, "sha256")[:_SEAL_BYTES] if secret else b""
+
+
+@functools.lru_cache(maxsize=4)
+def _told(places: str, secret: bytes) -> Waker | None:
+    """Whom the environment names. What is wrong with it is said once, and not raised: the caller's
+    transaction has committed."""
+    if not places:
+        return None
+    try:
+        return Waker(places, secret)
+    except ConfigError as error:
+        logger.error("nobody is woken: %s", error)
+        return None
+
+
+def _shards_of(task_ids: Collection[str]) -> Shards:
+    try:
+        return frozenset(map(shard_of, task_ids))
+    except InvalidName:
+        return frozenset()
+
+
+def _place(text: str) -> tuple[str, int]:
+    found = _PLACE.match(text)
+    port = int(found[3]) if found else 0
+    if found is None or not 0 < port < 65_536:
+        raise ConfigError(
+            f"{PLACES_VARIABLE}: {text[:80]!r} is no place; write host:port,host:port"
+        )
+    return found[1] or found[2], port
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)

@@ -1,0 +1,16 @@
+"""Alerts and dashboards, made from what is known of queues: no network, no database. Pure.
+
+| module | what |
+|---|---|
+| `catalogue.py` | every alert: when, how bad, for how long, and which runbook says what to do |
+| `rules.py` | the catalogue for these queues, with their owners, severities and objectives |
+| `prometheus.py`, `terraform.py` | rules as a file for Prometheus, as a module for Terraform |
+| `dashboard.py` | panels as a dashboard for Grafana |
+"""
+
+from __future__ import annotations
+
+from late.observability.alerts.catalogue import ALERTS, Alert
+from late.observability.alerts.rules import Rule, Settings, rules
+
+__all__ = ["ALERTS", "Alert", "Rule", "Settings", "rules"]

@@ -1,0 +1,227 @@
+"""Structured logging on the standard library: `key=value` for people, JSON lines for machines.
+
+What may be written is decided here and not by the caller's care:
+
+- only plain values are shown; of bytes only the length, of any other object only its type, so that
+  a record or its payload cannot slip into a line;
+- a field whose name promises a secret or a payload is masked;
+- passwords in URLs and connection strings are removed from messages, values and tracebacks;
+- control characters are escaped: a task's name or error cannot forge a line or drive a terminal;
+- text is cut at 4 KiB.
+
+Use: `log = logging.getLogger("late.tailer")`, then `log.warning("read failed", extra=fields(
+group="default", retry_in_s=0.3))`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import msgspec
+
+from late.events import EVENTS, Emitter, Event
+from late.observability import tracing
+
+TEXT_MAX = 4096
+"""Characters of one message, value or traceback."""
+
+MASKED = frozenset(
+    ("args", "kwargs", "payload", "headers", "password", "secret", "token", "authorization", "dsn")
+)
+"""Fields that are never shown, whatever they hold."""
+
+_FIELDS = "late_fields"
+
+# Greedy up to the last `@` of the word: an unescaped `@` or `/` inside a password must not leave
+# half of it in the log. What is lost with an `@` later in the URL is worth less.
+# Every repetition is bounded, or a hostile error text could make the search quadratic.
+_URL_PASSWORD = re.compile(
+    r"([A-Za-z0-9+.\-]{1,40}://[^\s:/@?#]{0,1000}):[^\s\"'<>]{0,1000}@",
+)
+_NAMED_SECRET = re.compile(
+    r"(?i)([a-z_\-]{0,40}(?:password|passwd|secret|token|api_?key))(\s{0,8}[=:]\s{0,8})"
+    r"(?:'(?:[^'\\]|\\.){0,1000}'|\"(?:[^\"\\]|\\.){0,1000}\"|[^\s&,;'\"]+)"
+)
+# C0, DEL, C1, line and paragraph separators, and the marks that reorder text on a screen.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_PLAIN = re.compile(r"[^\s\"=\\]+\Z")
+
+
+def fields(**values: Any) -> dict[str, Any]:
+    """The `extra` of a log call: `log.info("read", extra=fields(pages=3))`."""
+    return {_FIELDS: values}
+
+
+def redact(text: str) -> str:
+    """`text` without passwords: those in URLs (`scheme://user:***@host`) and named ones
+    (`password=***`), as in a connection string or a query. Calling it twice changes nothing more.
+    """
+    return _NAMED_SECRET.sub(r"\1\2***", _URL_PASSWORD.sub(r"\1:***@", text))
+
+
+def escape(text: str) -> str:
+    """`text` on one line and without control characters: they become `\\n`, `\\x1b`, `\\u2028`.
+
+    Unpaired surrogates, which no encoding can write, are escaped as well.
+    """
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def clean(text: str) -> str:
+    """Redacted, cut and escaped: fit to be written.
+
+    Redacted before it is cut, or the cut could part a password from what gives it away; and far
+    beyond the cut nobody will read, so that part is not searched at all.
+    """
+    shown = redact(text[: 4 * TEXT_MAX])
+    if len(shown) > TEXT_MAX or len(text) > 4 * TEXT_MAX:
+        shown = f"{shown[:TEXT_MAX]}... (cut, {len(text)} characters in all)"
+    return escape(shown)
+
+
+class HumanFormatter(logging.Formatter):
+    """`12:30:01.250 WARNING tailer: read failed group=default retry_in_s=0.3`, then the traceback
+    with each line indented, so that no line of it can pass for a record."""
+
+    def __init__(self, *, colour: bool = False) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
+        level, area = f"{record.levelname:<7}", record.name.removeprefix("late.")
+        if self._colour:
+            code = 31 if record.levelno >= logging.ERROR else 33
+            level = f"\x1b[{code}m{level}\x1b[0m" if record.levelno >= logging.WARNING else level
+        pairs = "".join(f" {key}={_quoted(value)}" for key, value in _values(record).items())
+        line = f"{moment} {level} {area}: {clean(_message(record))}{pairs}"
+        if trace := _traceback(self, record):
+            line += "".join(f"\n    {clean(part)}" for part in trace.splitlines())
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: `time` (UTC, RFC 3339), `level`, `logger`, `message`, the fields,
+    and `traceback`. A field never hides one of the first four."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            **_values(record),
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": clean(_message(record)),
+        }
+        if trace := _traceback(self, record):
+            line["traceback"] = clean(trace)
+        return msgspec.json.encode(line).decode()
+
+
+def configure(
+    level: str = "INFO", *, json: bool = False, stream: TextIO | None = None
+) -> logging.Handler:
+    """Send the records of `late` to `stream` (standard error), for a program that is ours alone.
+
+    A library never calls this: a service that uses `late` configures logging by itself. Calling
+    it again replaces the handler of the call before.
+
+    Raises:
+        ValueError: no such level.
+    """
+    target = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(JsonFormatter() if json else HumanFormatter(colour=target.isatty()))
+    root = logging.getLogger("late")
+    root.setLevel(level.upper())
+    for old in [old for old in root.handlers if getattr(old, "late_own", False)]:
+        root.removeHandler(old)
+    handler.late_own = True  # type: ignore[attr-defined]
+    root.addHandler(handler)
+    root.propagate = False
+    return handler
+
+
+class Ids(logging.Filter):
+    """Adds what joins a line with its task and its trace to records that are made inside of a
+    handler: `record.late`, an object, and `record.trace_id` for formatters of others.
+
+    For the service's own logging: `handler.addFilter(late.log.Ids())`. The formatters of this
+    module show them without it.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        found = tracing.ids()
+        record.late = found
+        record.trace_id = found.get("trace_id", "")
+        return True
+
+
+def log_events(emitter: Emitter, name: str = "late.worker") -> Callable[[], None]:
+    """Write the events whose level is enabled now to the logger `name`; the others are not
+    subscribed to, and so cost nothing. Returns a function that ends it."""
+    logger = logging.getLogger(name)
+    levels = logging.getLevelNamesMapping()
+
+    def write(event: Event, values: Mapping[str, Any]) -> None:
+        shown = {key: value for key, value in values.items() if key not in event.series}
+        logger.log(levels[event.level.upper()], event.text, extra=fields(event=event.name, **shown))
+
+    enabled = [
+        event for event in EVENTS.values() if logger.isEnabledFor(levels[event.level.upper()])
+    ]
+    return emitter.subscribe(write, enabled)
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:
+        # A wrong format string must not cost the record; its arguments may hold anything.
+        return str(record.msg)
+
+
+def _values(record: logging.LogRecord) -> dict[str, Any]:
+    found: Mapping[str, Any] = {**tracing.ids(), **getattr(record, _FIELDS, {})}
+    return {key: "***" if key.lower() in MASKED else _shown(value) for key, value in found.items()}
+
+
+def _shown(value: Any, depth: int = 0) -> Any:
+    """`value` as it may be written: plain values, short lists of them, or what kind it is."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, BaseException):
+        return clean(f"{type(value).__name__}: {value}")
+    if isinstance(value, list | tuple | set | frozenset) and depth == 0:
+        shown = [_shown(part, 1) for part in list(value)[:16]]
+        return shown if len(value) <= 16 else [*shown, f"<{len(value) - 16} more>"]
+    return f"<{type(value).__name__}>"
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, str):
+        if _PLAIN.match(value):
+            return value
+        # Already escaped, so only what would end the quotes is left to do.
+        return '"' + value.replace('"', '\\"') + '"'
+    if isinstance(value, list):
+        return "[" + ",".join(_quoted(part) for part in value) + "]"
+    return "-" if value is None else str(value)
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    if record.exc_info and record.exc_info[0] is not None:
+        return formatter.formatException(record.exc_info)
+    return record.exc_text or ""

@@ -1,0 +1,32 @@
+"""What can be measured of `late`, and how it is given out.
+
+| module | what | pure |
+|---|---|---|
+| `catalogue.py` | every metric: name, labels, and the event or look that it comes from | yes |
+| `registry.py` | their present values, with a bound on the number of series | yes |
+| `following.py` | events become values | |
+| `prometheus.py` | values as text for a scrape | yes |
+| `serving.py` | `/metrics` for processes without an event loop | |
+| `otel.py` | the same values, under the same names, for OpenTelemetry | |
+
+Counting is done where `late` counts anyway: a settlement's usage, a page, a commit. Nothing here is
+called once per task.
+"""
+
+from __future__ import annotations
+
+from late.observability.metrics.catalogue import METRICS, Metric
+from late.observability.metrics.from_events import follow
+from late.observability.metrics.prometheus import CONTENT_TYPE, render
+from late.observability.metrics.registry import OTHER, Registry, metrics_of
+
+__all__ = [
+    "CONTENT_TYPE",
+    "METRICS",
+    "OTHER",
+    "Metric",
+    "Registry",
+    "follow",
+    "metrics_of",
+    "render",
+]

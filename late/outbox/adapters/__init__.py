@@ -1,0 +1,1 @@
+"""One adapter for each driver that a producer may use."""

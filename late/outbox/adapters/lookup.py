@@ -1,0 +1,109 @@
+"""Which adapter serves which transaction: by the names of its type's bases, so that no driver is
+imported that the caller has not imported already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from late.errors import InvalidTask
+from late.outbox.base import Answer, Statement
+from late.outbox.insert import Target
+
+
+class Sync(Target, Protocol):
+    """One sync transaction, opened for statements; holds nothing that must be closed."""
+
+    def execute(self, statement: Statement) -> Answer: ...
+
+
+class Async(Target, Protocol):
+    """The same for an async driver."""
+
+    def execute(self, statement: Statement) -> Awaitable[Answer]: ...
+
+
+class Adapter(NamedTuple):
+    """How to open a transaction of one type."""
+
+    module: str
+    function: str
+    is_async: bool
+
+    def load(self) -> Callable[[Any], Any]:
+        """`(tx) -> Sync`, or `async (tx) -> Async`."""
+        opener: Callable[[Any], Any] = getattr(import_module(self.module), self.function)
+        return opener
+
+
+_SQLALCHEMY = "late.outbox.adapters.sqlalchemy"
+_PSYCOPG = "late.outbox.adapters.psycopg"
+_SQLITE = "late.outbox.adapters.sqlite"
+_SPANNER = "late.outbox.adapters.spanner"
+_DJANGO = "late.outbox.adapters.django"
+KNOWN: dict[tuple[str, str], Adapter] = {
+    ("sqlalchemy", "Session"): Adapter(_SQLALCHEMY, "session", False),
+    ("sqlalchemy", "scoped_session"): Adapter(_SQLALCHEMY, "session", False),
+    ("sqlalchemy", "Connection"): Adapter(_SQLALCHEMY, "connection", False),
+    ("sqlalchemy", "AsyncSession"): Adapter(_SQLALCHEMY, "async_session", True),
+    ("sqlalchemy", "async_scoped_session"): Adapter(_SQLALCHEMY, "async_session", True),
+    ("sqlalchemy", "AsyncConnection"): Adapter(_SQLALCHEMY, "async_connection", True),
+    ("psycopg", "Connection"): Adapter(_PSYCOPG, "connection", False),
+    ("psycopg", "AsyncConnection"): Adapter(_PSYCOPG, "async_connection", True),
+    ("sqlite3", "Connection"): Adapter(_SQLITE, "connection", False),
+    ("django", "ConnectionProxy"): Adapter(_DJANGO, "connection", False),
+    ("django", "BaseDatabaseWrapper"): Adapter(_DJANGO, "connection", False),
+    ("google.cloud.spanner_v1.transaction", "Transaction"): Adapter(_SPANNER, "transaction", False),
+    ("google.cloud.spanner_v1._async.transaction", "Transaction"): Adapter(
+        _SPANNER, "clients_async_transaction", True
+    ),
+    ("late", "AsyncSpanner"): Adapter(_SPANNER, "async_transaction", True),
+    ("late", "AsyncSqlite"): Adapter(_SQLITE, "async_connection", True),
+}
+"""(package, class) of a base of the transaction's type; the module where a package has several."""
+ACCEPTED = (
+    "a SQLAlchemy Session, AsyncSession, Connection or AsyncConnection,"
+    " a psycopg Connection or AsyncConnection, a google-cloud-spanner Transaction,"
+    " a Django connection,"
+    " or a sqlite3.Connection"
+)
+
+_found: dict[type, tuple[Callable[[Any], Any], bool]] = {}
+
+
+def find(tx: object) -> tuple[Callable[[Any], Any], bool]:
+    """The opener for `tx`, and whether it is async.
+
+    Raises:
+        InvalidTask: no adapter for this type; names those that are accepted.
+    """
+    kind = type(tx)
+    found = _found.get(kind)
+    if found is None:
+        for base in kind.__mro__:
+            module, name = base.__module__, base.__name__
+            adapter = KNOWN.get((module.partition(".")[0], name)) or KNOWN.get((module, name))
+            if adapter is not None:
+                found = _found[kind] = (adapter.load(), adapter.is_async)
+                break
+        else:
+            raise InvalidTask(f"cannot enqueue through {_name(kind)}: pass {ACCEPTED}")
+    return found
+
+
+def _name(kind: type) -> str:
+    full = f"{kind.__module__}.{kind.__qualname__}"
+    hints = {
+        "Engine": " (a transaction is needed: `with engine.begin() as tx`)",
+        "AsyncEngine": " (a transaction is needed: `async with engine.begin() as tx`)",
+        "sessionmaker": " (call it to get a Session)",
+        "async_sessionmaker": " (call it to get an AsyncSession)",
+        "Cursor": " (pass its connection)",
+        "AsyncCursor": " (pass its connection)",
+        "Database": " (pass the transaction that `run_in_transaction` gives its function)",
+    }
+    return full + next(
+        (hints[base.__name__] for base in kind.__mro__ if base.__name__ in hints), ""
+    )

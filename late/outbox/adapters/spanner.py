@@ -1,0 +1,235 @@
+"""Spanner: a `Transaction` of google-cloud-spanner, and the statements for SQLAlchemy.
+
+A `Transaction` gets its tasks as a mutation, which the client keeps until the commit: N tasks add
+no round trip. When Spanner aborts, `run_in_transaction` runs the caller's function again with a new
+transaction, and so the enqueue too. Only unique keys cost a statement, because they must be looked
+at: `late_unique` has no commit timestamp, so it can be read and written in one transaction.
+
+SQLAlchemy gets DML with PENDING_COMMIT_TIMESTAMP() and never a mutation: on ABORTED its driver
+replays the statements of the transaction and forgets the mutations, so that tasks would be lost
+from transactions that commit.
+
+One transaction uses one of the two: after DML on the log, Spanner refuses a mutation on it. The
+log cannot be read in a transaction that has written to it by DML.
+"""
+
+from __future__ import annotations
+
+import inspect
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from google.api_core import exceptions as api
+from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, TransactionOptions, param_types
+from google.cloud.spanner_v1.transaction import Transaction
+
+from late.errors import BatchTooLarge, SchemaMismatch
+from late.model.task import NewTask
+from late.outbox.adapters.spanner_session import AsyncSpanner
+from late.outbox.base import Answer, Statement
+from late.outbox.statements import GoogleSql
+
+COLUMNS = (
+    "shard_id",
+    "created_at",
+    "task_id",
+    "queue",
+    "name",
+    "payload",
+    "headers",
+    "options",
+)
+TASKS_MAX = 5_000
+"""Of one transaction. Spanner takes 80,000 mutations; a task is 8, one per column, and 12 with a
+unique key, so that at least a quarter is left for the caller's own rows."""
+BYTES_MAX = 64 * 1024 * 1024
+"""Payload of one transaction: Spanner takes 100 MiB, and the caller has rows of its own."""
+_CARRIED = "_late_carried"
+_BUFFER = "mutation"
+_array: Any = param_types.Array  # the client is typed in parts only
+_STRINGS = _array(param_types.STRING)
+
+
+class _Mutations(GoogleSql):
+    """Keys as the statements are; tasks as rows to buffer."""
+
+    tasks_max = 1_000_000  # the number of tasks per call is bounded before
+
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+        return Statement(
+            _BUFFER,
+            [
+                (
+                    r.shard_id,
+                    COMMIT_TIMESTAMP,
+                    r.task_id,
+                    r.queue,
+                    r.name,
+                    b64encode(r.payload),  # the wire format of BYTES is a text
+                    r.headers,
+                    r.options,
+                )
+                for r in rows
+            ],
+        )
+
+
+class _Transaction:
+    __slots__ = ("_claimed", "_tx")
+    dialect = _Mutations()
+    autocommit = False
+
+    def __init__(self, tx: Any) -> None:
+        self._tx = tx
+        self._claimed = False
+
+    @property
+    def snapshot(self) -> bool:
+        return _snapshot(self._tx)
+
+    def execute(self, statement: Statement) -> Answer:
+        if statement.sql == _BUFFER:
+            try:
+                return _buffer(self._tx, statement.params)
+            except BatchTooLarge:
+                if self._claimed:
+                    self.execute(self.dialect.release([row[2] for row in statement.params]))
+                raise
+        assert isinstance(statement.params, dict)
+        self._claimed = True
+        types = dict.fromkeys(statement.params, _STRINGS)
+        if statement.fetch:
+            rows = list(self._tx.execute_sql(statement.sql, statement.params, types))
+            return Answer(len(rows), rows)
+        return Answer(self._tx.execute_update(statement.sql, statement.params, types))
+
+
+def repeatable_read(level: Any, database: Any) -> bool:
+    """Whether a transaction of that `isolation_level`, or without one of its own, reads a moment of
+    the past and locks nothing, of the client's `database`."""
+    if not level:
+        level = database.default_transaction_options.default_read_write_transaction_options
+        level = level.isolation_level
+    found = TransactionOptions(isolation_level=level).isolation_level
+    return bool(found == TransactionOptions.IsolationLevel.REPEATABLE_READ)
+
+
+def _snapshot(tx: Any) -> bool:
+    return repeatable_read(tx.isolation_level, tx._session._database)
+
+
+def _buffer(tx: Any, rows: Any) -> Answer:
+    """Put rows on the transaction; nothing is sent before its commit.
+
+    Raises:
+        BatchTooLarge: with what it carries already, Spanner would refuse the commit.
+    """
+    count, size = getattr(tx, _CARRIED, (0, 0))
+    if not count:
+        # Missing tables come out there: until then nothing has asked the server for them.
+        tx.commit = _explained(tx.commit)
+    count, size = count + len(rows), size + sum(len(row[5]) * 3 // 4 for row in rows)
+    if count > TASKS_MAX or size > BYTES_MAX:
+        raise BatchTooLarge(
+            f"{count} tasks with {size} bytes in one transaction: on Spanner the limits are"
+            f" {TASKS_MAX} and {BYTES_MAX}"
+        )
+    setattr(tx, _CARRIED, (count, size))
+    tx.insert("late_task", COLUMNS, rows)
+    return Answer(len(rows))
+
+
+def _explained(commit: Callable[..., Any]) -> Callable[..., Any]:
+    """`commit` of one transaction, whose error says what to do about missing tables."""
+
+    @contextmanager
+    def explaining() -> Iterator[None]:
+        try:
+            yield
+        except api.NotFound as error:
+            if "late_" in str(error) and "not found" in str(error):
+                raise SchemaMismatch(
+                    "the tables of late are missing in this database, or of another version:"
+                    " run `late migrate URL`"
+                ) from error
+            raise
+
+    if inspect.iscoroutinefunction(commit):
+
+        async def commit_async(*args: Any, **kwargs: Any) -> Any:
+            with explaining():
+                return await commit(*args, **kwargs)
+
+        return commit_async
+
+    def commit_sync(*args: Any, **kwargs: Any) -> Any:
+        with explaining():
+            return commit(*args, **kwargs)
+
+    return commit_sync
+
+
+def transaction(tx: Transaction) -> _Transaction:
+    """The adapter of a google-cloud-spanner `Transaction`."""
+    return _Transaction(tx)
+
+
+class _ClientsAsync:
+    """A `Transaction` of the client's own asyncio half (`AsyncClient`)."""
+
+    __slots__ = ("_claimed", "_tx")
+    dialect = _Transaction.dialect
+    autocommit = False
+
+    def __init__(self, tx: Any) -> None:
+        self._tx = tx
+        self._claimed = False
+
+    @property
+    def snapshot(self) -> bool:
+        return _snapshot(self._tx)
+
+    async def execute(self, statement: Statement) -> Answer:
+        if statement.sql == _BUFFER:
+            try:
+                return _buffer(self._tx, statement.params)
+            except BatchTooLarge:
+                if self._claimed:
+                    await self.execute(self.dialect.release([row[2] for row in statement.params]))
+                raise
+        assert isinstance(statement.params, dict)
+        self._claimed = True
+        types = dict.fromkeys(statement.params, _STRINGS)
+        if statement.fetch:
+            found = await self._tx.execute_sql(statement.sql, statement.params, types)
+            rows = [row async for row in found]
+            return Answer(len(rows), rows)
+        return Answer(await self._tx.execute_update(statement.sql, statement.params, types))
+
+
+async def clients_async_transaction(tx: Any) -> _ClientsAsync:
+    """The adapter of a `Transaction` that `AsyncClient` gives."""
+    return _ClientsAsync(tx)
+
+
+class _AsyncTransaction:
+    __slots__ = ("_tx",)
+    dialect = _Transaction.dialect
+    autocommit = False
+
+    def __init__(self, tx: AsyncSpanner) -> None:
+        self._tx = tx
+
+    @property
+    def snapshot(self) -> bool:
+        return _snapshot(self._tx.raw)
+
+    async def execute(self, statement: Statement) -> Answer:
+        return await self._tx.run(lambda: _Transaction(self._tx.raw).execute(statement))
+
+
+async def async_transaction(tx: AsyncSpanner) -> _AsyncTransaction:
+    """The adapter of an `AsyncSpanner`."""
+    return _AsyncTransaction(tx)

@@ -1,0 +1,145 @@
+"""`sqlite3.Connection`, and a small async one for `late.outbox.connect_async`.
+
+The caller's connection decides when the transaction begins: the standard driver begins one before
+our INSERT unless it is in autocommit mode. Then the insert commits by itself, which is a task
+outside any transaction. A deferred transaction that has read before it enqueues may be refused
+with "database is locked" at once, whatever the busy timeout: use BEGIN IMMEDIATE where a
+transaction will enqueue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from late.outbox.base import Answer, Statement
+from late.outbox.statements import SQLITE
+
+T = TypeVar("T")
+
+
+class _Connection:
+    __slots__ = ("_tx",)
+    dialect = SQLITE
+    snapshot = False
+
+    def __init__(self, tx: sqlite3.Connection) -> None:
+        self._tx = tx
+
+    @property
+    def autocommit(self) -> bool:
+        return autocommits(self._tx)
+
+    def execute(self, statement: Statement) -> Answer:
+        # `tx.execute` would go through the caller's cursor and row factories.
+        cursor = sqlite3.Cursor(self._tx)
+        cursor.row_factory = None
+        cursor.execute(statement.sql, statement.params)
+        rows = cursor.fetchall() if statement.fetch else ()
+        count = cursor.rowcount
+        cursor.close()
+        return Answer(count, rows)
+
+
+def connection(tx: sqlite3.Connection) -> _Connection:
+    """The adapter of a `sqlite3.Connection`."""
+    return _Connection(tx)
+
+
+def autocommits(tx: Any) -> bool:
+    """Whether a statement on this driver's connection would commit by itself."""
+    if tx.in_transaction:
+        return False
+    # Python 3.12 added `autocommit`; -1 there means that `isolation_level` rules as before.
+    mode = getattr(tx, "autocommit", -1)
+    return tx.isolation_level is None if mode == -1 else bool(mode)
+
+
+class Rows:
+    """The result of `AsyncSqlite.execute`: rows that were fetched already."""
+
+    def __init__(self, rows: list[Any], rowcount: int) -> None:
+        self._rows = iter(rows)
+        self.rowcount = rowcount
+
+    async def fetchone(self) -> Any:
+        return next(self._rows, None)
+
+    async def fetchall(self) -> list[Any]:
+        return list(self._rows)
+
+
+class AsyncSqlite:
+    """A `sqlite3.Connection` in a thread of its own, so that waiting for the write lock does not
+    stop the event loop. Has what a handler needs of psycopg's AsyncConnection, and no more.
+    """
+
+    def __init__(self, make: Callable[[], sqlite3.Connection]) -> None:
+        self._make = make
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="late-sqlite")
+        self._raw: sqlite3.Connection | None = None
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> Rows:
+        """Run one statement. Parameters are question marks."""
+
+        def run() -> Rows:
+            cursor = self.raw.execute(sql, params)
+            return Rows(cursor.fetchall(), cursor.rowcount)
+
+        return await self.run(run)
+
+    async def commit(self) -> None:
+        await self.run(lambda: self.raw.commit())
+
+    async def rollback(self) -> None:
+        await self.run(lambda: self.raw.rollback())
+
+    @property
+    def raw(self) -> sqlite3.Connection:
+        """The driver's connection, for code that runs in the thread (`run`)."""
+        if self._raw is None:
+            self._raw = self._make()
+        return self._raw
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run `call` in the connection's thread. Cancelled, the call still ends there first, and
+        what comes later comes after it.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    async def close(self) -> None:
+        """Close the connection, rolling back what is open."""
+
+        def close() -> None:
+            if self._raw is not None:
+                self._raw.close()
+
+        try:
+            await self.run(close)
+        finally:
+            self._thread.shutdown(wait=False)
+
+
+class _AsyncConnection:
+    __slots__ = ("_tx",)
+    dialect = SQLITE
+    snapshot = False
+
+    def __init__(self, tx: AsyncSqlite) -> None:
+        self._tx = tx
+
+    @property
+    def autocommit(self) -> bool:
+        # `connect_async` has begun one; after a commit in the block there is none.
+        return autocommits(self._tx.raw)
+
+    async def execute(self, statement: Statement) -> Answer:
+        return await self._tx.run(lambda: _Connection(self._tx.raw).execute(statement))
+
+
+async def async_connection(tx: AsyncSqlite) -> _AsyncConnection:
+    """The adapter of an `AsyncSqlite`."""
+    return _AsyncConnection(tx)

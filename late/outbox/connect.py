@@ -1,0 +1,135 @@
+"""A connection and a transaction of our own, for those who have none: handlers and scripts.
+
+The transaction is committed at the end of the block and rolled back if the block raises. After a
+commit the workers are woken for what was enqueued through it. What it
+gives is the driver's own: `psycopg.Connection`, `psycopg.AsyncConnection`, `sqlite3.Connection` or
+google-cloud-spanner's `Transaction`; only async SQLite, for which Python has no driver, gets an
+`AsyncSqlite`, and async Spanner an `AsyncSpanner`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote
+
+from late.errors import ConfigError, SchemaMismatch
+from late.notify.notifier import tell
+from late.outbox.adapters.sqlite import AsyncSqlite
+from late.outbox.pending_wakeups import noting
+from late.store.sqlite.guard import path_of
+
+BUSY_TIMEOUT_S = 5.0
+
+
+@contextmanager
+def connect(url: str) -> Iterator[Any]:
+    """A sync transaction in the database at `url`.
+
+    SQLite takes the write lock at once, waiting up to five seconds: a transaction that reads
+    first and writes later could be refused in the middle.
+
+    Raises:
+        ConfigError: the URL names no database of ours, or its driver is not installed.
+        SchemaMismatch: the SQLite file does not exist.
+    """
+    with _begun(url) as tx, noting(tx) as shards:
+        yield tx
+    if shards:
+        tell(frozenset(shards))
+
+
+@contextmanager
+def _begun(url: str) -> Iterator[Any]:
+    if url.startswith("sqlite"):
+        connection = _sqlite(url)
+        try:
+            connection.execute("begin immediate")
+            yield connection
+            if connection.in_transaction:
+                connection.commit()
+        finally:
+            connection.close()
+    elif url.startswith("spanner"):
+        with _spanner().connect(url) as tx:
+            yield tx
+    else:
+        with _psycopg().connect(_conninfo(url)) as tx:
+            yield tx
+
+
+@asynccontextmanager
+async def connect_async(url: str) -> AsyncIterator[Any]:
+    """`connect` for `async with`. Cancelled, the transaction is rolled back."""
+    async with _begun_async(url) as tx:
+        with noting(tx) as shards:
+            yield tx
+    if shards:
+        tell(frozenset(shards))
+
+
+@asynccontextmanager
+async def _begun_async(url: str) -> AsyncIterator[Any]:
+    if url.startswith("sqlite"):
+        path_of(_plain(url))  # a wrong URL is a ConfigError here and not in the thread
+        connection = AsyncSqlite(lambda: _sqlite(url))
+        try:
+            await connection.execute("begin immediate")
+            yield connection
+            await connection.commit()
+        finally:
+            await connection.close()
+    elif url.startswith("spanner"):
+        async with _spanner().connect_async(url) as tx:
+            yield tx
+    else:
+        async with await _psycopg().AsyncConnection.connect(_conninfo(url)) as tx:
+            yield tx
+
+
+def _sqlite(url: str) -> sqlite3.Connection:
+    path = path_of(_plain(url))
+    if not path.exists():
+        raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
+    where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
+    return sqlite3.connect(where, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+
+
+def _plain(url: str) -> str:
+    """The URL without SQLAlchemy's name of a driver."""
+    scheme, separator, rest = url.partition("://")
+    return scheme.partition("+")[0] + separator + rest
+
+
+def _conninfo(url: str) -> str:
+    scheme, _, rest = _plain(url).partition("://")
+    if scheme not in ("postgresql", "cockroachdb"):
+        raise ConfigError(
+            "a URL starts with sqlite:///, postgresql://, spanner:/// or cockroachdb://"
+        )
+    return f"postgresql://{rest}"
+
+
+def _psycopg() -> ModuleType:
+    try:
+        import psycopg
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "PostgreSQL needs psycopg: install it with `pip install 'late[postgres]'`"
+        ) from error
+    return psycopg
+
+
+def _spanner() -> ModuleType:
+    try:
+        from late.outbox.adapters import spanner_session
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(("google", "grpc")):
+            raise
+        raise ConfigError(
+            "Spanner needs google-cloud-spanner: install it with `pip install 'late[spanner]'`"
+        ) from error
+    return spanner_session

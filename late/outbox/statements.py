@@ -1,0 +1,360 @@
+"""The statements of an enqueue, per database. Values only: nothing here runs one.
+
+The position of a row (`xid`, `seq`) and its `created_at_us` are never written by a producer:
+they are the column's defaults, so that a forged or mistaken one cannot hide a task from the tail.
+"""
+
+from __future__ import annotations
+
+import functools
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from late.errors import causes
+from late.model.task import NewTask
+from late.outbox import parameters as binding
+from late.outbox.base import Statement
+from late.outbox.parameters import Value, Words
+
+_COLUMNS = "shard_id, task_id, queue, name, payload, headers, options"
+_KEY_COLUMNS = "unique_key, task_id, digest, created_at_us, expires_at_us"
+_TYPES = ("smallint", "uuid", "text", "text", "bytea", "text", "text")
+
+# The database's clock in microseconds, as `late.schema.tables.NOW_US` has it (a test compares):
+# importing that module would cost every producer the import of SQLAlchemy.
+NOW_US = {
+    "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    "cockroachdb": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    "sqlite": "(cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)",
+    "spanner+spanner": "UNIX_MICROS(CURRENT_TIMESTAMP())",
+}
+
+_UNCHANGED = "exists (select 1 from late_lane where name = 'default' and version = {})"
+_OVER = "coalesce(expires_at_us between 1 and {now}, false)"
+"""Whether a key with a period may be freed: its task has ended, and its time is over."""
+
+
+class Dialect(Protocol):
+    """The statements that the steps of an insert are made of, and a way to bind others."""
+
+    tasks_max: int
+    """Most rows that one statement of `tasks` can carry."""
+    fences: bool
+    """Whether that statement can depend on the lane's version. Else the lane is read before it, in
+    the same transaction, which keeps it from being changed until the commit."""
+
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+        """Insert all of `rows` into the log: one statement, however many. With `layout` (only where
+        it `fences`) none of them, if the lane `default` has another version by now."""
+
+    def claim(self, rows: Sequence[NewTask]) -> Statement:
+        """Insert the unique keys of `rows`; a key that is taken is left alone and not counted.
+
+        The row count says how many were free. Waits for a transaction that has inserted one of
+        the keys and not ended; such waits never fail the caller's transaction under READ
+        COMMITTED, which an insert without `on conflict` would.
+        """
+
+    def holders(self, keys: Sequence[str]) -> Statement:
+        """Who holds the keys: rows of (unique_key, task_id, digest, whether it may be freed)."""
+
+    def free(self, keys: Sequence[str]) -> Statement:
+        """Delete those of the keys whose task has ended and whose period is over."""
+
+    def release(self, task_ids: Sequence[str]) -> Statement:
+        """Delete the keys that these tasks hold."""
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        """One text for all: see `binding.py`."""
+
+    def is_schema_error(self, error: BaseException) -> bool:
+        """Whether the driver's error says that a table or column of ours is missing."""
+
+
+class Sqlite:
+    """Question marks; a row per group of values."""
+
+    tasks_max = 4_000  # 32,766 parameters
+    fences = True
+
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+        common = _common(rows) if len(rows) > 1 else None
+        params: list[object]
+        if common is None:
+            params = [
+                v
+                for r in rows
+                for v in (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options)
+            ]
+        else:
+            params = [*common, *[v for r in rows for v in (r.shard_id, r.task_id, r.payload)]]
+        if layout is not None:
+            params.append(layout)
+        text = _sqlite_tasks(len(rows), alike=common is not None, fenced=layout is not None)
+        return Statement(text, tuple(params))
+
+    def claim(self, rows: Sequence[NewTask]) -> Statement:
+        params = [v for r in rows for v in (r.unique_key, r.task_id, r.digest, r.unique_for_us)]
+        group = f"(?, ?, ?, {NOW_US['sqlite']}, -({NOW_US['sqlite']} + ?))"
+        return Statement(
+            f"insert into late_unique ({_KEY_COLUMNS}) values {', '.join([group] * len(rows))}"
+            " on conflict (unique_key) do nothing",
+            tuple(params),
+        )
+
+    def holders(self, keys: Sequence[str]) -> Statement:
+        marks = ", ".join("?" * len(keys))
+        return Statement(
+            f"select unique_key, task_id, digest, {_OVER.format(now=NOW_US['sqlite'])}"
+            f" from late_unique where unique_key in ({marks})",
+            tuple(keys),
+            fetch=True,
+        )
+
+    def free(self, keys: Sequence[str]) -> Statement:
+        marks = ", ".join("?" * len(keys))
+        return Statement(
+            f"delete from late_unique where unique_key in ({marks})"
+            f" and {_OVER.format(now=NOW_US['sqlite'])}",
+            tuple(keys),
+        )
+
+    def release(self, task_ids: Sequence[str]) -> Statement:
+        marks = ", ".join("?" * len(task_ids))
+        return Statement(f"delete from late_unique where task_id in ({marks})", tuple(task_ids))
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        words = Words(NOW_US["sqlite"])
+        return binding.in_order(text, words, values, lambda *_: "?", fetch=fetch)
+
+    def is_schema_error(self, error: BaseException) -> bool:
+        text = str(getattr(error, "orig", None) or error)
+        return "late_" in text and ("no such table" in text or "has no column" in text)
+
+
+@functools.lru_cache(64)
+def _sqlite_tasks(count: int, *, alike: bool, fenced: bool) -> str:
+    row, columns = "(?, ?, ?, ?, ?, ?, ?)", "*"
+    if alike:
+        # Binding is a tenth of a microsecond each. Not by `?1`, of which Python 3.12.3 warns.
+        row, columns = "(?, ?, ?)", "column1, column2, ?, ?, column3, ?, ?"
+    values = f"values {', '.join([row] * count)}"
+    if alike or fenced:
+        values = f"select {columns} from ({values})"
+    if fenced:
+        values += f" where {_UNCHANGED.format('?')}"
+    return f"insert into late_task ({_COLUMNS}) {values}"
+
+
+def _common(rows: Sequence[NewTask]) -> tuple[str, str, str | None, str | None] | None:
+    """Queue, name, headers and options, if they are the same in all rows."""
+    found = {(r.queue, r.name, r.headers, r.options) for r in rows}
+    return found.pop() if len(found) == 1 else None
+
+
+Style = Literal["psycopg", "format", "numeric"]
+
+
+class Postgres:
+    """Arrays and `unnest`: the text of a statement is the same for every number of rows, so that
+    it is prepared once. psycopg gets `%b`, binary parameters: a bytea as text is twice as long.
+    What is the same in all rows, as a rule all but shard, id and payload, is given once.
+    """
+
+    tasks_max = 1_000_000
+    fences = True
+
+    def __init__(self, style: Style) -> None:
+        marks = [f"${n}" for n in range(1, 8)] if style == "numeric" else ["%s"] * 7
+        if style == "psycopg":
+            marks = ["%b"] * 7
+        self._style, self._mark = style, marks[0]
+        cast = [f"{mark}::{kind}" for mark, kind in zip(marks, _TYPES, strict=True)]
+        arrays = ", ".join(f"unnest({one}[])" for one in cast)
+        into = f"insert into late_task ({_COLUMNS})"
+        self._one = f"{into} values ({', '.join(cast)})"
+        self._many = f"{into} select {arrays}"
+        shards, ids, queue, name, payloads, headers, options = marks
+        self._alike = (
+            f"{into} select unnest({shards}::smallint[]), unnest({ids}::uuid[]), {queue}::text,"
+            f" {name}::text, unnest({payloads}::bytea[]), {headers}::text, {options}::text"
+        )
+        version = "$8" if style == "numeric" else marks[0]
+        self._unchanged = f" where {_UNCHANGED.format(f'{version}::bigint')}"
+        now = NOW_US["postgresql"]
+        over = _OVER.format(now=now)
+        self._claim = (
+            f"insert into late_unique ({_KEY_COLUMNS}) select k, t, d, {now}, -({now} + f)"
+            f" from unnest({marks[0]}::text[], {marks[1]}::uuid[], {marks[2]}::text[],"
+            f" {marks[3]}::bigint[]) as u (k, t, d, f)"
+            " on conflict (unique_key) do nothing"
+        )
+        self._holders = (
+            f"select unique_key, task_id::text, digest, {over} from late_unique"
+            f" where unique_key = any({marks[0]}::text[])"
+        )
+        self._free = (
+            f"delete from late_unique where unique_key = any({marks[0]}::text[]) and {over}"
+        )
+        self._release = f"delete from late_unique where task_id = any({marks[0]}::uuid[])"
+
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+        if len(rows) == 1 and layout is None:
+            r = rows[0]
+            return Statement(
+                self._one,
+                (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options),
+            )
+        shards = self.array("smallint", [r.shard_id for r in rows])
+        ids = self.array("uuid", [r.task_id for r in rows])
+        payloads = self.array("bytea", [r.payload for r in rows])
+        common = _common(rows)
+        params: tuple[object, ...]
+        if common is not None:
+            queue, name, header, option = common
+            text, params = self._alike, (shards, ids, queue, name, payloads, header, option)
+        else:
+            queues, names = [r.queue for r in rows], [r.name for r in rows]
+            headers, options = [r.headers for r in rows], [r.options for r in rows]
+            text, params = self._many, (shards, ids, queues, names, payloads, headers, options)
+        if layout is None:
+            return Statement(text, params)
+        return Statement(text + self._unchanged, (*params, layout))
+
+    def array(self, kind: str, values: list[Any]) -> object:
+        """An array of `kind` as the driver takes it: of what differs from row to row."""
+        return values
+
+    def claim(self, rows: Sequence[NewTask]) -> Statement:
+        return Statement(
+            self._claim,
+            (
+                [r.unique_key for r in rows],
+                [r.task_id for r in rows],
+                [r.digest for r in rows],
+                [r.unique_for_us for r in rows],
+            ),
+        )
+
+    def holders(self, keys: Sequence[str]) -> Statement:
+        return Statement(self._holders, (list(keys),), fetch=True)
+
+    def free(self, keys: Sequence[str]) -> Statement:
+        return Statement(self._free, (list(keys),))
+
+    def release(self, task_ids: Sequence[str]) -> Statement:
+        return Statement(self._release, (list(task_ids),))
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        def mark(number: int, kind: str) -> str:
+            return f"{f'${number}' if self._style == 'numeric' else self._mark}::{kind}"
+
+        words = Words(NOW_US["postgresql"])
+        return binding.in_order(text, words, values, mark, fetch=fetch)
+
+    def is_schema_error(self, error: BaseException) -> bool:
+        cause = getattr(error, "orig", None) or error
+        state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+        return state in ("42P01", "42703", "3F000") and "late_" in str(cause)
+
+
+class GoogleSql:
+    """Spanner: named arrays, and a row of values per task that picks its element of each.
+
+    Spanner takes 950 parameters, which would be 135 tasks; and it refuses
+    PENDING_COMMIT_TIMESTAMP() in INSERT ... SELECT, so `unnest` is only for the keys. The casts
+    say what the arrays are: SQLAlchemy's driver declares no type for a list.
+    """
+
+    tasks_max = 50
+    """sqlparse, which the driver runs over every statement, gives up at 10,000 tokens."""
+    fences = False
+
+    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+        return Statement(
+            _google_tasks(len(rows)),
+            {
+                "shard": [r.shard_id for r in rows],
+                "id": [r.task_id for r in rows],
+                "queue": [r.queue for r in rows],
+                "name": [r.name for r in rows],
+                "payload": [b64encode(r.payload).decode() for r in rows],
+                "headers": [r.headers for r in rows],
+                "options": [r.options for r in rows],
+            },
+        )
+
+    def claim(self, rows: Sequence[NewTask]) -> Statement:
+        return Statement(
+            f"insert or ignore into late_unique ({_KEY_COLUMNS}) select k,"
+            " cast(@ids as array<string>)[offset(n)], cast(@digests as array<string>)[offset(n)],"
+            f" {NOW_US['spanner+spanner']}, -({NOW_US['spanner+spanner']} +"
+            " cast(nullif(cast(@periods as array<string>)[offset(n)], '') as int64))"
+            " from unnest(cast(@keys as array<string>)) as k with offset as n",
+            {
+                "keys": [r.unique_key for r in rows],
+                "ids": [r.task_id for r in rows],
+                "digests": [r.digest for r in rows],
+                "periods": [str(r.unique_for_us or "") for r in rows],
+            },
+        )
+
+    def holders(self, keys: Sequence[str]) -> Statement:
+        return Statement(
+            f"select unique_key, task_id, digest, {_OVER.format(now=NOW_US['spanner+spanner'])}"
+            " from late_unique where unique_key in unnest(cast(@keys as array<string>))",
+            {"keys": list(keys)},
+            fetch=True,
+        )
+
+    def free(self, keys: Sequence[str]) -> Statement:
+        return Statement(
+            "delete from late_unique where unique_key in unnest(cast(@keys as array<string>))"
+            f" and {_OVER.format(now=NOW_US['spanner+spanner'])}",
+            {"keys": list(keys)},
+        )
+
+    def release(self, task_ids: Sequence[str]) -> Statement:
+        return Statement(
+            "delete from late_unique where task_id in unnest(cast(@ids as array<string>))",
+            {"ids": list(task_ids)},
+        )
+
+    def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
+        words = Words(NOW_US["spanner+spanner"], "insert or ignore", "", " from unnest([1])")
+        return binding.by_name(text, words, values, fetch=fetch)
+
+    def is_schema_error(self, error: BaseException) -> bool:
+        # SQLAlchemy's error, the driver's (which has no text), the client's.
+        for found in causes(error):
+            text = str(found)
+            if "late_" in text and ("Table not found" in text or "is not present in" in text):
+                return True
+        return False
+
+
+@functools.lru_cache(64)
+def _google_tasks(count: int) -> str:
+    def row(n: int) -> str:
+        def text(name: str) -> str:
+            return f"cast(@{name} as array<string>)[offset({n})]"
+
+        return (
+            f"(cast(@shard as array<int64>)[offset({n})], pending_commit_timestamp(),"
+            f" {text('id')}, {text('queue')}, {text('name')}, from_base64({text('payload')}),"
+            f" {text('headers')}, {text('options')})"
+        )
+
+    columns = _COLUMNS.replace("shard_id", "shard_id, created_at")
+    return f"insert into late_task ({columns}) values {', '.join(row(n) for n in range(count))}"
+
+
+SQLITE = Sqlite()
+GOOGLE = GoogleSql()
+PSYCOPG = Postgres("psycopg")
+PSYCOPG2 = Postgres("format")
+ASYNCPG = Postgres("numeric")
+COCKROACH = Postgres("format")
+"""The same statements with parameters as text, which leave their types to the casts: whether
+CockroachDB reads psycopg's binary arrays was never seen."""

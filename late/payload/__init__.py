@@ -1,0 +1,1 @@
+"""Bytes of arguments: encoding, seals, commands."""

@@ -1,0 +1,316 @@
+"""The outer layer of a payload: none, a signature, encryption, or what an application brings.
+
+A `Codec` seals encoded bytes for one task, and the worker opens them. `late.payload.encoding` makes
+the bytes that are sealed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from late.errors import ConfigError, DecodeError
+from late.model import validation as validate
+from late.model.task import Options, Record
+from late.payload.encoding import PAYLOAD_BYTES_MAX, Format
+
+
+class Subject(NamedTuple):
+    """The task that a payload belongs to: a codec that signs binds the payload to it."""
+
+    task_id: str
+    """`schedule:<name>` for a tick, whose id is made long after its payload."""
+    name: str
+    queue: str
+
+
+class Codec(Protocol):
+    """The outer layer of a payload. Pure: called from any thread, any number of times."""
+
+    @property
+    def name(self) -> str:
+        """Stored with each task, so that the worker knows how to read it."""
+
+    @property
+    def format(self) -> Format:
+        """How the values inside are encoded."""
+
+    @property
+    def require(self) -> bool:
+        """Whether a task stored under another codec's name is refused."""
+
+    def seal(self, payload: bytes, subject: Subject) -> bytes:
+        """The bytes to store."""
+
+    def open(self, payload: bytes, subject: Subject) -> bytes:
+        """What `seal` was given.
+
+        Raises:
+            DecodeError: the bytes are not what `seal` made for this subject.
+        """
+
+
+class Plain(msgspec.Struct, frozen=True):
+    """No outer layer: the encoded values as they are."""
+
+    format: Format = "json"
+
+    @property
+    def name(self) -> str:
+        return self.format
+
+    @property
+    def require(self) -> bool:
+        return False
+
+    def seal(self, payload: bytes, subject: Subject) -> bytes:
+        return payload
+
+    def open(self, payload: bytes, subject: Subject) -> bytes:
+        return payload
+
+
+JSON = Plain("json")
+MSGPACK = Plain("msgpack")
+_BUILTIN: dict[str, Codec] = {"json": JSON, "msgpack": MSGPACK}
+
+
+class Signed:
+    """Signs every payload with HMAC-SHA256: write access to the table is not enough to run code.
+
+    The signature covers the payload and the task's id, name and queue, so that it cannot be moved
+    to another task. A tick of a schedule is bound to the schedule's name instead of an id.
+
+    Rotation: add the new key everywhere, make it `current` everywhere, remove the old one when
+    no task signed with it is left. Introduction: `require=False` accepts unsigned tasks until
+    all producers sign.
+
+    Args:
+        inner: what is signed: `"json"`, `"msgpack"` or another codec.
+        keys: key id to secret of at least 16 bytes.
+        current: id of the key that signs.
+        require: refuse tasks that are not signed.
+
+    Raises:
+        ConfigError: an empty ring, a short key, an unknown `current`.
+    """
+
+    _MAGIC = b"LS1"
+
+    def __init__(
+        self,
+        inner: Codec | Format = "json",
+        *,
+        keys: Mapping[str, bytes],
+        current: str,
+        require: bool = True,
+    ) -> None:
+        self._inner = resolve(inner)
+        self.require = require
+        self._keys = _ring(keys, current, least=16)
+        self._current = current
+
+    @property
+    def name(self) -> str:
+        return f"signed+{self._inner.name}"
+
+    @property
+    def format(self) -> Format:
+        return self._inner.format
+
+    def seal(self, payload: bytes, subject: Subject) -> bytes:
+        sealed = self._inner.seal(payload, subject)
+        mac = self._mac(self._current, sealed, subject)
+        return _labelled(self._MAGIC, self._current) + mac + sealed
+
+    def open(self, payload: bytes, subject: Subject) -> bytes:
+        key_id, body = _key_of(payload, self._MAGIC, self._keys, "signed")
+        mac, sealed = body[:32], body[32:]
+        if not hmac.compare_digest(mac, self._mac(key_id, sealed, subject)):
+            raise DecodeError("the signature does not fit the task", reason="bad_signature")
+        return self._inner.open(sealed, subject)
+
+    def _mac(self, key_id: str, sealed: bytes, subject: Subject) -> bytes:
+        bound = _bound((key_id, *subject))
+        return hmac.digest(self._keys[key_id], self._MAGIC + bound + sealed, "sha256")
+
+
+class Encrypted:
+    """Encrypts every payload with AES-256-GCM: read access to the table shows no arguments, and
+    write access is not enough to run code.
+
+    Bound to the task's id, name and queue, the codec's name and the key's id, like `Signed`. Each
+    task is encrypted under a key of its own, derived from the ring's key and what it is bound to,
+    so that no number of tasks wears a key out. Queue, name, options and headers stay readable:
+    they are what the queue works with.
+
+    Rotation and introduction are as for `Signed`. Needs `pip install "late[crypto]"`.
+
+    Args:
+        inner: what is encrypted: `"json"`, `"msgpack"` or another codec.
+        keys: key id to secret of exactly 32 random bytes.
+        current: id of the key that encrypts.
+        require: refuse tasks that are not encrypted.
+
+    Raises:
+        ConfigError: an empty ring, a key of another length, an unknown `current`, or the package
+            `cryptography` is missing.
+    """
+
+    _MAGIC = b"LE1"
+    _NONCE_BYTES = 12
+
+    def __init__(
+        self,
+        inner: Codec | Format = "json",
+        *,
+        keys: Mapping[str, bytes],
+        current: str,
+        require: bool = True,
+    ) -> None:
+        try:
+            from cryptography.exceptions import InvalidTag
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "encryption needs cryptography: install it with `pip install 'late[crypto]'`"
+            ) from error
+        self._cipher, self._refusal = AESGCM, InvalidTag
+        self._inner = resolve(inner)
+        self.require = require
+        self._keys = _ring(keys, current, least=32, most=32)
+        self._current = current
+        self.digest_key = hmac.digest(self._keys[current], b"late unique key", "sha256")
+        """For the digest beside a unique key, from which short arguments could be guessed."""
+
+    @property
+    def name(self) -> str:
+        return f"encrypted+{self._inner.name}"
+
+    @property
+    def format(self) -> Format:
+        return self._inner.format
+
+    def seal(self, payload: bytes, subject: Subject) -> bytes:
+        inside = self._inner.seal(payload, subject)
+        key, bound = self._key(self._current, subject)
+        nonce = os.urandom(self._NONCE_BYTES)
+        sealed = self._cipher(key).encrypt(nonce, inside, bound)
+        return _labelled(self._MAGIC, self._current) + nonce + sealed
+
+    def open(self, payload: bytes, subject: Subject) -> bytes:
+        key_id, body = _key_of(payload, self._MAGIC, self._keys, "encrypted")
+        key, bound = self._key(key_id, subject)
+        nonce, sealed = body[: self._NONCE_BYTES], body[self._NONCE_BYTES :]
+        try:
+            inside = self._cipher(key).decrypt(nonce, sealed, bound)
+        except (self._refusal, ValueError):  # a nonce that was cut off is a ValueError
+            message = "the payload was not encrypted for this task"
+            raise DecodeError(message, reason="bad_signature") from None
+        return self._inner.open(inside, subject)
+
+    def _key(self, key_id: str, subject: Subject) -> tuple[bytes, bytes]:
+        """The key of one task, and what is authenticated beside its payload."""
+        bound = self._MAGIC + _bound((key_id, self.name, *subject))
+        return hmac.digest(self._keys[key_id], bound, "sha256"), bound
+
+
+def _ring(
+    keys: Mapping[str, bytes], current: str, *, least: int, most: int | None = None
+) -> dict[str, bytes]:
+    if current not in keys:
+        raise ConfigError(f"the current key {validate.shown(current)} is not in the key ring")
+    for key_id, secret in keys.items():
+        if not isinstance(key_id, str) or not validate.is_name(key_id):
+            raise ConfigError(f"key id {validate.shown(key_id)} is no name")
+        if not isinstance(secret, bytes):
+            raise ConfigError(f"key {key_id!r} must be bytes, it is {type(secret).__name__}")
+        if len(secret) < least:
+            raise ConfigError(f"key {key_id!r} must be at least {least} bytes")
+        if most is not None and len(secret) > most:
+            raise ConfigError(f"key {key_id!r} must be {most} bytes, it has {len(secret)}")
+    return dict(keys)
+
+
+def _labelled(magic: bytes, key_id: str) -> bytes:
+    """The beginning of a sealed payload: what it is, and by which key."""
+    return magic + bytes([len(key_id)]) + key_id.encode()
+
+
+def _key_of(payload: bytes, magic: bytes, keys: Mapping[str, bytes], how: str) -> tuple[str, bytes]:
+    """The id of the key by which `payload` was sealed, and what follows the label."""
+    start = len(magic) + 1
+    if len(payload) < start or not payload.startswith(magic):
+        raise DecodeError(f"the payload is not {how}", reason="bad_signature")
+    end = start + payload[start - 1]
+    key_id = payload[start:end].decode("ascii", "replace")
+    if key_id not in keys:
+        message = f"{how} with unknown key {validate.shown(key_id)}"
+        raise DecodeError(message, reason="bad_signature")
+    return key_id, payload[end:]
+
+
+def _bound(parts: Iterable[str]) -> bytes:
+    """Each part is preceded by its length: no two lists of parts give the same bytes."""
+    return b"".join(len(raw).to_bytes(4, "big") + raw for raw in map(str.encode, parts))
+
+
+def resolve(codec: Codec | str) -> Codec:
+    """The codec itself, or the one that `json` or `msgpack` names.
+
+    Raises:
+        ConfigError: any other name.
+    """
+    if not isinstance(codec, str):
+        return codec
+    if codec not in _BUILTIN:
+        raise ConfigError(f"codec {validate.shown(codec)} is neither 'json' nor 'msgpack'")
+    return _BUILTIN[codec]
+
+
+def reader(mine: Codec, stored: str | None) -> Codec:
+    """The codec for a payload that is stored as `stored`, in a task whose own codec is `mine`.
+
+    The built-in formats are always readable, so that a task may change its codec while older
+    rows are still in the log; a codec that is required is not got around by naming another.
+
+    Raises:
+        DecodeError: `bad_signature` where `mine` is required, else `undecodable`.
+    """
+    stored = stored or "json"
+    if stored == mine.name:
+        return mine
+    if mine.require:
+        message = f"the task came as {validate.shown(stored)}, {mine.name!r} is required"
+        raise DecodeError(message, reason="bad_signature")
+    if stored not in _BUILTIN:
+        raise DecodeError(f"no codec is configured for {validate.shown(stored)}")
+    return _BUILTIN[stored]
+
+
+def opened(mine: Codec, record: Record, options: Options | None) -> tuple[bytes, Format]:
+    """A stored payload without its seal, and how the values in it are encoded; `mine` is the
+    codec of its task.
+
+    Raises:
+        DecodeError: `reason` is `payload_too_large`, `undecodable`, `bad_signature` or
+            `invalid_name`.
+    """
+    if not validate.is_name(record.queue):
+        message = f"queue {validate.shown(record.queue)} is no name"
+        raise DecodeError(message, reason="invalid_name")
+    payload = record.payload
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        message = f"payload of {len(payload)} bytes, the limit is {PAYLOAD_BYTES_MAX}"
+        raise DecodeError(message, reason="payload_too_large")
+    stored_as = options.codec if options is not None else None
+    if stored_as is None and mine is JSON:
+        return payload, "json"
+    codec = reader(mine, stored_as)
+    made_by = options.schedule if options is not None else None
+    task_id = record.task_id if made_by is None else f"schedule:{made_by}"
+    return codec.open(payload, Subject(task_id, record.name, record.queue)), codec.format

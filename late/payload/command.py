@@ -1,0 +1,121 @@
+"""The record of a command: `cancel`, `reschedule` or `redrive` of another task of its shard.
+
+A command is a row of the task log in the shard of its task, with a reserved name and a small JSON
+object as its payload. It is part of the SQL contract: whoever can insert a task can insert one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from late.errors import DecodeError, PayloadTooLarge
+from late.model.ids import new_id, shard_of
+from late.model.task import CONTROL_QUEUE, NewTask, Record, TaskId
+from late.model.validation import RESERVED
+from late.payload import encoding as payloads
+
+Kind = Literal["cancel", "reschedule", "redrive"]
+
+PREFIX = RESERVED
+QUEUE = CONTROL_QUEUE
+NAMES: dict[str, Kind] = {
+    "late.cancel": "cancel",
+    "late.reschedule": "reschedule",
+    "late.redrive": "redrive",
+}
+
+
+CLOSED = "late.closed"
+"""Of the record behind the last one of a closed version of the lane (`docs/design/0019`)."""
+
+DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
+"""What a reschedule accepts, and an hour for clocks that differ."""
+
+
+class _Body(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    task_id: TaskId
+    group: str | None = None
+    at_us: int | None = None
+    delay_us: int = 0
+    payload: bytes | None = None
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What is to become of which task."""
+
+    kind: Kind
+    task_id: TaskId
+    group: str | None = None
+    """The only consumer group that it is for; None: all of them."""
+    at_us: int | None = None
+    """Of a reschedule: when the task is due."""
+    delay_us: int = 0
+    """Of a reschedule without `at_us`: due so long after the command was inserted."""
+    payload: bytes | None = None
+    """Of a redrive: instead of the task's own, as it is stored."""
+
+    def due_us(self, record: Record) -> int:
+        """When its task is due; `record` is the command's own."""
+        return record.created_at_us + self.delay_us if self.at_us is None else self.at_us
+
+    def row(self) -> NewTask:
+        """The row to insert.
+
+        Raises:
+            InvalidName: its `task_id` is none.
+            PayloadTooLarge: with the new payload, in base64, it is above 1 MiB.
+        """
+        shard_id = shard_of(self.task_id)
+        body = msgspec.json.encode(
+            _Body(self.task_id, self.group, self.at_us, self.delay_us, self.payload)
+        )
+        if len(body) > payloads.PAYLOAD_BYTES_MAX:
+            limit = payloads.PAYLOAD_BYTES_MAX
+            raise PayloadTooLarge(f"a redrive of {len(body)} bytes, the limit is {limit}")
+        return NewTask(shard_id, new_id(shard_id), QUEUE, f"{PREFIX}{self.kind}", body)
+
+
+class _Closed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+
+
+def closing(shard_id: int, version: int) -> NewTask:
+    """The row that says it."""
+    body = msgspec.json.encode(_Closed(version))
+    return NewTask(shard_id, new_id(shard_id), QUEUE, CLOSED, body)
+
+
+def closed_version(record: Record) -> int:
+    """Which version a record closes.
+
+    Raises:
+        DecodeError: `invalid_command`: it cannot be read.
+    """
+    try:
+        return msgspec.json.decode(record.payload, type=_Closed).version
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"{record.name}: {error}", reason="invalid_command") from None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def decode(record: Record) -> Command | None:
+    """The command that `record` is; None if it is a task.
+
+    Raises:
+        DecodeError: `invalid_command`: its name is reserved and its payload cannot be read.
+    """
+    kind = NAMES.get(record.name)
+    if kind is None:
+        return None
+    try:
+        body = _decode(record.payload)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"{record.name}: {error}", reason="invalid_command") from None
+    due_us = record.created_at_us + body.delay_us if body.at_us is None else body.at_us
+    if not 0 <= due_us <= record.created_at_us + DUE_AFTER_US_MAX:
+        raise DecodeError(f"{record.name}: due at {due_us}", reason="invalid_command")
+    return Command(kind, body.task_id, body.group, body.at_us, body.delay_us, body.payload)

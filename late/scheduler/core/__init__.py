@@ -1,0 +1,1 @@
+"""The state machine of one shard: events in, effects out. Pure."""

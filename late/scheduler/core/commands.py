@@ -1,0 +1,234 @@
+"""Commands: records of the log that say what is to become of another task of their shard.
+
+`cancel`, `reschedule` and `redrive` are appended like tasks, so they too can be part of a caller's
+transaction, and the shard's owner stays the only writer of its state. Pure: what a command does to
+a task is done through the callables that the core hands in.
+
+A command is done when what it asked for is in the journal together with its own end, or when there
+is nothing to do. Until then it is an unsettled record like any other: a successor finds it again.
+
+A position is no order of causes: a page may hold a command before its task. Whoever could name the
+task had seen it committed, or wrote it in the same transaction; so it is among the records up to
+the end of the pages in which the command came. Only after that, and a look into the timer table, a
+task that is not found has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+import msgspec
+
+from late.errors import DecodeError
+from late.model.task import HELD_US, TaskId
+from late.payload.command import CLOSED, NAMES, Command, closed_version, decode
+from late.scheduler.core.decide_outcome import Verdict
+from late.scheduler.core.events_effects import Load
+from late.scheduler.core.ordering_keys import Keys
+from late.scheduler.core.task_state import Entry
+from late.scheduler.core.timers import Timers
+from late.scheduler.core.window import Window
+from late.store.base import Revival
+
+LOAD_MAX = 100
+PUT_OFF_US = 1_000_000
+"""For how long a command leaves the window when that is full and its task was not read yet."""
+
+
+class _Waiting(msgspec.Struct, eq=False):
+    entry: Entry
+    command: Command
+    needs: int
+    """How many ends of pages must have been seen before its task counts as read."""
+    loading: bool = False
+    looked: bool = False
+    """The timer table does not hold its task."""
+    applied: bool = False
+    """Its task is on its way to the timer table, perhaps not with the next settlement."""
+
+
+class Hands(Protocol):
+    """What a command may do to a task. The task is in memory, and not running."""
+
+    def conclude(self, entry: Entry, state: str) -> None:
+        """It ends without an attempt; its ordering key goes on."""
+
+    def put_off(self, entry: Entry, due_at_us: int) -> None:
+        """It waits in the timer table until then."""
+
+    def bury(self, entry: Entry, reason: str) -> None:
+        """To the dead letters."""
+
+
+class Commands:
+    """The commands of one shard that wait for something."""
+
+    def __init__(
+        self,
+        group: str,
+        window: Window,
+        timers: Timers,
+        keys: Keys,
+        hands: Hands,
+        revive: Callable[[Revival], None],
+        closed: Callable[[TaskId, int], None] = lambda closing, version: None,
+    ) -> None:
+        self._group = group
+        self._closed = closed
+        self._window = window
+        self._timers = timers
+        self._keys = keys
+        self._hands = hands
+        self._revive = revive
+        self._waiting: dict[TaskId, _Waiting] = {}  # by the command's own id, as they were read
+        self._reviving: set[TaskId] = set()
+        """Dead letters that the next settlement may bring back: in no table that can be asked."""
+        self._ends = 0  # how often the tail has reached the end of what there is
+        self._now_us = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def arrived(self, entry: Entry) -> bool:
+        """Take in `entry` if it is a command, which is due. False: it is a task."""
+        try:
+            if entry.record.name == CLOSED:
+                self._closed(entry.record.task_id, closed_version(entry.record))
+                self._conclude(entry, "done")
+                return True
+            command = decode(entry.record)
+        except DecodeError as error:
+            self._hands.bury(entry, error.reason)
+            return True
+        if command is None:
+            return False
+        entry.move("ready")
+        # From a page: the present one may be the last of its pages. From the timer table: a read
+        # that is on its way may have begun before its task was there.
+        needs = self._ends + (1 if entry.timer_key is None else 2)
+        waiting = _Waiting(entry, command, needs)
+        self._waiting[entry.record.task_id] = waiting
+        if command.group not in (None, self._group):
+            self._done(waiting, "discarded")
+        return True
+
+    def page_read(self, *, more: bool) -> None:
+        """A page was taken in; without `more`, all that had been committed before was read."""
+        self._ends += not more
+
+    def run(self, now_us: int, *, full: bool) -> None:
+        """Do what can be done. `full`: the tail stands still until the window gets shorter."""
+        self._now_us = now_us
+        before = -1
+        while len(self._waiting) != before:
+            before = len(self._waiting)
+            for waiting in self._in_turn():
+                self._try(waiting)
+        for waiting in list(self._waiting.values()) if full else ():
+            # What waits for more pages must not keep them from being read.
+            if waiting.needs > self._ends and not waiting.applied:
+                del self._waiting[waiting.entry.record.task_id]
+                self._hands.put_off(waiting.entry, now_us + PUT_OFF_US)
+
+    def _in_turn(self) -> list[_Waiting]:
+        """Of each task the first of its commands: they are carried out as they were read."""
+        first: dict[TaskId, _Waiting] = {}
+        for waiting in self._waiting.values():
+            first.setdefault(waiting.command.task_id, waiting)
+        return [w for task_id, w in first.items() if task_id not in self._reviving]
+
+    def settled(self, revived: Sequence[Revival]) -> None:
+        """These letters are in the timer table now, if they were there."""
+        self._reviving.difference_update(revival.task_id for revival in revived)
+
+    def _try(self, waiting: _Waiting) -> None:
+        command = waiting.command
+        if command.kind == "redrive":
+            self._reviving.add(command.task_id)
+            self._revive(Revival(command.task_id, self._now_us, command.payload))
+            self._done(waiting, "done")
+        else:
+            self._change(waiting, self._find(command.task_id))
+
+    def _find(self, task_id: TaskId) -> Entry | None:
+        return self._window.entries.get(task_id) or self._timers.parked.get(task_id)
+
+    def _change(self, waiting: _Waiting, target: Entry | None) -> None:
+        if waiting.applied:
+            if target is None or target.state != "parked":
+                self._done(waiting, "done")
+            return
+        if target is None:
+            if waiting.looked and waiting.needs <= self._ends:
+                self._done(waiting, "discarded")
+            return
+        waiting.looked = False
+        if target.record.name in NAMES:
+            self._done(waiting, "discarded")  # commands are not commanded
+            return
+        if target.state in ("running", "parked"):
+            return  # until the attempt has ended, or the row is in the table
+        if target.state not in ("waiting", "held", "ready"):
+            self._done(waiting, "discarded")
+            return
+        if waiting.command.kind == "cancel":
+            self._hands.conclude(target, "cancelled")
+            self._done(waiting, "done")
+        else:
+            name = target.options.ordering_key
+            if target.state == "held" and name is not None:
+                self._keys.leave(name, target)
+            self._hands.put_off(target, waiting.command.due_us(waiting.entry.record))
+            waiting.applied = True
+
+    def _done(self, waiting: _Waiting, word: str) -> None:
+        del self._waiting[waiting.entry.record.task_id]
+        self._conclude(waiting.entry, word)
+
+    def _conclude(self, entry: Entry, word: str) -> None:
+        if entry.state != "ready":
+            entry.move("ready")
+        entry.move("running")  # by the core itself, in no time
+        self._hands.conclude(entry, word)
+
+    def overruled(self, entry: Entry, verdict: Verdict) -> Verdict:
+        """What becomes of a task that was cancelled while it ran: no other attempt."""
+        if not self._waiting:
+            return verdict
+        asked = any(
+            w.command.kind == "cancel" and w.command.task_id == entry.record.task_id
+            for w in self._waiting.values()
+        )  # fmt: skip
+        if not asked or verdict.final is not None:
+            return verdict
+        return msgspec.structs.replace(
+            verdict, word="cancelled", final="cancelled", parked=None, again=False
+        )
+
+    def load(self) -> Load | None:
+        """The look into the timer table that is to be asked now."""
+        wanted = [
+            waiting
+            for waiting in self._in_turn()
+            if waiting.needs <= self._ends
+            and not waiting.loading
+            and not waiting.looked
+            and self._find(waiting.command.task_id) is None
+        ][:LOAD_MAX]
+        if not wanted:
+            return None
+        for waiting in wanted:
+            waiting.loading = True
+        ids = tuple(dict.fromkeys(waiting.command.task_id for waiting in wanted))
+        return Load(until_us=HELD_US, limit=len(ids), task_ids=ids)
+
+    def looked(
+        self, request: Load, *, failed: bool = False, changed: Collection[TaskId] = ()
+    ) -> None:
+        """The answer to a load has come, and what it found is in memory but for what `changed`
+        meanwhile: for that it is asked again. A cancel would else find nothing and end."""
+        for waiting in self._waiting.values():
+            if waiting.loading and waiting.command.task_id in request.task_ids:
+                waiting.loading = False
+                waiting.looked = not failed and waiting.command.task_id not in changed

@@ -1,0 +1,144 @@
+"""Care after a worker's death: which task killed it? Kept per shard, and pure.
+
+Nothing durable says what a worker runs, for that would be a write per task. So the first death
+names nobody, and what follows narrows it down:
+
+1. Once a shard was taken from a worker which had not given it back, every task that the dead one
+   can have been running is **marked** before it starts, by whoever owns the shard then. The mark is
+   written by the settlements, a few tasks at a time; nothing else waits for it.
+2. If this worker dies as well, its marks count as a death of each marked task. These are the
+   **suspects**; they start **on trial**: marked, while nothing else is marked in the worker. What
+   needs no mark goes on beside it.
+3. A task with `DEATHS_MAX` deaths, all but the first of them on trial, is a dead letter.
+
+So a task that kills its worker costs four of them at most, and one that was merely near runs on
+trial once and is free. A long task that was on trial during three deaths of other causes becomes a
+dead letter too: that is the price, and an operator can send it back.
+
+A task that is rescheduled after the first death starts without a mark: it has another due time.
+That costs one death more; so does each reset of the group, which ends the terms of all owners, the
+dead ones' too.
+
+A mark ends with the attempt. Deaths are kept with a task that is parked (`late_timer.deaths`), and
+go on being counted there, but it is no suspect any more: an attempt of its own has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from late.model.task import Suspect, TaskId
+from late.scheduler.core.events_effects import Care
+from late.scheduler.core.task_state import Entry
+from late.store.base import Lease
+
+ENTRIES_MAX = 3_000
+"""Records beyond a checkpoint's cursor that its writer can have read, so can have started: a window
+and a page by default. With a larger window a killer beyond it is found one death later."""
+
+
+class Caution:
+    """The marks of one shard, and who is to be marked."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._taken_at_us = lease.taken_at_us
+        self.deaths = {s.task_id: s.deaths for s in lease.suspects if s.deaths}
+        """Of the suspects that have not ended, wherever they are."""
+        self.marked: dict[TaskId, Entry] = {}
+        """What runs under a mark, or is about to."""
+        self._asked: list[Entry] = []
+        self._out: list[Entry] = []
+        self._crowd: deque[Entry] = deque()
+        self._suspects: deque[Entry] = deque()
+        self.on_trial: TaskId | None = None
+        """The suspect that is marked, if one is: no other may start in this worker."""
+
+    @property
+    def asked(self) -> int:
+        """Marks that wait for the next settlement."""
+        return len(self._asked)
+
+    @property
+    def waiting(self) -> int:
+        """Tasks whose turn to be marked has not come."""
+        return len(self._crowd) + len(self._suspects)
+
+    @property
+    def marking(self) -> int:
+        """Marks that are not in the journal yet: their tasks are as good as started."""
+        return len(self._asked) + len(self._out)
+
+    def recall(self, entry: Entry) -> None:
+        """It has come into memory: how many workers died under it, by the marks and by its row of
+        the timer table."""
+        entry.deaths = max(entry.deaths, self.deaths.get(entry.record.task_id, 0))
+
+    def concerns(self, entry: Entry) -> bool:
+        """Whether it may only start under a mark; asked of what was there when a worker died."""
+        if entry.record.task_id in self.deaths:
+            return True
+        assert self._taken_at_us is not None
+        if entry.index is None:  # in the timer table, where what ran keeps its due time
+            return entry.postponed or entry.due_at_us <= self._taken_at_us
+        return entry.index <= ENTRIES_MAX
+
+    def puts_off(self, entry: Entry, care: Care, until_us: int) -> bool:
+        """Whether it, which could start, has to wait for its turn to be marked; it is kept here.
+
+        `until_us`: what was created later cannot have been with a worker that died."""
+        if entry.record.created_at_us > until_us or not self.concerns(entry):
+            return False
+        suspect = entry.record.task_id in self.deaths
+        if suspect or care == "none":
+            (self._suspects if suspect else self._crowd).append(entry)
+        return suspect or care == "none"
+
+    def crowd(self, slots: int, care: Care) -> list[Entry]:
+        """Those whose turn it is to be marked together."""
+        if care == "none":
+            return []
+        return [self._crowd.popleft() for _ in range(min(slots, len(self._crowd)))]
+
+    def suspect(self, care: Care) -> list[Entry]:
+        """The suspect whose turn it is to be marked alone, if there is one."""
+        free = care == "trial" and not self.marked
+        return [self._suspects.popleft()] if free and self._suspects else []
+
+    def narrowed(self, care: Care) -> Care:
+        """What `care` leaves to the other shards of the worker, beside what is marked here."""
+        if care == "none" or self.on_trial is not None:
+            return "none"
+        return "crowd" if self.marked else care
+
+    def mark(self, entry: Entry) -> None:
+        """It starts when the next settlement is in the journal, and not before."""
+        task_id = entry.record.task_id
+        self.marked[task_id] = entry
+        self._asked.append(entry)
+        if task_id in self.deaths:
+            self.on_trial = task_id
+
+    def ended(self, task_id: TaskId, *, again: bool) -> None:
+        """Its attempt is over, if it had a mark. `again`: it says nothing, there will be another.
+
+        Else the suspect is free; a row of the timer table goes on telling its deaths."""
+        if self.marked.pop(task_id, None) is not None and not again:
+            self.deaths.pop(task_id, None)
+        if self.on_trial == task_id:
+            self.on_trial = None
+
+    def written(self) -> tuple[Suspect, ...]:
+        """For the settlement that is being built."""
+        self._out, self._asked = self._asked, []
+        ids = self.deaths.keys() | self.marked.keys()
+        return tuple(self._suspect(task_id) for task_id in sorted(ids))
+
+    def _suspect(self, task_id: TaskId) -> Suspect:
+        marked = self.marked.get(task_id)
+        deaths = self.deaths.get(task_id, 0) if marked is None else marked.deaths
+        return Suspect(task_id, deaths, marked is not None)
+
+    def settled(self) -> list[Entry]:
+        """The settlement is in the journal: these may start."""
+        started, self._out = self._out, []
+        return started

@@ -1,0 +1,148 @@
+"""What becomes of a task after an attempt that was not simply done: a pure function.
+
+| outcome | costs an attempt | then |
+|---|---|---|
+| failed | yes | parked for the backoff, or dead when the policy is used up |
+| failed, as all do at its target | no | parked for the backoff, until the retry deadline |
+| snooze | no | parked for as long as it asked |
+| discard | yes | ended, counted as discarded |
+| dead (undecodable, bad signature) | no | dead letter at once |
+| expired | no | ended |
+| interrupted (stop, take-over) | no | ready again |
+| died (its process went away) | no, a death | parked; dead letter after `DEATHS_MAX` |
+| not_capable | no | parked; dead letter after a day |
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from late.model.task import AttemptError, Final, Outcome, Reason
+from late.scheduler.core.retry_delay import backoff_us
+from late.scheduler.core.task_state import Entry
+
+DEATHS_MAX = 3
+ERRORS_KEPT = 20
+"""Errors kept per task: the first half and the latest, the middle is dropped."""
+NOT_CAPABLE_US = 60_000_000
+NOT_CAPABLE_MAX_US = 86_400_000_000
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Exactly one of `final`, `parked` and `again` is set."""
+
+    word: str
+    """For the usage ledger."""
+    attempts: int
+    deaths: int
+    errors: tuple[AttemptError, ...]
+    final: Final | None = None
+    reason: str = ""
+    parked: Reason | None = None
+    due_at_us: int = 0
+    again: bool = False
+
+
+def judge(
+    entry: Entry, outcome: Outcome, now_us: int, worker: str, *, stalled: bool = False
+) -> Verdict:
+    """Decide by the entry's policy and history. `now_us` is the database's time.
+
+    `stalled`: its whole target fails, so that a failure says nothing of this task.
+    """
+    attempts, deaths = entry.attempts, entry.deaths
+    errors = _with_error(entry.errors, outcome, now_us, worker)
+    match outcome.kind:
+        case "done":
+            return Verdict("done", attempts + 1, deaths, errors, final="done")
+        case "discard":
+            return Verdict("discarded", attempts + 1, deaths, errors, final="discarded")
+        case "expired":
+            return Verdict("expired", attempts, deaths, errors, final="expired")
+        case "dead":
+            return Verdict(
+                "dead", attempts, deaths, errors, final="dead", reason=outcome.reason or "failed"
+            )
+        case "interrupted":
+            return Verdict("interrupted", attempts, deaths, errors, again=True)
+        case "snooze":
+            due = now_us + max(0, outcome.after_us or 0)
+            return Verdict("snoozed", attempts, deaths, errors, parked="snooze", due_at_us=due)
+        case "not_capable":
+            if now_us - entry.record.created_at_us >= NOT_CAPABLE_MAX_US:
+                reason = outcome.reason or "not_capable"
+                return Verdict("dead", attempts, deaths, errors, final="dead", reason=reason)
+            due = now_us + (NOT_CAPABLE_US if outcome.after_us is None else outcome.after_us)
+            return Verdict("not_capable", attempts, deaths, errors, parked="unknown", due_at_us=due)
+        case "died":
+            return _died(entry, outcome, now_us, errors)
+        case "failed":
+            return _failed(entry, outcome, now_us, errors, stalled=stalled and outcome.retryable)
+
+
+def _died(entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptError, ...]) -> Verdict:
+    deaths = entry.deaths + 1
+    if deaths >= DEATHS_MAX:
+        return Verdict("dead", entry.attempts, deaths, errors, final="dead", reason="killed_worker")
+    due = now_us + backoff_us(entry.policy, deaths, outcome.jitter)
+    return Verdict("died", entry.attempts, deaths, errors, parked="interrupted", due_at_us=due)
+
+
+def killed(entry: Entry, now_us: int) -> tuple[AttemptError, ...]:
+    """The errors of a task under which too many workers died, which none of them could say."""
+    text = f"{entry.deaths} workers died while it ran, the later ones while it ran on trial"
+    return _kept((*entry.errors, AttemptError(entry.attempts + 1, now_us, "", text)))
+
+
+def _failed(
+    entry: Entry,
+    outcome: Outcome,
+    now_us: int,
+    errors: tuple[AttemptError, ...],
+    *,
+    stalled: bool,
+) -> Verdict:
+    policy = entry.policy
+    attempts = entry.attempts + 1
+    wait_us = outcome.after_us
+    if wait_us is None:
+        wait_us = backoff_us(policy, attempts, outcome.jitter)
+    due = now_us + max(0, wait_us)
+    if stalled and now_us <= _first_failure_us(errors, now_us) + policy.deadline_us:
+        return Verdict(
+            "stalled", entry.attempts, entry.deaths, errors, parked="limited", due_at_us=due
+        )
+    reason = None
+    if not outcome.retryable:
+        reason = outcome.reason or "gave_up"
+    elif attempts >= policy.max_attempts:
+        reason = "attempts_exhausted"
+    elif due > _first_failure_us(errors, now_us) + policy.deadline_us:
+        reason = "retry_deadline"
+    if reason is not None:
+        return Verdict("dead", attempts, entry.deaths, errors, final="dead", reason=reason)
+    return Verdict("retried", attempts, entry.deaths, errors, parked="retry", due_at_us=due)
+
+
+def _first_failure_us(errors: tuple[AttemptError, ...], now_us: int) -> int:
+    """When the present series of attempts first failed.
+
+    Not when the task was due: a backlog uses up nobody's retries. And not the very first error: a
+    dead letter that was sent back after a week begins a new series, with the old errors kept.
+    """
+    return next((error.at_us for error in reversed(errors) if error.attempt == 1), now_us)
+
+
+def _with_error(
+    errors: tuple[AttemptError, ...], outcome: Outcome, now_us: int, worker: str
+) -> tuple[AttemptError, ...]:
+    if outcome.error is None:
+        return errors
+    return _kept((*errors, AttemptError(outcome.attempt.number, now_us, worker, outcome.error)))
+
+
+def _kept(errors: tuple[AttemptError, ...]) -> tuple[AttemptError, ...]:
+    if len(errors) > ERRORS_KEPT:
+        half = ERRORS_KEPT // 2
+        errors = errors[:half] + errors[-half:]
+    return errors

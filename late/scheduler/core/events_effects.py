@@ -1,0 +1,130 @@
+"""What goes into a shard's core (events) and what comes out (effects): values only.
+
+Every event carries the database's time where the core needs it: time enters as data, so the same
+sequence of events gives the same effects, in production and in a simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from late.model.task import Attempt, Cursor, OpenTask, Outcome, Parked, Record, Schedule, TaskId
+from late.store.base import Page
+
+
+class PageRead(msgspec.Struct, frozen=True):
+    """The tail read one page from the cursor of the last `Read`."""
+
+    page: Page
+
+
+class OpenFetched(msgspec.Struct, frozen=True):
+    """The records of a `Fetch` that the log still holds."""
+
+    records: Sequence[Record]
+    now_us: int
+
+
+class ParkedLoaded(msgspec.Struct, frozen=True):
+    """The answer to a `Load`."""
+
+    request: Load
+    parked: Sequence[Parked]
+    now_us: int
+
+
+class LoadFailed(msgspec.Struct, frozen=True):
+    """A `Load` or `Fetch` did not reach the store: the core asks again on a later tick."""
+
+    request: Load | Fetch
+
+
+Care = Literal["trial", "crowd", "none"]
+"""What may start under a mark (`caution`), by what is marked in this worker: with nothing marked,
+anything, a suspect too; beside a crowd, no suspect; beside a trial, nothing."""
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """Time has passed, and the worker's own pool has room for up to `slots` attempts."""
+
+    now_us: int
+    slots: int
+    care: Care = "trial"
+    rooms: Mapping[str, int] = {}
+    """Room in the other pools."""
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Attempts ended."""
+
+    outcomes: Sequence[Outcome]
+    now_us: int
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The settlement that the core last built is in the journal."""
+
+    now_us: int
+
+
+class SchedulesRead(msgspec.Struct, frozen=True):
+    """The recurring tasks that live in this shard, as the database has them now."""
+
+    schedules: Sequence[Schedule]
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Start nothing more: the shard is about to be handed over."""
+
+
+Event = (
+    PageRead
+    | OpenFetched
+    | ParkedLoaded
+    | LoadFailed
+    | Grant
+    | Finished
+    | Settled
+    | SchedulesRead
+    | Stop
+)
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Wants the next page, from here. Stands until a `PageRead` comes."""
+
+    cursor: Cursor
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """Wants the records of a checkpoint's `open`, by key."""
+
+    keys: tuple[OpenTask, ...]
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Wants parked tasks: by due time, those behind `held_key`, or those of `task_ids`."""
+
+    until_us: int
+    limit: int
+    after: tuple[int, str] = (0, "")
+    held_key: str | None = None
+    task_ids: tuple[TaskId, ...] = ()
+
+
+class Dispatch(msgspec.Struct, frozen=True):
+    """Start these."""
+
+    attempts: list[Attempt]
+
+
+class SettleSoon(msgspec.Struct, frozen=True):
+    """So many more results wait for a settlement: ask `ShardCore.settlement`."""
+
+    outcomes: int
+
+
+Effect = Read | Fetch | Load | Dispatch | SettleSoon

@@ -1,0 +1,239 @@
+"""What the next settlement will carry, and the one that is out.
+
+Invariant: a settlement that is out never changes, so it may be written again while its outcome is
+unknown; what happens meanwhile is collected for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from late.model.task import (
+    DEFAULT_GROUP,
+    Cursor,
+    DeadLetter,
+    Outcome,
+    Parked,
+    Record,
+    StepDetail,
+    TaskId,
+)
+from late.scheduler.core.crash_suspects import Caution
+from late.scheduler.core.settings import NEVER_US, CoreSettings
+from late.scheduler.core.task_state import Entry
+from late.scheduler.core.usage import Ledger
+from late.scheduler.core.window import Window
+from late.store.base import Lease, Result, Revival, Settlement, Step, Tick
+
+ERROR_CHARS = 500
+"""Of an error in a history: a settlement may carry thousands of them."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Draft:
+    """Collects the ends and parkings of one shard into one settlement after the other."""
+
+    def __init__(
+        self, lease: Lease, settings: CoreSettings, tenant_of: Callable[[Record], str | None]
+    ) -> None:
+        self._lease = lease
+        self._settings = settings
+        self.seq = lease.seq
+        self.cursor = lease.cursor
+        """Of the last settlement that is in the journal."""
+        self._settled_at_us = 0
+        self.ledger = Ledger(tenant_of)
+        self.out: Settlement | None = None
+        self._ended: dict[TaskId, Entry] = {}
+        self._parking: dict[TaskId, tuple[Entry, Parked]] = {}
+        self._unparked: list[tuple[int, TaskId]] = []
+        self._dead: list[DeadLetter] = []
+        self._revived: dict[TaskId, Revival] = {}
+        self._results: list[Result] = []
+        self._steps: list[Step] = []
+        self._released_keys: list[tuple[str, TaskId]] = []
+        self._ended_ticks: list[tuple[str, TaskId]] = []
+        self._out_ended: dict[TaskId, Entry] = {}
+        self._out_parking: dict[TaskId, tuple[Entry, Parked]] = {}
+        self._ran: set[TaskId] = set()
+        """Of `_parking`, those that have run: a delay or a knob has put off the rest."""
+        self._out_ran: set[TaskId] = set()
+
+    def __len__(self) -> int:
+        """Tasks that wait for the next settlement."""
+        return len(self._ended) + len(self._parking)
+
+    @property
+    def unrecorded(self) -> int:
+        """The same, with those of the settlement that is out."""
+        return len(self) + len(self._out_ended) + len(self._out_parking)
+
+    @property
+    def repeated(self) -> int:
+        """Those of `unrecorded` that would run again if the worker died now."""
+        return len(self._ended) + len(self._out_ended) + len(self._ran) + len(self._out_ran)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps of histories wait for the next settlement."""
+        return bool(self._steps)
+
+    def due(self, cursor: Cursor, now_us: int, *, last: bool) -> bool:
+        """Whether there is something to write. The cursor alone is worth a row when it is the
+        `last` one, or after a while: pruning follows the journal."""
+        if self._ended or self._parking:
+            return True
+        if cursor == self.cursor and not self._steps:
+            return False
+        return last or now_us - self._settled_at_us >= self._settings.idle_settle_us
+
+    def due_at_us(self, cursor: Cursor) -> int:
+        """When `due` becomes true by time alone."""
+        if self.out is not None or (cursor == self.cursor and not self._steps):
+            return NEVER_US
+        return self._settled_at_us + self._settings.idle_settle_us
+
+    def end(self, entry: Entry, result: bytes | None = None) -> None:
+        """The task is over in this group; `result` is JSON."""
+        task_id = entry.record.task_id
+        self._ended[task_id] = entry
+        if entry.timer_key is not None:
+            self._unpark(entry)
+        if ttl_us := entry.policy.result_ttl_us:
+            value = b'{"outcome":"%b","value":%b}' % (entry.state.encode(), result or b"null")
+            self._results.append(Result(task_id, value, ttl_us))
+        # Uniqueness and schedules are bound to the life of the task in the group that is always
+        # there; another group that is behind must not hold them.
+        if entry.record.options is not None and self._lease.group == DEFAULT_GROUP:
+            if entry.options.unique_key is not None:
+                self._released_keys.append((entry.options.unique_key, task_id))
+            if entry.options.schedule is not None:
+                self._ended_ticks.append((entry.options.schedule, task_id))
+
+    def end_all(self, entries: Mapping[TaskId, Entry]) -> None:
+        """`end` of each: they have no options, no row of the timer table and keep no result."""
+        self._ended.update(entries)
+
+    def note(
+        self,
+        entry: Entry,
+        event: str,
+        now_us: int,
+        outcome: Outcome | None = None,
+        *,
+        until_us: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """A step of the task's history, if it is kept. It is written with the end or the parking
+        that it goes with; what goes with none (an interrupted attempt) comes with the next."""
+        if not entry.policy.history:
+            return
+        detail = StepDetail(until_us=until_us or None, reason=reason or None)
+        if outcome is not None:
+            detail = StepDetail(
+                outcome.attempt.number,
+                outcome.target,
+                outcome.started_at_us,
+                outcome.busy_us,
+                until_us or None,
+                reason or outcome.reason,
+                outcome.error and outcome.error[:ERROR_CHARS],
+            )
+        text = None if detail == StepDetail() else _encode(detail).decode()
+        self._steps.append(Step(entry.record.task_id, now_us, event, text))
+
+    def dead(self, letter: DeadLetter) -> None:
+        """The ended task goes to the dead letters."""
+        self._dead.append(letter)
+
+    def revive(self, revival: Revival) -> None:
+        """A dead letter is to go back into the timer table, if there is one."""
+        self._revived[revival.task_id] = revival
+
+    def park(self, entry: Entry, row: Parked, *, ran: bool) -> None:
+        """The task goes to the timer table, under a new row if it had one; `ran`: it has run."""
+        self._parking[entry.record.task_id] = (entry, row)
+        if ran:
+            self._ran.add(entry.record.task_id)
+        self._unpark(entry)
+
+    def _unpark(self, entry: Entry) -> None:
+        if entry.timer_key is not None:
+            self._unparked.append((entry.timer_key[0], entry.record.task_id))
+
+    def build(
+        self,
+        window: Window,
+        ticks: tuple[Tick, ...],
+        caution: Caution,
+        now_us: int,
+        told: Sequence[Result] = (),
+    ) -> Settlement:
+        """The settlement of all that was collected; nothing may be out. `told`: more results."""
+        assert self.out is None
+        self.ledger.add_arrived(window.arrived(), now_us)
+        later = self._beyond()
+        for task_id in later:
+            del self._parking[task_id]
+        gone = self._ended.keys() | self._parking.keys()
+        lease, seq = self._lease, self.seq + 1
+        self.out = Settlement(
+            # Unique without a random: the owner is new for every process, the epoch for every
+            # lease, and a fenced core never builds again.
+            settlement_id=f"{lease.owner}/{lease.epoch}/{seq}",
+            group=lease.group,
+            shard_id=lease.shard_id,
+            seq=seq,
+            epoch=lease.epoch,
+            owner=lease.owner,
+            cursor=window.cursor,
+            open=window.open(without=gone),
+            usage=self.ledger.take(),
+            unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
+            parked=tuple(row for _, row in self._parking.values()),
+            dead=tuple(self._dead),
+            revived=tuple(self._revived.values()),
+            results=(*self._results, *told),
+            history=tuple(step for step in self._steps if step.task_id not in later),
+            ticks=ticks,
+            ended_ticks=tuple(self._ended_ticks),
+            released_keys=tuple(self._released_keys),
+            suspects=caution.written(),
+        )
+        self._out_ended, self._ended = self._ended, {}
+        self._out_parking, self._parking = self._parking, later
+        self._out_ran, self._ran = self._ran - later.keys(), self._ran & later.keys()
+        self._unparked = [timer for timer in self._unparked if timer[1] in later]
+        self._steps = [step for step in self._steps if step.task_id in later]
+        self._dead, self._revived, self._results = [], {}, []
+        self._released_keys, self._ended_ticks = [], []
+        return self.out
+
+    def _beyond(self) -> dict[TaskId, tuple[Entry, Parked]]:
+        """What is left to be parked by the next settlements: a database bounds a transaction.
+
+        Each of them stays in `open` or in its row of the timer table until then. One always goes,
+        however large it is.
+        """
+        later: dict[TaskId, tuple[Entry, Parked]] = {}
+        size = 0
+        for task_id, (entry, row) in self._parking.items():
+            size += len(row.record.payload)
+            if size > self._settings.settle_bytes and size > len(row.record.payload):
+                later[task_id] = (entry, row)
+        return later
+
+    def settled(
+        self, now_us: int
+    ) -> tuple[Settlement, dict[TaskId, Entry], dict[TaskId, tuple[Entry, Parked]]]:
+        """It is in the journal: what ended and what was parked with it, by task id."""
+        settlement = self.out
+        assert settlement is not None
+        self.out = None
+        self.seq, self.cursor, self._settled_at_us = settlement.seq, settlement.cursor, now_us
+        ended, self._out_ended = self._out_ended, {}
+        parked, self._out_parking = self._out_parking, {}
+        self._out_ran = set()
+        return settlement, ended, parked

@@ -1,0 +1,150 @@
+"""Ticks of the recurring tasks that live in one shard.
+
+A tick takes effect in a settlement: the task's row is inserted into the log, and the schedule's
+`next_due_at_us` moves on, only if it still is the one that the tick was computed from. So there is
+exactly one task per tick, whoever crashes: the fence keeps a second owner out, the comparison
+keeps a stale copy of the schedule out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from late.errors import InvalidCron
+from late.model.cron import dues_us
+from late.model.task import NewTask, Options, Schedule, TaskId
+from late.store.base import Tick
+
+GRACE_US = 60_000_000
+"""With catch-up `skip`, a tick up to this late still fires: a take-over is not a downtime."""
+MISSED_MAX = 10_000
+"""More missed ticks than this are not looked at one by one: the oldest are left out."""
+TASKS_MAX = 1_000
+"""Of the ticks of one settlement, beyond those of one schedule: databases bound a transaction."""
+
+
+class Recurring:
+    """The schedules of one shard, as last read, moved on by the ticks that were settled."""
+
+    def __init__(self) -> None:
+        self._schedules: dict[str, Schedule] = {}
+        self._next_due_us: int | None = None
+
+    def replace(self, schedules: Sequence[Schedule]) -> None:
+        """Take the database's view. A view that is older than a tick settled meanwhile is
+        harmless: its tick would not match and inserts nothing."""
+        self._schedules = {s.name: s for s in schedules}
+        self._look()
+
+    def next_due_us(self) -> int | None:
+        """When the next schedule is due, or None. Asked in every step of the core."""
+        return self._next_due_us
+
+    def _look(self) -> None:
+        dues = [s.next_due_at_us for s in self._schedules.values() if _active(s)]
+        self._next_due_us = min((due for due in dues if due is not None), default=None)
+
+    def take_due(self, now_us: int) -> tuple[Tick, ...]:
+        """Fire the schedules that are due, and move them on; ascending by name.
+
+        After a long downtime only so many at once: the others are still due.
+        """
+        ticks: list[Tick] = []
+        for name in sorted(self._schedules):
+            if sum(len(tick.tasks) for tick in ticks) >= TASKS_MAX:
+                break
+            schedule = self._schedules[name]
+            if _active(schedule) and (schedule.next_due_at_us or 0) <= now_us:
+                tick = fire(schedule, now_us)
+                ticks.append(tick)
+                self._schedules[name] = msgspec.structs.replace(
+                    schedule,
+                    next_due_at_us=tick.next_due_at_us,
+                    open_task_id=tick.tasks[-1].task_id if tick.tasks else schedule.open_task_id,
+                )
+        self._look()
+        return tuple(ticks)
+
+    def ended(self, name: str, task_id: TaskId) -> None:
+        """A tick's task has ended."""
+        schedule = self._schedules.get(name)
+        if schedule is not None and schedule.open_task_id == task_id:
+            self._schedules[name] = msgspec.structs.replace(schedule, open_task_id=None)
+
+
+def _active(schedule: Schedule) -> bool:
+    return not schedule.paused and schedule.next_due_at_us is not None
+
+
+def fire(schedule: Schedule, now_us: int) -> Tick:
+    """The tick of a schedule that is due at `now_us`, by its catch-up and overlap policies.
+
+    Catch-up decides what becomes of the times missed since `next_due_at_us`: `skip` runs only a
+    time at most `GRACE_US` ago, `latest` runs the last one, `all` the last `catch_up_max`.
+    Overlap decides what happens while the task of the last tick is unfinished: `allow` runs both,
+    `skip` leaves this tick out, `queue` runs them one after the other (an ordering key).
+    """
+    due = schedule.next_due_at_us
+    assert due is not None
+    assert due <= now_us
+    try:
+        upcoming = dues_us(schedule.rule, schedule.zone, anchor_us=schedule.anchor_us, after_us=due)
+        missed = [due]
+        following = None
+        for moment in upcoming:
+            if moment > now_us:
+                following = moment
+                break
+            missed.append(moment)
+            if len(missed) > MISSED_MAX:
+                del missed[: MISSED_MAX // 2]
+    except InvalidCron:
+        # The row was changed by hand: it never fires again until it is mended.
+        return Tick(schedule.name, due, None, ())
+    if schedule.catch_up == "all":
+        chosen = missed[-schedule.catch_up_max :]
+    elif schedule.catch_up == "latest" or now_us - missed[-1] <= GRACE_US:
+        chosen = missed[-1:]
+    else:
+        chosen = []
+    if schedule.overlap == "skip":
+        chosen = [] if schedule.open_task_id is not None else chosen[-1:]
+    return Tick(
+        schedule=schedule.name,
+        due_at_us=due,
+        next_due_at_us=following,
+        tasks=tuple(_task(schedule, moment) for moment in chosen),
+    )
+
+
+def _task(schedule: Schedule, due_us: int) -> NewTask:
+    options = msgspec.json.decode(schedule.options, type=Options) if schedule.options else Options()
+    ordering_key = options.ordering_key
+    if schedule.overlap == "queue":
+        ordering_key = f"schedule:{schedule.name}"[:128]
+    due_at = datetime.fromtimestamp(due_us // 1_000_000, UTC)
+    return NewTask(
+        shard_id=schedule.shard_id,
+        task_id=_tick_id(schedule, due_us),
+        queue=schedule.queue,
+        name=schedule.task_name,
+        payload=schedule.payload,
+        headers=msgspec.json.encode(
+            {"late-schedule": schedule.name, "late-due": due_at.isoformat()}
+        ).decode(),
+        options=msgspec.json.encode(
+            msgspec.structs.replace(options, schedule=schedule.name, ordering_key=ordering_key)
+        ).decode(),
+    )
+
+
+def _tick_id(schedule: Schedule, due_us: int) -> TaskId:
+    """A UUIDv7 of the tick itself: the same tick has the same id, whoever computes it."""
+    digest = hashlib.blake2b(f"{schedule.name}|{due_us}".encode(), digest_size=8).digest()
+    high = f"{due_us // 1000:012x}"
+    low = f"{int.from_bytes(digest, 'big') & (2**62 - 1) | 2**63:016x}"
+    return TaskId(f"{high[:8]}-{high[8:]}-7{schedule.shard_id:03x}-{low[:4]}-{low[4:]}")

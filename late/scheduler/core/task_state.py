@@ -1,0 +1,165 @@
+"""One unsettled task in a core's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from late.model.task import (
+    TRANSITIONS,
+    Attempt,
+    AttemptError,
+    Options,
+    Parked,
+    Policy,
+    Reason,
+    Record,
+)
+from late.model.validation import is_name
+from late.store.base import Lease
+
+DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
+"""What an enqueue accepts, and an hour for clocks that differ."""
+ROUTE = "@"
+"""Before the name of a queue: the policy of its tasks that have none by name. No task's name can
+begin with it."""
+POSTPONED = ("limited", "unfetched")
+DEFAULTS = Options()
+DEFAULT_POLICY = Policy()
+
+
+class Entry(msgspec.Struct, gc=False, eq=False):
+    """Mutable, owned by one core. Exactly one of `index` and `timer_key` says where the task is
+    durable: in the log (covered or not), or in the timer table."""
+
+    record: Record
+    policy: Policy
+    options: Options = DEFAULTS
+    state: str = "logged"
+    index: int | None = None
+    """Place in the order in which this owner read the log; <= 0 for a checkpoint's `open`."""
+    window: str = ""
+    """`Page.window` of the page it came in."""
+    timer_key: tuple[int, str] | None = None
+    """(due_at_us, task_id) of its row in the timer table."""
+    due_at_us: int = 0
+    place: int = 0
+    """Which of its places on the heap of timers counts: the last one."""
+    attempts: int = 0
+    deaths: int = 0
+    errors: tuple[AttemptError, ...] = ()
+    held_since_us: int = 0
+    postponed: bool = False
+    """Parked by a knob: its due time says nothing of when it may have run."""
+    unfetched: bool = False
+    """Parked because no consumer asked: it may be called back before it is due again."""
+    known: bool = True
+    """False when there is no handler for it here, or its options say what this version does not
+    understand."""
+
+    def inspect(self) -> str | None:
+        """Take the record's options in. Returns the reason why such a task can never run (it goes
+        to the dead letters), or None.
+
+        Options that are well-formed but say what this version does not know come from a newer
+        producer: the task is not `known`, for it must not run without what was asked.
+        """
+        if not is_name(self.record.name) or not is_name(self.record.queue):
+            return "invalid_name"
+        if self.record.options is None:
+            return None
+        try:
+            options = msgspec.json.decode(self.record.options, type=Options)
+        except msgspec.ValidationError:
+            self.known = False
+            return None
+        except msgspec.DecodeError:
+            self.known = False
+            return "undecodable"
+        if options.ordering_key is not None and not is_name(options.ordering_key):
+            return "invalid_name"
+        due_us = first_due_us(self.record, options)
+        if due_us - self.record.created_at_us > DUE_AFTER_US_MAX:
+            return "invalid_schedule"
+        self.options = options
+        return None
+
+    def attempt(self, lease: Lease) -> Attempt:
+        """What the dispatcher is told when it starts."""
+        record, options = self.record, None if self.record.options is None else self.options
+        return Attempt(
+            lease.group,
+            record,
+            self.attempts + 1,
+            self.deaths,
+            lease.epoch,
+            self.due_at_us,
+            options,
+            None if options is None else expires_at_us(record, options),
+            self.policy.target,
+            is_replay=record.created_at_us < lease.reads.replay_us,
+            keeps_result=self.policy.result_ttl_us > 0,
+        )
+
+    def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:
+        """Its row of the timer table."""
+        return Parked(
+            record=self.record,
+            due_at_us=due_at_us,
+            reason=reason,
+            attempts=self.attempts,
+            deaths=self.deaths,
+            held_key=self.options.ordering_key if holds else None,
+            errors=self.errors,
+        )
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """Sort key among tasks of one ordering key."""
+        return (self.record.sequence, self.record.task_id)
+
+    def move(self, state: str) -> None:
+        """Go to another state; anything that `TRANSITIONS` does not list is our own mistake."""
+        assert state in TRANSITIONS[self.state], (self.record.task_id, self.state, state)
+        self.state = state
+
+
+def first_due_us(record: Record, options: Options) -> int:
+    """When the task first may start: by the producer's wish, counted from the insert."""
+    due = record.created_at_us + options.delay_us
+    return due if options.at_us is None else max(due, options.at_us)
+
+
+def expires_at_us(record: Record, options: Options) -> int | None:
+    """When the task must no longer start, or None."""
+    ends = []
+    if options.expires_at_us is not None:
+        ends.append(options.expires_at_us)
+    if options.expires_in_us is not None:
+        ends.append(record.created_at_us + options.expires_in_us)
+    return min(ends, default=None)
+
+
+def from_record(record: Record, policies: Mapping[str, Policy]) -> Entry:
+    """The entry of a record that was just read from the log."""
+    policy = policies.get(record.name)
+    if policy is None:
+        policy = policies.get(ROUTE + record.queue)
+    return Entry(record=record, policy=policy or DEFAULT_POLICY, known=policy is not None)
+
+
+def from_parked(parked: Parked, policies: Mapping[str, Policy]) -> Entry:
+    """The entry of a task that was loaded from the timer table."""
+    entry = from_record(parked.record, policies)
+    entry.state = "parked"
+    entry.timer_key = (parked.due_at_us, parked.record.task_id)
+    entry.due_at_us = parked.due_at_us
+    entry.postponed = parked.reason in POSTPONED
+    entry.unfetched = parked.reason == "unfetched"
+    entry.attempts = parked.attempts
+    entry.deaths = parked.deaths
+    entry.errors = parked.errors
+    if parked.record.options is not None:  # judged when it was read from the log
+        entry.inspect()
+    return entry

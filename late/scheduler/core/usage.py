@@ -1,0 +1,162 @@
+"""Usage of one shard since its last settlement: counts that commit with the outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from late.model.histogram import histogram
+from late.model.task import ENQUEUED, TENANTS_OTHER, Attempt, Outcome, Record, Usage
+from late.scheduler.core.task_state import Entry
+
+TENANTS_MAX = 100
+"""Tenants that one settlement tells apart: whoever chooses them must not choose its size."""
+TENANT_LENGTH_MAX = 128
+_UNRUN = ("expired", "dead")
+"""What never ran (expired, undecodable) was no attempt."""
+
+_Key = tuple[str, str, str, str, str | None]
+
+
+class _Row:
+    """Sums of one key. A plain object: the path of every task comes through here."""
+
+    __slots__ = (
+        "busy",
+        "bytes",
+        "count",
+        "delayed",
+        "lateness_us",
+        "retries",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        self.count = self.bytes = self.retries = self.lateness_us = self.delayed = 0
+        # Added up and put into buckets by the settlement, many at once: half as dear as one by one.
+        self.waiting: list[int] = []
+        self.busy: list[int] = []
+        """One of each attempt."""
+
+    def ran(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Count an attempt that was one."""
+        due_us = attempt.due_at_us
+        waiting_us = outcome.started_at_us - due_us
+        self.waiting.append(waiting_us)
+        self.busy.append(outcome.busy_us)
+        if attempt.number > 1:
+            self.retries += 1
+        if due_us > attempt.record.created_at_us:
+            self.delayed += 1
+            self.lateness_us += max(0, waiting_us)
+
+    def usage(self, key: _Key) -> Usage:
+        queue, name, target, outcome, tenant = key
+        waiting, busy = _no_less_than_0(self.waiting), _no_less_than_0(self.busy)
+        return Usage(
+            queue,
+            name,
+            target,
+            outcome,
+            self.count,
+            len(busy),
+            sum(busy),
+            sum(waiting),
+            self.bytes,
+            self.retries,
+            self.lateness_us,
+            self.delayed,
+            histogram(waiting),
+            histogram(busy),
+            tenant,
+        )
+
+
+def _no_less_than_0(durations: list[int]) -> list[int]:
+    """The clocks of two moments may differ: no time is negative."""
+    return durations if min(durations, default=0) >= 0 else [max(0, us) for us in durations]
+
+
+class Ledger:
+    """Adds up attempts, ends and arrivals per (queue, name, target, outcome, tenant).
+
+    Args:
+        tenant_of: whom a task is for; None where its queue has no fair key.
+    """
+
+    def __init__(self, tenant_of: Callable[[Record], str | None]) -> None:
+        self._tenant_of = tenant_of
+        self._rows: dict[_Key, _Row] = {}
+        self._tenants: set[str] = set()
+
+    def add(self, outcome: Outcome, word: str, *, ended: bool) -> None:
+        """Count one attempt under `word`; payload bytes count once, when the task has ended."""
+        attempt = outcome.attempt
+        record = attempt.record
+        row = self._row(record, outcome.target, word)
+        row.count += 1
+        if ended:
+            row.bytes += len(record.payload)
+        if outcome.kind in _UNRUN:
+            return
+        row.ran(attempt, outcome)
+
+    def add_done(self, outcomes: Iterable[Outcome]) -> None:
+        """As `add` of each, under `done`: the way of nearly all."""
+        # As in `add_arrived`: those that end together are mostly of one task.
+        queue = name = target = None
+        row, tenant_of = _Row(), self._tenant_of
+        for outcome in outcomes:
+            attempt = outcome.attempt
+            record = attempt.record
+            if record.queue != queue or record.name != name or outcome.target != target:
+                row = self._row(record, outcome.target, "done")
+                name, target = record.name, outcome.target
+                # A queue with a fair key has a tenant for each task, others have none for any.
+                queue = record.queue if tenant_of(record) is None else None
+            row.count += 1
+            row.bytes += len(record.payload)
+            row.ran(attempt, outcome)
+
+    def add_final(self, record: Record, word: str) -> None:
+        """Count a task that ended without an attempt (expired, unknown, undecodable)."""
+        row = self._row(record, "", word)
+        row.count += 1
+        row.bytes += len(record.payload)
+
+    def add_arrived(self, entries: Iterable[Entry], now_us: int) -> None:
+        """Count records that the checkpoint has come to cover, with their ages."""
+        # The records of one page are mostly of one task: the row of the last one is at hand.
+        queue = name = None
+        row, tenant_of = _Row(), self._tenant_of
+        for entry in entries:
+            record = entry.record
+            if record.queue != queue or record.name != name:
+                row = self._row(record, "", ENQUEUED)
+                name, queue = record.name, record.queue if tenant_of(record) is None else None
+            row.waiting.append(now_us - record.created_at_us)
+            row.count += 1
+
+    def _row(self, record: Record, target: str, word: str) -> _Row:
+        tenant = self._tenant_of(record)
+        if tenant is not None:
+            tenant = self._told(tenant[:TENANT_LENGTH_MAX])
+        key = (record.queue, record.name, target, word, tenant)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = _Row()
+        return row
+
+    def _told(self, tenant: str) -> str:
+        if tenant not in self._tenants:
+            if len(self._tenants) >= TENANTS_MAX:
+                return TENANTS_OTHER
+            self._tenants.add(tenant)
+        return tenant
+
+    def take(self) -> tuple[Usage, ...]:
+        """All rows, ascending by key; the ledger is empty afterwards."""
+        # No tenant and the tenant "" do not compare.
+        keys = sorted(self._rows, key=lambda key: (*key[:4], key[4] or ""))
+        rows = tuple(self._rows[key].usage(key) for key in keys)
+        self._rows, self._tenants = {}, set()
+        return rows

@@ -1,0 +1,115 @@
+"""The in-flight window of the log: what was read and is not settled, and the checkpoint over it.
+
+    checkpoint = (cursor, open):  every task that `cursor` covers is settled, except `open`
+
+`cursor` stands at the last *started* record, not at the last read one: so `open` is about as long
+as the concurrency, however long a slow task runs and however far ahead the tail has read.
+Invariant: an entry with `index <= covered` is in `open` until it is settled; one with a higher
+index is not covered by the cursor, so a successor reads it again from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import filterfalse
+
+from late.model.task import Cursor, OpenTask, TaskId
+from late.scheduler.core.task_state import Entry
+from late.store.base import Page, cursor_within
+
+
+class Window:
+    """Unsettled log records of one shard, in the order in which they were read."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.entries: dict[str, Entry] = {}  # task id -> entry; insertion order = read order
+        self.read_cursor: Cursor = cursor
+        """Where the tail goes on: covers everything read."""
+        self.bytes = 0
+        """Payload of the entries."""
+        self._covered = 0
+        self._read = 0
+        self._uncounted: list[Entry] = []  # those that `arrived` has not told, by index
+        self._base = cursor  # the checkpoint's cursor when nothing of the present pages is covered
+        self._edge: Entry | None = None  # the last covered entry after `_base`
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def reopen(self, entry: Entry) -> None:
+        """Take in a record of the checkpoint's `open`: covered from the start."""
+        entry.index = 0
+        self.entries[entry.record.task_id] = entry
+        self.bytes += len(entry.record.payload)
+
+    def append(self, entries: Sequence[Entry], page: Page) -> None:
+        """Take in all of a page before any of it is covered: `cursor` may be the page's own only
+        when nothing of the page is left behind it."""
+        self._base, self._edge = self.cursor, None
+        known, window, size = self.entries, page.window, 0
+        for index, entry in enumerate(entries, self._read + 1):
+            record = entry.record
+            entry.index = index
+            entry.window = window
+            known[record.task_id] = entry
+            size += len(record.payload)
+        self.bytes += size
+        self._read += len(entries)
+        self._uncounted += entries
+        self.read_cursor = page.cursor
+
+    def cover(self, entry: Entry) -> None:
+        """`entry` was started, parked or ended: the checkpoint's cursor reaches at least to it."""
+        if entry.index is not None and entry.index > self._covered:
+            self._covered = entry.index
+            self._edge = entry
+
+    def cover_all(self, entries: Iterable[Entry]) -> None:
+        """`cover` of each."""
+        for entry in entries:
+            index = entry.index
+            if index is not None and index > self._covered:
+                self._covered, self._edge = index, entry
+
+    def forget_all(self, task_ids: Iterable[TaskId]) -> list[TaskId]:
+        """The tasks are settled, or durable in the timer table; those that were not here."""
+        absent, size, entries = [], 0, self.entries
+        for task_id in task_ids:
+            entry = entries.pop(task_id, None)
+            if entry is None:
+                absent.append(task_id)
+            else:
+                size += len(entry.record.payload)
+        self.bytes -= size
+        return absent
+
+    @property
+    def cursor(self) -> Cursor:
+        """Of the checkpoint: covers every entry with `index <= covered`, and no other."""
+        if self._covered == self._read:
+            # Nothing read is left uncovered: the page's own cursor covers at least as much, and
+            # it moves on where no record does (an idle shard must not hold back the pruning).
+            return self.read_cursor
+        return (
+            self._base
+            if self._edge is None
+            else cursor_within(self._edge.window, self._edge.record)
+        )
+
+    def arrived(self) -> list[Entry]:
+        """Entries that the cursor has come to cover since the last call. Each record is told once
+        by all owners of the shard together, if what is made of it is settled with the cursor."""
+        new = len(self._uncounted) - (self._read - self._covered)
+        found, self._uncounted = self._uncounted[:new], self._uncounted[new:]
+        return found
+
+    def open(self, *, without: AbstractSet[str]) -> tuple[OpenTask, ...]:
+        """What the cursor covers and the settlement in hand (`without`) does not settle."""
+        found = []
+        for task_id in filterfalse(without.__contains__, self.entries):
+            entry = self.entries[task_id]
+            if entry.index is not None and entry.index > self._covered:
+                break
+            found.append(OpenTask(entry.record.position, entry.record.task_id))
+        return tuple(found)

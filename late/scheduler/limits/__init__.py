@@ -1,0 +1,1 @@
+"""What limits allow, and the ready tasks that wait for them. Pure."""

@@ -1,0 +1,266 @@
+"""What the knobs allow now: one object per worker, asked before each start. Pure.
+
+A task's *flow* is what it is limited with: its queue, its target, and its tenant where the queue
+is fair. Tasks without any limit have no flow and cost nothing here.
+
+**How a limit of the fleet is kept by workers that do not talk:** each takes the share of its
+shards. Producers spread over the shards evenly, and a shard has one owner, so with `k` of `n`
+shards it starts `rate * k / n` a second and runs `floor(concurrency * k / n)` at once, one at
+least. The sum is never above the limit, if that is not below the number of workers; it is below
+it by less than one per worker. While shards change hands, both may count a shard for one heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from late.model.queue_settings import LOCAL, REMOTE, Knobs, binds, effective
+from late.model.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
+from late.scheduler.core.task_state import Entry
+from late.scheduler.limits.limiter import Part
+
+LOCAL_POOL = "local"
+PAUSED_LOOK_US = 30_000_000
+"""A paused task that was parked is looked at again after this, and up to twice as long."""
+_headers = msgspec.json.Decoder(dict[str, str])
+
+Owner = tuple[str, TaskId]
+"""(consumer group, task)."""
+
+
+class Flow(NamedTuple):
+    """What a task is limited with."""
+
+    queue: str
+    target: str
+    tenant: str = ""
+
+
+class Limits:
+    """All knobs of a worker, and what runs under them.
+
+    Args:
+        remote: names of the pools that are other services: they are protected by default.
+        slots: of the worker's own pool; a tenant's share is counted from them.
+    """
+
+    def __init__(self, remote: Collection[str] = (), *, slots: int = 16) -> None:
+        self._remote = frozenset(remote)
+        self._slots = slots
+        self._queues: dict[str, Part] = {}
+        self._targets: dict[str, Part] = {
+            name: Part(_default(name), 0) for name in sorted(self._remote)
+        }
+        self._any = False
+        self._counted: dict[Owner, tuple[Flow, bool]] = {}
+        """The flow of what runs, and whether it is a retry."""
+        self.opens_at_us: int | None = None
+        """When the first of those that were refused since `begin` may start, by time alone."""
+        self.started = 0
+        """Starts under a limit, ever."""
+        self.version = 0
+        """Rises when flows may have changed."""
+
+    def set(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs], now_us: int) -> None:
+        """The knobs as the database has them now."""
+        # A queue with nothing but an owner is not limited, so its tasks take the short way.
+        queues = {name: each for name, each in queues.items() if binds(each)}
+        self._any = bool(queues or targets)
+        self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
+        wanted = {n: effective(targets.get(n, Knobs()), _default(n)) for n in self._remote}
+        if LOCAL_POOL in targets:
+            wanted[LOCAL_POOL] = effective(targets[LOCAL_POOL], LOCAL)
+        self._set(self._targets, wanted, now_us)
+
+    def _set(self, parts: dict[str, Part], wanted: Mapping[str, Knobs], now_us: int) -> None:
+        for name in parts.keys() - wanted.keys():
+            del parts[name]
+            self.version += 1
+        for name, knobs in wanted.items():
+            part = parts.get(name)
+            if part is None:
+                parts[name] = part = Part(knobs, now_us)
+                self._adopt(part)
+                self.version += 1
+            elif part.knobs != knobs:
+                part.set(knobs, now_us)
+                self.version += 1
+
+    def _adopt(self, part: Part) -> None:
+        """Count what runs already: as it ends, it is taken off every part that it has then."""
+        for flow, _ in self._counted.values():
+            if part in self._parts(flow):
+                part.running += 1
+                part.tenants[flow.tenant] += 1
+
+    def begin(self, mine: int, total: int, now_us: int) -> None:
+        """A new pass: this worker has `mine` of `total` shards."""
+        self.opens_at_us = None
+        for parts in (self._queues, self._targets):
+            for part in parts.values():
+                part.share(max(1, mine), max(1, mine, total), now_us)
+
+    def recovered(self, now_us: int) -> None:
+        """The worker was cut off, or has just started: begin slowly."""
+        for parts in (self._queues, self._targets):
+            for part in parts.values():
+                part.slow.begin(now_us)
+
+    # ------------------------------------------------------------------ of one task
+
+    @property
+    def any(self) -> bool:
+        """Whether there is any knob of a queue, or of a target that is set by hand."""
+        return self._any
+
+    def timed(self, attempt: Attempt) -> Attempt:
+        """`attempt` with the time-out that the knobs give it: the shortest."""
+        parts = self._parts(Flow(attempt.record.queue, attempt.target))
+        found = [part.knobs.timeout_s for part in parts if part.knobs.timeout_s is not None]
+        if not found:
+            return attempt
+        return msgspec.structs.replace(attempt, timeout_us=round(min(found) * 1_000_000))
+
+    def expires_at_us(self, entry: Entry, asked_us: int | None) -> int | None:
+        """When `entry` must no longer start, by its queue's knob and as its producer `asked`."""
+        knobs = self.knobs(entry.record.queue)
+        if knobs is None or knobs.expires_s is None:
+            return asked_us
+        ends_us = entry.record.created_at_us + round(knobs.expires_s * 1_000_000)
+        return ends_us if asked_us is None else min(asked_us, ends_us)
+
+    def spread_us(self, entry: Entry) -> int:
+        """How much later than it is due `entry` starts, so that a crowd becomes a stream: by its
+        id, so that it is the same after a takeover."""
+        knobs = self.knobs(entry.record.queue)
+        if knobs is None or not knobs.spread_s:
+            return 0
+        return int(entry.record.task_id[-8:], 16) * round(knobs.spread_s * 1_000_000) >> 32
+
+    def flow(self, entry: Entry) -> Flow | None:
+        """What `entry` is limited with, or None."""
+        if not (self._queues or self._targets):
+            return None
+        queue, target = entry.record.queue, entry.policy.target
+        part = self._queues.get(queue)
+        if part is None and target not in self._targets:
+            return None
+        return Flow(queue, target, self.tenant(entry.record) or "")
+
+    def tenant(self, record: Record) -> str | None:
+        """Whom a task is for, by the fair key of its queue; None where it has none."""
+        part = self._queues.get(record.queue)
+        if part is None or part.knobs.fair_key is None:
+            return None
+        return _tenant(record, part.knobs.fair_key)
+
+    def admits(self, flow: Flow, *, retry: bool, now_us: int) -> bool:
+        """Whether a task of `flow` may start now."""
+        return self.opens(flow, retry=retry, now_us=now_us) and not self._full(flow)
+
+    def opens(self, flow: Flow, *, retry: bool = False, now_us: int) -> bool:
+        """The same, whatever its tenant has."""
+        opens_us: int | None = now_us
+        for part in self._parts(flow):
+            at_us = part.opens_at_us(retry=retry, now_us=now_us)
+            opens_us = None if at_us is None or opens_us is None else max(opens_us, at_us)
+        if opens_us is not None and opens_us != now_us:
+            self.opens_at_us = min(self.opens_at_us or opens_us, opens_us)
+        return opens_us == now_us
+
+    def _full(self, flow: Flow) -> bool:
+        """Whether the tenant has its share of the slots."""
+        part = self._queues.get(flow.queue)
+        if part is None or part.knobs.fair_key is None:
+            return False
+        limits = [p.limit(0) for p in self._parts(flow)]
+        slots = min([self._slots, *(limit for limit in limits if limit is not None)])
+        return part.tenants[flow.tenant] >= max(1, int(slots * (part.knobs.fair_share or 0.25)))
+
+    def start(self, owner: Owner, flow: Flow, *, retry: bool, now_us: int) -> None:
+        """It starts, after `admits`."""
+        self._counted[owner] = flow, retry
+        self.started += 1
+        for part in self._parts(flow):
+            part.start(retry=retry, now_us=now_us)
+            part.tenants[flow.tenant] += 1
+
+    def undo(self, owner: Owner) -> None:
+        """It did not start after all, or its shard is lost: nothing will be heard of it."""
+        counted = self._counted.pop(owner, None)
+        if counted is not None:
+            flow, _ = counted
+            for part in self._parts(flow):
+                part.undo()
+                _less(part.tenants, flow.tenant)
+
+    def ended(self, outcomes: Sequence[Outcome], now_us: int) -> None:
+        """Learn from attempts that ended. Those that were not counted are fine."""
+        if not self._counted:
+            return
+        for outcome in outcomes:
+            owner = (outcome.attempt.group, outcome.attempt.record.task_id)
+            counted = self._counted.pop(owner, None)
+            if counted is None:
+                continue
+            flow, retry = counted
+            for part in self._parts(flow):
+                _less(part.tenants, flow.tenant)
+                part.ended(outcome, retry=retry, now_us=now_us)
+
+    def stalled(self, entry: Entry) -> bool:
+        """Whether a failure of `entry` says nothing of it, because its whole target fails."""
+        parts = self._parts(Flow(entry.record.queue, entry.policy.target))
+        return any(part.knobs.smart_retry and part.failing for part in parts)
+
+    def knobs(self, queue: str) -> Knobs | None:
+        """Those of a queue that has any."""
+        part = self._queues.get(queue)
+        return None if part is None else part.knobs
+
+    def look_again_us(self, flow: Flow, ahead: int, now_us: int) -> int:
+        """When a task with `ahead` others before it may start, as far as the knobs say; what moves
+        comes back in its line (`line.py`). Spread, so that not all come back at once."""
+        at_us = now_us
+        for part in self._parts(flow):
+            if part.knobs.paused:
+                at_us = max(at_us, now_us + PAUSED_LOOK_US + (ahead * 7_919_000) % PAUSED_LOOK_US)
+            if part.bucket is not None:
+                at_us = max(at_us, part.bucket.next_at_us(now_us, ahead))
+            if part.breaker is not None and part.breaker.state == "open":
+                at_us = max(at_us, part.breaker.until_us)
+        return at_us
+
+    def parts(self) -> list[tuple[str, str, Part]]:
+        """(`queue` or `target`, its name, what it allows and has learned), for metrics."""
+        queues = [("queue", name, part) for name, part in self._queues.items()]
+        return queues + [("target", name, part) for name, part in self._targets.items()]
+
+    def _parts(self, flow: Flow) -> list[Part]:
+        found = (self._queues.get(flow.queue), self._targets.get(flow.target))
+        return [part for part in found if part is not None]
+
+
+def _default(pool: str) -> Knobs:
+    """Consumers that fetch their tasks say themselves how many they want: nothing protects them
+    from more. Batch handlers run in this process."""
+    return LOCAL if pool.startswith((PULL_POOL, BATCH_POOL)) else REMOTE
+
+
+def _tenant(record: Record, key: str) -> str:
+    if record.headers is None:
+        return ""
+    try:
+        return _headers.decode(record.headers).get(key, "")
+    except msgspec.DecodeError:
+        return ""
+
+
+def _less(tenants: Counter[str], tenant: str) -> None:
+    tenants[tenant] -= 1
+    if tenants[tenant] <= 0:
+        del tenants[tenant]

@@ -1,0 +1,295 @@
+"""The ready tasks of one shard: which may start next, past those that are held back by a knob.
+
+Tasks without a limit share one queue by priority, the *main* one. Each flow (`limits.Flow`) has a
+queue of its own, so that one which is closed holds nobody up. Turns go round: the main queue, then
+one queue of `late` after the other, and within a queue one tenant after the other.
+
+An entry in here was `ready` when it came; it leaves by `next`, or by `surplus` into the timer
+table. One that was cancelled or put off meanwhile stays until its turn, and is passed over then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+
+from late.model.task import PULL_POOL, Reason, TaskId
+from late.scheduler.core.task_state import Entry
+from late.scheduler.limits.limits import LOCAL_POOL, Flow, Limits
+from late.scheduler.limits.priority_queue import FOREGROUND_SHARE, ReadyQueue
+from late.scheduler.limits.throttled_queue import Line
+
+_Queue = tuple[str, str]
+
+
+class Flows:
+    """See the module. `len` is the number of those that nothing but a free slot holds back."""
+
+    def __init__(self, group: str, limits: Limits) -> None:
+        self._group = group
+        self._limits = limits
+        self._main: ReadyQueue[Entry] = ReadyQueue()
+        self._flows: dict[Flow, ReadyQueue[Entry]] = {}
+        self._turns: dict[_Queue, deque[Flow]] = {}
+        self._order: deque[_Queue] = deque()
+        self._mains_turn = True
+        self._version = limits.version
+        self._rooms: dict[str, int] = {}
+        self._now_us = 0
+        self._closed: set[Flow] = set()
+        self._refused: set[Flow] = set()
+        """Flows of which the last that wanted to start was not allowed to."""
+        self._lines: dict[Flow, Line] = {}
+        self.limited = 0
+        """Entries that have a flow."""
+        self._of_pool: Counter[str] = Counter()
+        """The same by pool, whatever the queues of their records are: a task of a pulled queue may
+        have been written under another name. Kept, as it is asked for at every grant."""
+
+    def __len__(self) -> int:
+        return len(self._main)
+
+    def push(self, entry: Entry) -> None:
+        """Behind its equals."""
+        flow = self._limits.flow(entry)
+        queue = self._main if flow is None else self._queue_of(flow)
+        queue.push(entry, entry.options.priority)
+
+    def push_front(self, entry: Entry) -> None:
+        """Before its equals: it had been started already."""
+        flow = self._limits.flow(entry)
+        queue = self._main if flow is None else self._queue_of(flow)
+        queue.push_front(entry, entry.options.priority)
+
+    def _count(self, flow: Flow, n: int) -> None:
+        """So many more are here, or fewer."""
+        self.limited += n
+        self._of_pool[flow.target] += n
+
+    def _queue_of(self, flow: Flow) -> ReadyQueue[Entry]:
+        self._count(flow, 1)
+        queue = self._flows.get(flow)
+        if queue is None:
+            knobs = self._limits.knobs(flow.queue)
+            share = FOREGROUND_SHARE if knobs is None else knobs.foreground or FOREGROUND_SHARE
+            queue = self._flows[flow] = ReadyQueue(share)
+            of_queue = (flow.queue, flow.target)
+            if of_queue not in self._turns:
+                self._turns[of_queue] = deque()
+                self._order.append(of_queue)
+            self._turns[of_queue].append(flow)
+        return queue
+
+    # ------------------------------------------------------------------ starting
+
+    def open(self, now_us: int, rooms: Mapping[str, int]) -> None:
+        """Begin a round of starts: so many attempts fit into each pool."""
+        self._now_us = now_us
+        self._rooms = dict(rooms)
+        self._closed.clear()
+        if self._version != self._limits.version:
+            self._arrange()
+
+    def _arrange(self) -> None:
+        """The knobs have changed: every entry finds its flow anew, in the order of the log."""
+        self._version = self._limits.version
+        entries = list(self._main)
+        for queue in self._flows.values():
+            entries += queue
+        self._main = ReadyQueue()
+        self._flows, self._turns, self._order, self.limited = {}, {}, deque(), 0
+        self._of_pool.clear()
+        self._refused.clear()
+        for entry in sorted(entries, key=lambda entry: entry.order):
+            self.push(entry)
+
+    def next(self, put_off: Callable[[Entry], bool] | None = None) -> Entry | None:
+        """The next to start, counted as started; None when nothing more may.
+
+        Args:
+            put_off: asked before; True: the asker keeps the entry.
+        """
+        while True:
+            entry = self._from_main() if self._mains_turn else self._from_flows()
+            if entry is None:
+                entry = self._from_flows() if self._mains_turn else self._from_main()
+            self._mains_turn = not self._mains_turn
+            if entry is None:
+                return None
+            if put_off is None or not put_off(entry):
+                return entry
+            self.undo(entry)
+
+    def unlimited(self) -> list[Entry]:
+        """What may start at once where nothing is limited, nearly always: the short way."""
+        main = self._main
+        count = min(len(main), self._rooms.get(LOCAL_POOL, 0))
+        if self.limited or count <= 0:
+            return []
+        self._rooms[LOCAL_POOL] -= count
+        return main.take(count)
+
+    def _from_main(self) -> Entry | None:
+        if not self._main or self._rooms.get(LOCAL_POOL, 0) <= 0:
+            return None
+        self._rooms[LOCAL_POOL] -= 1
+        return self._main.pop()
+
+    def _from_flows(self) -> Entry | None:
+        for _ in range(len(self._order)):
+            if not self._order:  # those that were left held nothing that is ready
+                break
+            of_queue = self._order[0]
+            self._order.rotate(-1)
+            if self._rooms.get(of_queue[1], 0) <= 0:
+                continue
+            turns = self._turns[of_queue]
+            for _ in range(len(turns)):
+                if not turns:
+                    break
+                flow = turns[0]
+                turns.rotate(-1)
+                if flow not in self._closed and (entry := self._from_flow(flow)) is not None:
+                    return entry
+        return None
+
+    def _from_flow(self, flow: Flow) -> Entry | None:
+        queue = self._flows[flow]
+        found: Entry | None = None
+        while queue and found is None:
+            entry = queue.pop(newest=self._newest_first(flow, queue))
+            # One that is not ready any more is passed over before it is counted: if it was put
+            # off and came back, it stands here twice, and its other place may have started it.
+            if entry.state == "ready" and not self._take(entry, flow):
+                queue.push_front(entry, entry.options.priority)
+                self._closed.add(flow)
+                self._refused.add(flow)
+                return None
+            self._refused.discard(flow)
+            self._count(flow, -1)
+            found = entry if entry.state == "ready" else None
+        if not queue:
+            self._drop(flow)
+        return found
+
+    def _newest_first(self, flow: Flow, queue: ReadyQueue[Entry]) -> bool:
+        knobs = self._limits.knobs(flow.queue)
+        if knobs is None or knobs.fresh_first_s is None:
+            return False
+        waited_us = self._now_us - queue.oldest().due_at_us
+        return waited_us > knobs.fresh_first_s * 1_000_000
+
+    def _drop(self, flow: Flow) -> None:
+        """An empty flow: tenants come and go, and must not be kept for ever."""
+        del self._flows[flow]
+        self._refused.discard(flow)
+        of_queue = (flow.queue, flow.target)
+        self._turns[of_queue].remove(flow)
+        if not self._turns[of_queue]:
+            del self._turns[of_queue]
+            self._order.remove(of_queue)
+
+    def admit(self, entry: Entry, *, extra: bool = False) -> bool:
+        """Whether `entry`, which waits elsewhere, may start now; it is counted then.
+
+        Args:
+            extra: without a free slot too.
+        """
+        target = entry.policy.target
+        if not extra and self._rooms.get(target, 0) <= 0:
+            return False
+        flow = self._limits.flow(entry)
+        if flow is not None:
+            return self._take(entry, flow)
+        self._rooms[target] = self._rooms.get(target, 0) - 1
+        return True
+
+    def _take(self, entry: Entry, flow: Flow) -> bool:
+        retry = entry.attempts > 0
+        if not self._limits.admits(flow, retry=retry, now_us=self._now_us):
+            return False
+        owner = (self._group, entry.record.task_id)
+        self._limits.start(owner, flow, retry=retry, now_us=self._now_us)
+        if flow in self._lines:
+            self._lines[flow].starts += 1
+        self._rooms[flow.target] = self._rooms.get(flow.target, 0) - 1
+        return True
+
+    def undo(self, entry: Entry) -> None:
+        """It did not start after all: its room is another's."""
+        target = entry.policy.target
+        self._rooms[target] = self._rooms.get(target, 0) + 1
+        self._limits.undo((self._group, entry.record.task_id))
+
+    # ------------------------------------------------------------------ asked for
+
+    def asked(self) -> list[str]:
+        """Pools of pulled queues for which consumers wait, and whose knobs let a task start.
+
+        The knobs are those of the queue that the pool is of. A task whose record has another queue
+        obeys that one's: where it is paused, what is called back is put off again, as `limited`,
+        and so only once."""
+        return [
+            pool
+            for pool, room in self._rooms.items()
+            if room > 0
+            and pool.startswith(PULL_POOL)
+            and self._limits.opens(Flow(pool.removeprefix(PULL_POOL), pool), now_us=self._now_us)
+        ]
+
+    def ready_for(self, pool: str) -> int:
+        """How many entries of a pulled queue's pool are here."""
+        return self._of_pool[pool]
+
+    # ------------------------------------------------------------------ too many
+
+    def surplus(self, keep: int) -> list[tuple[Entry, int, Reason]]:
+        """Take out of each flow that is held back what is beyond its first entries, `keep` in all,
+        and beyond what it starts until the first of them is back: each with the time at which to
+        look at it again, and why it has to go. A flow that waits for nothing but a slot of this
+        process stays whole: it moves as everything does."""
+        now_us = self._now_us
+        lines = self._lines.items()
+        self._lines = {f: line for f, line in lines if f in self._flows or not line.over(now_us)}
+        found: list[tuple[Entry, int, Reason]] = []
+        held_back = [flow for flow in self._flows if self._is_held_back(flow)]
+        each = max(1, keep // max(1, len(held_back)))
+        for flow in held_back:
+            line = self._lines.setdefault(flow, Line())
+            if line.measure(now_us) is not None:
+                found += self._cut(flow, line, max(each, line.keeps))
+        return found
+
+    def _is_unfetched(self, flow: Flow) -> bool:
+        """Whether consumers are all that it lacks."""
+        return flow.target.startswith(PULL_POOL) and flow not in self._refused
+
+    def _is_held_back(self, flow: Flow) -> bool:
+        no_room = flow.target != LOCAL_POOL and self._rooms.get(flow.target, 0) <= 0
+        return no_room or flow in self._refused
+
+    def _cut(self, flow: Flow, line: Line, keep: int) -> list[tuple[Entry, int, Reason]]:
+        now_us, queue = self._now_us, self._flows[flow]
+        reason: Reason = "unfetched" if self._is_unfetched(flow) else "limited"
+        found: list[tuple[Entry, int, Reason]] = []
+        taken: set[TaskId] = set()
+        kept: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
+        for entry in queue:
+            if entry.state != "ready" or entry.record.task_id in taken:
+                continue  # cancelled or put off while it stood in line, or back since
+            if len(kept) < keep:
+                kept.push(entry, entry.options.priority)
+                continue
+            taken.add(entry.record.task_id)
+            again_us = line.join_us(now_us)
+            # What nobody fetched has to be where `calling` looks for it, within the minute, however
+            # far ahead a rate puts it: the knobs are asked again when it is to start.
+            if reason == "limited":
+                ahead = len(kept) + len(taken)
+                again_us = max(again_us, self._limits.look_again_us(flow, ahead, now_us))
+            found.append((entry, again_us, reason))
+        self._count(flow, len(kept) - len(queue))
+        self._flows[flow] = kept
+        if not kept:
+            self._drop(flow)
+        return found

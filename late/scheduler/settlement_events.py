@@ -1,0 +1,85 @@
+"""What a settlement says to whoever listens: events computed from the values that were written.
+
+After the fact, from the journal's own content, so that a metric can never disagree with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from late import events
+from late.model.task import Outcome
+from late.store.base import Settlement
+
+
+def settled(emitter: events.Emitter, settlement: Settlement, now_us: int) -> None:
+    """One settlement is in the journal."""
+    group = settlement.group
+    if emitter.wants(events.ENDED):
+        for usage in settlement.usage:
+            emitter.emit(
+                events.ENDED,
+                count=usage.count,
+                attempts=usage.attempts,
+                retries=usage.retries,
+                bytes=usage.payload_bytes,
+                busy_s=usage.busy_us / 1_000_000,
+                waiting_s=usage.waiting_us / 1_000_000,
+                group=group,
+                queue=usage.queue,
+                name=usage.name,
+                target=usage.target,
+                outcome=usage.outcome,
+                waiting=usage.waiting,
+                busy=usage.busy,
+            )
+    for letter in settlement.dead:
+        emitter.emit(
+            events.DEAD_LETTER,
+            attempts=letter.attempts,
+            group=group,
+            queue=letter.record.queue,
+            name=letter.record.name,
+            reason=letter.reason,
+            task=letter.record.task_id,
+            error=letter.errors[-1].error if letter.errors else "",
+        )
+    for row in settlement.parked:
+        if row.reason == "unknown":
+            emitter.emit(
+                events.UNKNOWN_TASK,
+                count=1,
+                group=group,
+                queue=row.record.queue,
+                name=row.record.name,
+                task=row.record.task_id,
+            )
+    for tick in settlement.ticks:
+        emitter.emit(
+            events.TICK,
+            tasks=len(tick.tasks),
+            lateness_s=max(0, now_us - tick.due_at_us) / 1_000_000,
+            schedule=tick.schedule,
+        )
+        if tick.next_due_at_us is None:
+            emitter.emit(
+                events.SCHEDULE_DISABLED,
+                schedule=tick.schedule,
+                error="its rule cannot be read or never fires again",
+            )
+
+
+def failed(emitter: events.Emitter, outcomes: Sequence[Outcome]) -> None:
+    """Attempts have ended; those that failed are told of."""
+    for outcome in outcomes:
+        if outcome.kind in ("failed", "died"):
+            attempt = outcome.attempt
+            emitter.emit(
+                events.ATTEMPT_FAILED,
+                attempt=attempt.number,
+                group=attempt.group,
+                queue=attempt.record.queue,
+                name=attempt.record.name,
+                task=attempt.record.task_id,
+                error=outcome.error or outcome.reason or outcome.kind,
+            )

@@ -1,0 +1,1 @@
+"""Migrations, statements and addresses of Spanner databases."""

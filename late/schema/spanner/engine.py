@@ -1,0 +1,52 @@
+"""The SQLAlchemy engine of Spanner, with what its driver lacks: deadlines, and a plain ABORTED."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from google.cloud.spanner_dbapi.connection import (  # type: ignore[import-untyped]
+    Connection as Driver,
+)
+from sqlalchemy import URL, Engine, create_engine, event
+
+from late.errors import TransactionAborted
+from late.schema.spanner import deadlines as spanner_bounds
+from late.schema.spanner.address import place_of
+from late.schema.spanner.migrate import open_database
+
+STATEMENT_TIMEOUT_S = 30.0
+"""Of one statement or commit, once the database has answered the first request of a connection
+within `spanner_bounds.CALL_TIMEOUT_S`: a report over a large backlog may take its time."""
+
+
+def make(parsed: URL) -> Engine:
+    """An engine for `parsed`; nothing is connected yet.
+
+    Raises:
+        ConfigError: the URL is of another shape.
+    """
+    url = str(parsed)
+    place_of(url.partition("?")[0])
+    engine = create_engine(parsed, creator=lambda: _connect(url), pool_size=1, max_overflow=1)
+
+    def start(*_: Any) -> None:
+        spanner_bounds.start(STATEMENT_TIMEOUT_S)
+
+    for moment in ("before_cursor_execute", "commit", "rollback"):
+        event.listen(engine, moment, start)
+    return engine
+
+
+def _connect(url: str) -> Driver:
+    database = open_database(url)
+    make_driver: Any = Driver  # the client is typed in parts only
+    driver: Driver = make_driver(database._instance, database)
+    # The driver answers ABORTED by running the statements again and comparing what they return.
+    # It waits two seconds first, then four, and so on fifty times; and a statement that asks for
+    # the time never returns the same. Whoever wrote the statements repeats them with new answers.
+    driver._transaction_helper.retry_transaction = _aborted
+    return driver
+
+
+def _aborted(*_: Any, **__: Any) -> NoReturn:
+    raise TransactionAborted("Spanner has aborted the transaction: others hold its locks")

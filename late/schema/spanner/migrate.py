@@ -1,0 +1,175 @@
+"""The schema on Spanner: statements of its own, applied as one batch.
+
+Alembic is not used here. Spanner runs DDL as long-lived jobs outside of any transaction, one
+batch is one job, and Alembic would make a job of every table and keep its version in a table
+whose primary key it updates. So a version is a tuple of statements that may be repeated
+(`IF NOT EXISTS`), and the number in `late_meta` says which is the last one.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from google.api_core import exceptions as api
+from google.auth.exceptions import DefaultCredentialsError
+from google.cloud.spanner_v1 import Client, KeySet
+
+from late.errors import ConfigError, StoreRefused
+from late.model.task import DEFAULT_GROUP
+from late.schema.spanner import deadlines as spanner_bounds
+from late.schema.spanner.address import NO_CREDENTIALS, emulator_settings, place_of, turn
+from late.schema.spanner.ddl import STATEMENTS
+from late.schema.spanner.errors import translated
+from late.schema.tables import SHARDS_DEFAULT
+from late.schema.version import SCHEMA_VERSION, check
+
+DDL_TIMEOUT_S = 600.0
+_DDL_PAUSE_S = 0.1
+_DIALECT = (
+    "SELECT option_value FROM information_schema.database_options"
+    " WHERE option_name = 'database_dialect'"
+)
+
+
+def upgrade(url: str) -> list[str]:
+    """Apply what is missing, as one batch of DDL, and return the versions that were applied.
+
+    Runs may overlap, and one that was cut off may be run again: every statement may be repeated,
+    and the version is written last. Of several at once, the one that wrote it names it.
+
+    Raises:
+        SchemaMismatch: the schema is newer than this version.
+        StoreUnavailable, StoreRefused, StoreError: from the database.
+    """
+    with _opened(url) as database:
+        before = _version(database)
+        if before is not None and before > SCHEMA_VERSION:
+            check(before, where=url)
+        missing = _after(before)
+        if not missing:
+            return []
+        _apply(database, [line for version in missing for line in STATEMENTS[version]])
+        spanner_bounds.start()
+        with turn(url):
+            written: str | None = database.run_in_transaction(
+                _seed, timeout_secs=spanner_bounds.left(), default_retry_delay=0.02
+            )
+        return _after(written)
+
+
+def _after(version: str | None) -> list[str]:
+    return [each for each in sorted(STATEMENTS) if each > (version or "")]
+
+
+def _apply(database: Any, statements: list[str]) -> None:
+    """One batch of DDL. Batches queue up on Spanner; the emulator refuses a second one at once."""
+    until = time.monotonic() + DDL_TIMEOUT_S
+    while True:
+        spanner_bounds.start()
+        try:
+            database.update_ddl(statements).result(max(1.0, until - time.monotonic()))
+            return
+        except api.FailedPrecondition as error:
+            if "concurrent schema change" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(_DDL_PAUSE_S)
+
+
+def current(url: str) -> str | None:
+    """The schema version of the database, None when it has none."""
+    with _opened(url) as database:
+        return _version(database)
+
+
+def script() -> str:
+    """All statements, for a person to read or run."""
+    return "".join(f"{line};\n\n" for lines in STATEMENTS.values() for line in lines)
+
+
+def check_dialect(database: Any, url: str) -> None:
+    """Refuse a database with the PostgreSQL dialect: other types, another DDL, other statements.
+
+    Raises:
+        StoreRefused: it is one.
+    """
+    with database.snapshot() as snapshot:
+        found = [value for (value,) in snapshot.execute_sql(_DIALECT)]
+    if found and found[0] != "GOOGLE_STANDARD_SQL":
+        raise StoreRefused(
+            f"{url} is a database with the dialect {found[0]}: late needs one with GoogleSQL"
+        )
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Any]:
+    with translated():
+        yield open_database(url)
+
+
+def open_database(url: str) -> Any:
+    """A client of GoogleSQL at `url`, each of whose requests has a deadline; see `spanner_bounds`.
+
+    With Google's own settings for the rest: this is for what is rare, a store has more of it.
+
+    Raises:
+        ConfigError: the URL is of another shape, or there are no credentials to be found.
+        StoreRefused: the database is of another dialect. What else is wrong with it comes as the
+            client's own error, which `spanner_errors.translated` knows.
+    """
+    place = place_of(url.partition("?")[0])
+    emulator_settings()
+    try:
+        client: Any = Client(project=place.project, disable_builtin_metrics=True)
+    except DefaultCredentialsError as error:
+        raise ConfigError(NO_CREDENTIALS) from error
+    database = client.instance(place.instance).database(place.database)
+    spanner_bounds.start()
+    spanner_bounds.bind(database.spanner_api)
+    spanner_bounds.bind_admin(client.database_admin_api)
+    check_dialect(database, url)
+    # Never closed: that waits for a thread of the client's that sleeps for minutes. It is a
+    # daemon and holds the database weakly, so that both end by themselves.
+    return database
+
+
+def _version(database: Any) -> str | None:
+    try:
+        with database.snapshot() as snapshot:
+            rows = snapshot.read("late_meta", ("value",), KeySet(keys=[["schema_version"]]))
+            values = [value for (value,) in rows]
+    except api.NotFound as error:
+        if "Table not found" in str(error):
+            return None
+        raise
+    # The table without the row: a run that was cut off between the two.
+    return str(values[0]) if values else None
+
+
+def _seed(transaction: Any) -> str | None:
+    """Write the version, and what a fresh schema holds; returns the version that was there.
+
+    Rows that are there are left alone.
+    """
+    key = KeySet(keys=[["schema_version"]])
+    found = [str(value) for (value,) in transaction.read("late_meta", ("value",), key)]
+    before = found[0] if found else None
+    if before is not None and before >= SCHEMA_VERSION:
+        return before  # another run was faster
+    version = ("schema_version", SCHEMA_VERSION)
+    transaction.insert_or_update("late_meta", ("key", "value"), [version])
+    if before is not None:
+        return before
+    ((now_us,),) = transaction.execute_sql("SELECT UNIX_MICROS(CURRENT_TIMESTAMP())")
+    wanted: tuple[tuple[str, tuple[str, ...], tuple[Any, ...]], ...] = (
+        ("late_lane", ("name", "first_shard", "shards"), ("default", 0, SHARDS_DEFAULT)),
+        ("late_group", ("name", "created_at_us"), (DEFAULT_GROUP, now_us)),
+        ("late_meta", ("key", "value"), ("deployment", uuid.uuid4().hex)),
+    )
+    for table, columns, row in wanted:
+        if not list(transaction.read(table, columns, KeySet(keys=[[row[0]]]))):
+            transaction.insert(table, columns, [row])
+    return None

@@ -1,0 +1,142 @@
+"""House-keeping on CockroachDB: what a settlement could not delete itself.
+
+Nearly every row goes with its settlement (`cockroach_journal`). What is left is what a worker
+settled that had not read it itself, or for one group while another had not got there yet. It is
+found by a scan of the shard, as a sweep is, and judged by the journal alone, never by age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from late.model.task import Cursor, OpenTask
+from late.store.base import PruneReport
+from late.store.cockroach import statements as sql
+from late.store.cockroach.connection import repeated, rows_of
+from late.store.cockroach.cursor import FIRST_ID, LAG_US, Window, parse
+from late.store.postgres.connection import Connection, Links
+from late.store.postgres.statements import CLOCK
+
+BATCH = 1_000
+"""Rows per transaction: one that has to start over has not much to do again."""
+WORKER_KEEP_S = 3_600
+"""A worker that has been silent for an hour is a row that nobody asks for any more."""
+
+_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What every group has settled of one shard: what `window`, between two passes, covers,
+    without `open`."""
+
+    window: Window
+    recent_from: str
+    """The highest of all groups, which may have been swept at different times."""
+    open: frozenset[str]
+
+
+class Pruner:
+    """One round of house-keeping, step by step, each on a connection only for as long as it
+    takes. Any number may run at once, anywhere."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    async def run(self, journal_keep_s: float) -> PruneReport:
+        """Cancelling it between two steps is fine."""
+        async with self._links.use() as connection:
+            groups = frozenset(name for (name,) in await rows_of(connection, sql.GROUPS))
+            leases = [(g, s) for g, s in await rows_of(connection, sql.LEASES)]
+        tasks = settlements = 0
+        for shard_id in sorted({shard_id for _, shard_id in leases}):
+            tasks += await self._rows(groups, shard_id)
+        for group, shard_id in leases:
+            settlements += await self._journal(group, shard_id, journal_keep_s)
+        async with self._links.use() as connection:
+            keep_us = WORKER_KEEP_S * 1_000_000
+            workers = (await connection.execute(sql.DELETE_WORKERS, (keep_us,))).rowcount
+        return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
+
+    async def _rows(self, groups: frozenset[str], shard_id: int) -> int:
+        deleted, after = 0, FIRST_ID
+        while after:
+            async with self._links.use() as connection:
+                settled = await settled_of(connection, groups, shard_id)
+                if settled.window.seen == 0:
+                    return deleted
+                found = await _prunable(connection, shard_id, settled, after)
+                if found:
+                    deleted += await _delete(connection, groups, shard_id, found)
+            after = found[-1] if len(found) == BATCH else ""
+        return deleted
+
+    async def _journal(self, group: str, shard_id: int, keep_s: float) -> int:
+        deleted = 0
+        values = {"group": group, "shard": shard_id, "keep_us": round(keep_s * 1_000_000)}
+        while True:
+            async with self._links.use() as connection:
+                ((kept,),) = await rows_of(connection, sql.JOURNAL_KEPT, values)
+                if kept is None:
+                    return deleted
+                key = (group, shard_id, kept, BATCH)
+                count = (await connection.execute(sql.DELETE_SETTLEMENTS, key)).rowcount
+            deleted += count
+            if count < BATCH:
+                return deleted
+
+
+async def settled_of(connection: Connection, groups: frozenset[str], shard_id: int) -> Settled:
+    """What the last words of all groups on a shard agree on; of a pass that is under way, only
+    what was covered before it."""
+    windows: list[Window] = []
+    held: set[str] = set()
+    for group in groups:
+        last = await rows_of(connection, sql.CHECKPOINT, (group, shard_id))
+        cursor, open_text = last[0] if last else ("", "[]")
+        windows.append(parse(Cursor(cursor)))
+        held.update(task.task_id for task in _open_of(open_text))
+    return agreed(windows, frozenset(held))
+
+
+def agreed(windows: Sequence[Window], held: frozenset[str]) -> Settled:
+    """What all of `windows` cover, and no more: the least of each bound."""
+    swept = min((window.swept for window in windows), default=0)
+    seen = min((window.seen for window in windows), default=0)
+    recent = max((window.recent_from for window in windows), default=FIRST_ID)
+    return Settled(Window(swept, seen), recent, held)
+
+
+async def _prunable(
+    connection: Connection, shard_id: int, settled: Settled, after: str
+) -> list[str]:
+    """Ids of a batch of settled rows, read a little in the past: it meets nobody's writes."""
+    ((now_us,),) = await rows_of(connection, CLOCK)
+    values: dict[str, Any] = {
+        "shard": shard_id,
+        "after": after,
+        "swept": f"{settled.window.swept}000",
+        "seen": f"{settled.window.seen}000",
+        "recent": settled.recent_from,
+        "open": sorted(settled.open),
+        "limit": BATCH,
+    }
+    async with connection.pipeline():
+        await connection.execute(sql.begin_at(now_us - LAG_US))
+        cursor = await connection.execute(sql.PRUNABLE, values)
+        await connection.execute("commit")
+    return [str(task_id) for (task_id,) in await cursor.fetchall()]
+
+
+async def _delete(
+    connection: Connection, groups: frozenset[str], shard_id: int, task_ids: list[str]
+) -> int:
+    """Delete rows that all of `groups` have settled, if these still are all groups there are."""
+    values = {"shard": shard_id, "ids": task_ids, "groups": sorted(groups)}
+
+    async def work() -> int:
+        return (await connection.execute(sql.DELETE_SETTLED, values)).rowcount
+
+    return await repeated(work)

@@ -1,0 +1,176 @@
+"""Reading the log of CockroachDB: passes of `cockroach_cursor`, a page of each shard per call.
+
+One call is one read-only transaction AS OF SYSTEM TIME `now - 20 ms`, by the clock of the gateway
+that it goes through, with a scan for each shard, and is over before the pages are handed out.
+
+A pass goes on over many calls, each at a later time than its end T, and takes only versions up to
+T. That loses nothing that reading at T itself would find: a version that is gone by then was
+deleted, which happens to settled rows only, or written anew, and then it is above T, where the
+next pass looks. So a pass may last as long as its reader is busy, whatever the garbage collector
+has taken meanwhile, and shows nothing that was settled while it went on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from late.model.task import Cursor, OpenTask, Record, ShardId, TaskId
+from late.store.base import Page
+from late.store.cockroach import statements as sql
+from late.store.cockroach.connection import rows_of
+from late.store.cockroach.cursor import LAG_US, Window, parse, position_of
+from late.store.postgres.connection import Connection
+from late.store.postgres.statements import CLOCK
+
+HANDED_MAX = 20_000
+"""Rows of one shard that are remembered; what is forgotten is left to the pruning."""
+
+
+class Handed:
+    """What this process has read and not yet deleted: the moment of each row, by shard and id.
+
+    For the deletes only. Forgetting a row is harmless, it goes with the next round of pruning.
+    """
+
+    def __init__(self) -> None:
+        self._shards: dict[int, dict[str, int]] = {}
+
+    def add(self, shard_id: int, task_id: str, moment: int) -> None:
+        rows = self._shards.setdefault(shard_id, {})
+        rows[task_id] = moment
+        if len(rows) > HANDED_MAX:
+            del rows[next(iter(rows))]
+
+    def settled(self, shard_id: int, cursor: Cursor, opened: Sequence[OpenTask]) -> list[str]:
+        """Those that `cursor` covers and `opened` does not hold back."""
+        window = parse(cursor)
+        kept = {task.task_id for task in opened}
+        return [
+            task_id
+            for task_id, moment in self._shards.get(shard_id, {}).items()
+            if window.covers(moment, task_id) and task_id not in kept
+        ]
+
+    def only(self, shard_id: int, task_ids: Sequence[str], window: Window) -> list[str]:
+        """Those of `task_ids` that another group's cursor covers as well."""
+        rows = self._shards.get(shard_id, {})
+        return [i for i in task_ids if i in rows and window.covers(rows[i], i)]
+
+    def remove(self, shard_id: int, task_ids: Sequence[str]) -> None:
+        rows = self._shards.get(shard_id, {})
+        for task_id in task_ids:
+            rows.pop(task_id, None)
+
+    def forget(self, shard_id: int) -> None:
+        """The shard went to somebody else, who deletes what it reads."""
+        self._shards.pop(shard_id, None)
+
+
+async def read(
+    connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int, handed: Handed
+) -> list[Page]:
+    """The next page of each shard; those with nothing new are left out."""
+    ((now_us,),) = await rows_of(connection, CLOCK)
+    at = now_us - LAG_US
+    given = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
+    windows = {
+        shard_id: window
+        for shard_id, before in given.items()
+        if (window := before.next(shard_id, at)) is not None
+    }
+    if not windows:
+        return []
+    asked = []
+    async with connection.pipeline():
+        await connection.execute(sql.begin_at(at))
+        for shard_id, window in windows.items():
+            cursor = connection.cursor(binary=True)
+            await cursor.execute(sql.PAGE, values_of(shard_id, window, limit))
+            asked.append((shard_id, window, cursor))
+        await connection.execute("commit")
+    pages = []
+    for shard_id, window, cursor in asked:
+        rows: list[Any] = await cursor.fetchall()
+        # An empty sweep is news (the next one is due later); an empty recent pass is none.
+        begun = given[shard_id].until is None
+        if rows or window.sweep or not begun:
+            pages.append(page_of(shard_id, window, rows, limit, now_us, handed))
+        await asyncio.sleep(0)
+    return pages
+
+
+def values_of(shard_id: int, window: Window, limit: int) -> dict[str, Any]:
+    """Parameters of `sql.PAGE`. Moments are whole microseconds, timestamps are nanoseconds."""
+    assert window.until is not None
+    return {
+        "shard": shard_id,
+        "first": window.first_key,
+        "key": window.key,
+        "swept": f"{window.swept}000",
+        "seen": f"{window.seen}000",
+        "until": f"{window.until}000",
+        "recent": window.recent_from,
+        "limit": limit,
+    }
+
+
+def page_of(
+    shard_id: ShardId, window: Window, rows: list[Any], limit: int, now_us: int, handed: Handed
+) -> Page:
+    """What a scan of `window` found. A page that is not full is the end of the pass."""
+    records = []
+    for row in rows:
+        record = record_of(shard_id, row)
+        handed.add(shard_id, record.task_id, moment_of(row[0]))
+        records.append(record)
+    full = len(records) == limit
+    if full:
+        last = records[-1]
+        end = Cursor(f"{window.mark}@{last.position},{last.task_id}")
+    else:
+        end = window.end().text
+    return Page(shard_id, records, end, window.mark, full, now_us)
+
+
+def moment_of(nanoseconds: int) -> int:
+    """The first whole microsecond that is not before a commit: so that `moment <= bound` says the
+    same here as `timestamp <= bound` does there."""
+    return -(-nanoseconds // 1_000)
+
+
+def record_of(shard_id: int, row: Any) -> Record:
+    """A record from a row of `sql.PAGE` or `sql.FETCH`.
+
+    The order within an ordering key is that of the inserts, by the clock of the gateway: between
+    two gateways it is as good as the cluster's clocks are.
+    """
+    _, task_id, queue, name, payload, headers, options, created_at_us = row
+    return Record(
+        shard_id=shard_id,
+        position=position_of(task_id),
+        task_id=TaskId(task_id),
+        queue=queue,
+        name=name,
+        payload=payload,
+        headers=headers,
+        options=options,
+        created_at_us=created_at_us,
+        sequence=created_at_us,
+    )
+
+
+async def fetch(
+    connection: Connection, shard_id: ShardId, keys: Sequence[OpenTask], handed: Handed
+) -> list[Record]:
+    """The records of `keys` that are still in the log, by their ids: a position is part of one."""
+    async with connection.cursor(binary=True) as cursor:
+        await cursor.execute(sql.FETCH, (shard_id, [key.task_id for key in keys]))
+        rows: list[Any] = await cursor.fetchall()
+    found = []
+    for row in rows:
+        record = record_of(shard_id, row)
+        handed.add(shard_id, record.task_id, moment_of(row[0]))
+        found.append(record)
+    return found

@@ -1,0 +1,245 @@
+"""Connections of the PostgreSQL store: opened when needed, guarded, dropped at the first doubt.
+
+Every connection is autocommit, prepares nothing and keeps no session state, so that it works
+behind a PgBouncer in transaction mode; what must be set is set for one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Literal, Self
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, IsolationLevel, pq
+from psycopg.conninfo import conninfo_to_dict
+
+from late.errors import (
+    ConfigError,
+    SchemaMismatch,
+    StoreClosed,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    TransactionAborted,
+)
+from late.store.common.statement_counts import count
+
+Connection = AsyncConnection[tuple[object, ...]]
+
+CALL_TIMEOUT_S = 60.0
+"""Longest that one call waits for the database; a lost packet must not hold a shard for ever."""
+CONNECT = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "late",
+    "client_encoding": "utf8",
+}
+"""What a URL that does not say otherwise gets; all of it passes a PgBouncer."""
+XID8_OID = 5069
+
+# By the first characters of the SQLSTATE, the longest match decides. What is not listed is a
+# `StoreError` that no repeat will heal.
+SQLSTATES: dict[str, type[StoreError]] = {
+    "08": StoreUnavailable,  # connection exceptions
+    "53": StoreUnavailable,  # disk full, out of memory, too many connections
+    "57": StoreUnavailable,  # shut down, starting up, crashed
+    "58": StoreUnavailable,  # input/output errors of the server
+    "25006": StoreUnavailable,  # read-only for now: fail-over, or an operator's brake
+    "40": TransactionAborted,  # serialization failure, deadlock
+    "55P03": TransactionAborted,  # lock time-out
+    "57014": TransactionAborted,  # statement time-out, cancel
+    "3D000": StoreRefused,  # no such database
+    "3F000": SchemaMismatch,  # no such schema
+    "42P01": SchemaMismatch,  # no such table
+    "42703": SchemaMismatch,  # no such column
+    "42501": StoreRefused,  # no permission
+    "28": StoreRefused,  # no such role, wrong password
+}
+_ADVICE: dict[type[StoreError], str] = {
+    SchemaMismatch: ": run `late migrate URL`",
+}
+_IN_MESSAGE = re.compile(r"(password\s*[=:]\s*|://[^:@/\s]*:)[^@\s]+", re.IGNORECASE)
+
+
+def translate(error: BaseException, name: str = "PostgreSQL") -> StoreError:
+    """The error of `late` for one of psycopg's. Only the first line of the server's message is
+    kept: the rest may quote a row, which may be a payload. `name` is the database's."""
+    if isinstance(error, StoreError):
+        return error
+    lines = str(error).strip().splitlines()
+    message = _IN_MESSAGE.sub(r"\1***", lines[0][:300] if lines else type(error).__name__)
+    state = getattr(error, "sqlstate", None) or ""
+    for length in (5, 2):
+        kind = SQLSTATES.get(state[:length]) if state else None
+        if kind is not None:
+            return kind(f"{name}: {message} ({state}){_ADVICE.get(kind, '')}")
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable(f"{name} did not answer within {CALL_TIMEOUT_S:g} s")
+    # Without a SQLSTATE the server said nothing: it was not reached, or the connection broke.
+    if not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError):
+        return StoreUnavailable(f"{name}: {message}")
+    return StoreError(f"{name}: {message}" + (f" ({state})" if state else ""))
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of psycopg leave as ours."""
+    try:
+        yield
+    except (psycopg.Error, TimeoutError, OSError) as error:
+        raise translate(error) from error
+
+
+def conninfo_of(url: str) -> dict[str, object]:
+    """Connection parameters from a URL as SQLAlchemy or libpq writes it.
+
+    Raises:
+        ConfigError: not such a URL. The message does not repeat it, it may hold a password.
+    """
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme not in ("postgresql", "postgresql+psycopg", "postgres"):
+        raise ConfigError("a PostgreSQL URL is needed, such as postgresql://user@host/database")
+    try:
+        given = conninfo_to_dict(f"postgresql://{rest}")
+    except psycopg.ProgrammingError:
+        raise ConfigError(
+            "not a valid PostgreSQL URL (is every special character of the password %-encoded?)"
+        ) from None
+    return {**CONNECT, **given}
+
+
+class Counted(AsyncCursor[Any]):
+    """A cursor whose statements are counted."""
+
+    async def execute(self, query: Any, params: Any = None, **more: Any) -> Self:
+        count(query)
+        return await super().execute(query, params, **more)
+
+    async def executemany(self, query: Any, params_seq: Any, **more: Any) -> None:
+        count(query)
+        await super().executemany(query, params_seq, **more)
+
+
+class Links:
+    """Up to `size` connections of one store, handed out one call at a time, last used first.
+
+    After any doubt (an error without an answer of the server, a time-out, a cancelled call) a
+    connection is closed, and the next call opens a new one and runs `guard` on it first.
+    """
+
+    name = "PostgreSQL"
+    """The database in messages."""
+
+    def __init__(
+        self, conninfo: dict[str, object], size: int, guard: Callable[[Connection], Awaitable[None]]
+    ) -> None:
+        self._conninfo = conninfo
+        self._guard = guard
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+        self._state: Literal["new", "open", "closed"] = "new"
+
+    def open(self) -> None:
+        """Allow calls. Calling it twice is fine.
+
+        Raises:
+            StoreClosed: it was closed.
+        """
+        if self._state == "closed":
+            raise StoreClosed("the store was closed")
+        self._state = "open"
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Connection]:
+        """A connection outside any transaction. Errors of psycopg leave as ours.
+
+        Raises:
+            StoreClosed, StoreUnavailable, TransactionAborted, and what the guard raises.
+        """
+        async with self._free:
+            if self._state != "open":
+                raise StoreClosed(
+                    "the store is not open: call `await store.open()` first"
+                    if self._state == "new"
+                    else "the store was closed"
+                )
+            connection: Connection | None = None
+            kept = False
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT_S):
+                    connection = self._idle.pop() if self._idle else await self._connect()
+                    yield connection
+                kept = True
+            except psycopg.Error as error:
+                # An error that the server told us ended the transaction: the connection is sound.
+                kept = connection is not None and error.sqlstate is not None
+                raise translate(error, self.name) from error
+            except (TimeoutError, OSError) as error:
+                raise translate(error, self.name) from error
+            finally:
+                if connection is not None:
+                    await self._put_back(connection, kept)
+
+    async def _put_back(self, connection: Connection, kept: bool) -> None:
+        idle = connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
+        if kept and idle and self._state == "open":
+            self._idle.append(connection)
+            return
+        await connection.close()
+        if connection.broken:
+            # A restarted server broke the others as well; they would each cost a failed call.
+            await self._drop_idle()
+
+    async def _connect(self) -> Connection:
+        connection = await self._connected()
+        try:
+            await self._guard(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _connected(self) -> Connection:
+        return await connect(self._conninfo)
+
+    async def _drop_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Close what is idle now, and the rest as its call ends. Calling it twice is fine."""
+        self._state = "closed"
+        await self._drop_idle()
+
+
+async def connect(conninfo: dict[str, object]) -> Connection:
+    """One new connection, not guarded.
+
+    Raises:
+        psycopg.Error: it could not be made.
+    """
+    connection: Connection = await AsyncConnection.connect(
+        autocommit=True,
+        prepare_threshold=None,
+        cursor_factory=Counted,
+        **conninfo,  # type: ignore[arg-type]
+    )
+    try:
+        # For explicit transactions, whatever the role's default: what is read under a lock must be
+        # read by a snapshot that is taken after the lock was got.
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    except BaseException:  # whoever connects may be cancelled here, and nobody else knows of it
+        await connection.close()
+        raise
+    # psycopg knows no xid8; on the wire it is a 64 bit integer.
+    loader = connection.adapters.get_loader(20, pq.Format.BINARY)
+    assert loader is not None
+    connection.adapters.register_loader(XID8_OID, loader)
+    return connection

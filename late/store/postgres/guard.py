@@ -1,0 +1,179 @@
+"""Guards: on which databases the PostgreSQL store refuses to run, checked on every connection.
+
+Positions and cursors are transaction ids of one cluster. In a copy that counts from elsewhere they
+are plain wrong numbers: new rows count as read, old ones lie in the future. So a database is
+adopted once (`identity`, the cluster's system identifier) and a copy is refused until an operator
+says `late rebase`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import psycopg
+from psycopg.rows import TupleRow
+
+from late.errors import SchemaMismatch, StoreRefused
+from late.model.task import Cursor
+from late.schema import version
+from late.store.postgres import cursor as postgres_cursor
+from late.store.postgres.connection import Connection
+
+VERSION_MIN = 130000
+
+# `pg_control_system` may be closed to the role; then the counters are the only guard.
+_STATE = """
+select pg_is_in_recovery(), pg_snapshot_xmax(pg_current_snapshot())::text,
+       case when has_function_privilege('pg_control_system()', 'execute')
+            then (select system_identifier::text from pg_control_system()) end,
+       current_database(),
+       case when not pg_is_in_recovery()
+            then left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) end,
+       (select json_object_agg(key, value)::text from late_meta)
+"""
+_CURSORS = """
+select e.consumer_group, e.shard_id, p.cursor from late_lease e cross join lateral (
+  select s.cursor from late_settlement s
+   where s.consumer_group = e.consumer_group and s.shard_id = e.shard_id
+   order by s.seq desc limit 1) p
+"""
+# The last row of each shard, one step down the index each.
+_LAST_ROWS = """
+with recursive shard (id) as (
+  select min(l.shard_id) from late_task l
+  union all
+  select (select min(l.shard_id) from late_task l where l.shard_id > s.id)
+    from shard s where s.id is not null)
+select s.id, l.xid::text from shard s cross join lateral (
+  select l.xid from late_task l where l.shard_id = s.id order by l.xid desc limit 1) l
+"""
+_ADOPT = """
+insert into late_meta (key, value) values (%s, %s) on conflict (key) do nothing
+"""
+POSITION_MAX = """
+insert into late_meta as m (key, value)
+values ('position_max', pg_snapshot_xmax(pg_current_snapshot())::text)
+on conflict (key) do update set value = excluded.value
+ where m.value::numeric < excluded.value::numeric
+"""
+
+
+class State:
+    """What the database says of itself."""
+
+    def __init__(self, row: TupleRow) -> None:
+        self.in_recovery, xmax, self.system, self.database, self.timeline, meta = row
+        self.xmax = int(xmax)
+        self.meta: dict[str, str] = msgspec.json.decode(meta) if meta else {}
+
+
+async def state_of(connection: Connection) -> State:
+    """Read the state and check what even a rebase cannot heal.
+
+    Raises:
+        SchemaMismatch: no schema, or one of another version.
+        StoreRefused: a server that is too old, or in recovery.
+    """
+    server = connection.info.server_version
+    if server < VERSION_MIN:
+        raise StoreRefused(f"PostgreSQL {server // 10000} is too old: late needs 13 or newer")
+    try:
+        cursor = await connection.execute(_STATE)
+        row = await cursor.fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        raise SchemaMismatch(
+            f"database {connection.info.dbname!r} has no schema of late: run `late migrate URL`"
+        ) from None
+    assert row is not None
+    state = State(row)
+    version.check(state.meta.get("schema_version"), where=f"database {state.database!r}")
+    if state.in_recovery:
+        raise StoreRefused(
+            f"database {state.database!r} is a standby: its snapshots miss running transactions "
+            "and would lose tasks; connect to the primary"
+        )
+    return state
+
+
+class Guard:
+    """Checks every new connection of one store, and adopts a database that nobody ran on yet.
+
+    Args:
+        deployment: the name that `late_meta` must have under `deployment`: physical clones keep
+            the system identifier, only this tells them apart. None takes what the first
+            connection finds, and holds later ones to it.
+    """
+
+    def __init__(self, deployment: str | None = None) -> None:
+        self._deployment = deployment
+        self._timeline: str | None = None
+
+    async def __call__(self, connection: Connection) -> None:
+        """Raises what `state_of` does, and `StoreRefused` for a copy."""
+        state = await state_of(connection)
+        found = state.meta.get("deployment", "")
+        if self._deployment is not None and found != self._deployment:
+            raise StoreRefused(
+                f"database {state.database!r} belongs to deployment {found!r} and not to "
+                f"{self._deployment!r}: check the URL"
+            )
+        # A promoted standby may lack the last commits, and gives their transaction ids again. The
+        # journal went back together with the log; what this process has in memory did not.
+        if self._timeline not in (None, state.timeline):
+            raise StoreRefused(
+                f"database {state.database!r} failed over (timeline {self._timeline} to "
+                f"{state.timeline}): restart this worker, it must read its checkpoints again"
+            )
+        await _check_copy(connection, state)
+        if "identity" not in state.meta and state.system is not None:
+            await connection.execute(_ADOPT, ("identity", state.system))
+        if "position_max" not in state.meta:
+            await connection.execute(POSITION_MAX)
+        self._deployment = found
+        self._timeline = state.timeline
+
+
+async def _check_copy(connection: Connection, state: State) -> None:
+    """Refuse a database whose transaction ids are not those that its rows were written under."""
+    remedy = (
+        "it is a restored or copied database; stop producers and run `late rebase URL` to adopt it"
+    )
+    name = f"database {state.database!r}"
+    identity = state.meta.get("identity")
+    if identity is not None and state.system is not None and identity != state.system:
+        raise StoreRefused(
+            f"{name} was adopted on cluster {identity} and is now on {state.system}: {remedy}"
+        )
+    highest = int(state.meta.get("position_max", 0))
+    if state.xmax < highest:
+        raise StoreRefused(
+            f"{name} is at transaction {state.xmax} and was at {highest} before: {remedy}"
+        )
+    # Others settle and insert meanwhile, so the counter to compare with is read last.
+    cursors = await _rows(connection, _CURSORS)
+    # Once adopted on this very cluster, a row ahead of the counter can only be a forged one. It is
+    # never read, and must not keep workers out.
+    rows = await _rows(connection, _LAST_ROWS) if identity is None else []
+    xmax = await _xmax(connection)
+    for group, shard_id, text in cursors:
+        seen = postgres_cursor.parse(Cursor(str(text))).xmax
+        if seen > xmax:
+            raise StoreRefused(
+                f"{name} is at transaction {xmax}, and group {group!r} has read shard "
+                f"{shard_id} up to {seen}: {remedy}"
+            )
+    for shard_id, xid in rows:
+        if int(str(xid)) >= xmax:
+            raise StoreRefused(
+                f"{name} is at transaction {xmax}, and shard {shard_id} has a task of "
+                f"transaction {xid}: {remedy}"
+            )
+
+
+async def _xmax(connection: Connection) -> int:
+    rows = await _rows(connection, "select pg_snapshot_xmax(pg_current_snapshot())::text")
+    return int(str(rows[0][0]))
+
+
+async def _rows(connection: Connection, statement: str) -> list[TupleRow]:
+    cursor = await connection.execute(statement)
+    return await cursor.fetchall()

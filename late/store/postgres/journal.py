@@ -1,0 +1,341 @@
+"""Settling, taking over and giving back on PostgreSQL: every write of the workers."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, TypeVar
+
+import msgspec
+import psycopg
+from psycopg import errors
+
+from late.errors import TransactionAborted
+from late.model.task import Cursor, DeadLetter, Epoch, OpenTask, Parked, Reads, ShardId
+from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
+from late.store.common.groups import reads_of
+from late.store.common.suspects import suspects_of, suspects_text
+from late.store.postgres import statements as sql
+from late.store.postgres.connection import Connection
+
+T = TypeVar("T")
+Statement = tuple[str, Any]
+ROWS_MAX = 200
+"""Of one statement that parks: the worker's loop stands still while they are encoded."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
+
+
+class _Key(msgspec.Struct):
+    """A row of what `sql.ACQUIRE` says of the ordering keys."""
+
+    key: str
+    waiting: int
+    head_parked: bool
+
+
+_keys_of = msgspec.json.Decoder(list[_Key]).decode
+
+# A seq that is taken, or one that does not follow the last (see `sql.SETTLE`).
+_REFUSED = (errors.UniqueViolation, errors.NotNullViolation)
+
+
+async def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[SettleResult]:
+    """All in one transaction and, as a rule, one round trip; if one is refused, one by one.
+
+    An error on the way leaves those that came before settled: repeating the call is fine.
+    """
+    # In one order everywhere: two workers that disagree over several shards do not deadlock.
+    ordered = sorted(settlements, key=lambda s: (s.group, s.shard_id))
+    try:
+        await _write(connection, ordered)
+    except _REFUSED as error:
+        if not _of_journal(error):
+            raise
+    else:
+        return [SettleResult.SETTLED] * len(settlements)
+    results = {(s.group, s.shard_id): await _settle_one(connection, s) for s in ordered}
+    return [results[s.group, s.shard_id] for s in settlements]
+
+
+async def _settle_one(connection: Connection, settlement: Settlement) -> SettleResult:
+    try:
+        await _write(connection, [settlement])
+    except _REFUSED as error:
+        if not _of_journal(error):
+            raise
+        key = (settlement.group, settlement.shard_id, settlement.seq)
+        cursor = await connection.execute(sql.SETTLEMENT_ID, key)
+        row = await cursor.fetchone()
+        # Our own id: an earlier call whose outcome we did not learn had committed after all.
+        ours = row is not None and row[0] == settlement.settlement_id
+        return SettleResult.SETTLED if ours else SettleResult.FENCED
+    return SettleResult.SETTLED
+
+
+def _of_journal(error: psycopg.Error) -> bool:
+    return error.diag.table_name == "late_settlement"
+
+
+async def _write(connection: Connection, settlements: Sequence[Settlement]) -> None:
+    statements = statements_of(settlements)
+    journal, more = next(statements), next(statements, None)
+    if more is None:
+        await connection.execute(*journal)
+        return
+    async with connection.pipeline(), connection.transaction():
+        for statement, values in chain((journal, more), statements):
+            await connection.execute(statement, values)
+            await asyncio.sleep(0)  # what it takes to encode rows is not taken from others at once
+
+
+def statements_of(settlements: Sequence[Settlement]) -> Iterator[Statement]:
+    """The journal first, for it decides; then what hangs on it, one statement per table and
+    `ROWS_MAX` rows.
+
+    Nothing crosses from one settlement to another, and within one the deletes of timers still
+    come before the inserts.
+    """
+    yield sql.SETTLE, [_encode([_journal_row(each) for each in settlements]).decode()]
+    yield from carried_of(settlements)
+    for settlement in settlements:
+        for tick in settlement.ticks:
+            yield sql.TICK, _tick(tick)
+    yield from ends_of(settlements)
+
+
+def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
+    """Tasks that leave the timer table, enter it, and die."""
+    keyed = [(s.group, s.shard_id, s) for s in settlements]
+    for some in _parts([(g, i, *timer) for g, i, s in keyed for timer in s.unparked]):
+        yield sql.UNPARK, [_encode([_TimerKey(*key) for key in some]).decode()]
+    for part in _parts([(g, i, p) for g, i, s in keyed for p in s.parked]):
+        yield sql.PARK, [_encode([_timer(*each) for each in part]).decode()]
+    dead = [(g, i, d.record.task_id, d.reason, *_carried(d)) for g, i, s in keyed for d in s.dead]
+    if dead:
+        yield sql.BURY, _columns(dead, 15)
+    revived = [(g, i, r.task_id, r.due_at_us, r.payload) for g, i, s in keyed for r in s.revived]
+    if revived:
+        yield sql.REVIVE, _columns(revived, 5)
+    results = [(g, r.task_id, r.value, r.ttl_us) for g, _, s in keyed for r in s.results]
+    if results:
+        yield sql.RESULT, _columns(results, 4)
+    steps = [
+        (g, t.task_id, place, t.at_us, t.event, s.owner, t.detail)
+        for g, _, s in keyed
+        for place, t in enumerate(s.history)
+    ]
+    if steps:
+        yield sql.HISTORY, _columns(steps, 7)
+    if revived:
+        back = [(g, i, r.task_id, r.due_at_us, s.owner) for g, i, s in keyed for r in s.revived]
+        yield sql.REVIVED, _columns(back, 5)
+
+
+def _parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (rows[start : start + ROWS_MAX] for start in range(0, len(rows), ROWS_MAX))
+
+
+def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
+    """What waits for tasks that have ended: schedules and unique keys."""
+    ended = [end for s in settlements for end in s.ended_ticks]
+    if ended:
+        yield sql.END_TICK, _columns(ended, 2)
+    released = [key for s in settlements for key in s.released_keys]
+    if released:
+        yield sql.RELEASE_UNIQUE, _columns(released, 2)
+        yield sql.END_UNIQUE, _columns(released, 2)
+
+
+def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:
+    """Rows turned into one array per column, for `unnest`."""
+    assert len(rows[0]) == width
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+class _Row(msgspec.Struct):
+    """A row of the journal, as `sql.SETTLE` takes it."""
+
+    consumer_group: str
+    shard_id: int
+    seq: int
+    settlement_id: str
+    epoch: int
+    owner: str
+    cursor: str
+    open: str
+    usage: str | None
+    suspects: str | None
+
+
+def _journal_row(settlement: Settlement) -> _Row:
+    return _Row(
+        settlement.group,
+        settlement.shard_id,
+        settlement.seq,
+        settlement.settlement_id,
+        settlement.epoch,
+        settlement.owner,
+        settlement.cursor,
+        _encode(settlement.open).decode(),
+        _encode(settlement.usage).decode() if settlement.usage else None,
+        suspects_text(settlement.suspects),
+    )
+
+
+class _TimerKey(msgspec.Struct):
+    """Of a row of the timer table, as `sql.UNPARK` takes it."""
+
+    consumer_group: str
+    shard_id: int
+    due_at_us: int
+    task_id: str
+
+
+class _Timer(_TimerKey):
+    """A row of the timer table, as `sql.PARK` takes it."""
+
+    reason: str
+    held_key: str | None
+    position: int
+    sequence: int
+    queue: str
+    name: str
+    payload: bytes
+    headers: str | None
+    options: str | None
+    created_at_us: int
+    attempts: int
+    deaths: int
+    errors: str | None
+
+
+def _timer(group: str, shard_id: ShardId, task: Parked) -> _Timer:
+    key = (group, shard_id, task.due_at_us, task.record.task_id)
+    return _Timer(*key, task.reason, task.held_key, *_carried(task))
+
+
+def _carried(task: Parked | DeadLetter) -> tuple[Any, ...]:
+    record = task.record
+    return (
+        record.position,
+        record.sequence,
+        record.queue,
+        record.name,
+        record.payload,
+        record.headers,
+        record.options,
+        record.created_at_us,
+        task.attempts,
+        task.deaths,
+        _encode(task.errors).decode() if task.errors else None,
+    )
+
+
+def _tick(tick: Tick) -> dict[str, Any]:
+    tasks = tick.tasks
+    return {
+        "name": tick.schedule,
+        "due": tick.due_at_us,
+        "next": tick.next_due_at_us,
+        "last_id": tasks[-1].task_id if tasks else None,
+        "shards": [task.shard_id for task in tasks],
+        "ids": [task.task_id for task in tasks],
+        "queues": [task.queue for task in tasks],
+        "names": [task.name for task in tasks],
+        "payloads": [task.payload for task in tasks],
+        "headers": [task.headers for task in tasks],
+        "options": [task.options for task in tasks],
+        "keys": [task.unique_key for task in tasks],
+        "digests": [task.digest or "" for task in tasks],
+    }
+
+
+TAKEOVERS = 3
+"""How often a takeover is tried against an owner who goes on settling."""
+
+Shard = tuple[str, ShardId]
+
+
+async def acquire(connection: Connection, worker_id: str, shards: Sequence[Shard]) -> list[Lease]:
+    """Take what is free and return the checkpoints: all in one transaction, and if an old owner
+    still settles one of them, one by one.
+
+    Raises:
+        TransactionAborted: nothing was taken, because of an owner who goes on settling.
+    """
+    wanted = sorted(set(shards))
+    try:
+        return await _take(connection, worker_id, wanted)
+    except errors.UniqueViolation:
+        pass
+    leases: list[Lease] = []
+    contested: Shard | None = None
+    for shard in wanted:
+        taken = await _take_one(connection, worker_id, shard)
+        if taken is None:
+            contested = shard
+        else:
+            leases += taken
+    if contested is not None and not leases:
+        raise TransactionAborted(
+            "the owner of shard {1} in group {0!r} goes on settling".format(*contested)
+        )
+    return leases
+
+
+async def _take_one(connection: Connection, worker_id: str, shard: Shard) -> list[Lease] | None:
+    """One shard, if it is free; None where its owner turns out to be settling all the time."""
+    for _ in range(TAKEOVERS):
+        try:
+            return await _take(connection, worker_id, [shard])
+        except errors.UniqueViolation:
+            continue
+    return None
+
+
+async def _take(connection: Connection, worker_id: str, shards: Sequence[Shard]) -> list[Lease]:
+    asked = []
+    async with connection.pipeline(), connection.transaction():
+        for group, shard_id in shards:
+            values = {
+                "group": group,
+                "shard": shard_id,
+                "worker": worker_id,
+                "id": f"{worker_id}:{uuid.uuid4().hex}",
+            }
+            await connection.execute(sql.GRANT, values)
+            asked.append((group, shard_id, await connection.execute(sql.TAKE_OVER, values)))
+    leases = []
+    for group, shard_id, cursor in asked:
+        row: Any = await cursor.fetchone()
+        if row is not None:
+            leases.append(_lease(group, shard_id, worker_id, row))
+    return leases
+
+
+def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
+    epoch, seq, checkpoint, open_text, marks, taken_at_us, held, registered = row
+    return Lease(
+        group=group,
+        shard_id=shard_id,
+        owner=worker_id,
+        epoch=Epoch(epoch),
+        seq=seq,
+        cursor=Cursor(checkpoint),
+        open=_open_of(open_text),
+        held_keys={k.key: HeldKey(k.waiting, k.head_parked) for k in _keys_of(held)},
+        taken_at_us=taken_at_us,
+        suspects=suspects_of(marks),
+        reads=Reads() if registered is None else reads_of(*_decode(registered)),
+    )
+
+
+async def release(connection: Connection, leases: Sequence[Lease]) -> None:
+    """Give back those of `leases` that are still held under their epoch."""
+    rows = [(lease.group, lease.shard_id, lease.owner, lease.epoch) for lease in leases]
+    await connection.execute(sql.RELEASE, _columns(rows, 4))

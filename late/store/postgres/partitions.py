@@ -1,0 +1,253 @@
+"""Partitions of the task log on PostgreSQL: ranges of `xid8`, made ahead, emptied and dropped.
+
+What a producer must never notice: an insert takes a lock on `late_task` and on the one leaf that
+its xid falls into, until its transaction ends. So
+
+- a consumed leaf is emptied by TRUNCATE, which locks that leaf only;
+- leaves are made ahead of time, and attached and dropped together in one short transaction that
+  locks `late_task`, prepared before, and given up after `LOCK_TIMEOUT_MS`: while it waits for a
+  long transaction, later inserts queue behind it;
+- a DEFAULT leaf (made by the migration) takes what falls into no range: inserts never fail.
+
+Ahead of the present lie three ranges of the width that fits the observed rate, then two much wider
+ones for the time in which nobody prunes. They are empty and cost nothing; the next round replaces
+them as long as the present has not reached them.
+
+Source: PgQ rotates three tables by TRUNCATE; ranges of transaction ids are ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from psycopg import errors
+
+from late.store.postgres import statements as sql
+from late.store.postgres.connection import Connection
+from late.store.postgres.cursor import XID_MAX, Snapshot, parse_snapshot
+
+LOCK_TIMEOUT_MS = 25
+WORK_TIMEOUT_MS = 500
+"""For what happens under the lock; attaching scans the DEFAULT leaf, as a rule empty."""
+PERIOD_S = 600
+"""How long one range of the common width is meant to last."""
+MARGIN_S = 1.0
+"""How far ahead of the present the first range begins: the lock may take that long to get."""
+SIZE_BYTES = 256 << 20
+"""How large a leaf of the common width is meant to get."""
+WIDTH_MIN = 1 << 10
+WIDTH_MAX = 1 << 24
+AHEAD = (1, 1, 1, 16, 256)
+"""Widths of the ranges ahead, in units of the common width."""
+DROP_AT = 8
+"""So many empty leaves are worth a lock on the log, if nothing else is."""
+_KEY = 0x6C6174657072  # "latepr": the advisory lock of who lays out
+
+# `to_regclass`-like text is quoted and qualified as the search path needs it.
+_LIST = """
+select c.oid::regclass::text, pg_get_expr(c.relpartbound, c.oid),
+       coalesce(pg_relation_size(c.oid), 0)
+  from pg_inherits i join pg_class c on c.oid = i.inhrelid
+ where i.inhparent = 'late_task'::regclass
+"""
+_SCHEMA = """
+select quote_ident(n.nspname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+ where c.oid = 'late_task'::regclass
+"""
+_BOUND = re.compile(r"FOR VALUES FROM \('(\d+)'\) TO \('(\d+)'\)\Z")
+_LAST_ROWS = """
+with recursive shard (id) as (
+  select min(l.shard_id) from only {leaf} l
+  union all
+  select (select min(l.shard_id) from only {leaf} l where l.shard_id > s.id)
+    from shard s where s.id is not null)
+select s.id, l.xid::text, l.task_id::text from shard s cross join lateral (
+  select l.xid, l.task_id from only {leaf} l where l.shard_id = s.id
+   order by l.xid desc, l.task_id desc limit 1) l
+"""
+_NOW = f"select pg_current_snapshot()::text, {sql.NOW}"
+_SAMPLE = "select value from late_meta where key = 'xid_sample'"
+_KEEP_SAMPLE = """
+insert into late_meta (key, value) values ('xid_sample', %s)
+on conflict (key) do update set value = excluded.value
+"""
+_BUSY = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """One leaf: rows with a xid in [low, high), or the DEFAULT one."""
+
+    name: str
+    """As SQL wants it."""
+    low: int
+    high: int
+    size_bytes: int
+    is_default: bool = False
+
+    async def finished(self, connection: Connection) -> bool:
+        """Whether no transaction of its range runs or will ever run."""
+        if self.is_default:
+            return False
+        snapshot, _ = await _now(connection)
+        return snapshot.sees_all(self.low, self.high)
+
+    async def last_rows(self, connection: Connection) -> list[tuple[int, int, str]]:
+        """The last row of each shard, one step down the index each."""
+        cursor = await connection.execute(_LAST_ROWS.format(leaf=self.name))
+        rows: list[Any] = await cursor.fetchall()
+        return [(shard_id, int(xid), task_id) for shard_id, xid, task_id in rows]
+
+
+async def list_partitions(connection: Connection) -> list[Partition]:
+    """All leaves, ascending, the DEFAULT one first; those of another shape are left out."""
+    cursor = await connection.execute(_LIST)
+    rows: list[Any] = await cursor.fetchall()
+    found = []
+    for name, bound, size_bytes in rows:
+        if bound == "DEFAULT":
+            found.append(Partition(name, 0, XID_MAX, size_bytes, is_default=True))
+        elif match := _BOUND.match(bound or ""):
+            found.append(Partition(name, int(match[1]), int(match[2]), size_bytes))
+    return sorted(found, key=lambda partition: (partition.low, not partition.is_default))
+
+
+async def truncate(
+    connection: Connection,
+    partition: Partition,
+    settled: Callable[[list[tuple[int, int, str]]], bool],
+) -> bool:
+    """Empty a leaf if `settled` says so of its last rows; False if not, or if it is in use."""
+    if not settled(await partition.last_rows(connection)):
+        return False
+    try:
+        async with connection.transaction():
+            await _give_up_soon(connection)
+            await connection.execute(f"lock table only {partition.name} in access exclusive mode")
+            # Once more under the lock: nobody is inserting now, not even a prepared transaction,
+            # and this statement sees all that was committed before.
+            if not settled(await partition.last_rows(connection)):
+                return False
+            await connection.execute(f"truncate table only {partition.name}")
+    except (*_BUSY, errors.UndefinedTable, errors.InsufficientPrivilege):
+        return False
+    return True
+
+
+async def lay_out(connection: Connection) -> int:
+    """Make room ahead and drop what is over, if there is reason to; how many were dropped.
+
+    Does nothing, and is asked again in the next round, where the lock is not to be had, the role
+    may not, or somebody else is at it.
+    """
+    try:
+        async with connection.transaction():
+            cursor = await connection.execute("select pg_try_advisory_xact_lock(%s)", (_KEY,))
+            row: Any = await cursor.fetchone()
+            return await _lay_out(connection) if row[0] else 0
+    except (*_BUSY, errors.CheckViolation, errors.InsufficientPrivilege, errors.DuplicateTable):
+        return 0
+
+
+async def _lay_out(connection: Connection) -> int:
+    snapshot, now_us = await _now(connection)
+    leaves = [leaf for leaf in await list_partitions(connection) if not leaf.is_default]
+    cursor = await connection.execute(_SAMPLE)
+    row: Any = await cursor.fetchone()
+    plan = plan_layout(leaves, snapshot, now_us, row[0] if row else None)
+    if plan is None:
+        return 0
+    await _give_up_soon(connection)
+    cursor = await connection.execute(_SCHEMA)
+    schema: Any = await cursor.fetchone()
+    for low, high in plan.new:
+        await connection.execute(
+            f"create table {schema[0]}.{leaf_name(low, high)}"
+            " (like late_task including defaults including constraints including indexes)"
+        )
+    await connection.execute("lock table only late_task in access exclusive mode")
+    for leaf in plan.over:
+        # They are empty by what was proven before; dropping a row would be losing a task.
+        cursor = await connection.execute(f"select exists (select 1 from only {leaf.name})")
+        occupied: Any = await cursor.fetchone()
+        if occupied[0]:
+            raise errors.LockNotAvailable(f"{leaf.name} is not empty any more")
+        await connection.execute(f"drop table {leaf.name}")
+    for low, high in plan.new:
+        await connection.execute(
+            f"alter table late_task attach partition {schema[0]}.{leaf_name(low, high)}"
+            f" for values from ('{low}') to ('{high}')"
+        )
+    if plan.new:
+        await connection.execute(_KEEP_SAMPLE, (f"{snapshot.xmax},{now_us}",))
+    return sum(1 for leaf in plan.over if leaf.low <= snapshot.xmax)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What one round does to the layout."""
+
+    over: Sequence[Partition]
+    """To drop: behind the present and empty, or ahead of it and about to be replaced."""
+    new: Sequence[tuple[int, int]]
+
+
+def plan_layout(
+    leaves: Sequence[Partition], snapshot: Snapshot, now_us: int, sample: str | None
+) -> Plan | None:
+    """Decide on the layout; None when there is no reason to take the lock.
+
+    Args:
+        leaves: ascending, without the DEFAULT one.
+        sample: `xmax,time_us` of the last layout, from which the rate is measured.
+    """
+    elapsed_s, grown = 0.0, 0
+    if sample is not None:
+        xmax, at_us = map(int, sample.split(","))
+        elapsed_s, grown = (now_us - at_us) / 1e6, max(0, snapshot.xmax - xmax)
+    rate = grown / elapsed_s if elapsed_s > 1 else 0.0
+    # Where the present may be by the time the lock is held.
+    present = snapshot.xmax + max(WIDTH_MIN, round(rate * MARGIN_S))
+    over = [
+        leaf for leaf in leaves if leaf.size_bytes == 0 and snapshot.sees_all(leaf.low, leaf.high)
+    ]
+    ahead = [leaf for leaf in leaves if leaf.low > present]
+    new: list[tuple[int, int]] = []
+    inside = any(leaf.low <= present < leaf.high for leaf in leaves)
+    if len(ahead) <= 2 or not inside:
+        over += ahead
+        # Ranges above a gap are a restored copy's; nothing is in them yet, so they go as well.
+        begin = max([present, *(leaf.high for leaf in leaves if leaf not in over)])
+        width = _width(rate, leaves, snapshot)
+        for units in AHEAD:
+            new.append((begin, begin + units * width))
+            begin += units * width
+    if not new and len(over) < DROP_AT:
+        return None
+    return Plan(over, new)
+
+
+def _width(rate: float, leaves: Sequence[Partition], snapshot: Snapshot) -> int:
+    """Transaction ids per range: by time, and narrower where one carries many rows."""
+    width = round(rate * PERIOD_S)
+    for leaf in leaves:
+        used = min(leaf.high, snapshot.xmax) - leaf.low
+        if used > 0 and leaf.size_bytes > 0:
+            width = min(width, SIZE_BYTES * used // leaf.size_bytes)
+    return max(WIDTH_MIN, min(WIDTH_MAX, width))
+
+
+def leaf_name(low: int, high: int) -> str:
+    return f"late_task_{low}_{high}"
+
+
+async def _now(connection: Connection) -> tuple[Snapshot, int]:
+    cursor = await connection.execute(_NOW)
+    row: Any = await cursor.fetchone()
+    return parse_snapshot(row[0]), row[1]
+
+
+async def _give_up_soon(connection: Connection) -> None:
+    await connection.execute(f"set local lock_timeout = {LOCK_TIMEOUT_MS}")
+    await connection.execute(f"set local statement_timeout = {WORK_TIMEOUT_MS}")

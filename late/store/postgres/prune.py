@@ -1,0 +1,207 @@
+"""House-keeping on PostgreSQL: what may go, judged by the journal alone and never by age.
+
+A row that committed late may be old by its clock and read by nobody. So a row may go when the
+checkpoint of *every* group covers it and none has it in `open`; a group that has no journal for a
+shard has read nothing of it and holds it from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from late.model.task import Cursor, OpenTask
+from late.store.base import PruneReport
+from late.store.common.groups import RETENTION
+from late.store.postgres import statements as sql
+from late.store.postgres.connection import Connection, Links
+from late.store.postgres.cursor import XID_MAX, Window, parse
+from late.store.postgres.guard import POSITION_MAX
+from late.store.postgres.partitions import Partition, lay_out, list_partitions, truncate
+
+BATCH = 2_000
+"""Rows per transaction of a delete: a few milliseconds of work."""
+WORKER_KEEP_S = 3_600
+"""A worker that has been silent for an hour is a row that nobody asks for any more."""
+WORTH_TRUNCATING = 1 << 20
+"""Bytes below which a partition that is still being filled is left alone."""
+
+_GROUPS = "select name from late_group union select consumer_group from late_lease"
+_CHECKPOINTS = """
+select e.consumer_group, e.shard_id, p.cursor, p.open from late_lease e cross join lateral (
+  select s.cursor, s.open from late_settlement s
+   where s.consumer_group = e.consumer_group and s.shard_id = e.shard_id{and_}
+   order by s.seq desc limit 1) p
+"""
+_PAST = f" and s.settled_at_us <= {sql.NOW} - %s::bigint"
+# The oldest rows of one shard in one partition, by the index.
+_DELETE_ROWS = """
+delete from only {leaf} t where t.ctid = any (array(
+  select l.ctid from only {leaf} l where l.shard_id = %s and l.xid < %s::xid8
+   order by l.xid, l.task_id limit %s))
+"""
+# Only a prefix of a journal goes: a hole below a kept row would be a free seq for a zombie.
+_DELETE_SETTLEMENTS = f"""
+delete from late_settlement d where (d.consumer_group, d.shard_id, d.seq) in (
+  select o.consumer_group, o.shard_id, o.seq from late_lease e
+   cross join lateral (
+     select coalesce(
+       (select s.seq from late_settlement s
+         where s.consumer_group = e.consumer_group and s.shard_id = e.shard_id
+           and s.settled_at_us >= {sql.NOW} - %(keep_us)s::bigint order by s.seq limit 1),
+       (select max(s.seq) from late_settlement s
+         where s.consumer_group = e.consumer_group and s.shard_id = e.shard_id)) as seq) keep
+   cross join lateral (
+     select s.consumer_group, s.shard_id, s.seq from late_settlement s
+      where s.consumer_group = e.consumer_group and s.shard_id = e.shard_id and s.seq < keep.seq
+      order by s.seq limit %(batch)s) o
+  limit %(batch)s)
+"""
+_DELETE_WORKERS = f"delete from late_worker where expires_at_us < {sql.NOW} - %s::bigint"
+
+_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
+
+LastRow = tuple[int, int, str]
+"""Shard, xid and task id of the last row of a shard in a partition."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """Of one group and shard: what is settled is what `window` covers without `open`."""
+
+    window: Window
+    open: tuple[OpenTask, ...]
+
+    def settled(self, low: int, xid: int, task_id: str) -> bool:
+        """Whether all rows from xid `low` up to and including this one are settled."""
+        if any(low <= task.position <= xid for task in self.open):
+            return False
+        return self.window.covers_all(low, xid) and self.window.covers(xid, task_id)
+
+    @property
+    def floor(self) -> int:
+        """Every row with a xid below is settled."""
+        return min([self.window.floor, *(task.position for task in self.open)])
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """The last word of every group on every shard."""
+
+    groups: frozenset[str]
+    checkpoints: dict[tuple[str, int], Checkpoint]
+    past: dict[tuple[str, int], Checkpoint] | None = None
+    """As they were before the time for which the log is kept; None: it is not."""
+
+    def of(self, shard_id: int) -> list[Checkpoint | None]:
+        ages = [self.checkpoints] if self.past is None else [self.checkpoints, self.past]
+        return [age.get((group, shard_id)) for group in self.groups for age in ages]
+
+    def settled(self, low: int, rows: Iterable[LastRow]) -> bool:
+        """Whether every group has settled everything from xid `low` up to the last rows."""
+        return all(
+            checkpoint is not None and checkpoint.settled(low, xid, task_id)
+            for shard_id, xid, task_id in rows
+            for checkpoint in self.of(shard_id)
+        )
+
+    def floor(self, shard_id: int) -> int:
+        """Every row of the shard with a xid below is settled by every group."""
+        return min(
+            (checkpoint.floor if checkpoint is not None else 0 for checkpoint in self.of(shard_id)),
+            default=0,
+        )
+
+
+class Pruner:
+    """One round of house-keeping, step by step, each on a connection only for as long as it
+    takes. Any number may run at once, anywhere."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    async def run(self, journal_keep_s: float) -> PruneReport:
+        """Cancelling it between two steps is fine."""
+        async with self._links.use() as connection:
+            journal = await _journal(connection)
+            partitions = await list_partitions(connection)
+        tasks = removed = 0
+        for partition in partitions:
+            if partition.size_bytes == 0:
+                continue
+            removed += await self._truncate(partition, journal)
+            if partition.is_default:
+                tasks += await self._delete_rows(partition, journal)
+        async with self._links.use() as connection:
+            removed += await lay_out(connection)
+        keep_us = round(journal_keep_s * 1_000_000)
+        settlements = await self._repeat(_DELETE_SETTLEMENTS, {"keep_us": keep_us, "batch": BATCH})
+        async with self._links.use() as connection:
+            workers = await connection.execute(_DELETE_WORKERS, (WORKER_KEEP_S * 1_000_000,))
+            await connection.execute(POSITION_MAX)
+        return PruneReport(
+            tasks=tasks, partitions=removed, settlements=settlements, workers=workers.rowcount
+        )
+
+    async def _truncate(self, partition: Partition, journal: Journal) -> int:
+        """Empty a partition in which nothing is needed any more.
+
+        Also one that is still being filled, if that is worth it: with its lock held nobody is
+        inserting into it, so what is in it then is all there is.
+        """
+        low = 0 if partition.is_default else partition.low
+
+        def settled(rows: list[LastRow]) -> bool:
+            return journal.settled(low, rows)
+
+        async with self._links.use() as connection:
+            if partition.size_bytes < WORTH_TRUNCATING and not await partition.finished(connection):
+                return 0
+            emptied = await truncate(connection, partition, settled)
+        return int(emptied and not partition.is_default)
+
+    async def _delete_rows(self, partition: Partition, journal: Journal) -> int:
+        """Delete what is settled from a partition that cannot be emptied as a whole."""
+        async with self._links.use() as connection:
+            rows = await partition.last_rows(connection)
+        deleted = 0
+        for shard_id, last_xid, _ in rows:
+            floor = min(journal.floor(shard_id), XID_MAX, last_xid + 1)
+            if floor > 0:
+                deleted += await self._repeat(
+                    _DELETE_ROWS.format(leaf=partition.name), (shard_id, str(floor), BATCH)
+                )
+        return deleted
+
+    async def _repeat(self, statement: str, values: Any) -> int:
+        """A delete in batches until one is not full. How many rows went."""
+        total = 0
+        while True:
+            async with self._links.use() as connection:
+                cursor = await connection.execute(statement, values)
+            total += cursor.rowcount
+            if cursor.rowcount < BATCH:
+                return total
+
+
+async def _journal(connection: Connection) -> Journal:
+    cursor = await connection.execute(_GROUPS)
+    groups: list[Any] = await cursor.fetchall()
+    cursor = await connection.execute(RETENTION)
+    kept: Any = await cursor.fetchone()
+    return Journal(
+        groups=frozenset(name for (name,) in groups),
+        checkpoints=await _checkpoints(connection, "", ()),
+        past=None if kept is None else await _checkpoints(connection, _PAST, (int(kept[0]),)),
+    )
+
+
+async def _checkpoints(
+    connection: Connection, condition: str, values: tuple[int, ...]
+) -> dict[tuple[str, int], Checkpoint]:
+    cursor = await connection.execute(_CHECKPOINTS.format(and_=condition), values)
+    rows: list[Any] = await cursor.fetchall()
+    return {
+        (group, shard_id): Checkpoint(parse(Cursor(text)), _open_of(open_text))
+        for group, shard_id, text, open_text in rows
+    }

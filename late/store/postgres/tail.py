@@ -1,0 +1,173 @@
+"""The tail of the PostgreSQL store: from cursors to pages, proven complete and durable.
+
+See `postgres_cursor` for what a cursor is, `postgres_sql.TAIL` for the statement and
+`docs/design/0003-postgres-tail.md` for what was measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from late.errors import StoreRefused, StoreUnavailable
+from late.model.task import Cursor, Record, ShardId
+from late.store.base import Page
+from late.store.postgres import statements as sql
+from late.store.postgres.connection import CALL_TIMEOUT_S, Connection
+from late.store.postgres.cursor import LAST_ID, Window, parse, parse_snapshot
+
+CHUNK = 1_000
+"""Rows turned into records before the event loop gets its turn."""
+ADVANCE_S = 1.0
+"""Empty pages wait for a flush of their own at most this often."""
+
+Windows = Mapping[ShardId, Window]
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """Where the database is when a step begins."""
+
+    snapshot: str
+    ins: str
+    """Once WAL is flushed up to here, all that `snapshot` sees is durable."""
+    durable: bool
+    """Whether it was flushed at once: so it is where everybody commits synchronously."""
+    now_us: int
+
+
+class Tail:
+    """Reads pages, by one call at a time, on a connection that has no transaction of its own.
+
+    Args:
+        durable: hand out a page only when all that it may contain is on disk. Without it a task
+            that was committed with `synchronous_commit = off` may run and then never have
+            existed, if the server crashes.
+    """
+
+    def __init__(self, *, durable: bool) -> None:
+        self._durable = durable
+        self._advanced_at = 0.0
+
+    async def read(
+        self, connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int
+    ) -> list[Page]:
+        """One page per shard; shards with nothing new may be left out.
+
+        Raises:
+            StoreRefused: the server turned out to be a standby.
+        """
+        windows = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
+        frame = await _frame(connection)
+        # Shards that have caught up share a window, so as a rule there is one group. Those that
+        # are at its end already are done: no transaction has ended since.
+        groups: dict[tuple[str, str], dict[ShardId, Window]] = defaultdict(dict)
+        for shard_id, window in windows.items():
+            if window.prev != frame.snapshot:
+                groups[window.prev, window.cur or frame.snapshot][shard_id] = window
+        pages: list[Page] = []
+        for (prev, cur), group in groups.items():
+            pages += await _read_group(connection, prev, cur, group, limit, frame.now_us)
+        return await self._durable_pages(connection, pages, frame)
+
+    async def _durable_pages(
+        self, connection: Connection, pages: list[Page], frame: Frame
+    ) -> list[Page]:
+        """`pages` once what the frame's snapshot sees is on disk.
+
+        Cursors need it as much as rows: an xid that a crash takes back is given again, and a
+        cursor that had seen it would hide the second transaction. So an empty page is left out
+        rather than handed out early, except that once in a while it is worth a flush.
+        """
+        now = time.monotonic()
+        if self._durable and not frame.durable:
+            idle = not any(page.records for page in pages)
+            if idle and now - self._advanced_at < ADVANCE_S:
+                return []
+            if pages:
+                await _flushed(connection, frame.ins)
+        self._advanced_at = now
+        return pages
+
+
+async def _frame(connection: Connection) -> Frame:
+    cursor = await connection.execute(sql.FRAME)
+    row: Any = await cursor.fetchone()
+    if row is None:
+        raise StoreRefused("the server is a standby now: connect to the primary")
+    return Frame(*row)
+
+
+async def _read_group(
+    connection: Connection, prev: str, cur: str, windows: Windows, limit: int, now_us: int
+) -> list[Page]:
+    """The next page of each of the shards that share the window from `prev` to `cur`."""
+    records: dict[ShardId, list[Record]] = {shard_id: [] for shard_id in windows}
+    async with connection.cursor(binary=True) as cursor:
+        values = _values(prev, cur, windows, limit)
+        await cursor.execute(sql.TAIL if values["xips"] != "{}" else sql.TAIL_QUIET, values)
+        while True:
+            rows: list[Any] = await cursor.fetchmany(CHUNK)
+            for row in rows:
+                records[row[0]].append(Record(*row))
+            if len(rows) < CHUNK:
+                break
+            await asyncio.sleep(0)
+    mark = f"{prev}|{cur}"
+    pages = []
+    for shard_id, found in records.items():
+        full = len(found) == limit
+        end = f"{mark}@{found[-1].position},{found[-1].task_id}" if full else cur
+        pages.append(Page(shard_id, found, Cursor(end), mark, full, now_us))
+    return pages
+
+
+def _values(prev: str, cur: str, windows: Windows, limit: int) -> dict[str, Any]:
+    """Parameters of `sql.TAIL`, with everything that can be worked out here as a constant."""
+    before = parse_snapshot(prev)
+    keys = [each.key for each in windows.values()]
+    # Where the range begins, as an exclusive row: at the page key, or right below `xmax(prev)`.
+    starts = [max(key, (before.xmax - 1, LAST_ID)) if before.xmax else key for key in keys]
+    running = sorted(xid for xid in before.xip if xid >= min(keys)[0])
+    return {
+        "cur": cur,
+        "shards": list(windows),
+        "from_xids": _array(xid for xid, _ in starts),
+        "from_ids": [task_id for _, task_id in starts],
+        "key_xids": _array(xid for xid, _ in keys),
+        "key_ids": [task_id for _, task_id in keys],
+        "xips": _array(running),
+        "low": str(max(before.xmax, min(starts)[0])),
+        "high": str(parse_snapshot(cur).xmax),
+        "limit": limit,
+    }
+
+
+def _array(xids: Any) -> str:
+    """An array literal; psycopg has no type for xid8."""
+    return "{" + ",".join(map(str, xids)) + "}"
+
+
+async def _flushed(connection: Connection, lsn: str) -> None:
+    """Return when WAL is on disk up to `lsn`: nearly always it is by now, else we see to it.
+
+    What is ahead of the disk is as a rule a settlement of ours that is being written. To wait for
+    its commit, or for anybody's, cost more than the sync, which takes along what others wait for.
+    """
+    if await _holds(connection, sql.FLUSH, lsn):
+        return
+    deadline = time.monotonic() + CALL_TIMEOUT_S / 2
+    while not await _holds(connection, sql.FLUSHED, lsn):
+        if time.monotonic() > deadline:
+            raise StoreUnavailable(f"WAL is not flushed up to {lsn}")
+        await asyncio.sleep(0.01)
+
+
+async def _holds(connection: Connection, statement: str, lsn: str) -> bool:
+    cursor = await connection.execute(statement, (lsn,))
+    row: Sequence[Any] | None = await cursor.fetchone()
+    return row is not None and bool(row[0])

@@ -1,0 +1,66 @@
+"""Opening a Spanner database: the checks that refuse an unsafe one, each with its remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.api_core import exceptions as api
+from google.cloud.spanner_v1 import KeySet
+
+from late.errors import SchemaMismatch, StoreRefused
+from late.schema import version as schema_version
+from late.schema.spanner.migrate import check_dialect
+from late.store.spanner.client import place_of
+
+
+def identity_of(url: str) -> str:
+    """What tells this database from a copy of it: its full name.
+
+    A restore makes a database of another name, always, and so does a clone for staging. Its
+    commit timestamps go on from the copied ones, so that cursors stay true in it; what is
+    refused is to run the same tasks in two places.
+    """
+    place = place_of(url)
+    return f"spanner:{place.project}/{place.instance}/{place.database}"
+
+
+def facts(database: Any, url: str) -> dict[str, str]:
+    """All of `late_meta`, once its version is the right one.
+
+    Raises:
+        SchemaMismatch: there is none, or it is another version.
+        StoreRefused: the database is of another dialect, or it cannot be reached for good.
+    """
+    check_dialect(database, url)
+    try:
+        with database.snapshot() as snapshot:
+            rows = snapshot.read("late_meta", ("key", "value"), KeySet(all_=True))
+            found = dict(map(tuple, rows))
+    except api.NotFound as error:
+        if "Table not found" not in str(error):
+            raise
+        raise SchemaMismatch(f"{url} has no schema of late: run `late migrate URL`") from error
+    schema_version.check(found.get("schema_version"), where=url)
+    return found
+
+
+def claim(transaction: Any, identity: str) -> str:
+    """Claim the database at its first opening; who has it is returned."""
+    rows = list(transaction.read("late_meta", ("value",), KeySet(keys=[["identity"]])))
+    if rows:
+        return str(rows[0][0])
+    transaction.insert("late_meta", ("key", "value"), [("identity", identity)])
+    return identity
+
+
+def check_identity(found: str, ours: str, url: str) -> None:
+    """Refuse to run on a restored copy.
+
+    Raises:
+        StoreRefused: two deployments would run the same tasks.
+    """
+    if found != ours:
+        raise StoreRefused(
+            f"{url} is a restored or copied database ({found} became {ours}): its tasks may be "
+            f"running elsewhere. If this copy is to take over, run `late rebase {url}`"
+        )

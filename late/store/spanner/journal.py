@@ -1,0 +1,375 @@
+"""Settling, taking over and releasing: every write to the journal, one transaction per shard.
+
+A settlement is two round trips: one read of the two keys that decide (the row that must be there,
+the row that must not), and one commit of mutations. Nothing here is a single-use transaction:
+those have no protection against a commit that is sent twice.
+
+Mutations of one commit, as Spanner counts them: 14 for the journal row with its index, 17 for a
+parked task and 6 more for its index if it waits for a key, 16 for a dead letter, 7 for a step of a
+history, 2 for a timer that goes. A full window of 2,000 parked tasks with histories stays below
+64,000; Spanner allows 80,000.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, KeyRange, KeySet
+
+from late.model.task import HELD_US, Cursor, Epoch, NewTask, Reads, ShardId, TaskId
+from late.store.base import HeldKey, Lease, Settlement, SettleResult, Step
+from late.store.common.groups import reads_of
+from late.store.common.suspects import inherited, suspects_of, suspects_text
+from late.store.spanner.row_codec import (
+    DEAD_COLUMNS,
+    JOURNAL_COLUMNS,
+    LOG,
+    LOG_COLUMNS,
+    NOW,
+    TIMER_COLUMNS,
+    bytes_in,
+    carried,
+    open_of,
+    open_text,
+    task_row,
+    usage_text,
+)
+
+_TAKE = f"""
+SELECT {NOW},
+  ARRAY(SELECT AS STRUCT seq, epoch, cursor, open, suspects
+        FROM late_settlement@{{FORCE_INDEX=late_settlement_last}}
+        WHERE consumer_group = @group AND shard_id = @shard ORDER BY seq DESC LIMIT 1),
+  ARRAY(SELECT AS STRUCT l.owner, l.epoch, w.expires_at_us, l.taken_at_us FROM late_lease l
+        LEFT JOIN late_worker w ON w.worker_id = l.owner
+        WHERE l.consumer_group = @group AND l.shard_id = @shard),
+  ARRAY(SELECT AS STRUCT queues, from_us, replay_us FROM late_group WHERE name = @group)
+"""
+# The index holds what waits for a key and nothing else: a takeover reads no other timer. The
+# first hint is for the emulator, which cannot see that the condition leaves out what it leaves out.
+_HELD_KEYS = f"""
+@{{spanner_emulator.disable_query_null_filtered_index_check=true}}
+SELECT held_key, COUNTIF(due_at_us >= {HELD_US}), COUNTIF(due_at_us < {HELD_US})
+FROM late_timer@{{FORCE_INDEX=late_timer_held}}
+WHERE consumer_group = @group AND shard_id = @shard AND held_key IS NOT NULL GROUP BY held_key
+"""
+SEQ_MAX = 2**62
+"""No honest journal comes near it; a forged row at 2^63-1 would leave no room for the next."""
+
+
+def settle(transaction: Any, settlement: Settlement, now_us: int) -> SettleResult:
+    """Write one settlement and what hangs on it.
+
+    The key alone would not do as a fence. A zombie that slept through the journal's retention
+    finds its next `seq` free again, because the row that fenced it was pruned. The last row is
+    always kept and the journal has no holes, so the row before must be there. Both reads hold
+    their keys until the commit, also the one that found nothing.
+    """
+    group, shard_id, seq = settlement.group, settlement.shard_id, settlement.seq
+    keys = [[group, shard_id, seq - 1], [group, shard_id, seq]]
+    rows = transaction.read("late_settlement", ("seq", "settlement_id"), KeySet(keys=keys))
+    found = dict(map(tuple, rows))
+    if seq in found:
+        # Our own id: an earlier call whose outcome we did not learn had committed after all.
+        ours = found[seq] == settlement.settlement_id
+        return SettleResult.SETTLED if ours else SettleResult.FENCED
+    if seq != 1 and seq - 1 not in found:
+        return SettleResult.FENCED
+    schedules = _schedules(transaction, settlement)
+    keys_held = _unique_keys(transaction, settlement)
+    transaction.insert("late_settlement", JOURNAL_COLUMNS, [_journal_row(settlement, now_us)])
+    _timers_and_dead(transaction, settlement, now_us)
+    _ticks(transaction, settlement, schedules, keys_held, now_us)
+    _released(transaction, settlement, keys_held)
+    return SettleResult.SETTLED
+
+
+def _journal_row(settlement: Settlement, now_us: int) -> tuple[object, ...]:
+    return (
+        settlement.group,
+        settlement.shard_id,
+        settlement.seq,
+        settlement.settlement_id,
+        settlement.epoch,
+        settlement.owner,
+        settlement.cursor,
+        open_text(settlement.open),
+        usage_text(settlement.usage),
+        now_us,
+        suspects_text(settlement.suspects),
+    )
+
+
+def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> None:
+    prefix = (settlement.group, settlement.shard_id)
+    if settlement.unparked:
+        gone = [[*prefix, *timer] for timer in settlement.unparked]
+        transaction.delete("late_timer", KeySet(keys=gone))
+    if settlement.parked:
+        transaction.insert_or_update(
+            "late_timer",
+            TIMER_COLUMNS,
+            [
+                (*prefix, p.due_at_us, p.record.task_id, p.reason, p.held_key, *carried(p))
+                for p in settlement.parked
+            ],
+        )
+    if settlement.dead:
+        transaction.insert_or_update(
+            "late_dead",
+            DEAD_COLUMNS,
+            [(*prefix, now_us, d.record.task_id, d.reason, *carried(d)) for d in settlement.dead],
+        )
+    if settlement.results:
+        transaction.insert_or_update(
+            "late_result",
+            ("consumer_group", "task_id", "value", "expires_at_us"),
+            [
+                (settlement.group, r.task_id, bytes_in(r.value), now_us + r.ttl_us)
+                for r in settlement.results
+            ],
+        )
+    _history(transaction, settlement, _revive(transaction, settlement, now_us), now_us)
+
+
+def _history(
+    transaction: Any, settlement: Settlement, revived: Collection[TaskId], now_us: int
+) -> None:
+    """Each step is numbered after the last one of its task; a dead letter that went back has one
+    where its history is kept."""
+    if not (settlement.history or revived):
+        return
+    group = settlement.group
+    ids = sorted({step.task_id for step in settlement.history} | set(revived))
+    ranges = [KeyRange(start_closed=[group, i], end_closed=[group, i]) for i in ids]
+    last: dict[str, int] = {}
+    known = transaction.read("late_history", ("task_id", "number"), KeySet(ranges=ranges))
+    for task_id, number in known:
+        last[task_id] = max(number, last.get(task_id, 0))
+    rows = []
+    kept = last.keys() | {step.task_id for step in settlement.history}
+    back = [Step(task_id, now_us, "redriven") for task_id in revived if task_id in kept]
+    for step in (*settlement.history, *back):
+        last[step.task_id] = number = last.get(step.task_id, 0) + 1
+        rows.append((group, step.task_id, number, step.at_us, step.event, settlement.owner,
+                     step.detail))  # fmt: skip
+    if rows:
+        columns = ("consumer_group", "task_id", "number", "at_us", "event", "worker", "detail")
+        transaction.insert("late_history", columns, rows)
+
+
+def _revive(transaction: Any, settlement: Settlement, now_us: int) -> Collection[TaskId]:
+    """Dead letters back into the timer table; returns which were. Those of this settlement are
+    mutations, which its own reads do not see."""
+    last = {revival.task_id: revival for revival in settlement.revived}
+    if not last:
+        return ()
+    prefix = [settlement.group, settlement.shard_id]
+    ranges = [KeyRange(start_closed=[*prefix, i], end_closed=[*prefix, i]) for i in last]
+    index = transaction.read(
+        "late_dead", ("dead_at_us", "task_id"), KeySet(ranges=ranges), index="late_dead_task"
+    )
+    keys = [[*prefix, *row] for row in index]
+    rows = transaction.read("late_dead", DEAD_COLUMNS, KeySet(keys=keys)) if keys else ()
+    found = [(row[3], row[5:]) for row in rows]
+    keys += [
+        [*prefix, now_us, d.record.task_id] for d in settlement.dead if d.record.task_id in last
+    ]
+    found += [(d.record.task_id, carried(d)) for d in settlement.dead if d.record.task_id in last]
+    if not keys:
+        return ()
+    transaction.delete("late_dead", KeySet(keys=keys))
+    timers = {}
+    for task_id, (*body, _, _, errors) in found:
+        revival = last[task_id]
+        if revival.payload is not None:
+            body[4] = bytes_in(revival.payload)
+        timers[task_id] = (
+            *prefix, revival.due_at_us, task_id, "retry", None, *body, 0, 0, errors
+        )  # fmt: skip
+    transaction.insert_or_update("late_timer", TIMER_COLUMNS, list(timers.values()))
+    return timers
+
+
+def _schedules(transaction: Any, settlement: Settlement) -> dict[str, list[Any]]:
+    """[next_due_at_us, open_task_id] of every schedule that the settlement speaks of."""
+    names = {tick.schedule for tick in settlement.ticks}
+    names.update(name for name, _ in settlement.ended_ticks)
+    if not names:
+        return {}
+    keys = KeySet(keys=[[name] for name in sorted(names)])
+    rows = transaction.read("late_schedule", ("name", "next_due_at_us", "open_task_id"), keys)
+    return {name: state for name, *state in rows}
+
+
+_Held = dict[str, tuple[str, int | None]]
+"""Unique key -> the task that holds it, and its period: see `late/outbox/insert.py`."""
+
+
+def _unique_keys(transaction: Any, settlement: Settlement) -> _Held:
+    """Who holds the unique keys that the settlement frees or takes."""
+    names = {key for key, _ in settlement.released_keys}
+    names.update(task.unique_key for tick in settlement.ticks for task in tick.tasks
+                 if task.unique_key is not None)  # fmt: skip
+    if not names:
+        return {}
+    keys = KeySet(keys=[[name] for name in sorted(names)])
+    columns = ("unique_key", "task_id", "expires_at_us")
+    return {key: (holder, us) for key, holder, us in transaction.read("late_unique", columns, keys)}
+
+
+def _ticks(
+    transaction: Any,
+    settlement: Settlement,
+    schedules: dict[str, list[Any]],
+    keys_held: _Held,
+    now_us: int,
+) -> None:
+    """Move schedules on and insert their tasks, where a schedule still expects the tick.
+
+    Otherwise someone changed or fired it meanwhile: nothing of the tick happens, and the
+    settlement that carries it still stands.
+    """
+    changed = set()
+    for tick in settlement.ticks:
+        state = schedules.get(tick.schedule)
+        if state is None or state[0] != tick.due_at_us:
+            continue
+        state[0] = tick.next_due_at_us
+        state[1] = tick.tasks[-1].task_id if tick.tasks else state[1]
+        changed.add(tick.schedule)
+        _append(transaction, tick.tasks, keys_held, now_us)
+    if changed:
+        transaction.update(
+            "late_schedule",
+            ("name", "next_due_at_us", "open_task_id", "updated_at_us"),
+            [(name, *schedules[name], now_us) for name in sorted(changed)],
+        )
+    ended = [name for name, task_id in settlement.ended_ticks
+             if name in schedules and schedules[name][1] == task_id]  # fmt: skip
+    if ended:
+        transaction.update("late_schedule", ("name", "open_task_id"), [(n, None) for n in ended])
+
+
+def _append(transaction: Any, tasks: Sequence[NewTask], keys_held: _Held, now_us: int) -> None:
+    """New rows of the log, except those whose unique key is taken: the task is there already."""
+    rows = []
+    for task in tasks:
+        if task.unique_key is not None:
+            if task.unique_key in keys_held:
+                continue
+            keys_held[task.unique_key] = (task.task_id, None)
+            transaction.insert(
+                "late_unique",
+                ("unique_key", "task_id", "digest", "created_at_us"),
+                [(task.unique_key, task.task_id, task.digest or "", now_us)],
+            )
+        rows.append(task_row(task, COMMIT_TIMESTAMP))
+    if rows:
+        transaction.insert(LOG, LOG_COLUMNS, rows)
+
+
+def _released(transaction: Any, settlement: Settlement, keys_held: _Held) -> None:
+    held = [(key, *keys_held[key]) for key, task_id in settlement.released_keys
+            if key in keys_held and keys_held[key][0] == task_id]  # fmt: skip
+    if free := [[key] for key, _, us in held if us is None]:
+        transaction.delete("late_unique", KeySet(keys=free))
+    if ended := [(key, -us) for key, _, us in held if us is not None and us < 0]:
+        transaction.update("late_unique", ("unique_key", "expires_at_us"), ended)
+
+
+def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lease | None:
+    """Take one shard if it is free; see `Store.acquire`. None where a live worker holds it."""
+    where = {"group": group, "shard": shard_id}
+    ((now_us, journal, leases, groups),) = transaction.execute_sql(_TAKE, where)
+    seq, last_epoch, cursor, open_json, marks = journal[0] if journal else (0, 0, "", "[]", None)
+    owner, epoch, expires_at_us, taken_at_us = leases[0] if leases else (None, 0, None, None)
+    live = expires_at_us is not None and expires_at_us > now_us
+    if (owner not in (None, worker_id) and live) or max(seq, last_epoch) >= SEQ_MAX:
+        return None
+    # The epoch also stays above that of the journal, should a lease row have been tampered with.
+    granted = Epoch(max(epoch, last_epoch) + 1)
+    died = owner not in (None, worker_id)
+    taken_at_us = now_us if died else taken_at_us
+    suspects = inherited(suspects_of(marks), died=died)
+    takeover = Settlement(
+        settlement_id=uuid.uuid4().hex,
+        group=group,
+        shard_id=shard_id,
+        seq=seq + 1,
+        epoch=granted,
+        owner=worker_id,
+        cursor=Cursor(cursor),
+        open=open_of(open_json),
+        suspects=suspects,
+    )
+    held_keys = {
+        key: HeldKey(waiting, bool(parked))
+        for key, waiting, parked in transaction.execute_sql(_HELD_KEYS, where)
+    }
+    transaction.insert_or_update(
+        "late_lease",
+        ("consumer_group", "shard_id", "owner", "epoch", "taken_at_us"),
+        [(group, shard_id, worker_id, granted, taken_at_us)],
+    )
+    transaction.insert("late_settlement", JOURNAL_COLUMNS, [_journal_row(takeover, now_us)])
+    return Lease(
+        group=group,
+        shard_id=shard_id,
+        owner=worker_id,
+        epoch=granted,
+        seq=takeover.seq,
+        cursor=takeover.cursor,
+        open=takeover.open,
+        held_keys=held_keys,
+        taken_at_us=taken_at_us,
+        suspects=suspects,
+        reads=reads_of(*groups[0]) if groups else Reads(),
+    )
+
+
+def release(transaction: Any, leases: Sequence[Lease]) -> None:
+    """Give back those of `leases` that are still held under their epoch."""
+    keys = KeySet(keys=[[lease.group, lease.shard_id] for lease in leases])
+    columns = ("consumer_group", "shard_id", "owner", "epoch")
+    held = {tuple(row) for row in transaction.read("late_lease", columns, keys)}
+    free = [
+        (lease.group, lease.shard_id, None)
+        for lease in leases
+        if (lease.group, lease.shard_id, lease.owner, lease.epoch) in held
+    ]
+    if free:
+        transaction.update("late_lease", ("consumer_group", "shard_id", "owner"), free)
+
+
+def leases(database: Any) -> list[tuple[str, int]]:
+    """Every (group, shard) that was ever owned."""
+    with database.snapshot() as snapshot:
+        rows = snapshot.read("late_lease", ("consumer_group", "shard_id"), KeySet(all_=True))
+        return [(group, shard_id) for group, shard_id in rows]
+
+
+def free(transaction: Any, group: str, shard_id: int) -> None:
+    """Raise the epoch of a shard and leave it to whoever comes. Doing it again is fine."""
+    where = {"group": group, "shard": shard_id}
+    ((now_us, journal, found, _),) = transaction.execute_sql(_TAKE, where)
+    seq, last_epoch, cursor, open_json, _ = journal[0] if journal else (0, 0, "", "[]", None)
+    granted = Epoch(max(found[0][1] if found else 0, last_epoch) + 1)
+    # A takeover by nobody: the same checkpoint under the raised epoch fences who ran before.
+    nobody = (group, shard_id, seq + 1, uuid.uuid4().hex, granted, "rebase", cursor, open_json)
+    transaction.insert("late_settlement", JOURNAL_COLUMNS, [(*nobody, None, now_us, None)])
+    row = (group, shard_id, None, granted)
+    transaction.insert_or_update(
+        "late_lease", ("consumer_group", "shard_id", "owner", "epoch"), [row]
+    )
+
+
+def adopt(transaction: Any, identity: str) -> None:
+    """Forget the workers and claim the database: the last step of adopting a copy.
+
+    Cursors stay: they are Spanner's own timestamps, which a restored copy continues.
+    """
+    transaction.delete("late_worker", KeySet(all_=True))
+    transaction.insert_or_update("late_meta", ("key", "value"), [("identity", identity)])

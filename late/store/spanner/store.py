@@ -1,0 +1,289 @@
+"""Cloud Spanner, on Google's own client.
+
+**Why the tail is gap-free.** A commit gets a timestamp, and a read at T sees every commit at or
+before T and none after; what commits later gets a timestamp above T. So T, as Spanner returns it
+with the rows, is a cursor. See `spanner_tail`.
+
+Every call runs in a thread with a deadline (`spanner_link`); no call keeps a transaction open
+between two others. The tail and house-keeping go through a client of low priority, everything
+that somebody waits for through one of high priority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from late.clock import DatabaseClock
+from late.errors import ConfigError, StoreClosed
+from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
+from late.store.base import (
+    Features,
+    Lease,
+    Membership,
+    Page,
+    PruneReport,
+    Settlement,
+    SettleResult,
+    WorkerInfo,
+)
+from late.store.spanner import (
+    guard as spanner_guard,
+)
+from late.store.spanner import (
+    journal as spanner_journal,
+)
+from late.store.spanner import (
+    membership as spanner_fleet,
+)
+from late.store.spanner import (
+    prune as spanner_prune,
+)
+from late.store.spanner import (
+    tail as spanner_tail,
+)
+from late.store.spanner.client import place_of
+from late.store.spanner.connection import Link
+
+T = TypeVar("T")
+
+FEATURES = Features(
+    commit_order=True,
+    delay_counts_from="commit",
+    time_resolution_s=0.000_001,
+    poll_min_s=0.010,
+    # Shards may live on different servers: one transaction over several costs more, not less.
+    group_commit=False,
+    batch_size_max=1_000,
+)
+CLOCK_AGE_MAX_S = 10.0
+"""How old what is known of the database's clock may be when it is written into a row."""
+
+
+class SpannerStore:
+    """One Spanner database. Safe to call concurrently, from one event loop after another.
+
+    Not across a fork: the child must make a store of its own (`StoreClosed`).
+
+    Args:
+        url: `spanner+spanner:///projects/P/instances/I/databases/D`, with `?staleness_s=2` for a
+            tail that may lag by so many seconds and is served by the nearest replica.
+        staleness_s: the same; the URL's decides where both are given.
+
+    Raises:
+        ConfigError: the URL is of another shape, or has an unknown option.
+    """
+
+    def __init__(self, url: str, *, staleness_s: float = 0.0) -> None:
+        self._url, staleness_s = _options(url, staleness_s)
+        place_of(self._url)
+        self._link = Link(self._url)
+        self._tail = spanner_tail.Tail(staleness_s)
+        self._clock = DatabaseClock()
+        self._opened = False
+        self._opening = asyncio.Lock()
+        # Up to which key each shard is known to be empty of settled rows.
+        self._pruned: dict[int, spanner_prune.Key] = {}
+        # And up to which `seq` each journal, by (group, shard).
+        self._journals: dict[tuple[str, int], int] = {}
+
+    @property
+    def features(self) -> Features:
+        return FEATURES
+
+    async def open(self) -> None:
+        """Connect and run the guards. Calling it twice is fine.
+
+        Raises:
+            SchemaMismatch: no schema, or one of another version.
+            StoreRefused: no such database, no permission, another dialect, a restored copy.
+        """
+        async with self._opening:
+            facts = await self._link.call(spanner_guard.facts, self._url)
+            ours = spanner_guard.identity_of(self._url)
+            found = facts.get("identity")
+            if found is None:
+                found = await self._link.write(spanner_guard.claim, ours)
+            spanner_guard.check_identity(found, ours, self._url)
+            self._opened = True
+
+    async def rebase(self) -> None:
+        """Adopt a restored or copied database. For operators; the store need not be open.
+
+        Raises every epoch, frees every shard and claims the database. Calling it twice is fine.
+        """
+        await self._link.call(spanner_guard.facts, self._url)
+        # One transaction per shard, because one for thousands would take longer than a call may.
+        # Cut off in the middle, the database is still nobody's: it is done again.
+        for lease in await self._link.call(spanner_journal.leases):
+            await self._link.write(spanner_journal.free, *lease)
+        await self._link.write(spanner_journal.adopt, spanner_guard.identity_of(self._url))
+
+    async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
+        """The next page of each shard that has one; a shard with nothing new is left out."""
+        pages = await self._opened_link.call(self._tail.read, cursors, limit, role="background")
+        if pages:
+            self._clock.sample(max(page.now_us for page in pages), time.monotonic())
+        return pages
+
+    async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
+        """The records of `keys` that are still in the log, in no order."""
+        return await self._opened_link.call(spanner_tail.fetch, shard_id, keys)
+
+    async def due(
+        self,
+        group: str,
+        shard_id: ShardId,
+        *,
+        until_us: int,
+        limit: int,
+        after: tuple[int, str] = (0, ""),
+        held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
+    ) -> list[Parked]:
+        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
+        link = self._opened_link
+        if task_ids:
+            return await link.call(spanner_tail.of_ids, group, shard_id, task_ids, limit)
+        if held_key is not None:
+            return await link.call(spanner_tail.held, group, shard_id, held_key, limit)
+        if until_us < after[0]:
+            return []
+        return await link.call(spanner_tail.due, group, shard_id, until_us, limit, after)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        """Write settlements, each in a transaction of its own, side by side.
+
+        An error of one leaves others settled: repeating the call is fine.
+        """
+        link = self._opened_link
+        if not settlements:
+            return []
+        now_us = await self._now()
+        return await _all(
+            [link.write(spanner_journal.settle, settlement, now_us) for settlement in settlements]
+        )
+
+    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+        """Remove what every group has settled; see `Store.prune`. Cancelling it is fine."""
+        link = self._opened_link
+        background = partial(link.call, role="background")
+        plan = await background(spanner_prune.plan)
+        tasks = settlements = 0
+        for settled in plan.settled:
+            tasks += await self._prune_shard(settled)
+        horizon_us = plan.now_us - round(journal_keep_s * 1_000_000)
+        for journal in plan.journals:
+            settlements += await self._prune_journal(journal, horizon_us)
+        workers = await link.write(spanner_prune.delete_workers, role="background")
+        return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
+
+    async def _prune_shard(self, settled: spanner_prune.Settled) -> int:
+        after, deleted, more = self._pruned.get(settled.shard_id, (0, "")), 0, True
+        while more:
+            batch = await self._link.call(
+                spanner_prune.next_batch, settled, after, role="background"
+            )
+            if batch.ranges:
+                await self._link.write(
+                    spanner_prune.delete_batch, settled.shard_id, batch, role="background"
+                )
+            deleted += batch.rows
+            after, more = batch.end, batch.full
+        # The next round begins before the first row that had to stay.
+        stay = min((task.position for task in settled.open), default=after[0] + 1)
+        self._pruned[settled.shard_id] = min(after, (stay - 1, ""))
+        return deleted
+
+    async def _prune_journal(self, journal: spanner_prune.Journal, horizon_us: int) -> int:
+        place = (journal.group, journal.shard_id)
+        deleted, more = 0, True
+        # Mostly nothing is old enough: one row tells.
+        limit = 1
+        while more:
+            journal = msgspec.structs.replace(journal, first=self._journals.get(place, 0))
+            count, last, more = await self._link.call(
+                spanner_prune.old_settlements, journal, horizon_us, limit, role="background"
+            )
+            if limit == 1:
+                limit = spanner_prune.BATCH
+                continue
+            if count:
+                await self._link.write(
+                    spanner_prune.delete_settlements, journal, last, role="background"
+                )
+                self._journals[place] = last + 1
+                deleted += count
+        return deleted
+
+    async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
+        """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
+        await self._opened_link.write(spanner_fleet.beat, worker, ttl_s)
+        return await self._opened_link.call(spanner_fleet.membership)
+
+    async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
+        """Take the free ones of `shards`; see `Store.acquire`."""
+        link = self._opened_link
+        taken = await _all([link.write(spanner_journal.take, worker_id, *each) for each in shards])
+        return [lease for lease in taken if lease is not None]
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Give leases back; those held under another epoch by now are left alone."""
+        link = self._opened_link
+        if leases:
+            await link.write(spanner_journal.release, leases)
+
+    async def now(self) -> int:
+        """The database's clock, microseconds since the Unix epoch."""
+        now_us = await self._opened_link.call(spanner_fleet.now)
+        self._clock.sample(now_us, time.monotonic())
+        return now_us
+
+    async def _now(self) -> int:
+        """A lower bound of the database's clock, without a call if one was made lately.
+
+        Good for what is written for people and for retention; leases ask in their transaction.
+        """
+        age_s = self._clock.age_s
+        if age_s is None or age_s > CLOCK_AGE_MAX_S:
+            return await self.now()
+        return self._clock.now_us()
+
+    async def close(self) -> None:
+        """Close the connections. Twice, or before `open`, is fine."""
+        await self._link.close()
+
+    @property
+    def _opened_link(self) -> Link:
+        if not self._opened:
+            raise StoreClosed(f"{self._url} is not open: call `await store.open()` first")
+        return self._link
+
+
+async def _all(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Every call's result, in order; the first error once all have ended."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]
+
+
+def _options(url: str, staleness_s: float) -> tuple[str, float]:
+    base, _, query = url.partition("?")
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name != "staleness_s":
+            raise ConfigError(f"unknown option {name!r} in a Spanner URL: staleness_s is the one")
+        try:
+            staleness_s = float(value)
+        except ValueError:
+            raise ConfigError(f"staleness_s={value!r} in a Spanner URL is no number") from None
+    if not 0 <= staleness_s <= 3_000:
+        raise ConfigError("staleness_s must be between 0 and 3000: older versions are gone")
+    return base, staleness_s

@@ -1,0 +1,244 @@
+"""Opening a SQLite file: the connection's settings, and the guards that refuse an unsafe one.
+
+Each guard protects a promise that was seen to break without it; the message says what to do.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from late.errors import ConfigError, SchemaMismatch, StoreRefused
+from late.schema import version as schema_version
+from late.store.common.statement_counts import count
+from late.store.sqlite import write_lock as sqlite_lock
+from late.store.sqlite.statements import LAST_CHECKPOINTS, position_of
+
+log = logging.getLogger("late.store")
+
+POSITION_MAX = 2**62
+"""The last rowid that the schema's CHECK admits: 2^63-1 would end every later insert."""
+VERSION_MIN = (3, 35, 0)
+"""RETURNING."""
+WAL_RESET_FIXED = (3, 51, 3)
+
+_SOURCE_ID = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [0-9a-f]{40}")
+
+
+def path_of(url: str) -> Path:
+    """The file that `sqlite:///relative` or `sqlite:////absolute` names.
+
+    Raises:
+        ConfigError: no file (a database in memory has one connection and cannot be shared with
+            producers), or options, of which none is safe to pass on.
+    """
+    rest = url.removeprefix("sqlite://")
+    location, _, query = rest.partition("?")
+    if query:
+        raise ConfigError(
+            "options in a SQLite URL are refused (a shared cache reads uncommitted rows); "
+            f"use sqlite://{location}"
+        )
+    name = unquote(location[1:])
+    if not location.startswith("/") or name in ("", ":memory:"):
+        raise ConfigError(
+            "a SQLite URL names a file: sqlite:///relative.db or sqlite:////absolute/path.db"
+        )
+    return Path(name)
+
+
+class Counted(sqlite3.Connection):
+    """A connection whose statements are counted."""
+
+    def execute(self, statement: str, values: Any = (), /) -> sqlite3.Cursor:
+        count(statement)
+        return super().execute(statement, values)
+
+    def executemany(self, statement: str, rows: Any, /) -> sqlite3.Cursor:
+        count(statement)
+        return super().executemany(statement, rows)
+
+
+def connect(path: Path, url: str) -> sqlite3.Connection:
+    """A connection with our settings and every guard passed but the one on identity. It does not
+    wait for locks: calls on it are made `sqlite_lock.patiently`.
+
+    Raises:
+        SchemaMismatch: no such file, no schema, or one of another version.
+        StoreRefused: an unknown build of SQLite, no write-ahead log, a log that loses tasks.
+    """
+    check_build()
+    if not path.exists():
+        # Never create it: an empty file would only move the mistake to a later message.
+        raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
+    # A private cache whatever the process-wide default: a shared one has table locks that ignore
+    # the busy timeout, and lets read-uncommitted connections see rows that may be rolled back.
+    where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
+    connection = sqlite3.connect(
+        where,
+        uri=True,
+        timeout=sqlite_lock.BUSY_TIMEOUT_S,
+        isolation_level=None,
+        factory=Counted,
+    )
+    try:
+        _settings(connection, path)
+        _check_schema(connection, url)
+        _check_log(connection, url)
+        connection.execute("pragma busy_timeout = 0")  # from here on `patiently` waits
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@functools.cache  # once per process: the library does not change, and one warning is enough
+def check_build() -> None:
+    """Refuse a library in which rowid order may not be commit order."""
+    if sqlite3.sqlite_version_info < VERSION_MIN:
+        raise StoreRefused(
+            f"SQLite {sqlite3.sqlite_version} is too old: "
+            f"{'.'.join(map(str, VERSION_MIN))} or newer is needed"
+        )
+    probe = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        refuse_unknown_build(probe)
+    finally:
+        probe.close()
+    if sqlite3.sqlite_version_info < WAL_RESET_FIXED:
+        # Two connections that write and checkpoint at the same instant can corrupt the file:
+        # a bug of 3.7.0 to 3.51.2 (sqlite.org/wal.html#walresetbug). Rare, but worth a line.
+        log.warning(
+            "SQLite %s has the WAL-reset bug; 3.51.3 or newer is advised",
+            sqlite3.sqlite_version,
+        )
+
+
+def refuse_unknown_build(probe: sqlite3.Connection) -> None:
+    """The tail rests on one writer at a time. Forks with several writers (libSQL's MVCC, builds
+    with BEGIN CONCURRENT) hand out rowids that can commit out of order: rows would be lost.
+    """
+    (source_id,) = probe.execute("select sqlite_source_id()").fetchone()
+    options = [row[0] for row in probe.execute("pragma compile_options")]
+    functions = [row[0] for row in probe.execute("select name from pragma_function_list")]
+    foreign = [name for name in options + functions if "libsql" in name.lower()]
+    if not _SOURCE_ID.match(source_id) or foreign:
+        raise StoreRefused(f"unknown build of SQLite ({source_id[:80]!r}): use the official one")
+    try:
+        probe.execute("begin concurrent")
+    except sqlite3.OperationalError:
+        return
+    raise StoreRefused("this build of SQLite has BEGIN CONCURRENT, whose commits leave rowid order")
+
+
+def _settings(connection: sqlite3.Connection, path: Path) -> None:
+    (mode,) = connection.execute("pragma journal_mode").fetchone()
+    if mode != "wal":
+        (mode,) = connection.execute("pragma journal_mode = wal").fetchone()
+    if mode != "wal":
+        raise StoreRefused(
+            f"{path} cannot use a write-ahead log (journal_mode is {mode}); is it on a network "
+            "file system? Use a local disk."
+        )
+    # NORMAL may lose the last commits on power loss, and with them tasks that ran already.
+    connection.execute("pragma synchronous = full")
+    connection.execute("pragma read_uncommitted = 0")
+
+
+def _check_schema(connection: sqlite3.Connection, url: str) -> None:
+    try:
+        row = connection.execute("select value from late_meta where key = 'schema_version'")
+        found = row.fetchone()
+    except sqlite3.OperationalError as error:
+        if "no such table" not in str(error):
+            raise
+        found = None
+    schema_version.check(None if found is None else found[0], where=url)
+
+
+def _check_log(connection: sqlite3.Connection, url: str) -> None:
+    """Positions must only ever grow, also over deletes, dumps and repairs."""
+    (ddl,) = connection.execute("select sql from sqlite_master where name = 'late_task'").fetchone()
+    if "autoincrement" not in ddl.lower():
+        # The highest deleted rowid would be used again, below every cursor: never delivered.
+        raise StoreRefused(f"late_task in {url} has lost AUTOINCREMENT: restore it from a backup")
+    (low,) = connection.execute("select min(seq) from late_task").fetchone()
+    given = highest_given(connection)
+    if (low is not None and low < 1) or given >= POSITION_MAX:
+        raise StoreRefused(
+            f"late_task in {url} holds, or held, a seq set by hand ({low}..{given}); the range is "
+            f"1 to {POSITION_MAX}, and only the database may give it. Delete such rows, and set "
+            "the counter in sqlite_sequence back to the highest seq that is left"
+        )
+
+
+def check_positions(connection: sqlite3.Connection, url: str) -> None:
+    """Refuse a log whose counter fell back (a table rebuilt without `sqlite_sequence`).
+
+    Raises:
+        StoreRefused: the next rows would land below the cursors and never be delivered.
+    """
+    given, covered = highest_given(connection), highest_covered(connection)
+    if covered > given:
+        raise StoreRefused(
+            f"late_task in {url} would give positions again that were settled already (counter at "
+            f"{given}, settled up to {covered}); was it rebuilt? Run `late rebase {url}`"
+        )
+
+
+def highest_given(connection: sqlite3.Connection) -> int:
+    """The highest position that AUTOINCREMENT knows to have handed out, 0 when none."""
+    row = connection.execute(
+        "select max(seq) from (select max(seq) as seq from late_task"
+        " union all select seq from sqlite_sequence where name = 'late_task')"
+    ).fetchone()
+    return int(row[0] or 0)
+
+
+def highest_covered(connection: sqlite3.Connection) -> int:
+    """The highest position that any last settlement's cursor covers."""
+    rows = connection.execute(LAST_CHECKPOINTS)
+    return max((position_of(cursor) for _, _, cursor, _ in rows), default=0)
+
+
+def identity_of(path: Path) -> str | None:
+    """What tells this file from a copy of it: its inode number.
+
+    A restored backup, a clone for staging and a copy on another machine are new files with
+    another inode, while a rename, VACUUM and a restart keep it. The device number is left out:
+    it changes when disks are attached in another order. Not noticed is a backup copied *into* the
+    same file: log and journal then go back together and agree, so that it costs repeats and no
+    loss. None where the file system has no inode numbers: then there is nothing to compare.
+    """
+    inode = os.stat(path).st_ino
+    return f"inode:{inode}" if inode else None
+
+
+def check_identity(connection: sqlite3.Connection, path: Path, url: str) -> None:
+    """Claim the file at the first opening; refuse to run on a copy of it at any later one.
+
+    Raises:
+        StoreRefused: the file is a copy: two deployments would run the same tasks.
+    """
+    ours = identity_of(path)
+    if ours is None:
+        return
+    query = "select value from late_meta where key = 'identity'"
+    row = connection.execute(query).fetchone()
+    if row is None:
+        connection.execute(
+            "insert into late_meta (key, value) values ('identity', ?) on conflict do nothing",
+            (ours,),
+        )
+        row = connection.execute(query).fetchone()
+    if row[0] != ours:
+        raise StoreRefused(
+            f"{url} is a restored or copied file ({row[0]} became {ours}): its tasks may be "
+            f"running elsewhere. If this copy is to take over, run `late rebase {url}`"
+        )

@@ -1,0 +1,268 @@
+"""Settling, taking over and rebasing: every write to the journal, as plain functions.
+
+They run in the store's own thread, with the connection that it owns.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import uuid
+from collections.abc import Sequence
+from operator import attrgetter
+
+import msgspec
+
+from late.model.task import Cursor, Epoch, NewTask, Reads, ShardId
+from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
+from late.store.common.groups import reads_of
+from late.store.common.suspects import inherited, suspects_of, suspects_text
+from late.store.sqlite import statements as sql
+from late.store.sqlite.write_lock import clock, transaction
+
+log = logging.getLogger("late.store")
+
+SEQ_MAX = 2**62
+"""No honest journal comes near it; a forged row at 2^63-1 would leave no room for the next."""
+
+
+_ROW = (
+    "settlement_id", "group", "shard_id", "seq", "epoch", "owner", "cursor", "open", "usage",
+    "suspects",
+)  # fmt: skip
+_more = attrgetter(*[field for field in Settlement.__struct_fields__ if field not in _ROW])
+"""All else of a settlement, also what is added to it one day: left out, it would be lost."""
+
+
+class _SeqTaken(Exception):
+    """Some settlement of the batch does not follow the last row of its journal."""
+
+
+def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[SettleResult]:
+    """All settlements in one transaction; if one of them is refused, one by one.
+
+    An error on the way leaves those that came before settled: repeating the call is fine.
+    """
+    try:
+        _write(connection, settlements)
+    except _SeqTaken:
+        return [_settle_one(connection, settlement) for settlement in settlements]
+    return [SettleResult.SETTLED] * len(settlements)
+
+
+def _settle_one(connection: sqlite3.Connection, settlement: Settlement) -> SettleResult:
+    try:
+        _write(connection, [settlement])
+    except _SeqTaken:
+        key = (settlement.group, settlement.shard_id, settlement.seq)
+        row = connection.execute(sql.SETTLEMENT_ID, key).fetchone()
+        # Our own id: an earlier call whose outcome we did not learn had committed after all.
+        ours = row is not None and row[0] == settlement.settlement_id
+        return SettleResult.SETTLED if ours else SettleResult.FENCED
+    return SettleResult.SETTLED
+
+
+def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> None:
+    """The journal rows first, for they decide; then what hangs on them."""
+    if not any(map(_has_more, settlements)):
+        _follow(connection, settlements)  # one statement is a transaction of its own
+        return
+    with transaction(connection):
+        now_us = clock(connection)
+        _follow(connection, settlements, now_us)
+        _write_more(connection, settlements, now_us)
+
+
+def _follow(
+    connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int | None = None
+) -> None:
+    """Append the rows to their journals, all or none. `now_us`: that of the statement if None.
+
+    Raises:
+        _SeqTaken: at least one does not follow the last row of its journal.
+    """
+    rows = msgspec.json.encode([_journal_row(settlement) for settlement in settlements]).decode()
+    if connection.execute(sql.SETTLE, (rows, now_us)).rowcount != len(settlements):
+        raise _SeqTaken
+
+
+def _has_more(settlement: Settlement) -> bool:
+    """Whether more than its row of the journal is to be written."""
+    return any(_more(settlement))
+
+
+def _write_more(
+    connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int
+) -> None:
+    """What hangs on the rows of the journal, table by table.
+
+    One `executemany` per table instead of one per settlement: nothing crosses from one
+    settlement to another, and within one the deletes of timers still come before the inserts.
+    """
+    keyed = [(s.group, s.shard_id, s) for s in settlements]
+    _many(connection, sql.UNPARK, [(g, i, *timer) for g, i, s in keyed for timer in s.unparked])
+    _many(
+        connection,
+        sql.PARK,
+        [
+            (g, i, p.due_at_us, p.record.task_id, p.reason, p.held_key, *sql.carried(p))
+            for g, i, s in keyed
+            for p in s.parked
+        ],
+    )
+    _many(
+        connection,
+        sql.BURY,
+        [
+            (g, i, now_us, d.record.task_id, d.reason, *sql.carried(d))
+            for g, i, s in keyed
+            for d in s.dead
+        ],
+    )
+    revived = [(g, i, r) for g, i, s in keyed for r in s.revived]
+    _many(
+        connection, sql.REVIVE, [(r.due_at_us, r.payload, g, i, r.task_id) for g, i, r in revived]
+    )
+    _many(connection, sql.UNBURY, [(g, i, r.task_id) for g, i, r in revived])
+    results = [(g, r.task_id, r.value, now_us + r.ttl_us) for g, _, s in keyed for r in s.results]
+    _many(connection, sql.RESULT, results)
+    steps = [
+        (g, t.task_id, t.at_us, t.event, s.owner, t.detail) for g, _, s in keyed for t in s.history
+    ]
+    _many(connection, sql.HISTORY, steps)
+    back = [
+        (s.group, r.task_id, now_us, s.owner, s.shard_id, r.due_at_us)
+        for s in settlements
+        for r in s.revived
+    ]
+    _many(connection, sql.REVIVED, back)
+    for settlement in settlements:
+        for tick in settlement.ticks:
+            _tick(connection, tick, now_us)
+    _many(connection, sql.END_TICK, [end for s in settlements for end in s.ended_ticks])
+    released = [key for s in settlements for key in s.released_keys]
+    _many(connection, sql.RELEASE_UNIQUE, released)
+    _many(connection, sql.END_UNIQUE, released)
+
+
+def _many(
+    connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]
+) -> None:
+    if rows:
+        connection.executemany(statement, rows)
+
+
+def _journal_row(settlement: Settlement) -> tuple[object, ...]:
+    return (
+        settlement.group,
+        settlement.shard_id,
+        settlement.seq,
+        settlement.settlement_id,
+        settlement.epoch,
+        settlement.owner,
+        settlement.cursor,
+        sql.open_text(settlement.open),
+        sql.usage_text(settlement.usage),
+        suspects_text(settlement.suspects),
+    )
+
+
+def _tick(connection: sqlite3.Connection, tick: Tick, now_us: int) -> None:
+    """Move the schedule on and insert its tasks, if it still expects this tick.
+
+    Otherwise someone changed or fired it meanwhile: nothing of the tick happens, and the
+    settlement that carries it still stands.
+    """
+    last_id = tick.tasks[-1].task_id if tick.tasks else None
+    key = (tick.next_due_at_us, last_id, now_us, tick.schedule, tick.due_at_us)
+    if connection.execute(sql.TICK, key).rowcount != 1:
+        return
+    for task in tick.tasks:
+        _insert(connection, task, now_us)
+
+
+def _insert(connection: sqlite3.Connection, task: NewTask, now_us: int) -> None:
+    """One row of the log, unless its unique key is taken: then the task is there already."""
+    if task.unique_key is not None:
+        key = (task.unique_key, task.task_id, task.digest or "", now_us)
+        if connection.execute(sql.INSERT_UNIQUE, key).rowcount != 1:
+            return
+    connection.execute(
+        sql.INSERT_TASK,
+        (
+            task.shard_id,
+            task.task_id,
+            task.queue,
+            task.name,
+            task.payload,
+            task.headers,
+            task.options,
+        ),
+    )
+
+
+def acquire(
+    connection: sqlite3.Connection, worker_id: str, shards: Sequence[tuple[str, ShardId]]
+) -> list[Lease]:
+    """Every free one of `shards`, in one transaction: one sync of the disk instead of one each."""
+    with transaction(connection):
+        now_us = clock(connection)
+        taken = [_take(connection, worker_id, group, shard, now_us) for group, shard in shards]
+    return [lease for lease in taken if lease is not None]
+
+
+def _take(
+    connection: sqlite3.Connection, worker_id: str, group: str, shard_id: ShardId, now_us: int
+) -> Lease | None:
+    key = (group, shard_id)
+    last = connection.execute(sql.LAST, key).fetchone()
+    seq, last_epoch, text, open_text, marks = last or (0, 0, "", "[]", None)
+    cursor = Cursor(text)
+    if max(seq, last_epoch) >= SEQ_MAX:
+        # Left out and not raised: the other shards are unaffected.
+        log.error("journal of group %s, shard %s ends in a forged row (seq %s)", *key, seq)
+        return None
+    granted = connection.execute(sql.ACQUIRE, (*key, worker_id, last_epoch, now_us)).fetchone()
+    if granted is None:
+        return None
+    epoch, taken_at_us = Epoch(granted[0]), granted[1]
+    # The same moment of an earlier takeover is no matter: it has left no mark to be counted.
+    suspects = inherited(suspects_of(marks), died=taken_at_us == now_us)
+    open_tasks = sql.open_of(open_text)
+    takeover = Settlement(
+        settlement_id=uuid.uuid4().hex,
+        group=group,
+        shard_id=shard_id,
+        seq=seq + 1,
+        epoch=epoch,
+        owner=worker_id,
+        cursor=cursor,
+        open=open_tasks,
+        suspects=suspects,
+    )
+    # The write lock is ours: nobody can have used this seq.
+    _follow(connection, [takeover], now_us)
+    registered = connection.execute(sql.READS, (group,)).fetchone()
+    return Lease(
+        group=group,
+        shard_id=shard_id,
+        owner=worker_id,
+        epoch=epoch,
+        seq=seq + 1,
+        cursor=cursor,
+        open=open_tasks,
+        held_keys={
+            held_key: HeldKey(waiting, bool(head_parked))
+            for held_key, waiting, head_parked in connection.execute(sql.HELD_KEYS, key)
+        },
+        taken_at_us=taken_at_us,
+        suspects=suspects,
+        reads=Reads() if registered is None else reads_of(*registered),
+    )
+
+
+def release(connection: sqlite3.Connection, leases: Sequence[Lease]) -> None:
+    """Give back those of `leases` that are still held under their epoch."""
+    rows = [(lease.group, lease.shard_id, lease.owner, lease.epoch) for lease in leases]
+    with transaction(connection):
+        _many(connection, sql.RELEASE, rows)

@@ -1,0 +1,51 @@
+"""Heartbeats and the view of the fleet, as plain functions for the store's own thread."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from late.model.task import ShardId
+from late.store.base import LeaseView, Membership, WorkerInfo
+from late.store.common.groups import ACTIVE
+from late.store.sqlite import statements as sql
+from late.store.sqlite.write_lock import clock, transaction
+
+
+def heartbeat(connection: sqlite3.Connection, worker: WorkerInfo, ttl_s: float) -> Membership:
+    """Write the heartbeat and read the fleet in one transaction, by one reading of the clock."""
+    with transaction(connection, durable=False):
+        now_us = clock(connection)
+        if ttl_s > 0:
+            row = (
+                worker.worker_id,
+                now_us + round(ttl_s * 1_000_000),
+                now_us,
+                worker.address,
+                msgspec.json.encode(worker.groups).decode(),
+                worker.capacity,
+                worker.version,
+            )
+            connection.execute(sql.HEARTBEAT, row)
+        else:
+            connection.execute(sql.LEAVE, (worker.worker_id,))
+        return _membership(connection, now_us)
+
+
+def _membership(connection: sqlite3.Connection, now_us: int) -> Membership:
+    shards = {shard_id for (shard_id,) in connection.execute(sql.SHARDS_WITH_WORK)}
+    for first, count in connection.execute(sql.LANES):
+        shards.update(range(first, first + count))
+    return Membership(
+        now_us=now_us,
+        workers=tuple(
+            WorkerInfo(worker_id, address, sql.groups_of(groups), capacity, version)
+            for worker_id, address, groups, capacity, version in connection.execute(
+                sql.WORKERS, (now_us,)
+            )
+        ),
+        leases=tuple(LeaseView(*row) for row in connection.execute(sql.LEASES)),
+        shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
+        groups=frozenset(name for (name,) in connection.execute(ACTIVE)),
+    )

@@ -1,0 +1,126 @@
+"""House-keeping: what may go, judged by the journal alone, and how it goes in small steps.
+
+Never by age: a row that committed late may be old by its clock and read by nobody.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from late.store.common.groups import RETENTION
+from late.store.sqlite import statements as sql
+from late.store.sqlite.write_lock import clock, transaction
+
+BATCH = 2_000
+"""Rows per transaction: some ten milliseconds under the write lock that all producers share."""
+WORKER_KEEP_US = 3_600_000_000
+"""A worker that has been silent for an hour is a row that nobody asks for any more."""
+
+
+class Range(msgspec.Struct):
+    """Log rows that every group has settled: above `after`, up to `through`, without `open`."""
+
+    shard_id: int | None
+    """None: of all shards."""
+    after: int
+    through: int
+    open: Sequence[int]
+    """Positions that some group still needs, ascending."""
+
+
+def settled_ranges(connection: sqlite3.Connection) -> list[Range]:
+    """What the last settlements of all groups agree on.
+
+    A group that exists but has no settlement for a shard has read nothing of it: it holds the
+    shard at its beginning. So does a lease whose journal is missing.
+
+    First the range in which the rows of *all* shards are settled, deleted in the table's own
+    order; then what each shard has settled beyond it. Shard by shard alone would rewrite every
+    page of the table once for each shard, whose rows lie side by side in it.
+    """
+    voices = len(connection.execute(sql.GROUPS).fetchall())
+    rows = connection.execute(sql.LAST_CHECKPOINTS).fetchall()
+    kept = connection.execute(RETENTION).fetchone()
+    if kept is not None:
+        horizon_us = clock(connection) - int(kept[0])
+        rows += connection.execute(sql.PAST_CHECKPOINTS, (horizon_us,)).fetchall()
+        voices *= 2
+    covered: dict[int, list[int]] = defaultdict(list)
+    needed: dict[int, set[int]] = defaultdict(set)
+    for _, shard_id, cursor, open_text in rows:
+        covered[shard_id].append(sql.position_of(cursor))
+        needed[shard_id].update(task.position for task in sql.open_of(open_text))
+    floors = {s: min(at) for s, at in covered.items() if len(at) == voices and min(at) > 0}
+    if not floors:
+        return []
+    # Rows that are inserted from here on lie above every floor, so that looking shard by shard
+    # without a transaction cannot miss one below the end of the common range.
+    common = max(floors.values())
+    for (shard_id,) in connection.execute(sql.SHARDS_WITH_ROWS).fetchall():
+        key = (shard_id, floors.get(shard_id, 0))
+        (unsettled,) = connection.execute(sql.FIRST_AFTER, key).fetchone()
+        if unsettled is not None:
+            common = min(common, unsettled - 1)
+    everywhere = Range(None, 0, common, sorted(set().union(*needed.values())))
+    return [everywhere] + [
+        Range(shard_id, common, floor, sorted(needed[shard_id]))
+        for shard_id, floor in sorted(floors.items())
+        if floor > common
+    ]
+
+
+def delete_batch(connection: sqlite3.Connection, todo: Range) -> int | None:
+    """Delete the next `BATCH` rows of `todo` and move its `after` on.
+
+    Returns:
+        How many rows went; None when the range is finished.
+    """
+    shard: tuple[int, ...] = () if todo.shard_id is None else (todo.shard_id,)
+    batch_end = sql.BATCH_END if shard else sql.BATCH_END_ALL
+    delete = sql.DELETE_TASKS if shard else sql.DELETE_TASKS_ALL
+    bounds = (*shard, todo.after, todo.through, BATCH)
+    (end,) = connection.execute(batch_end, bounds).fetchone()
+    if end is None:
+        return None
+    # Between two rows that must stay everything goes, so a batch is a few ranges of the index.
+    stay = todo.open[bisect_right(todo.open, todo.after) : bisect_right(todo.open, end)]
+    edges = [todo.after, *stay, end + 1]
+    with transaction(connection, durable=False):
+        deleted = connection.executemany(delete, [(*shard, *pair) for pair in pairwise(edges)])
+    todo.after = end
+    return deleted.rowcount
+
+
+def old_settlements(
+    connection: sqlite3.Connection, keep_s: float
+) -> list[tuple[str, int, int, int]]:
+    """(group, shard, first seq, first seq to keep) of every journal that has something to lose."""
+    horizon_us = clock(connection) - round(keep_s * 1_000_000)
+    found = []
+    for group, shard_id, _, _ in connection.execute(sql.LAST_CHECKPOINTS).fetchall():
+        first, keep = connection.execute(sql.JOURNAL_KEEP, (group, shard_id, horizon_us)).fetchone()
+        if first < keep:
+            found.append((group, shard_id, first, keep))
+    return found
+
+
+def delete_settlements(
+    connection: sqlite3.Connection, group: str, shard_id: int, before: int
+) -> int:
+    with transaction(connection, durable=False):
+        deleted = connection.execute(sql.DELETE_SETTLEMENTS, (group, shard_id, before))
+    return deleted.rowcount
+
+
+def delete_workers(connection: sqlite3.Connection) -> int:
+    """Workers that have been silent for so long that nobody can be waiting for them."""
+    with transaction(connection, durable=False):
+        silent_since_us = clock(connection) - WORKER_KEEP_US
+        gone = connection.execute(sql.DELETE_WORKERS, (silent_since_us,))
+    return gone.rowcount

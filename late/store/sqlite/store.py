@@ -1,0 +1,237 @@
+"""SQLite: the embedded store, on the driver of the standard library.
+
+**Why the tail is gap-free.** One writer at a time holds the write lock from before it takes its
+rowid until its commit, so that rowid order is commit order, and AUTOINCREMENT never gives a rowid
+twice. What a reader at rowid n has not seen is above n, now and for ever. The cursor is n.
+
+One thread owns the connection: `sqlite_thread.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
+from late.store.base import (
+    Features,
+    Lease,
+    Membership,
+    Page,
+    PruneReport,
+    Settlement,
+    SettleResult,
+    WorkerInfo,
+)
+from late.store.sqlite import (
+    guard as sqlite_guards,
+)
+from late.store.sqlite import (
+    journal as sqlite_journal,
+)
+from late.store.sqlite import (
+    membership as sqlite_fleet,
+)
+from late.store.sqlite import (
+    prune as sqlite_prune,
+)
+from late.store.sqlite import (
+    rebase as sqlite_rebase,
+)
+from late.store.sqlite import statements as sql
+from late.store.sqlite import (
+    tail as sqlite_tail,
+)
+from late.store.sqlite.connection_thread import ConnectionThread
+from late.store.sqlite.tail import Cursors, Row, Tail
+from late.store.sqlite.write_lock import clock
+
+T = TypeVar("T")
+
+FEATURES = Features(
+    commit_order=True,
+    # created_at_us is the time of the insert statement; there is no commit time to be had.
+    delay_counts_from="insert",
+    time_resolution_s=0.001,
+    poll_min_s=0.005,
+    group_commit=True,
+    batch_size_max=1_000,
+)
+
+
+class SqliteStore:
+    """One SQLite file. Safe to call concurrently, from one event loop after another.
+
+    Not across a fork: the child has no thread and must not use the parent's connection
+    (`StoreClosed`). Several stores on one file, in one process or many, are the normal case.
+
+    Args:
+        url: `sqlite:///relative.db` or `sqlite:////absolute/path.db`.
+
+    Raises:
+        ConfigError: the URL names no file, or carries options.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._path = sqlite_guards.path_of(url)
+        self._thread = ConnectionThread(url)
+        self._tail = Tail()  # the thread's
+
+    @property
+    def features(self) -> Features:
+        return FEATURES
+
+    async def open(self) -> None:
+        """Connect and run the guards. Calling it twice is fine.
+
+        Raises:
+            SchemaMismatch: no file, no schema, or one of another version.
+            StoreRefused: a guard, see `sqlite_guards`.
+        """
+        await self._thread.open(self._connect)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite_guards.connect(self._path, self._url)
+        try:
+            sqlite_guards.check_positions(connection, self._url)
+            sqlite_guards.check_identity(connection, self._path, self._url)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def rebase(self) -> None:
+        """Adopt a restored or copied file, or a log whose counter fell back. For operators.
+
+        Raises every epoch, frees every shard and claims the file. Cursors stay: log and journal
+        are in the same file and agree. Calling it twice is fine; the store need not be open.
+        """
+        await self._thread.run(lambda: sqlite_rebase.rebase(self._path, self._url))
+
+    async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
+        """The next page of each shard that has one; a shard with nothing new is left out."""
+        pages: list[Page] = []
+        left: Cursors = list(cursors.items())
+
+        def part(connection: sqlite3.Connection) -> bool:
+            nonlocal left
+            found, left = self._tail.read(left, limit, connection)
+            pages.extend(found)
+            return bool(left)
+
+        # In parts: settlements go through this thread, too, and a worker stops starting tasks
+        # when too many that have run wait for theirs.
+        await self._thread.in_parts(part)
+        return pages
+
+    async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
+        """The records of `keys` that are still in the log, in no order."""
+
+        def fetch(connection: sqlite3.Connection) -> list[Record]:
+            found = []
+            for key in keys:
+                found += sqlite_tail.by_row(
+                    connection, sql.FETCH, (key.position, shard_id, key.task_id)
+                )
+            return found
+
+        return await self._on_connection(fetch)
+
+    async def due(
+        self,
+        group: str,
+        shard_id: ShardId,
+        *,
+        until_us: int,
+        limit: int,
+        after: tuple[int, str] = (0, ""),
+        held_key: str | None = None,
+        task_ids: Sequence[TaskId] = (),
+    ) -> list[Parked]:
+        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
+
+        def due(connection: sqlite3.Connection) -> list[Parked]:
+            if task_ids:
+                wanted = json.dumps(list(task_ids))
+                rows = sqlite_tail.rows(connection, sql.DUE_OF, (group, shard_id, wanted, limit))
+            elif held_key is None:
+                values: Row = (group, shard_id, *after, until_us, limit)
+                rows = sqlite_tail.rows(connection, sql.DUE, values)
+            else:
+                rows = sqlite_tail.rows(
+                    connection, sql.DUE_HELD, (group, shard_id, held_key, limit)
+                )
+            return [sql.parked_of(row) for row in rows]
+
+        return await self._on_connection(due)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        """Write settlements; see `Store.settle`. One transaction for all where none is refused."""
+
+        def settle(connection: sqlite3.Connection) -> list[SettleResult]:
+            if any(settlement.ticks for settlement in settlements):
+                self._tail.forget()
+            return sqlite_journal.settle(connection, settlements)
+
+        return await self._on_connection(settle) if settlements else []
+
+    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+        """Remove what every group has settled; see `Store.prune`.
+
+        In batches, each a transaction of its own with a pause as long as it took: a writer that
+        waits for the lock sleeps and asks again, and without a gap would never find it free.
+        Cancelling it between two batches is fine.
+        """
+        tasks = 0
+        for todo in await self._on_connection(sqlite_prune.settled_ranges):
+            while (deleted := await self._paced(sqlite_prune.delete_batch, todo)) is not None:
+                tasks += deleted
+        settlements = 0
+        for group, shard_id, first, keep in await self._on_connection(
+            lambda connection: sqlite_prune.old_settlements(connection, journal_keep_s)
+        ):
+            for before in (*range(first + sqlite_prune.BATCH, keep, sqlite_prune.BATCH), keep):
+                settlements += await self._paced(
+                    sqlite_prune.delete_settlements, group, shard_id, before
+                )
+        workers = await self._on_connection(sqlite_prune.delete_workers)
+        return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
+
+    async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
+        """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
+        return await self._on_connection(
+            lambda connection: sqlite_fleet.heartbeat(connection, worker, ttl_s)
+        )
+
+    async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
+        """Take the free ones of `shards`; see `Store.acquire`."""
+        return await self._on_connection(
+            lambda connection: sqlite_journal.acquire(connection, worker_id, shards)
+        )
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Give leases back; those held under another epoch by now are left alone."""
+        await self._on_connection(lambda connection: sqlite_journal.release(connection, leases))
+
+    async def now(self) -> int:
+        """The database's clock, microseconds since the Unix epoch, in steps of a millisecond."""
+        return await self._on_connection(clock)
+
+    async def close(self) -> None:
+        """Close the connection after the calls before it. Twice, or before `open`, is fine."""
+        await self._thread.close()
+
+    async def _on_connection(self, call: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._thread.on_connection(call)
+
+    async def _paced(self, step: Callable[..., T], *args: object) -> T:
+        """One step of house-keeping, then a pause as long as it took."""
+        begun = time.monotonic()
+        result = await self._on_connection(lambda connection: step(connection, *args))
+        await asyncio.sleep(time.monotonic() - begun)
+        return result

@@ -1,0 +1,106 @@
+"""The tail of the SQLite store: from cursors to pages, in parts.
+
+Why it is gap-free: `sqlite.py`. How a page is read: `sqlite_page.py`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import starmap
+
+from late.model.task import Cursor, Record, ShardId
+from late.store.base import Page
+from late.store.sqlite import guard as sqlite_guards
+from late.store.sqlite import page_decoder as sqlite_page
+from late.store.sqlite import statements as sql
+from late.store.sqlite.write_lock import clock
+
+PART = 1_000
+"""Records that one call reads, or up to a page more: some two milliseconds."""
+
+Row = tuple[object, ...]
+Cursors = Sequence[tuple[ShardId, Cursor]]
+
+
+class Tail:
+    """What the reads of one connection have found. Belongs to the thread of the connection."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._ends: dict[ShardId, int] = {}
+
+    def forget(self) -> None:
+        """Something was written to the log here: that does not move our own `data_version`."""
+        self._ends.clear()
+
+    def read(
+        self, cursors: Cursors, limit: int, connection: sqlite3.Connection
+    ) -> tuple[list[Page], Cursors]:
+        """The next pages of the first shards, up to `PART` records or a page more; and the shards
+        that are left. Shards with nothing new are left out."""
+        pages: list[Page] = []
+        looked = False
+        count = 0
+        for number, (shard_id, cursor) in enumerate(cursors):
+            if count >= PART:
+                return pages, cursors[number:]
+            position = sql.position_of(cursor)
+            if shard_id in self._ends and not looked:
+                looked = True
+                self._look(connection)
+            if position >= self._ends.get(shard_id, sqlite_guards.POSITION_MAX):
+                continue
+            now_us, records = self._page(connection, shard_id, position, limit)
+            count += len(records)
+            more = len(records) == limit
+            end = records[-1].position if records else position
+            if not more:
+                self._ends[shard_id] = end
+            if records:
+                pages.append(Page(shard_id, records, sql.cursor_at(end), "", more, now_us))
+        return pages, ()
+
+    def _page(
+        self, connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int
+    ) -> tuple[int, list[Record]]:
+        """One page, and the database's clock."""
+        found = sqlite_page.read(connection, shard_id, after, limit)
+        if found is None:
+            # Looked before the rows are read: a commit in between is then read twice, never missed.
+            self._look(connection)
+            return clock(connection), by_row(connection, sql.READ, (shard_id, after, limit))
+        self._seen(found.version)
+        return found.now_us, found.records
+
+    def _look(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("pragma data_version").fetchone()
+        self._seen(version)
+
+    def _seen(self, version: int) -> None:
+        """While the version stands still, what lies behind the end of a shard is known to be
+        nothing."""
+        if version != self._version:
+            self._version = version
+            self._ends.clear()
+
+
+def rows(connection: sqlite3.Connection, statement: str, values: Row) -> list[Row]:
+    """All rows. A text that is not UTF-8, which only a raw INSERT can have put there, is read with
+    replacement characters: one bad row must not stop a whole shard.
+    """
+    try:
+        return connection.execute(statement, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    try:
+        return connection.execute(statement, values).fetchall()
+    finally:
+        connection.text_factory = str
+
+
+def by_row(connection: sqlite3.Connection, statement: str, values: Row) -> list[Record]:
+    """The rows as records: their columns are in the order of its fields."""
+    return list(starmap(Record, rows(connection, statement, values)))

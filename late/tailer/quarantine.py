@@ -1,0 +1,54 @@
+"""Shards whose settlement the store has refused for good, and when each is tried again: pure.
+
+What is in memory then can never be made durable, so it is thrown away, and all that the shard had
+open runs again. As a rule that is refused too (a right that the role has lost, a row that breaks a
+constraint), so each try comes after a longer wait: full jitter, because peers may be refused as
+well, at most `WAIT_MAX_S`. A settlement of the shard that succeeds ends the row of failures.
+"""
+
+from __future__ import annotations
+
+import random
+
+from late.clock import Monotonic
+from late.model.backoff import Backoff
+from late.tailer.ownership import Key
+
+WAIT_MIN_S = 1.0
+WAIT_MAX_S = 30.0
+TRY_S = 10.0
+"""A try that was not refused for so long, or had nothing to settle, counts as one that gets on."""
+
+
+class Setbacks:
+    """One worker's. Never larger than the number of its shards."""
+
+    def __init__(self, rng: random.Random, monotonic: Monotonic) -> None:
+        self._rng = rng
+        self._monotonic = monotonic
+        self._backoffs: dict[Key, Backoff] = {}
+        self._until_s: dict[Key, float] = {}
+        self._recent_s = 0.0
+
+    def add(self, key: Key, *, again: bool) -> float:
+        """One more refusal; returns for how long to leave the shard alone.
+
+        Args:
+            again: nothing of the shard was settled since it was last acquired.
+        """
+        if not again or key not in self._backoffs:
+            self._backoffs[key] = Backoff(self._rng, base_s=WAIT_MIN_S, cap_s=WAIT_MAX_S)
+        wait_s = self._backoffs[key].next_s()
+        self._until_s[key] = until_s = self._monotonic() + wait_s
+        self._recent_s = max(self._recent_s, until_s + TRY_S)
+        return wait_s
+
+    def waits(self, key: Key) -> bool:
+        """Whether it is to be left alone now."""
+        return self._monotonic() < self._until_s.get(key, 0.0)
+
+    @property
+    def recent(self) -> bool:
+        """Whether a shard is left alone, or was a moment ago and is being tried: the worker owes
+        its settlements, although none waits in memory."""
+        return self._monotonic() < self._recent_s

@@ -1,0 +1,113 @@
+"""Run what is enqueued with a real worker, until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import msgspec
+from sqlalchemy import Engine, func, select
+
+from late.app.app import App
+from late.config import WorkerConfig
+from late.control import Control
+from late.control.status import status
+from late.model.task import Usage
+from late.payload.command import PREFIX
+from late.schema.engine import make_engine, reading
+from late.schema.tables import settlement, timer
+from late.worker.worker import Worker
+
+_usage = msgspec.json.Decoder(list[Usage]).decode
+_ENDS = ("done", "dead", "expired", "discarded", "cancelled")
+_POLL_S = 0.01
+
+
+class NotDrained(AssertionError):
+    """There was still work to do when the time was up."""
+
+
+def drain(app: App, *, timeout_s: float = 30.0, wait_s: float = 0.0) -> dict[str, int]:
+    """Work on `app.url` in this process until no task is waiting, running or due, also none that
+    a resize of its lane holds back.
+
+    The real worker: leases, retries, settlements, on whatever database the URL names. Call it
+    from plain and from async tests alike; it has a thread and an event loop of its own.
+
+    Args:
+        timeout_s: how long it may take.
+        wait_s: also wait for what falls due within this time; later tasks stay parked.
+
+    Returns:
+        How many tasks ended, by outcome: `{"done": 3, "dead": 1}`. Commands are not counted.
+
+    Raises:
+        NotDrained: the time was up. Tasks were left as a killed worker leaves them.
+        LateError: the worker could not start.
+    """
+    result: list[dict[str, int]] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            result.append(asyncio.run(_drain(app, timeout_s, wait_s)))
+        except BaseException as error:
+            failure.append(error)
+
+    # A thread, because a test may have a running loop of its own.
+    thread = threading.Thread(target=work, name="late-drain")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]
+
+
+async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
+    worker = Worker(app, settings=WorkerConfig(poll_max_s=0.05, settle_delay_s=0.001, grace_s=5.0))
+    deadline = time.monotonic() + timeout_s
+    engine = make_engine(app.url)
+    try:
+        with Control(app.url) as control:
+            until_us = control.now() + round(wait_s * 1_000_000)
+            await worker.start()
+            try:
+                while await asyncio.to_thread(busy, engine, app.group, until_us):
+                    if time.monotonic() > deadline:
+                        raise NotDrained(f"tasks are left after {timeout_s:g} s in {app!r}")
+                    await asyncio.sleep(_POLL_S)
+            finally:
+                await worker.stop()
+        return _ended(engine, worker.id)
+    finally:
+        engine.dispose()
+
+
+def busy(engine: Engine, group: str, until_us: int = 0) -> bool:
+    """Whether a task of `group` waits, runs, is held back by its key, or is due by `until_us`.
+
+    One moment of the database: a task that goes from the log to the timers, or enqueues another
+    one and ends, would not be seen by two looks.
+    """
+    with reading(engine) as connection:
+        found = status.seen(connection)
+        if any(q.depth.n or q.in_flight.n or q.held.n for q in found.queues if q.group == group):
+            return True
+        overdue = select(func.count()).where(
+            timer.c.consumer_group == group, timer.c.due_at_us <= max(until_us, found.now_us)
+        )
+        return bool(connection.execute(overdue).scalar_one())
+
+
+def _ended(engine: Engine, worker_id: str) -> dict[str, int]:
+    mine = select(settlement.c.usage).where(
+        settlement.c.owner == worker_id, settlement.c.usage.is_not(None)
+    )
+    ended: dict[str, int] = {}
+    with reading(engine) as connection:
+        for text in connection.execute(mine).scalars():
+            for usage in _usage(text):
+                if usage.outcome in _ENDS and not usage.name.startswith(PREFIX):
+                    ended[usage.outcome] = ended.get(usage.outcome, 0) + usage.count
+    return ended

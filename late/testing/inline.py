@@ -1,0 +1,233 @@
+"""Inline mode: no database, no worker, no waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from late.app.app import App, Call, Task
+from late.errors import KeyConflict, UnknownTask
+from late.handler.batch import Batch
+from late.handler.context import AsyncContext, Context
+from late.handler.outcomes import AlreadyDone, Discard, Signal
+from late.model.task import Attempt, NewTask, Options, Record, TaskId
+from late.payload.command import decode
+
+LIMIT = 1_000
+"""Tasks that one `run` executes: more is most likely a task that enqueues itself."""
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """One task that was enqueued inside the block."""
+
+    task_id: TaskId
+    name: str
+    queue: str
+    args: dict[str, Any]
+    """As the handler gets them, encoded and decoded once."""
+    options: Options
+    row: NewTask
+
+
+class Box:
+    """What was enqueued inside `inline(app)`, in order."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._keys: dict[str, NewTask] = {}
+        self.pending: list[Captured] = []
+        """Enqueued and not run yet."""
+        self.done: list[Captured] = []
+        """Run to a good end, discarded ones included."""
+
+    def of(self, task: Task[Any, Any] | str) -> list[Captured]:
+        """Pending tasks of one kind, in order."""
+        name = task if isinstance(task, str) else task.name
+        return [one for one in self.pending if one.name == name]
+
+    def run(self, *, limit: int = LIMIT) -> int:
+        """Run what is pending, and what that enqueues, in this thread; returns how many ran.
+
+        In the order of the enqueues: delays, priorities, expiries and ordering keys play no
+        part. The first failure is raised as it is, and so are `Retry`, `Snooze` and `Nack`,
+        because there is no later here; that task stays first in `pending`. `Discard` ends a task.
+
+        Raises:
+            UnknownTask: a task without a handler.
+            AssertionError: more than `limit` tasks.
+            RuntimeError: called inside a running loop with an async handler: use `run_async`.
+        """
+        count = 0
+        while self.pending:
+            count = self._count(count, limit)
+            with self._judged():
+                result = self._start(self.pending[0], in_loop=False)
+                _settle(asyncio.run(_await(result)) if inspect.iscoroutine(result) else result)
+        return count
+
+    async def run_async(self, *, limit: int = LIMIT) -> int:
+        """`run` for async tests."""
+        count = 0
+        while self.pending:
+            count = self._count(count, limit)
+            with self._judged():
+                result = self._start(self.pending[0], in_loop=True)
+                _settle(await result if inspect.iscoroutine(result) else result)
+        return count
+
+    def capture(self, calls: Sequence[Call], rows: Sequence[NewTask]) -> list[TaskId]:
+        """Take what the app would have inserted; unique keys hold until the box is gone."""
+        if not calls:  # commands: of those only a cancel says anything of what waits here
+            gone = {
+                c.task_id
+                for c in (decode(_record(row)) for row in rows)
+                if c and c.kind == "cancel"
+            }
+            self.pending = [each for each in self.pending if each.task_id not in gone]
+            return [row.task_id for row in rows]
+        ids = []
+        for call, row in zip(calls, rows, strict=True):
+            if row.unique_key and row.on_conflict == "replace":
+                old = self._keys.pop(row.unique_key, row).task_id
+                self.pending = [one for one in self.pending if one.task_id != old]
+            first = self._keys.setdefault(row.unique_key, row) if row.unique_key else row
+            if first.digest != row.digest:
+                raise KeyConflict(f"unique key {row.unique_key!r} is held by another body")
+            if first is not row and row.on_conflict == "reject":
+                raise KeyConflict(f"unique key {row.unique_key!r} is held by {first.task_id}")
+            if first is row:
+                self.pending.append(self._captured(call, row))
+            ids.append(first.task_id)
+        return ids
+
+    def _captured(self, call: Call, row: NewTask) -> Captured:
+        options = call.settings.options
+        args = (
+            call.task.decode(_record(row), options)
+            if call.task is not None
+            else dict(msgspec.to_builtins(call.values))
+        )
+        return Captured(row.task_id, row.name, row.queue, args, options, row)
+
+    def _count(self, count: int, limit: int) -> int:
+        assert count < limit, f"more than {limit} tasks: does {self.pending[0].name!r} repeat?"
+        return count + 1
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        current = self.pending[0]
+        with suppress(AlreadyDone, Discard):
+            yield
+        with suppress(ValueError):  # it may have cancelled itself
+            self.pending.remove(current)
+        self.done.append(current)
+
+    def _start(self, captured: Captured, *, in_loop: bool) -> Any:
+        task = self._app.tasks.get(captured.name)
+        if task is None:
+            raise UnknownTask(f"no task {captured.name!r} is registered")
+        if task.is_async and not in_loop and _loop_runs():
+            raise RuntimeError("a loop is running: use `await box.run_async()`")
+        record = _record(captured.row)
+        kwargs = task.decode(record, captured.options)
+        if task.batch is not None:
+            return _alone(task, kwargs["item"])
+        if not task.wants_context:
+            return task.fn(**kwargs)
+        kind = AsyncContext if task.is_async else Context
+        attempt = Attempt(
+            group=self._app.group,
+            record=record,
+            number=1,
+            deaths=0,
+            epoch=1,
+            due_at_us=record.created_at_us,
+            options=captured.options,
+        )
+        context = kind(
+            attempt,
+            started_at_us=record.created_at_us,
+            timeout_s=task.timeout_s,
+            attempts_max=1,
+            url=self._app.url,
+            beat=lambda: None,
+        )
+        return task.fn(context, **kwargs)
+
+
+@contextmanager
+def inline(app: App) -> Iterator[Box]:
+    """Capture what `app` enqueues inside the block, whatever transaction it is given (None too).
+
+        with inline(app) as box:
+            place_order(session)          # enqueues `charge`
+            assert box.of(charge)[0].args["amount"] == Decimal("3.50")
+            box.run()                     # runs it here
+
+    Payloads are encoded and decoded as always, so that what cannot be stored fails here as well.
+    The transaction plays no part: a rolled-back task is captured like any other. Whether a task
+    commits with its business row is shown by `assert_enqueued` on a real database.
+    """
+    box = Box(app)
+    before, app.capture = app.capture, box.capture
+    try:
+        yield box
+    finally:
+        app.capture = before
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _await(result: Any) -> Any:
+    return await result
+
+
+def _alone(task: Task[Any, Any], value: Any) -> Any:
+    """A batch of one; its item's failure is raised as the handler's own."""
+    batch = Batch.of(value)
+
+    async def call() -> None:
+        await task.fn(batch)
+        check()
+
+    def check() -> None:
+        if batch[0].failure is not None:
+            raise batch[0].failure
+
+    if task.is_async:
+        return call()
+    task.fn(batch)
+    check()
+    return None
+
+
+def _settle(result: Any) -> None:
+    if isinstance(result, Signal):
+        raise result
+
+
+def _record(row: NewTask) -> Record:
+    return Record(
+        shard_id=row.shard_id,
+        position=1,
+        task_id=row.task_id,
+        queue=row.queue,
+        name=row.name,
+        payload=row.payload,
+        headers=row.headers,
+        options=row.options,
+        created_at_us=time.time_ns() // 1000,
+        sequence=1,
+    )

@@ -1,0 +1,1 @@
+"""Private servers and databases for tests and the demo."""

@@ -1,0 +1,228 @@
+"""Queues and their knobs: the list, one queue, and what a change would do. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from late.autoscaler.keda.demand import Signals
+from late.control.views import Count, QueueStatus
+from late.model import queue_settings as rules
+from late.model.queue_settings import Kind, Knobs
+from late.observability.alerts.rules import OBJECTIVE_S
+from late.web.formatting import age, number
+from late.web.snapshot import Seen
+
+PAGE = 50
+PREFIX = "knob."
+"""What the names of the form's fields begin with."""
+FLAGS = frozenset({"paused", "closed", "smart_retry"})
+HELP: Mapping[str, str] = {
+    "paused": "start nothing of it",
+    "closed": "refuse new tasks",
+    "max_backlog": "refuse new tasks while so many wait",
+    "concurrency": "attempts at once in the fleet, or auto",
+    "rate": "starts a second in the fleet",
+    "burst": "starts that may come at once",
+    "retry_budget": "retries, as a share of first attempts",
+    "retry_min": "retries a second that are always allowed",
+    "breaker": "share of failed calls that opens the circuit",
+    "breaker_calls": "calls in 10 s below which it stays closed",
+    "breaker_open_s": "seconds it stays open at first",
+    "smart_retry": "while all calls fail, failing is free",
+    "slow_start_s": "seconds from a tenth to all of it",
+    "fair_key": "header that names the tenant",
+    "fair_share": "most of the slots for one tenant",
+    "foreground": "foreground starts for one of background",
+    "timeout_s": "seconds that an attempt may take",
+    "expires_s": "seconds of waiting after which a task never runs",
+    "fresh_first_s": "seconds of waiting after which the newest go first",
+    "spread_s": "seconds over which equal due times are spread",
+    "owner": "who answers for it and pays",
+    "severity": "what an alert is worth",
+    "objective_s": "seconds that its oldest task may wait",
+}
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One queue in one group."""
+
+    status: QueueStatus
+    knobs: Knobs
+    level: Literal["bad", "warn", "ok"]
+    badges: tuple[str, ...]
+    pace: Signals | None = None
+    """What it did lately; None where it has no tasks."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """One page of the list."""
+
+    rows: tuple[Row, ...]
+    after: str | None
+    """Where the next page begins; None on the last."""
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One knob in the form."""
+
+    name: str
+    help: str
+    kind: Literal["flag", "severity", "text"]
+    value: str
+    """As typed; empty where it is not set."""
+    default: str
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One knob in a preview."""
+
+    name: str
+    before: str
+    after: str
+
+
+def rows(seen: Seen) -> list[Row]:
+    """Every queue that has tasks or knobs, ascending by name and group.
+
+    A queue with knobs and without tasks is there too: it may have been renamed in the code, and
+    its knobs hold nothing back any more.
+    """
+    known = {queue.queue for queue in seen.status.queues}
+    quiet = [QueueStatus(group="", queue=name) for name in seen.queues if name not in known]
+    found = sorted([*seen.status.queues, *quiet], key=_key)
+    return [
+        _row(
+            queue, seen.queues.get(queue.queue, Knobs()), seen.paces.get((queue.group, queue.queue))
+        )
+        for queue in found
+    ]
+
+
+def _row(queue: QueueStatus, knobs: Knobs, pace: Signals | None) -> Row:
+    badges = [word for word in ("paused", "closed") if getattr(knobs, word)]
+    late = (queue.oldest_age_s or 0.0) > (knobs.objective_s or OBJECTIVE_S)
+    if late:
+        badges.append("behind")
+    if not queue.group:
+        badges.append("no tasks")
+    warn = bool(badges) or queue.dead.n > 0
+    level: Literal["bad", "warn", "ok"] = "bad" if late else "warn" if warn else "ok"
+    return Row(queue, knobs, level, tuple(badges), pace)
+
+
+def listed(
+    found: Sequence[Row], *, text: str = "", group: str = "", after: str = "", most: int = PAGE
+) -> Listed:
+    """Those whose name holds `text`, in one group, behind `after`."""
+    wanted = [
+        row
+        for row in found
+        if text.lower() in row.status.queue.lower()
+        and group in ("", row.status.group)
+        and _mark(row) > after
+    ]
+    page = wanted[:most]
+    return Listed(tuple(page), _mark(page[-1]) if len(wanted) > most else None)
+
+
+def _key(queue: QueueStatus) -> tuple[str, str]:
+    return queue.queue, queue.group
+
+
+def _mark(row: Row) -> str:
+    # The space is below every character of a name, so marks sort as the pairs do.
+    return f"{row.status.queue} {row.status.group}"
+
+
+def form(
+    knobs: Knobs,
+    defaults: Knobs = rules.LOCAL,
+    kind: Kind = "queue",
+    sent: Mapping[str, str] | None = None,
+) -> list[Field]:
+    """Every knob that a queue, or a target, can have; with what was typed, where it was `sent`."""
+    found = []
+    for name in rules.NAMES:
+        if kind == "target" and name in rules.QUEUE_ONLY:
+            continue
+        input_: Literal["flag", "severity", "text"] = (
+            "flag" if name in FLAGS else "severity" if name == "severity" else "text"
+        )
+        default = typed(getattr(defaults, name)) or ("off" if name in FLAGS else "none")
+        value = (sent or {}).get(PREFIX + name, typed(getattr(knobs, name)))
+        found.append(Field(name, HELP[name], input_, value, default))
+    return found
+
+
+def typed(value: object) -> str:
+    """A knob as one would type it; empty for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def changes(before: Knobs, fields: Mapping[str, str]) -> dict[str, Any]:
+    """What the form asks for, as `turn_knobs` takes it: only knobs whose text is another one.
+
+    Raises:
+        InvalidPolicy: a value of another type; its name is in the message.
+    """
+    words = []
+    for name in rules.NAMES:
+        text = fields.get(PREFIX + name)
+        if text is not None and text != typed(getattr(before, name)):
+            words.append(f"{name}={text or 'default'}")
+    return rules.parse(words)
+
+
+def preview(before: Knobs, after: Knobs) -> list[Change]:
+    """What would be different."""
+    pairs = ((n, typed(getattr(before, n)), typed(getattr(after, n))) for n in rules.NAMES)
+    return [Change(n, old or "default", new or "default") for n, old, new in pairs if old != new]
+
+
+def effects(
+    before: Knobs, after: Knobs, of_queue: Iterable[QueueStatus], signals: Iterable[Signals]
+) -> list[str]:
+    """What would come of it, as far as the present figures tell, in sentences."""
+    queues, paces = list(of_queue), list(signals)
+    waits = sum((queue.depth + queue.in_flight for queue in queues), start=Count())
+    rate = sum(each.rate for each in paces)
+    busy_s = max((each.busy_s for each in paces), default=0.0)
+    found = []
+    if after.paused and not before.paused:
+        found.append(f"Nothing more starts; {waits.n:,} tasks wait, {number(rate)}/s came through.")
+    if before.paused and not after.paused:
+        found.append(f"{waits.n:,} tasks may start within seconds.")
+    if after.closed and not before.closed:
+        found.append("Producers are refused (QueueFull); what is there still runs.")
+    most = _most(after, busy_s)
+    if most < _most(before, busy_s) or (most < math.inf and after != before and waits.n):
+        found.append(f"At most {number(most)}/s start, where {number(rate)}/s did so lately.")
+        if waits.n and not after.paused:
+            found.append(f"The {waits.n:,} that wait take at least {age(waits.n / most)}.")
+    oldest = max((queue.oldest_age_s or 0.0 for queue in queues), default=0.0)
+    if after.expires_s is not None and after.expires_s != before.expires_s:
+        word = "would end" if oldest > after.expires_s else "would not end yet"
+        found.append(f"Tasks that wait longer never run: the oldest ({age(oldest)}) {word}.")
+    if (
+        after.max_backlog is not None
+        and waits.n >= after.max_backlog
+        and after.max_backlog != before.max_backlog
+    ):
+        found.append(f"Producers are refused at once: {waits.n:,} wait already.")
+    return found
+
+
+def _most(knobs: Knobs, busy_s: float) -> float:
+    """Starts a second that the knobs allow."""
+    by_rate = knobs.rate or math.inf
+    slots = knobs.concurrency
+    by_slots = slots / busy_s if isinstance(slots, int) and busy_s > 0 else math.inf
+    return min(by_rate, by_slots)

@@ -1,0 +1,116 @@
+"""Shards with their owners, and groups: models of their screens. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from late.control.views import Count, GroupView, ShardStatus
+from late.errors import ConfigError
+from late.web.snapshot import Seen
+
+PAGE = 64
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ShardRow(msgspec.Struct, frozen=True):
+    """One shard in one group."""
+
+    status: ShardStatus
+    level: Literal["bad", "warn", "ok"]
+
+
+class Shards(msgspec.Struct, frozen=True):
+    """One page of shards."""
+
+    rows: tuple[ShardRow, ...]
+    groups: tuple[str, ...]
+    after: int | None
+    """The last shard of this page; None on the last page."""
+    homeless: int
+    """Shards of the group without a live owner, on all pages."""
+
+
+def shards(seen: Seen, *, group: str = "", after: int = -1, most: int = PAGE) -> Shards:
+    """Those of one group, the first one's where none is named, behind shard `after`."""
+    names = tuple(sorted({shard.group for shard in seen.status.shards}))
+    chosen = group or (names[0] if names else "")
+    paused = {each.name for each in seen.groups if each.state == "paused"}
+    ours = [shard for shard in seen.status.shards if shard.group == chosen]
+    behind = [shard for shard in ours if shard.shard_id > after]
+    page = tuple(ShardRow(shard, _level(shard, chosen in paused)) for shard in behind[:most])
+    return Shards(
+        rows=page,
+        groups=names,
+        after=page[-1].status.shard_id if len(behind) > most else None,
+        homeless=sum(not shard.owner_live for shard in ours),
+    )
+
+
+class Vanished(msgspec.Struct, frozen=True):
+    """A worker whose heartbeat has ended, and that nobody has taken all shards over from."""
+
+    worker_id: str
+    groups: tuple[str, ...]
+    shards: int
+
+
+def vanished(seen: Seen) -> tuple[Vanished, ...]:
+    """Those who own shards and are not alive, those with the most shards first."""
+    lost: dict[str, list[str]] = {}
+    for shard in seen.status.shards:
+        if shard.owner and not shard.owner_live:
+            lost.setdefault(shard.owner, []).append(shard.group)
+    found = [Vanished(name, tuple(sorted(set(of))), len(of)) for name, of in lost.items()]
+    return tuple(sorted(found, key=lambda each: (-each.shards, each.worker_id)))
+
+
+def _level(shard: ShardStatus, paused: bool) -> Literal["bad", "warn", "ok"]:
+    if shard.owner_live or paused:
+        return "ok"
+    return "bad" if shard.lag.n or shard.in_flight else "warn"
+
+
+def group_level(group: GroupView) -> Literal["bad", "warn", "ok"]:
+    """How a group is doing."""
+    if group.lagging and group.state != "paused":
+        return "bad"
+    return "ok" if group.state == "working" else "warn"
+
+
+def reset_to(place: str, moment: str) -> str | int:
+    """Where a group is to begin anew, as the form says it: a moment in microseconds, or as a date
+    and time with its zone.
+
+    Raises:
+        ConfigError: neither a word that is known nor a moment.
+    """
+    if place in ("beginning", "now"):
+        return place
+    if place == "moment" and moment.isascii() and moment.isdigit() and len(moment) < 19:
+        return int(moment)
+    if place == "moment":
+        with suppress(ValueError, OverflowError):
+            at = datetime.fromisoformat(moment)
+            if at.tzinfo is not None:
+                return (at - EPOCH) // timedelta(microseconds=1)
+    raise ConfigError("begin at the beginning, now, or a moment such as 2026-05-01T12:00:00Z")
+
+
+def confirmed(name: str, typed: str) -> None:
+    """What cannot be undone is confirmed by typing what it is done to.
+
+    Raises:
+        ConfigError: something else was typed.
+    """
+    if typed != name:
+        raise ConfigError(f"type {name!r} to confirm it: this cannot be undone")
+
+
+def totals(rows: Sequence[tuple[Count, ...]]) -> tuple[Count, ...]:
+    """Columns of a preview, added up over the shards."""
+    return tuple(sum(column, start=Count()) for column in zip(*rows, strict=True))

@@ -1,0 +1,149 @@
+"""One task's life as a timeline. Pure.
+
+Two clocks: when the id was made is the producer's, everything else the database's. Where a history
+is kept (`late.Retry(history=...)` and such), each step is there; without one, what the task's rows
+say: attempts that failed, until when it is parked, when it died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from late.control.views import StepView, TaskInGroup, TaskView
+from late.web.formatting import age, fitting
+
+Level = Literal["bad", "warn", "ok"]
+_LEVELS: dict[str, Level] = {
+    "dead": "bad", "died": "bad", "retried": "warn", "stalled": "warn", "snoozed": "warn",
+    "not_capable": "warn", "expired": "warn",
+}  # fmt: skip
+_NOW: dict[str, str] = {
+    "logged": "waits in the log",
+    "open": "runs, or is due within seconds",
+    "parked": "is parked",
+    "dead": "is a dead letter",
+    "settled": "has ended, or its group began or was reset behind it",
+    "passed": "is passed over: the group does not read it",
+    "unknown": "is not known: it ended long ago, was rolled back, or was never made",
+}
+
+
+MOMENTS = 100
+"""Of one timeline: the first quarter and what is latest."""
+ERRORS_SHOWN = 24 * 1024
+"""Characters of errors in one timeline."""
+PAYLOAD_SHOWN = 24 * 1024
+"""Characters of a payload that a page has; a longer one is neither shown whole nor edited here."""
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """One thing that happened, or will."""
+
+    at_us: int
+    what: str
+    detail: str = ""
+    error: str = ""
+    level: Level = "ok"
+
+
+class Life(msgspec.Struct, frozen=True):
+    """A task in one group."""
+
+    group: str
+    state: str
+    now: str
+    level: Level
+    moments: tuple[Moment, ...]
+    owner: str | None
+    can_cancel: bool
+    payload: str | None = None
+    """What is shown of it, where an edit gave it another one than the task was made with."""
+    whole: bool = False
+    """Whether that is all of it."""
+
+
+def payload(task: TaskView | TaskInGroup) -> tuple[str | None, bool]:
+    """What is shown of the payload, None where it was not asked for; and whether that is all."""
+    text = task.payload
+    return (None, False) if text is None else (text[:PAYLOAD_SHOWN], len(text) <= PAYLOAD_SHOWN)
+
+
+def lives(task: TaskView) -> list[Life]:
+    """One timeline for each group, what happened first at the top."""
+    return [_life(task, each) for each in task.groups]
+
+
+def _life(task: TaskView, group: TaskInGroup) -> Life:
+    own, whole = payload(group)
+    moments = _fitting(sorted([*_begin(task), *_steps(group)], key=lambda each: each.at_us))
+    level: Level = {"dead": "bad", "parked": "warn"}.get(group.state, "ok")  # type: ignore[assignment]
+    return Life(
+        group=group.group,
+        state=group.state,
+        now=f"has ended: {group.outcome}" if group.outcome else _NOW[group.state] + _why(group),
+        level=level,
+        moments=tuple(moments),
+        owner=group.owner,
+        can_cancel=group.state in ("logged", "open", "parked"),
+        payload=own,
+        whole=whole,
+    )
+
+
+def _fitting(moments: list[Moment]) -> list[Moment]:
+    """The first and the last of many, with as much of their errors as a page may have."""
+    left = len(moments) - MOMENTS
+    if left > 0:
+        begin, end = moments[: MOMENTS // 4], moments[MOMENTS // 4 + left :]
+        note = Moment(end[0].at_us, f"{left} more before", "late show has all of them")
+        moments = [*begin, note, *end]
+    texts = fitting([each.error for each in moments], ERRORS_SHOWN)
+    return [replace(each, error=text) for each, text in zip(moments, texts, strict=True)]
+
+
+def _why(group: TaskInGroup) -> str:
+    words = f" ({group.reason})" if group.reason else ""
+    if group.held_key is not None:
+        words += f", behind the ordering key {group.held_key!r}"
+    if group.attempts:
+        words += f", after {group.attempts} attempt{'s' if group.attempts > 1 else ''}"
+    if group.deaths:
+        words += f", {group.deaths} worker{'s' if group.deaths > 1 else ''} died under it"
+    return words
+
+
+def _begin(task: TaskView) -> Iterator[Moment]:
+    yield Moment(task.made_at_us, "Made", "by the producer's clock")
+    if task.created_at_us is not None:
+        yield Moment(task.created_at_us, "Enqueued", f"in shard {task.shard_id}")
+
+
+def _steps(group: TaskInGroup) -> Iterator[Moment]:
+    if group.history:
+        for step in group.history:
+            yield from _step(step)
+    else:
+        for each in group.errors:
+            text = f"on {each.worker}" if each.worker else ""
+            yield Moment(each.at_us, f"Attempt {each.attempt} failed", text, each.error, "warn")
+        if group.dead_at_us is not None:
+            yield Moment(group.dead_at_us, "Died", group.reason or "", level="bad")
+    if group.due_at_us is not None:
+        yield Moment(group.due_at_us, "Due", group.reason or "")
+
+
+def _step(step: StepView) -> Iterator[Moment]:
+    detail = step.detail
+    number = "" if detail.attempt is None else f"attempt {detail.attempt}"
+    if detail.started_at_us is not None:
+        ran = "" if detail.busy_us is None else f"ran {age(detail.busy_us / 1e6)}"
+        about = ", ".join(filter(None, (number, ran, detail.target, f"on {step.worker}")))
+        yield Moment(detail.started_at_us, "Started", about)
+    words = ", ".join(filter(None, (number, detail.reason)))
+    level = _LEVELS.get(step.event, "ok")
+    yield Moment(step.at_us, step.event.replace("_", " ").capitalize(), words,
+                 detail.error or "", level)  # fmt: skip

@@ -1,0 +1,192 @@
+"""What every route has at hand, and the frame that every page is in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from late.control import Control
+from late.control.dead_letters.dead_letters import RATE_MAX, RATE_MIN
+from late.model.tokens import Caller
+from late.web import csrf as guard
+from late.web import static_files as files
+from late.web.cost_report import Reports
+from late.web.csrf import Gate
+from late.web.formatting import age, short
+from late.web.render import Renderer
+from late.web.snapshot import Look
+from late.web.usage_today import Today
+
+ROOT = "/ui/"
+SCREENS = (
+    ("", "Overview", "o"),
+    ("queues", "Queues", "q"),
+    ("targets", "Targets", "r"),
+    ("groups", "Groups", "g"),
+    ("shards", "Shards", "s"),
+    ("tasks", "Tasks", "t"),
+    ("dead", "Dead letters", "d"),
+    ("timers", "Timers", "m"),
+    ("schedules", "Schedules", "c"),
+    ("workers", "Workers", "w"),
+    ("autoscaler", "Autoscaler", "a"),
+    ("cost", "Usage", "u"),
+)
+"""Path, name, and the key that leads there."""
+DONE: Mapping[str, str] = {
+    "turned": "Changed. Workers follow within five seconds.",
+    "same": "Nothing to change: these are the values that it has.",
+    "undone": "Undone. Workers follow within five seconds.",
+    "redriven": "{letters} sent back. What was sent back starts within seconds.",
+    "paced": "{letters} sent back. They fall due at {rate} a second, the last in {last}.",
+    "purged": "{letters} deleted for good.",
+    "none": "Nothing was moved: none of them is a dead letter any more.",
+    "paused": "Paused. What runs may finish.",
+    "resumed": "It goes on.",
+    "ran": "Enqueued.",
+    "reset": "The group begins anew.",
+    "cancelled": "No attempt of it will start any more.",
+    "edited": "Sent back with the new payload.",
+}
+"""What an action says when the screen is shown again. A link carries the word, and figures where it
+has any, and never the text: what is said here must not be anybody's to write."""
+
+
+class Visitor(msgspec.Struct, frozen=True):
+    """Who asks for a page, and what that one may do there."""
+
+    caller: Caller
+    seed: str
+    token: str
+    """What its forms carry."""
+    may_change: bool = False
+    may_read: bool = False
+    """Payloads."""
+    has_session: bool = False
+
+
+class Desk:
+    """Shared by all routes of one page.
+
+    Args:
+        gate: lets callers in.
+        key: the deployment's own secret, from which form tokens are made.
+        changes: let those who may `operate` change things; nobody may otherwise.
+        secure: served over TLS, so that cookies are for that alone.
+        reports: the cost reports that the screen of usage links to, if any.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        gate: Gate,
+        *,
+        key: bytes,
+        changes: bool,
+        secure: bool,
+        reports: Reports | None = None,
+    ) -> None:
+        self.control = control
+        self.gate = gate
+        self.key = key
+        self.changes = changes
+        self.secure = secure
+        self.reports = reports
+        self.look = Look(control)
+        self.today = Today(control)
+        self.stopping = asyncio.Event()
+        self.files, names = files.load()
+        self._renderer = Renderer(names, ROOT)
+
+    def visitor(self, caller: Caller, seed: str, *, has_session: bool = False) -> Visitor:
+        """`caller` with what the page lets it do."""
+        operates = caller.may("operate")
+        return Visitor(
+            caller=caller,
+            seed=seed,
+            token=guard.form_token(self.key, seed, caller.name),
+            may_change=self.changes and operates,
+            may_read=operates,
+            has_session=has_session,
+        )
+
+    def page(
+        self,
+        request: Request,
+        visitor: Visitor,
+        template: str,
+        title: str,
+        *,
+        status: int = 200,
+        problem: str = "",
+        live: bool = False,
+        **model: Any,
+    ) -> Response:
+        """One page in its frame.
+
+        Args:
+            live: it is fetched again, from where it is, at every new look.
+            problem: what went wrong, told above everything.
+        """
+        here = request.url.path.removeprefix(ROOT).partition("/")[0]
+        again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        frame = {
+            "title": short(title, 160),
+            "screens": SCREENS,
+            "here": here,
+            "caller": visitor.caller.name,
+            "may_change": visitor.may_change,
+            "may_read": visitor.may_read,
+            "has_session": visitor.has_session,
+            "token": visitor.token,
+            "live": live and request.method == "GET",
+            "live_from": again,
+            # Of what was seen before; what a screen has asked for itself is of now.
+            "trouble": self.look.trouble if live and "seen_us" in model else "",
+            "look_age_s": self.look.age_s,
+            "seen_us": None,
+            "done": told(request.query_params),
+            "problem": problem,
+            "form": "",
+        }
+        return HTMLResponse(self._renderer.page(template, **{**frame, **model}), status)
+
+
+def back(path: str, done: str, *, count: int | None = None, rate: float | None = None) -> Response:
+    """To a screen after an action, so that loading it again repeats nothing.
+
+    Args:
+        count: dead letters that were moved, where the word is about such.
+        rate: how many of them fall due in a second.
+    """
+    assert done in DONE
+    figures = {"count": count, "rate": rate}
+    more = "".join(f"&{name}={value}" for name, value in figures.items() if value is not None)
+    return RedirectResponse(f"{ROOT}{path}?done={done}{more}", 303)
+
+
+def told(asked: Mapping[str, str]) -> str:
+    """What an action has done, by the link that `back` made; empty by any other."""
+    text = DONE.get(asked.get("done", ""), "")
+    if "{" not in text:
+        return text
+    count, rate = asked.get("count", ""), _rate(asked.get("rate", "1"))
+    if not (count.isascii() and count.isdigit() and len(count) < 13) or rate is None:
+        return ""
+    letters = "1 dead letter" if int(count) == 1 else f"{int(count):,} dead letters"
+    # The first is due at once.
+    last = age(max(0, int(count) - 1) / rate)
+    return text.format(letters=letters, rate=f"{rate:g}", last=last)
+
+
+def _rate(text: str) -> float | None:
+    try:
+        rate = float(text)
+    except ValueError:
+        return None
+    return rate if RATE_MIN <= rate <= RATE_MAX else None

@@ -1,0 +1,296 @@
+"""All of the page as routes, and who may ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from urllib.parse import quote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from late.errors import LateError
+from late.model.tokens import Caller
+from late.web import csrf as guard
+from late.web.actions import Action, Actions
+from late.web.csrf import SEED, TOKEN, Foreign, Stale
+from late.web.event_stream import Streams
+from late.web.request_context import ROOT, Desk, Visitor
+from late.web.views import Screens
+
+logger = logging.getLogger("late.web")
+
+Screen = Callable[[Request, Visitor], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+KEEP_FILES = "public, max-age=31536000, immutable"
+STRANGER = Caller("", frozenset(), ())
+TITLES = {401: "Session expired", 404: "Not found", 409: "Changed meanwhile", 503: "Not now"}
+"""Of pages that say what went wrong, by their status."""
+
+
+class Denied(LateError):
+    """The caller is known and may not do that."""
+
+
+class Site:
+    """The page of one process.
+
+    Args:
+        desk: what its routes share; its control stays the caller's, who closes it after `close`.
+    """
+
+    root = ROOT
+    """Where it begins, on whatever server it is."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._streams = Streams(self._desk.look, self._desk.stopping)
+
+    def drain(self) -> None:
+        """End the streams, which would hold up the server's stop."""
+        self._desk.stopping.set()
+
+    async def close(self) -> None:
+        """Wait for what is under way in the database."""
+        await self._desk.look.close()
+        await self._desk.today.close()
+
+    def routes(self) -> list[Route]:
+        """For a Starlette application, which may have others."""
+        shown = Screens(self._desk)
+        actions = Actions(self._desk, shown).routes()
+        screens: dict[str, Screen] = {
+            "": shown.overview,
+            "queues": shown.queues,
+            "queues/{name}": shown.queue,
+            "targets": shown.targets,
+            "targets/{name}": shown.target,
+            "groups": shown.groups,
+            "groups/{group}": shown.group,
+            "shards": shown.shards,
+            "shards/{group}/{shard:int}": shown.shard,
+            "tasks": shown.tasks,
+            "tasks/{task_id}": shown.task,
+            "dead": shown.dead,
+            "timers": shown.timers,
+            "schedules": shown.schedules,
+            "workers": shown.workers,
+            "autoscaler": shown.autoscaler,
+            "cost": shown.cost,
+            "cost/report": shown.report,
+        }
+        return [
+            Route("/", _home),
+            Route(ROOT.rstrip("/"), _home),
+            Route(f"{ROOT}static/{{name}}", self._file),
+            Route(f"{ROOT}login", self._guarded(self._login_form, stranger=True)),
+            Route(f"{ROOT}login", self._login, methods=["POST"]),
+            Route(f"{ROOT}logout", self._logout, methods=["POST"]),
+            Route(f"{ROOT}live", self._live),
+            *(Route(ROOT + path, self._guarded(each)) for path, each in screens.items()),
+            *(
+                Route(ROOT + path, self._acting(each), methods=["POST"])
+                for path, each in actions.items()
+            ),
+            # The last: what is no address of ours is said as a page, and not as the API says it.
+            Route(ROOT + "{path:path}", self._guarded(self._nowhere), methods=["GET"]),
+        ]
+
+    # --- who asks
+
+    def _admit(self, request: Request) -> Caller:
+        """Raises what the gate raises, and `Denied` for who may not look."""
+        kept = request.cookies.get(TOKEN)
+        given = request.headers.get("authorization") or (f"Bearer {kept}" if kept else None)
+        certificate = tuple(request.scope.get("late.certificate", ()))
+        caller = self._desk.gate.admit(given, request.headers.get("host"), certificate)
+        if not (caller.may("view") or caller.may("operate")):
+            raise Denied("this token has neither the scope 'view' nor 'operate'")
+        if not caller.sees("*"):
+            raise Denied("the page is of all queues, and this token is not for all of them")
+        return caller
+
+    def _visitor(self, request: Request, caller: Caller) -> Visitor:
+        seed = request.cookies.get(SEED)
+        return self._desk.visitor(
+            caller,
+            seed if seed is not None and guard.is_seed(seed) else guard.new_seed(),
+            has_session=TOKEN in request.cookies,
+        )
+
+    # --- around every route
+
+    def _guarded(self, screen: Screen, *, stranger: bool = False) -> Endpoint:
+        """`screen` for who may look, or for everybody."""
+
+        async def endpoint(request: Request) -> Response:
+            visitor = self._visitor(request, STRANGER)
+            try:
+                if not stranger:
+                    visitor = self._visitor(request, self._admit(request))
+                response = await screen(request, visitor)
+            except Exception as error:
+                response = self._failed(request, visitor, error)
+            return self._dressed(request, visitor, response)
+
+        return endpoint
+
+    def _acting(self, action: Action) -> Endpoint:
+        """`action` with a form of ours, from who may change."""
+
+        async def endpoint(request: Request) -> Response:
+            visitor = self._visitor(request, STRANGER)
+            try:
+                caller = self._admit(request)
+                visitor = self._visitor(request, caller)
+                fields = await self._form(request, caller)
+                if not self._desk.changes:
+                    raise Denied("this page is read-only: late serve --web-changes")
+                if not visitor.may_change:
+                    raise Denied("this token may look and not change: it takes 'operate'")
+                response = await action(request, visitor, fields)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception as error:
+                response = self._failed(request, visitor, error)
+            return self._dressed(request, visitor, response)
+
+        return endpoint
+
+    async def _form(self, request: Request, caller: Caller) -> dict[str, str]:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            raise Foreign("this is no form of this page")
+        body = b""
+        try:
+            async with asyncio.timeout(guard.FORM_S):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > guard.FORM_BYTES:
+                        raise Foreign(
+                            "this form is larger than any of this page, so nothing was done"
+                        )
+        except TimeoutError:
+            raise Foreign(f"this form had not come whole after {guard.FORM_S:g} s") from None
+        found = guard.fields(body)
+        guard.check_form(
+            self._desk.key,
+            request.cookies.get(SEED),
+            caller.name,
+            found.get("token"),
+            request.headers,
+        )
+        return found
+
+    def _failed(self, request: Request, visitor: Visitor, error: Exception) -> Response:
+        status, text = self._told(error)
+        if status == 401 and request.method == "GET":
+            return RedirectResponse(f"{ROOT}login", 303)
+        title = error.title if isinstance(error, Stale) else TITLES.get(status, "Refused")
+        if status == 400 and request.method == "GET":
+            title = "Nothing to show"
+        # Where the form was, from where one goes on.
+        form = "" if request.method == "GET" else form_at(request)
+        return self._desk.page(
+            request, visitor, "problem.html", title, status=status, problem=text, form=form
+        )
+
+    def _told(self, error: Exception) -> tuple[int, str]:
+        if isinstance(error, Stale):
+            return 409, str(error)
+        if isinstance(error, Denied):
+            return 403, str(error)
+        status, text = self._desk.gate.told(error)
+        if status == 500:
+            logger.error("a page failed: %s", type(error).__name__, exc_info=error)
+        return status, text
+
+    def _dressed(self, request: Request, visitor: Visitor, response: Response) -> Response:
+        for name, value in guard.HEADERS.items():
+            response.headers.setdefault(name, value)  # a report has its own, which are stricter
+        response.headers["Cache-Control"] = "no-store"
+        if request.cookies.get(SEED) != visitor.seed:
+            self._cookie(response, SEED, visitor.seed)
+        return response
+
+    def _cookie(self, response: Response, name: str, value: str) -> None:
+        response.set_cookie(
+            name, value, path=ROOT, secure=self._desk.secure, httponly=True, samesite="strict"
+        )
+
+    # --- routes of its own
+
+    async def _nowhere(self, request: Request, visitor: Visitor) -> Response:
+        """What is no screen. The address is not repeated: what a link says is not to be read here
+        as if the page said it."""
+        path = request.path_params["path"]
+        if path.endswith("/"):
+            return RedirectResponse(ROOT + quote(path.rstrip("/")), 303)
+        problem = "There is no screen at this address: see the list above."
+        return self._desk.page(
+            request, visitor, "problem.html", "Not found", status=404, problem=problem
+        )
+
+    async def _login_form(self, request: Request, visitor: Visitor) -> Response:
+        return self._desk.page(request, visitor, "login.html", "Sign in")
+
+    async def _login(self, request: Request) -> Response:
+        visitor = self._visitor(request, STRANGER)
+        try:
+            fields = await self._form(request, STRANGER)
+            secret = fields.get("secret", "")
+            self._desk.gate.admit(f"Bearer {secret}", request.headers.get("host"), ())
+            response: Response = RedirectResponse(ROOT, 303)
+            if not self._desk.gate.open:
+                self._cookie(response, TOKEN, secret)
+        except Exception as error:
+            status, text = self._told(error)
+            text = "No token that counts." if status == 401 else text
+            response = self._desk.page(
+                request, visitor, "login.html", "Sign in", status=status, problem=text
+            )
+        return self._dressed(request, visitor, response)
+
+    async def _logout(self, request: Request) -> Response:
+        visitor = self._visitor(request, STRANGER)
+        try:
+            await self._form(request, self._admit(request))
+            response: Response = RedirectResponse(f"{ROOT}login", 303)
+            response.delete_cookie(TOKEN, path=ROOT)
+        except Exception as error:
+            response = self._failed(request, visitor, error)
+        return self._dressed(request, visitor, response)
+
+    async def _live(self, request: Request) -> Response:
+        try:
+            self._admit(request)
+        except Exception as error:
+            return Response(status_code=self._told(error)[0], headers=dict(guard.HEADERS))
+        if self._streams.full:
+            return Response(status_code=503, headers={"Retry-After": "60"})
+        headers = {**guard.HEADERS, "Cache-Control": "no-store"}
+        stream = self._streams.run(lambda: self._admit(request))
+        return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
+
+    async def _file(self, request: Request) -> Response:
+        """A script or a style; nothing of the database, so everybody may have it."""
+        file = self._desk.files.get(request.path_params["name"])
+        if file is None:
+            return Response(status_code=404, headers=dict(guard.HEADERS))
+        headers = {**guard.HEADERS, "Cache-Control": KEEP_FILES, "Vary": "Accept-Encoding"}
+        packs = "gzip" in request.headers.get("accept-encoding", "")
+        if packs:
+            headers["Content-Encoding"] = "gzip"
+        return Response(file.packed if packs else file.plain, headers=headers, media_type=file.kind)
+
+
+def form_at(request: Request) -> str:
+    """The screen with the form that is sent to this address, below the page's root."""
+    screen = request.url.path.removeprefix(ROOT).rpartition("/")[0]
+    return "schedules" if screen.startswith("schedules/") else screen
+
+
+async def _home(request: Request) -> Response:
+    return RedirectResponse(ROOT, 303)

@@ -1,0 +1,1 @@
+"""A worker process: its wiring, pools, settings and duties in the background."""

@@ -1,0 +1,141 @@
+"""The liveness check: HTTP on a port of its own, answered from the heartbeat's thread.
+
+| path | 200 | 503 |
+|---|---|---|
+| `/livez`, `/healthz` | the worker gets on with what it owes | it stalls: restart it |
+| `/readyz` | its heartbeat is trusted: it can work | it starts, stops, stalls, or has no database |
+| `/metrics` | always: what is counted, as Prometheus reads it | |
+
+A worker without shards is live and ready: there may be nothing for it to own. A database that is
+away makes it unready and not dead: a restart would not help.
+
+The answer is a JSON object, but that of `/metrics`. Nothing is read but the first line of a
+request; nothing is secret in the answer; by default only this machine may ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from late.errors import ConfigError
+from late.observability.metrics import CONTENT_TYPE
+
+PATIENCE_S = 5.0
+REQUEST_BYTES = 8_192
+CONNECTIONS_MAX = 32
+
+_REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+class State(msgspec.Struct, frozen=True):
+    """What is answered."""
+
+    worker: str
+    live: bool
+    ready: bool
+    stalled: tuple[str, ...] = ()
+    """The duties that are left undone, see `watchdog.py`."""
+    reason: str = ""
+    """Why it is not ready."""
+
+
+class Health:
+    """Listens from its making on, and answers from `run` on.
+
+    Raises:
+        ConfigError: nobody can listen there.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        state: Callable[[], State],
+        *,
+        metrics: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> None:
+        self._state = state
+        self._metrics = metrics
+        self._open = 0
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._socket = socket.create_server((host, port), family=family)
+        except OSError as error:
+            raise ConfigError(
+                f"health_host={host!r}, health_port={port}: {error.strerror or error}; choose a "
+                "free port, or an address of this machine"
+            ) from None
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._socket.getsockname()[1])
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        async with await asyncio.start_server(
+            self._serve, sock=self._socket, limit=REQUEST_BYTES
+        ) as server:
+            await server.serve_forever()
+
+    def close(self) -> None:
+        """Listen no more. Calling it twice is fine."""
+        self._socket.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= CONNECTIONS_MAX:
+                async with asyncio.timeout(PATIENCE_S):
+                    line = await reader.readline()
+                    # The rest is read and forgotten: closing on unread bytes would reset the
+                    # connection, and the answer with it.
+                    while (await reader.readline()).strip():
+                        pass
+                    page = None
+                    if self._metrics is not None and path_of(line) == "/metrics":
+                        page = await self._metrics()
+                    writer.write(answer(line, self._state(), page))
+                    await writer.drain()
+        except (TimeoutError, OSError, ValueError):
+            pass  # one that is too slow, too long or gone
+        finally:
+            self._open -= 1
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+def path_of(line: bytes) -> str:
+    """What a request with this first line asks for."""
+    return line.decode("latin-1").strip().partition(" ")[2].partition(" ")[0].partition("?")[0]
+
+
+def answer(line: bytes, state: State, page: bytes | None = None) -> bytes:
+    """The whole response to a request with this first line; `page`: of metrics."""
+    method, path = line.decode("latin-1").strip().partition(" ")[0], path_of(line)
+    if path == "/metrics" and page is not None:
+        status = 200
+    elif path in ("/livez", "/healthz"):
+        status = 200 if state.live else 503
+    elif path == "/readyz":
+        status = 200 if state.ready else 503
+    else:
+        status = 404
+    if method not in ("GET", "HEAD"):
+        status = 405
+    kind, body = "application/json", b"{}"
+    if status == 200 and path == "/metrics" and page is not None:
+        kind, body = CONTENT_TYPE, page
+    elif status in (200, 503):
+        body = msgspec.json.encode(state)
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if method == "HEAD" else body)

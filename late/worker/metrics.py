@@ -1,0 +1,258 @@
+"""The metrics of one worker process: events are counted as they come, its own state is looked at
+when somebody asks, and the database every few seconds by one worker for each group.
+
+What is asked for by HTTP is answered in another thread than the worker's. It asks the worker's loop
+for a fresh look and does not wait long: a loop that stands still is shown as it last was, beside
+the word that it stalls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from late import config
+from late.autoscaler.keda.demand import Signals, wanted
+from late.errors import LateError
+from late.events import Emitter
+from late.events import default as default_emitter
+from late.observability import metrics
+from late.observability import otel as exporting
+from late.observability.metrics import Registry
+from late.scheduler.limits.limiter import Part
+from late.store.common.statement_counts import statements
+
+if TYPE_CHECKING:
+    from late.control import Control
+    from late.control.status.server import Server
+    from late.control.views import Status
+    from late.worker.worker import Worker
+
+logger = logging.getLogger("late.metrics")
+
+Value = tuple[str, tuple[str, ...], float]
+"""Of one series: the metric's name, its labels, and what it is."""
+
+PATIENCE_S = 0.5
+"""How long an answer waits for the worker's loop."""
+LIMIT = 1_000
+"""Where counting the depth of one group and shard stops."""
+DRAIN_S = 60.0
+"""In what time a backlog is to be gone, where the number of workers wanted is told."""
+TICK_S = 0.5
+_BREAKER = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
+
+
+class Telemetry:
+    """Of one worker. `page` may be called in any thread's loop; the rest belongs to the worker's.
+
+    Raises:
+        ConfigError: OpenTelemetry is wanted and not installed.
+    """
+
+    def __init__(self, worker: Worker, *, emitter: Emitter = default_emitter) -> None:
+        self.registry = Registry()
+        settings = worker.settings
+        self.asked = settings.health_port is not None or settings.otel == 1
+        """Whether anybody can read the metrics, to be set before the worker starts: without that
+        nothing is counted, and the database not looked at."""
+        self._push = exporting.make(worker.id) if settings.otel else None
+        self._worker = worker
+        self._emitter = emitter
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._control: Control | None = None
+        self._looking: asyncio.Future[tuple[Status, dict[str, Signals], Server]] | None = None
+
+    async def run(self) -> None:
+        """Count, and look at the database while that is this worker's to do, until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        unfollow = metrics.follow(self._emitter, self.registry) if self.asked else None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look_on())
+                if self._push is not None:
+                    tasks.create_task(self._push_on(self._push))
+        finally:
+            if unfollow is not None:
+                unfollow()
+            # A look under way has a connection, and would leave it open.
+            if self._looking is not None:
+                await asyncio.gather(self._looking, return_exceptions=True)
+            if self._control is not None:
+                await asyncio.to_thread(self._control.close)
+
+    async def _push_on(self, push: exporting.Push) -> None:
+        """Send what is known, every few seconds and once at the end."""
+        try:
+            while True:
+                await asyncio.sleep(self._worker.settings.otel_every_s)
+                self._look()
+                await asyncio.to_thread(push.metrics, self.registry)
+        finally:
+            self._look()
+            await asyncio.to_thread(push.close, self.registry)
+
+    async def page(self) -> bytes:
+        """All that is known, as Prometheus reads it."""
+        await self._fresh()
+        return metrics.render(self.registry)
+
+    async def _fresh(self) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        if loop is asyncio.get_running_loop():
+            self._look()
+            return
+        looked = asyncio.run_coroutine_threadsafe(self._looked(), loop)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.wrap_future(looked)
+        except TimeoutError:
+            pass  # as it last was
+
+    async def _looked(self) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        self.registry.replace(metrics.metrics_of("worker"), of_worker(self._worker))
+
+    async def _look_on(self) -> None:
+        every_s, due_s, shown = self._worker.settings.look_every_s, 0.0, False
+        while True:
+            mine = self.asked and every_s > 0 and self._worker.keeps_house()
+            if shown and not mine:
+                self.registry.replace(metrics.metrics_of("database"), ())
+                shown = False
+            if mine and time.monotonic() >= due_s:
+                shown = await self.look_at_database() or shown
+                due_s = time.monotonic() + every_s
+            await asyncio.sleep(min(TICK_S, every_s or TICK_S))
+
+    async def look_at_database(self) -> bool:
+        """One look, whoever's it is; False if it failed, which is logged."""
+        slots = self._worker.settings.concurrency
+        self._looking = asyncio.ensure_future(asyncio.to_thread(self._overview))
+        try:
+            seen, signals, server = await asyncio.shield(self._looking)
+        except Exception as error:
+            # Telemetry must not take the work down with it, whatever it is.
+            trace = None if isinstance(error, LateError) else error
+            text = "the database could not be looked at for metrics: %s"
+            logger.warning(text, error, exc_info=trace)
+            return False
+        values = itertools.chain(of_database(seen, signals, slots=slots), of_server(server))
+        self.registry.replace(metrics.metrics_of("database"), values)
+        return True
+
+    def _overview(self) -> tuple[Status, dict[str, Signals], Server]:
+        from late.control import Control  # SQLAlchemy takes as long to load as all the rest
+
+        # Kept: to make an engine and connect costs as much as the look.
+        self._control = self._control or Control(self._worker.app.url)
+        return *self._control.overview(limit=LIMIT), self._control.server()
+
+
+def of_worker(worker: Worker) -> Iterator[Value]:
+    """What one worker's state says now."""
+    yield "late_worker_info", (worker.id, config.package_version()), 1.0
+    yield "late_worker_trusted", (), float(worker.trusted)
+    slots, scheduler, now_us = worker.dispatcher, worker.scheduler, worker.clock.now_us()
+    yield "late_slots", (), worker.settings.concurrency
+    yield "late_slots_busy", (), slots.running
+    yield "late_slots_stuck", (), len(slots.stuck)
+    yield "late_slots_waiting", (), slots.waiting
+    yield "late_unrecorded", (), scheduler.unrecorded
+    for name, pool in worker.pools.items():
+        yield "late_target_room", (name,), pool.room
+    for key, core in scheduler.cores.items():
+        labels = (key[0], str(key[1]))
+        yield "late_shard_ready", labels, core.ready
+        yield "late_shard_limited", labels, core.limited
+        yield "late_shard_running", labels, core.running
+        yield "late_shard_unsettled", labels, core.unsettled
+        yield "late_shard_epoch", labels, core.lease.epoch
+        lag_s = worker.tailer.lag_s(key, now_us)
+        if lag_s is not None:
+            yield "late_tail_lag_seconds", labels, lag_s
+    for scope, name, part in scheduler.limits.parts():
+        yield from _of_part((scope, name), part, now_us)
+    for verb, count in statements.copy().items():
+        yield "late_statements_total", (verb,), count
+    offset_us, age_s = worker.clock.offset_us(time.time_ns() // 1_000), worker.clock.age_s
+    if offset_us is not None and age_s is not None:
+        yield "late_clock_offset_seconds", (), offset_us / 1_000_000
+        yield "late_clock_age_seconds", (), age_s
+
+
+def _of_part(labels: tuple[str, str], part: Part, now_us: int) -> Iterator[Value]:
+    yield "late_limit_running", labels, part.running
+    yield "late_paused", labels, float(bool(part.knobs.paused))
+    limit = part.limit(now_us)
+    if limit is not None:
+        yield "late_limit_concurrency", labels, limit
+    if part.bucket is not None:
+        yield "late_limit_tokens", labels, part.bucket.left(now_us)
+    if part.budget is not None:
+        yield "late_retry_budget", labels, part.budget.left(now_us)
+    if part.breaker is not None:
+        yield "late_breaker_state", labels, _BREAKER[part.breaker.state]
+        yield "late_breaker_opened_total", labels, part.breaker.opened
+
+
+def of_server(seen: Server) -> Iterator[Value]:
+    """What the database server says of itself, as far as it does."""
+    known: list[tuple[str, tuple[str, ...], float | None]] = [
+        ("size_bytes", (), seen.size_bytes),
+        ("connections", (), seen.connections),
+        ("connections_max", (), seen.connections_max),
+        ("transactions_total", ("commit",), seen.commits),
+        ("transactions_total", ("rollback",), seen.rollbacks),
+        ("rows_total", ("read",), seen.rows_read),
+        ("rows_total", ("insert",), seen.rows_inserted),
+        ("rows_total", ("update",), seen.rows_updated),
+        ("rows_total", ("delete",), seen.rows_deleted),
+        ("blocks_total", ("cache",), seen.blocks_cached),
+        ("blocks_total", ("disk",), seen.blocks_read),
+        ("wal_bytes_total", (), seen.wal_bytes),
+        ("temp_bytes_total", (), seen.temp_bytes),
+        ("deadlocks_total", (), seen.deadlocks),
+        ("oldest_transaction_seconds", (), seen.oldest_transaction_s),
+        ("replica_lag_seconds", (), seen.replica_lag_s),
+        ("dead_rows", (), seen.dead_rows),
+    ]
+    for name, labels, value in known:
+        if value is not None:
+            yield f"late_database_{name}", labels, value
+
+
+def of_database(
+    seen: Status, signals: Mapping[str, Signals], *, slots: int, drain_s: float = DRAIN_S
+) -> Iterator[Value]:
+    """What one look at the database says. `slots`: of one worker, taken to be alike."""
+    yield "late_looked_timestamp_seconds", (), seen.now_us / 1_000_000
+    for queue in seen.queues:
+        labels = (queue.group, queue.queue)
+        yield "late_queue_depth", labels, queue.depth.n
+        yield "late_queue_depth_capped", labels, float(queue.depth.capped)
+        yield "late_queue_oldest_age_seconds", labels, queue.oldest_age_s or 0.0
+        yield "late_queue_in_flight", labels, queue.in_flight.n
+        yield "late_queue_parked", labels, queue.parked.n
+        yield "late_queue_dead", labels, queue.dead.n
+    for group, each in signals.items():
+        stale_s = seen.stale_s(group) or 0.0
+        yield "late_freshness_seconds", (group,), stale_s
+        fresh_until_s = seen.now_us / 1_000_000 - stale_s
+        yield "late_fresh_until_timestamp_seconds", (group,), fresh_until_s
+        yield "late_attempt_rate", (group,), each.rate
+        yield "late_drain_seconds", (group,), each.drain_s
+        yield "late_saturation", (group,), each.saturation(slots)
+        yield "late_workers", (group,), each.workers
+        yield "late_workers_wanted", (group,), wanted(each, slots=slots, drain_s=drain_s)
+        yield "late_shards", (group,), each.shards
+        owned = sum(shard.owner_live for shard in seen.shards if shard.group == group)
+        yield "late_shards_unowned", (group,), each.shards - owned

@@ -1,0 +1,168 @@
+"""What operators change, carried into a running worker: recurring tasks, knobs and
+how wide the lanes are.
+
+The control plane is synchronous and off the path of a task, so it is read in a thread every two
+seconds. What cannot be read changes nothing: the worker goes on with what it knew.
+
+While a lane drains, only those look more often who have a reason: who keeps house (one worker for
+each group at most), because they write what the others wait for, and workers where keys wait. They
+begin at once, and each look that finds nothing new doubles the pause, up to the pace of the others:
+a transaction that is open for an hour costs the database no more than an idle fleet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from late.concurrency import in_thread
+from late.errors import LateError
+
+if TYPE_CHECKING:
+    from late.control import Control
+    from late.control.queue_settings import Live
+    from late.model.lanes import Layout
+    from late.model.task import Schedule
+
+logger = logging.getLogger("late.steering")
+
+EVERY_S = 2.0
+"""How soon a change, made by an operator or a deploy, is seen."""
+DRAINING_S = 0.25
+"""The least between two looks at a lane that was resized, for whoever waits for it."""
+T = TypeVar("T")
+
+
+class Steering:
+    """See the module. `open` once, then `run` until cancelled.
+
+    Args:
+        on_schedules: None where this worker fires none.
+        keeps: whether it is this worker that goes on with what a resize has begun, for all;
+            several may.
+        waits: whether it holds tasks back until another shard has ended older ones of their keys.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        on_knobs: Callable[[Live], None],
+        on_lanes: Callable[[Layout], None],
+        on_schedules: Callable[[Sequence[Schedule]], None] | None,
+        rng: random.Random,
+        keeps: Callable[[], bool] = lambda: True,
+        waits: Callable[[], bool] = lambda: False,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._url = url
+        self._on_knobs = on_knobs
+        self._on_lanes = on_lanes
+        self._keeps, self._waits = keeps, waits
+        self._layout: Layout | None = None
+        self._pause_s = DRAINING_S
+        self._looked_at = -math.inf
+        self._waited = False
+        self._hurried = asyncio.Event()
+        self._on_schedules = on_schedules
+        self._rng = rng
+        self._every_s = every_s
+        self._control: Control | None = None
+
+    async def open(self, declared: Sequence[Schedule], groups: Sequence[str]) -> None:
+        """Make sure that there are such `groups` (one that nobody has created would read the log
+        from a place that nobody chose), declare the code's recurring tasks and take the knobs over:
+        a queue that is paused stays so through a restart.
+
+        Raises:
+            ConfigError: one of the groups is not registered.
+            LateError: the database cannot be read, or has knobs that this version does not know.
+        """
+        self._control = control = await in_thread(lambda: _control(self._url))
+        try:
+            await in_thread(lambda: control.known_groups(groups))
+            if declared and self._on_schedules is not None:
+                await in_thread(lambda: control.sync_schedules(declared))
+            self._on_knobs(await in_thread(control.live_knobs))
+            self._lanes(await in_thread(control.layout))
+        except BaseException:
+            control.close()
+            raise
+
+    async def run(self) -> None:
+        """Read and hand over, until cancelled."""
+        control = self._control
+        assert control is not None, "open comes first"
+        try:
+            while True:
+                if self._on_schedules is not None:
+                    await _told(control.schedules, self._on_schedules, "schedules")
+                await self._follow_lanes(control, self._every_s * self._rng.uniform(0.8, 1.2))
+                await _told(control.live_knobs, self._on_knobs, "knobs")
+        finally:
+            control.close()
+
+    def hurry(self) -> None:
+        """A key begins to wait: look soon, unless some waited at the last look already."""
+        if not self._waited:
+            self._hurried.set()
+
+    async def _follow_lanes(self, control: Control, for_s: float) -> None:
+        """For so long: one look at least, and more where somebody waits for a lane that drains."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + for_s
+        while (left_s := until - loop.time()) > 0:
+            await self._pause(left_s)
+            if self._draining and self._keeps():
+                await _told(control.keep_lanes, lambda _: None, "lanes")
+            await _told(control.layout, self._lanes, "lanes")
+            self._looked_at = loop.time()
+
+    async def _pause(self, left_s: float) -> None:
+        """Until the next look at the lanes, `left_s` at most."""
+        loop = asyncio.get_running_loop()
+        self._waited = self._waits()
+        quick = self._draining and (self._waited or self._keeps())
+        # What would be left over is no pause of its own: there would be two looks for one.
+        pause_s = self._pause_s if quick and 2 * self._pause_s < left_s else left_s
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._hurried.wait()
+        except TimeoutError:
+            self._pause_s = min(2 * self._pause_s, self._every_s)
+        else:
+            self._pause_s = DRAINING_S
+            # Keys that come and go must not make it more than that either.
+            await asyncio.sleep(self._looked_at + DRAINING_S - loop.time())
+        # Not before: a key that begins to wait during a look may come too late for it.
+        self._hurried.clear()
+
+    @property
+    def _draining(self) -> bool:
+        return self._layout is not None and bool(self._layout.extents)
+
+    def _lanes(self, layout: Layout) -> None:
+        if layout != self._layout:
+            self._pause_s = DRAINING_S
+        self._layout = layout
+        self._on_lanes(layout)
+
+
+async def _told(read: Callable[[], T], tell: Callable[[T], None], what: str) -> None:
+    try:
+        found = await in_thread(read)
+    except LateError as error:
+        logger.warning("%s could not be read: %s", what, error)
+        return
+    tell(found)
+
+
+def _control(url: str) -> Control:
+    # SQLAlchemy takes as long to load as all the rest.
+    from late.control import Control
+
+    return Control(url)

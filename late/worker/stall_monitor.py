@@ -1,0 +1,102 @@
+"""The lookout: a loop in the heartbeat's thread that notices when the worker does not get on.
+
+The worker's own loop cannot say that it is blocked: one `time.sleep` in an `async def`, and nothing
+on that loop happens any more. So a thread asks it, about once a second, what it owes and what it
+has done (`watchdog.py`); no answer is an answer, too.
+
+Who stalls gives everything up, by the one way that needs nothing from a worker that does not work:
+its heartbeat says that it has gone. Peers take its shards over, and the fence keeps out whatever it
+may still write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+from late import events
+from late.clock import Monotonic
+from late.events import Emitter
+from late.worker.progress import Duty, Watchdog
+
+LOOK_EVERY_S = 1.0
+
+
+class Lookout:
+    """Looks from `run` on; `stalled` may be read from any thread.
+
+    Args:
+        stall_s: for how long a duty may be left undone.
+        duties: what the worker owes and has done; called in its loop.
+        reachable: whether the database answers; called in the lookout's thread.
+        on_change: told which duties are left undone, whenever that changes; in the same thread.
+    """
+
+    def __init__(
+        self,
+        stall_s: float,
+        duties: Callable[[], Sequence[Duty]],
+        *,
+        reachable: Callable[[], bool],
+        on_change: Callable[[frozenset[str]], None],
+        monotonic: Monotonic = time.monotonic,
+        emitter: Emitter = events.default,
+    ) -> None:
+        self._watchdog = Watchdog(stall_s)
+        self._every_s = min(LOOK_EVERY_S, stall_s / 4)
+        self._duties = duties
+        self._reachable = reachable
+        self._on_change = on_change
+        self._monotonic = monotonic
+        self._emitter = emitter
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked = self._answered = 0
+        self._report: Sequence[Duty] = ()
+
+    @property
+    def stalled(self) -> frozenset[str]:
+        """The duties that the worker does not get on with."""
+        return self._watchdog.stalled
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Which loop to ask. Call it before `run`."""
+        self._loop = loop
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        before_s = self._monotonic()
+        while True:
+            self._ask()
+            await asyncio.sleep(self._every_s)
+            now_s = self._monotonic()
+            # Two paces at most: when the whole process is stopped and goes on, the time between
+            # counts for nobody.
+            elapsed_s, before_s = min(now_s - before_s, 2 * self._every_s), now_s
+            self._look(elapsed_s)
+
+    def _ask(self) -> None:
+        assert self._loop is not None
+        if self._asked > self._answered:
+            return  # one question at a time: a loop that is blocked for days must not collect them
+        self._asked += 1
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker is going away
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        """In the worker's loop."""
+        self._report = self._duties()
+        self._answered += 1
+
+    def _look(self, elapsed_s: float) -> None:
+        answered = self._answered >= self._asked
+        duties = [Duty("answer", True, self._answered), *(self._report if answered else ())]
+        if not self._watchdog.look(elapsed_s, duties, paused=not self._reachable()):
+            return
+        undone = self._watchdog.stalled
+        if undone:
+            self._emitter.emit(events.STALLED, duties=" ".join(sorted(undone)))
+        else:
+            self._emitter.emit(events.STALL_OVER)
+        self._on_change(undone)

@@ -1,0 +1,486 @@
+"""A worker process: the only place that wires the components together.
+
+    Heartbeat (thread) ─▶ Keeper ─▶ Scheduler ◀─ Tailer
+                                     │    ▲
+                          Dispatcher ◀┘    └─ Settler ─▶ store
+
+It stops against the flow of the work: intake (tailer), what runs (dispatcher), the record of it
+(settler), and the leases last, so that the worker is known to live until all is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+import signal
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from late import config, events
+from late.app.app import App
+from late.app.backpressure import Publishing
+from late.clock import DatabaseClock
+from late.config import Members, WorkerConfig
+from late.dispatcher.batches import BatchPool
+from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.pull.pools import Pulls
+from late.dispatcher.push.pool import RemotePool
+from late.dispatcher.settler import Settler
+from late.errors import LateError, StoreError
+from late.model.lanes import Layout
+from late.model.task import DEFAULT_GROUP, Policy
+from late.scheduler.scheduler import Pool, Scheduler, Shard
+from late.store import open_store
+from late.store.base import Page, Store, WorkerInfo
+from late.tailer.discovery import MemberList, own_name
+from late.tailer.heartbeat import Heartbeat
+from late.tailer.lease_keeper import Keeper
+from late.tailer.tailer import Tailer
+from late.worker import lag_alarm as lagging
+from late.worker import wiring
+from late.worker.fence_report import Counts, Refusals
+from late.worker.health import Health, State
+from late.worker.maintenance import keep_house
+from late.worker.metrics import Telemetry
+from late.worker.pools import Dispatchers, remote_pools
+from late.worker.progress import Duty
+from late.worker.settings_sync import Steering
+from late.worker.stall_monitor import Lookout
+
+if TYPE_CHECKING:
+    from late.control.queue_settings import Live
+
+logger = logging.getLogger("late.worker")
+
+SETTLE_S = 5.0
+"""At a stop, how long the record of what ran may take after the grace."""
+
+
+def run(
+    app: App, *, groups: Sequence[str] | None = None, target: str | None = None, **settings: Any
+) -> int:
+    """Work until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once.
+
+    Args:
+        app: with the tasks to run. `app.url` is the database.
+        groups: consumer groups to work for; the app's own when None.
+        target: where child processes import the app from, as `module:attr`; without it they find
+            a handler by its module and name.
+        settings: fields of `late.config.WorkerConfig`.
+
+    Returns:
+        0 after a clean stop, 1 if a component failed.
+
+    Raises:
+        LateError: wrong settings, no schema, a guard of the store refused: nothing was started.
+    """
+    configuration = config.load(**settings)
+    chosen = tuple(groups or (app.group,))
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(app, chosen, target, configuration))
+    return asyncio.run(_serve(app, chosen, target, configuration))
+
+
+async def _serve(
+    app: App, groups: tuple[str, ...], target: str | None, configuration: WorkerConfig
+) -> int:
+    worker = Worker(app, groups=groups, target=target, settings=configuration)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.ask_to_stop)
+    await worker.start()
+    wiring.devote()
+    return await worker.wait()
+
+
+class Worker:
+    """One worker on the running event loop. For a process of its own, use `run`."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        groups: Sequence[str] | None = None,
+        target: str | None = None,
+        settings: WorkerConfig | None = None,
+        rng: random.Random | None = None,
+        policies: Mapping[str, Policy] | None = None,
+    ) -> None:
+        self.app = app
+        self._policies = wiring.policies_of(app) if policies is None else policies
+        self.settings = settings or config.load()
+        self.id = f"w-{secrets.token_hex(8)}"
+        self._rng = rng or random.Random()
+        self._groups = tuple(groups or (app.group,))
+        self._store: Store = open_store(app.url)
+        self.clock = DatabaseClock(
+            resolution_us=max(1, round(self._store.features.time_resolution_s * 1_000_000))
+        )
+        self._stop_asked = asyncio.Event()
+        self._stop_at_once = asyncio.Event()
+        self._grace_s = self.settings.grace_s
+        self._failed = False
+        self._hurried_stop: asyncio.Future[Any] | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._target = target
+        self.telemetry = Telemetry(self)
+        self._wire()
+
+    def _wire(self) -> None:
+        """Components never import each other: what one tells another goes through here."""
+        app, settings, store = self.app, self.settings, self._store
+        self.pulls = self._pulls()
+        remote = self._remote()
+        self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
+        self.dispatcher = Dispatcher(
+            app.tasks,
+            worker_id=self.id,
+            concurrency=settings.concurrency,
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            url=app.url,
+            trusted=lambda: self.trusted,
+            process_workers=settings.process_workers,
+            rng=self._rng,
+            app=self._target,
+        )
+        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls)
+        self.settler = Settler(
+            store,
+            collect=lambda: self.scheduler.collect(),
+            on_result=lambda settlement, result: self.scheduler.settled(settlement, result),
+            on_error=lambda refused, error: self.keeper.refused(refused, error),
+            delay_s=settings.settle_delay_s,
+            batch=settings.settle_batch,
+            rng=self._rng,
+        )
+        self.tailer = Tailer(
+            store,
+            wanted=lambda: self.scheduler.wanted(),
+            on_pages=self._pages,
+            page_size=settings.page_size,
+            poll_max_s=settings.poll_max_s,
+            rng=self._rng,
+        )
+        self.scheduler = Scheduler(
+            store,
+            wiring.possible(self.pulls.placed(self._policies), self.pools),
+            slots=self.dispatcher,
+            pools=self.pools,
+            shards_total=lambda: self.keeper.shards_total,
+            shards_beyond=lambda: self.keeper.shards_beyond,
+            concurrency=settings.concurrency,
+            now_us=self.clock.now_us,
+            settle_soon=self.settler.poke,
+            read_soon=self.tailer.wake,
+            trusted=lambda: self.trusted,
+            on_fenced=lambda shard: self.keeper.forget(shard),
+            on_held=lambda: self.steering.hurry(),
+            settings=wiring.core_settings(settings),
+            rng=self._rng,
+        )
+        self.ear = wiring.ear_of(settings, self.tailer.hint)
+        self._wire_control()
+        self._wire_ownership()
+
+    def _wire_control(self) -> None:
+        app = self.app
+        self.refusals = Refusals(self._refused, partial(wiring.add_refused, app.url), self._rng)
+        # A tick is one row of the log, for all groups: the default one's owners fire it.
+        fires = DEFAULT_GROUP in self._groups
+        self.steering = Steering(
+            app.url,
+            on_knobs=self._turn_knobs,
+            on_lanes=self._resized,
+            on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
+            keeps=self.keeps_house,
+            waits=lambda: self.scheduler.gated,
+            rng=self._rng,
+        )
+        self.publishing = Publishing(app.url, self._groups, mine=self.keeps_house, rng=self._rng)
+
+    def _turn_knobs(self, live: Live) -> None:
+        self.scheduler.turn_knobs(live.queues, live.targets)
+        self.publishing.follow(live)
+
+    def _remote(self) -> dict[str, RemotePool | BatchPool]:
+        return remote_pools(
+            self.app,
+            worker_id=self.id,
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
+
+    def _pulls(self) -> Pulls:
+        return Pulls(
+            self._policies.values(),
+            now_us=self.clock.now_us,
+            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            wake=lambda: self.scheduler.wake(),
+            trusted=lambda: self.trusted,
+            rng=self._rng,
+        )
+
+    def _wire_ownership(self) -> None:
+        app, settings, store = self.app, self.settings, self._store
+        members = Members.parse(settings.membership)
+        self.members = MemberList(members, self.id, rng=self._rng)
+        info = WorkerInfo(
+            worker_id=self.id,
+            # Peers with a list of members know a worker by the first part.
+            address=f"{own_name(members, settings.member)}:{os.getpid()}",
+            groups=self._groups,
+            capacity=settings.capacity,
+            version=config.package_version(),
+        )
+        self.keeper = Keeper(
+            store,
+            self.id,
+            on_acquired=self.scheduler.acquired,
+            before_release=self._hand_over,
+            on_lost=self.scheduler.lost,
+            on_distrusted=self.scheduler.wake,
+            on_trusted=self.scheduler.recovered,
+            hurry=lambda: self.heartbeat.hurry(),
+            seen=self.members.view,
+            takeovers_max=settings.takeovers_max,
+            rng=self._rng,
+        )
+        self.heartbeat = Heartbeat(
+            app.url,
+            info,
+            ttl_s=settings.lease_ttl_s,
+            every_s=settings.beat_every_s,
+            margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
+            on_membership=self.keeper.observe,
+            clock=self.clock,
+            rng=self._rng,
+            beside=self._beside(),
+        )
+
+    def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """What runs in the heartbeat's thread, where a blocked loop cannot hold it up."""
+        settings = self.settings
+        self.lookout = Lookout(
+            settings.stall_s,
+            self._duties,
+            reachable=lambda: self.heartbeat.reachable,
+            on_change=lambda stalled: self.heartbeat.resign(bool(stalled)),
+        )
+        self.health: Health | None = None
+        if settings.health_port is None:
+            return [self.lookout.run]
+        host, port = settings.health_host, settings.health_port
+        self.health = Health(host, port, self._state, metrics=self.telemetry.page)
+        return [self.lookout.run, self.health.run]
+
+    def _duties(self) -> Sequence[Duty]:
+        refused = self.keeper.setbacks.recent
+        return wiring.duties(
+            self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted, refused=refused
+        )
+
+    @property
+    def trusted(self) -> bool:
+        """Whether a task may be started now."""
+        return self.keeper.trusted and not self.heartbeat.resigned
+
+    def _state(self) -> State:
+        """For the health check; in the heartbeat's thread, so nothing but looks."""
+        stalled = tuple(sorted(self.lookout.stalled))
+        trusted = time.monotonic() < self.heartbeat.trusted_until
+        reason = ""
+        if self._stop_asked.is_set():
+            reason = "it stops"
+        elif stalled:
+            reason = "it stalls"
+        elif not trusted:
+            reason = "its heartbeat has no answer"
+        return State(self.id, live=not stalled, ready=not reason, stalled=stalled, reason=reason)
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Check the database, begin to work.
+
+        Raises:
+            StoreError: no connection, no schema, or a guard refused. Nothing runs then.
+        """
+        try:
+            await self._store.open()
+            self.clock.sample(await self._store.now(), time.monotonic())
+            await self.dispatchers.start()
+            await self.steering.open(self.app.schedules, self._groups)
+        except BaseException:
+            self._close_ports()
+            await self.dispatchers.stop(0.0)
+            await self._store.close()
+            raise
+        self.lookout.watch(asyncio.get_running_loop())
+        if self.health is not None:
+            events.default.emit(
+                events.HEALTH_SERVED, host=self.settings.health_host, port=self.health.port
+            )
+        for name, loop in (
+            ("telemetry", self.telemetry.run),
+            ("scheduler", self.scheduler.run),
+            ("settler", self.settler.run),
+            ("tailer", self.tailer.run),
+            ("hints", partial(wiring.hear, self.ear, self.tailer.hint)),
+            ("keeper", self.keeper.run),
+            ("members", self.members.run),
+            ("house-keeping", self._keep_house),
+            ("refusals", self.refusals.run),
+            ("steering", self.steering.run),
+            ("lagging", self._watch_lag),
+            ("publishing", self.publishing.run),
+        ):
+            self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
+        self.heartbeat.start()
+        if self._store.features.experimental:
+            name = type(self._store).__name__
+            events.default.emit(events.STORE_EXPERIMENTAL, store=name)
+        events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
+
+    async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        """A component that fails takes the worker down, visibly: half a worker would hold its
+        shards and do nothing."""
+        try:
+            await loop()
+        except asyncio.CancelledError:
+            raise
+        except Exception as failure:
+            error = wiring.alone(failure)
+            # What the database refuses is said by the error; where we stood is for our own faults.
+            trace = None if isinstance(error, StoreError) else error
+            logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
+            self._failed = True
+            self.ask_to_stop()
+
+    def ask_to_stop(self) -> None:
+        """Stop soon; asked again, do not wait for what runs."""
+        if self._stop_asked.is_set():
+            self._stop_at_once.set()
+            self._hurried_stop = asyncio.ensure_future(self.dispatchers.stop(0.0))
+        self._stop_asked.set()
+
+    async def stop_asked(self) -> None:
+        """Until somebody asks to stop."""
+        await self._stop_asked.wait()
+
+    async def wait(self) -> int:
+        """Work until asked to stop, stop, and return the exit code."""
+        await self._stop_asked.wait()
+        await self.stop()
+        return int(self._failed)
+
+    async def stop(self) -> None:
+        """Announce it, then stop against the flow: intake, what runs, the record of it, and each
+        lease as soon as its shard is quiet."""
+        self._stop_asked.set()
+        began = time.monotonic()
+        await self._give_notice()
+        self.tailer.stop()
+        left_s = max(0.0, self.settings.grace_s - (time.monotonic() - began))
+        grace_s = 0.0 if self._stop_at_once.is_set() else left_s
+        # What has not started goes back at once; what runs may finish, and is settled meanwhile.
+        self._grace_s = grace_s + SETTLE_S
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s + 2 * SETTLE_S):
+                await asyncio.gather(self.dispatchers.stop(grace_s), self._hand_over_all())
+        with contextlib.suppress(TimeoutError, LateError):
+            async with asyncio.timeout(self.settings.lease_ttl_s):
+                await self.settler.flush()
+                await self.keeper.release_all()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                await self.refusals.tell()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.to_thread(self.heartbeat.stop)
+        self._close_ports()
+        await self._store.close()
+        events.default.emit(events.WORKER_STOPPED, worker=self.id)
+
+    def _close_ports(self) -> None:
+        for listener in (self.health, self.ear):
+            if listener is not None:
+                listener.close()
+
+    def _resized(self, layout: Layout) -> None:
+        self.scheduler.resized(layout)
+        if (lane := layout.lane("default")) is not None:
+            self.app.adopt(lane)
+
+    async def _hand_over(self, shards: Sequence[Shard]) -> None:
+        # First, and in the same pass: nobody answers for what no consumer has begun.
+        self.pulls.recall(set(shards))
+        await self.scheduler.hand_over(shards, self._grace_s)
+
+    async def _hand_over_all(self) -> None:
+        try:
+            await self.keeper.hand_over(self.keeper.leases)
+        except* StoreError as refused:
+            logger.warning("not all shards were released, the last heartbeat frees them: %s",
+                           wiring.alone(refused))  # fmt: skip
+
+    async def _give_notice(self) -> None:
+        """Work on until the peers know that they are about to get what this worker has."""
+        self.heartbeat.leave()
+        notice = asyncio.ensure_future(self.keeper.leave(self.settings.beat_every_s))
+        hurry = asyncio.ensure_future(self._stop_at_once.wait())
+        await asyncio.wait({notice, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        for each in (notice, hurry):
+            each.cancel()
+        await asyncio.wait({notice, hurry})
+        if not notice.cancelled():
+            notice.result()  # a defect must not look like a notice
+
+    # ------------------------------------------------------------------ between components
+
+    def _pages(self, group: str, pages: list[Page]) -> None:
+        # Every reply carries the database's time: a busy worker's clock is never older than this.
+        self.clock.sample(max(page.now_us for page in pages), time.monotonic())
+        self.scheduler.pages(group, pages)
+
+    # ------------------------------------------------------------------ house-keeping
+
+    def keeps_house(self) -> bool:
+        """Whether this worker does what one must do for all. Several may: see note 0019."""
+        lowest = self.keeper.lowest_shard
+        return any((group, lowest) in self.scheduler.cores for group in self._groups)
+
+    async def _watch_lag(self) -> None:
+        alarm, after_s = lagging.Alarm(self._groups), self.settings.lag_alarm_s
+        await lagging.watch(self.app.url, alarm, after_s, mine=self.keeps_house, rng=self._rng)
+
+    async def _keep_house(self) -> None:
+        settings = self.settings
+        await keep_house(
+            self._store,
+            mine=self.keeps_house,
+            every_s=settings.prune_every_s,
+            journal_keep_s=settings.journal_keep_s,
+            rng=self._rng,
+            sweep=lambda: asyncio.to_thread(wiring.sweep, self.app.url, settings.journal_keep_s),
+        )
+
+    def _refused(self) -> Counts:
+        fenced, late = self.scheduler.fenced, self.scheduler.late
+        dropped = self.dispatchers.late_by_shard
+        return {
+            shard: (fenced[shard], late[shard] + dropped[shard])
+            for shard in {*fenced, *late, *dropped}
+        }

@@ -1,0 +1,158 @@
+"""Where the attempts of a simulated worker run: handlers do what their payload says (`job`)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from late.errors import StoreError
+from late.model.task import Attempt, NewTask, Outcome, TaskId
+from tests.simulator.job import Job, job_of
+from tests.simulator.network import NetworkStore
+from tests.simulator.truth import Witness
+
+CONCURRENCY = 8
+TIMEOUT_S = 1.5
+"""A handler that hangs is ended then, and its attempt has failed."""
+
+
+class Slots:
+    """Runs attempts, a fixed number at a time, and has each start judged by the truth."""
+
+    def __init__(
+        self,
+        store: NetworkStore,
+        worker_id: str,
+        rng: random.Random,
+        die: Callable[[], None],
+        clock: Callable[[], int],
+        trusted: Callable[[], bool],
+    ) -> None:
+        self.on_finished: Callable[[list[Outcome]], None] = lambda outcomes: None
+        self._store = store
+        self._database = store.database
+        self._worker_id = worker_id
+        self._rng = rng
+        self._die = die
+        self._clock = clock
+        self._trusted = trusted
+        self._waiting: deque[Attempt] = deque()
+        self._running: dict[asyncio.Task[None], Attempt] = {}
+        self._stopping = False
+
+    @property
+    def load(self) -> int:
+        return len(self._waiting) + len(self._running)
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        fresh = sum(attempt.number == 1 for attempt in attempts)
+        self._database.truth.budgets.handed(self._worker_id, fresh)
+        self._waiting.extend(attempts)
+        self._fill()
+
+    def abandon(self, group: str, shard_id: int, epoch: int) -> None:
+        """What waits will not run. What runs goes on: its outcome is for nobody."""
+        self._waiting = deque(
+            a
+            for a in self._waiting
+            if (a.group, a.record.shard_id, a.epoch) != (group, shard_id, epoch)
+        )
+
+    async def stop(self, grace_s: float) -> None:
+        """What waits goes back at once, what runs may finish within the grace."""
+        self._stopping = True
+        back = [self._outcome(attempt, "interrupted") for attempt in self._waiting]
+        self._waiting.clear()
+        if back:
+            self.on_finished(back)
+        if self._running:
+            await asyncio.wait(list(self._running), timeout=grace_s)
+        for task in list(self._running):
+            task.cancel()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < CONCURRENCY and not self._stopping:
+            attempt = self._waiting.popleft()
+            if not self._trusted():
+                self.on_finished([self._outcome(attempt, "interrupted")])
+                continue
+            until_us, _ = self._database.workers.get(self._worker_id, (0, None))
+            witness = self._database.truth.started(attempt, self._worker_id, until_us)
+            if witness is None:
+                continue
+            job = job_of(attempt.record.payload)
+            if witness.starts <= job.kills:
+                self._database.truth.killed(attempt, witness)
+                self._die()
+                return
+            task = asyncio.get_running_loop().create_task(self._run(attempt, job, witness))
+            self._running[task] = attempt
+            task.add_done_callback(self._ended)
+
+    async def _run(self, attempt: Attempt, job: Job, witness: Witness) -> None:
+        started_us = self._clock()
+        try:
+            kind = await self._handle(attempt, job, witness)
+        except asyncio.CancelledError:
+            witness.deferrals += 1
+            kind = "interrupted"
+        witness.running.discard(attempt.epoch)
+        self.on_finished([self._outcome(attempt, kind, started_us)])
+
+    async def _handle(self, attempt: Attempt, job: Job, witness: Witness) -> str:
+        """The handler: how it ended, once that is so."""
+        network = self._store.network
+        if witness.hangs < job.hangs:
+            await asyncio.sleep(TIMEOUT_S)
+            witness.hangs += 1
+            witness.failures += 1
+            return "failed"
+        await asyncio.sleep(min(TIMEOUT_S, job.takes_s * self._rng.expovariate(1.0)))
+        if witness.deferrals < job.snoozes:
+            witness.deferrals += 1
+            return "snooze"
+        if network.storm or witness.failures - witness.hangs < job.fails:
+            witness.failures += 1
+            return "failed"
+        if job.follows:
+            witness.followed += 1
+            try:
+                await self._store.enqueue([_follow_up(attempt, witness.followed)])
+            except StoreError:  # perhaps it is in the log: the next attempt adds another one
+                witness.failures += 1
+                return "failed"
+        witness.done = True
+        return "done"
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        self._fill()
+
+    def _outcome(self, attempt: Attempt, kind: str, started_us: int = 0) -> Outcome:
+        return Outcome(
+            attempt=attempt,
+            kind=kind,  # type: ignore[arg-type]
+            started_at_us=started_us or self._clock(),
+            busy_us=max(0, self._clock() - started_us) if started_us else 0,
+            error="told to" if kind == "failed" else None,
+            after_us=300_000 if kind == "snooze" else None,
+            jitter=self._rng.random(),
+        )
+
+
+def _follow_up(attempt: Attempt, number: int) -> NewTask:
+    """Another task every time: the transaction of an attempt that failed may have committed."""
+    record = attempt.record
+    task_id = record.task_id
+    tail = f"{number:04x}{len(attempt.group):01x}{task_id[-7:]}"
+    return NewTask(
+        task_id=TaskId(f"{task_id[:19]}9000-{tail}"),
+        shard_id=record.shard_id,
+        queue="default",
+        name="job",
+        payload=msgspec.json.encode(Job()),
+    )

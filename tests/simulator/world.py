@@ -1,0 +1,385 @@
+"""One simulated world: lives what its plan says, heals it, lets it finish, and judges how it ends.
+
+What must hold at every step is in `truth`. At the end, when all is healed:
+
+- E1 every committed task is final in every group, and every schedule has come to the present;
+- E2 nothing is in the log but what was committed, ticked, or added by a handler;
+- E3 no task was started more often than failures, deferrals and changes of its owner explain, and
+  not once too often where nothing went wrong;
+- E4 every shard has an owner;
+- E5 house-keeping has taken the whole log, no timer, open task or unique key is left;
+- E7 a schedule that catches up has had each of its ticks.
+
+E6, that the same seed gives the same trace, is the caller's to compare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import logging
+import random
+
+import msgspec
+
+from late.model.queue_settings import Knobs
+from late.model.task import Schedule
+from tests.simulator.budget import Budgets
+from tests.simulator.database import Database
+from tests.simulator.logs import CockroachLog, Log, PostgresLog, SpannerLog, SqliteLog
+from tests.simulator.loop import Process, SimLoop, bury
+from tests.simulator.network import Network, NetworkStore
+from tests.simulator.orders import Order
+from tests.simulator.plan import EPOCH_US, Booking, Fault, Plan, dues_us
+from tests.simulator.process import SimWorker
+from tests.simulator.resets import Reset, reset
+from tests.simulator.truth import Broken, Witness
+
+FINISH_S = 120.0
+"""Once all is healed, and no handler has taken its process down since, everything is over within
+this. Those deaths are few (S16), and each costs a lease and a start."""
+QUIET_S = 10.0
+"""Then nothing happens any more: for the last cursors, and for house-keeping."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How a world ended."""
+
+    plan: Plan
+    error: str | None
+    """The invariant that was broken, or None."""
+    trace: str
+    steps: int
+    tasks: int
+    starts: int
+    virtual_s: float
+    """How long it lived, by its own time."""
+
+
+class World:
+    """Lives one plan. `run` once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.loop = SimLoop()
+        self._rng = random.Random(plan.seed ^ 0x5EED)
+        self.database = Database(
+            self._log(), now_us=self.now_us, groups=plan.groups, shards=plan.shards,
+            schedules=plan.schedules, window=plan.window,
+        )  # fmt: skip
+        self.truth = self.database.truth
+        self.truth.budgets = Budgets(plan.knobs)
+        self.network = Network()
+        self._born = 0
+        self._places: list[tuple[Process, SimWorker]] = []
+        self._buried: list[Process] = []
+        self._born_at: dict[int, list[float]] = {}
+        """Of each place, when its processes began: a supervisor waits longer after quick deaths."""
+        self._added: set[str] = set()
+        """Tasks that producers have committed."""
+        self._producing = 0
+        """Transactions of producers that are to come to an end, or to be sent again."""
+        self._disturbed = False
+        """Whether anything has happened that explains a repeat."""
+
+    def now_us(self) -> int:
+        """The database's clock."""
+        return EPOCH_US + round(self.loop.now_s * 1e6)
+
+    def _log(self) -> Log:
+        if self.plan.profile == "sqlite":
+            return SqliteLog()
+        if self.plan.profile == "postgres":
+            return PostgresLog()
+        rng = random.Random(self.plan.seed ^ 0x71E5)
+        if self.plan.profile == "cockroach":
+            return CockroachLog(self.now_us, rng)
+        return SpannerLog(self.now_us, rng)
+
+    def run(self) -> Result:
+        """Live it to the end; what was broken is in the result."""
+        error: str | None = None
+        # All that a world makes is collected at its end: on the way it would be looked at for
+        # nothing, again and again.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            self.loop.run_until_complete(self._live())
+        except Exception as broken:  # an error that nothing in `late` has caught is one, too
+            error = f"{type(broken).__name__}: {broken}"
+        finally:
+            asyncio.set_event_loop(None)
+            if collects:
+                gc.enable()
+        processes = [*self._buried, *(process for process, _ in self._places)]
+        self._places, self._buried = [], []
+        # Errors hold on to frames, and those to all that was alive in them.
+        self.loop.errors.clear()
+        self.truth.verdicts.clear()
+        self.loop.forget()
+        bury(processes)
+        return Result(
+            self.plan,
+            error,
+            self.database.trace,
+            self.loop.steps,
+            len(self.truth.records),
+            sum(w.starts for each in self.truth.witness.values() for w in each.values()),
+            self.loop.now_s,
+        )
+
+    async def _live(self) -> None:
+        for place in range(self.plan.workers):
+            self._places.append(self._birth(place))
+        for booking in self.plan.bookings:
+            self.loop.outside(self._begin, booking, delay_s=booking.at_s)
+        for order in self.plan.orders:
+            if not order.together:
+                self.loop.outside(self._order, order, delay_s=order.at_s)
+        for asked in self.plan.resets:
+            self.loop.outside(self._reset, asked, delay_s=asked.at_s)
+        for fault in self.plan.faults:
+            self.loop.outside(self._strike, fault, delay_s=fault.at_s)
+        await self._pass(self.plan.ends_s)
+        self._heal()
+        await self._finish()
+        await self._pass(QUIET_S)
+        await self._judge_owners()
+        self._judge()
+
+    async def _pass(self, seconds: float) -> None:
+        """Let time pass; the first error ends the world."""
+        end_s = self.loop.now_s + seconds
+        while self.loop.now_s < end_s:
+            await asyncio.sleep(min(0.5, end_s - self.loop.now_s))
+            for _, worker in self._places:
+                most = max((core.unsettled for core in worker.scheduler.cores.values()), default=0)
+                if most > self.plan.window:
+                    raise Broken(f"S5: {most} records are read and not settled")
+            for error in (*self.truth.verdicts, *self.loop.errors):
+                raise error
+
+    async def _finish(self) -> None:
+        """Until schedules have caught up with the present, and then until all is over."""
+        healed_us = self.now_us()
+        while late := [s.name for s in self.database.recurring() if _due(s) <= healed_us]:
+            if self._stuck_since(healed_us):
+                raise Broken(f"E1: {late[0]} stands still")
+            await self._pass(0.5)
+        self.database.no_more_ticks()
+        while self._producing or any(self.truth.unsettled.values()):
+            if self._stuck_since(healed_us):
+                left = sorted(t for each in self.truth.unsettled.values() for t in each)
+                raise Broken(f"E1: {len(left)} tasks are not over, {left[:1]} for one")
+            await self._pass(0.5)
+
+    def _stuck_since(self, healed_us: int) -> bool:
+        return self.now_us() > max(healed_us, self.truth.killed_us) + round(FINISH_S * 1e6)
+
+    # ------------------------------------------------------------------ the fleet
+
+    def _birth(self, place: int) -> tuple[Process, SimWorker]:
+        """A new process in one place of the fleet."""
+        self._born += 1
+        self._born_at.setdefault(place, []).append(self.loop.now_s)
+        rng = random.Random(self.plan.seed * 1_000 + self._born)
+        process = Process(
+            f"w{self._born}", offset_s=rng.uniform(0, 1e4), rate=1 + rng.uniform(-2e-4, 2e-4)
+        )
+        store = NetworkStore(self.loop, self.database, self.network, process.name, rng)
+        worker = SimWorker(
+            self.loop,
+            process,
+            store,
+            groups=self.plan.groups,
+            ttl_s=self.plan.ttl_s,
+            window=self.plan.window,
+            knobs=self.truth.budgets.knobs,
+            rng=rng,
+            die=lambda: self._kill(place, process),
+        )
+        self.truth.budgets.born(process.name, self.now_us())
+        self.loop.start(process, worker.run)
+        return process, worker
+
+    def _kill(self, place: int, process: Process) -> None:
+        if process.dead:
+            return
+        self._disturbed = True
+        self.loop.kill(process)
+        self._buried.append(process)
+        quick = sum(self.loop.now_s - born_s < 10.0 for born_s in self._born_at[place])
+        delay_s = min(8.0, 0.2 * 2**quick) * self._rng.uniform(0.5, 1.5)
+        self.loop.outside(self._rebirth, place, delay_s=delay_s)
+
+    def _rebirth(self, place: int) -> None:
+        self._places[place] = self._birth(place)
+
+    def _strike(self, fault: Fault) -> None:
+        process, worker = self._places[fault.worker]
+        network = self.network
+        if process.dead:
+            return
+        match fault.kind:
+            case "kill":
+                self._kill(fault.worker, process)
+            case "pause":
+                self._disturbed = True
+                self.loop.pause(process)
+                self.loop.outside(self.loop.resume, process, delay_s=fault.for_s)
+            case "restart":
+                if not process.paused:
+                    self.loop.start(process, lambda: self._restart(fault.worker, process, worker))
+            case "cut":
+                self._disturbed = True
+                network.cut |= {process.name}
+                self.loop.outside(self._join, process.name, delay_s=fault.for_s)
+            case "deaf":
+                self._disturbed = True
+                network.deaf |= {process.name}
+                self.loop.outside(self._join, process.name, delay_s=fault.for_s)
+            case "lose" | "repeat" | "refuse" | "abort" | "slow" | "busy" | "storm":
+                self._weather(fault)
+
+    def _weather(self, fault: Fault) -> None:
+        """The network is bad for everybody, for a while."""
+        field, value = {
+            "lose": ("lost", 0.1),
+            "repeat": ("twice", 0.2),
+            "refuse": ("refused", 0.2),
+            "abort": ("aborted", 0.2),
+            "slow": ("delay_s", 0.2),
+            "busy": ("busy", True),
+            "storm": ("storm", True),
+        }[fault.kind]
+        self._disturbed = self._disturbed or fault.kind != "storm"
+        before = getattr(Network(), field)
+        setattr(self.network, field, value)
+        self.loop.outside(setattr, self.network, field, before, delay_s=fault.for_s)
+
+    def _join(self, name: str) -> None:
+        self.network.cut -= {name}
+        self.network.deaf -= {name}
+
+    async def _restart(self, place: int, process: Process, worker: SimWorker) -> None:
+        """A deploy: a clean stop, and a new process in its place."""
+        await worker.stop()
+        if not process.dead:
+            self.loop.kill(process)
+            self._buried.append(process)
+            self._rebirth(place)
+
+    # ------------------------------------------------------------------ producers
+
+    def _begin(self, booking: Booking) -> None:
+        transaction = self.database.begin()
+        self._producing += 1
+        self.loop.outside(self._end, booking, transaction, delay_s=booking.for_s)
+
+    def _end(self, booking: Booking, transaction: int) -> None:
+        if self.network.busy:  # it waits for the lock, or tries again
+            self.loop.outside(self._end, booking, transaction, delay_s=0.1)
+            return
+        self._producing -= 1
+        if booking.commits:
+            with_them = [
+                order.row
+                for order in self.plan.orders
+                if order.together and any(t.task_id == order.target for t in booking.tasks)
+            ]
+            added = self.database.commit(transaction, (*booking.tasks, *with_them))
+            self._added.update(added)
+        else:
+            self.database.abort(transaction)
+        if booking.again:
+            self._producing += 1
+            self.loop.outside(self._ask_again, booking, delay_s=self._rng.uniform(0.1, 3.0))
+
+    def _order(self, order: Order) -> None:
+        """Somebody asks something of a task that is there."""
+        if order.target in self._added:
+            self._added.update(self.database.commit(self.database.begin(), [order.row]))
+
+    def _reset(self, asked: Reset) -> None:
+        # What the owners were running may run twice, and is not recorded.
+        self._disturbed = True
+        reset(self.database, asked)
+
+    def _ask_again(self, booking: Booking) -> None:
+        """The answer was lost: the same requests again, under the same unique keys."""
+        self._producing -= 1
+        self._added.update(self.database.commit(self.database.begin(), booking.again))
+
+    # ------------------------------------------------------------------ the end
+
+    def _heal(self) -> None:
+        self.network.heal()
+        self.network.delay_s = Network().delay_s
+        self.truth.budgets.knobs = Knobs()
+        for process, worker in self._places:
+            if process.dead:
+                continue
+            self.loop.start(process, worker.lift_knobs)
+            if process.paused:
+                self.loop.resume(process)
+
+    async def _judge_owners(self) -> None:
+        # A shard may be between two owners: one that flapped gets its share when it is steady.
+        end_s = self.loop.now_s + 3 * self.plan.ttl_s
+        while free := {
+            (group, shard_id) for group in self.plan.groups for shard_id in range(self.plan.shards)
+        } - {shard for _, worker in self._places for shard in worker.held}:
+            if self.loop.now_s > end_s:
+                raise Broken("E4: nobody works on {}/{}".format(*min(free)))
+            await self._pass(0.5)
+
+    def _judge(self) -> None:
+        truth = self.truth
+        for task_id in truth.records.keys() ^ self._added:
+            record = truth.records.get(task_id)
+            if record is None or not (record.headers or task_id[19] == "9"):
+                raise Broken(f"E2: {task_id} was not committed, or is gone")
+        for group, witnesses in truth.witness.items():
+            for task_id, witness in witnesses.items():
+                if witness.final is None:
+                    raise Broken(f"E1: {task_id} is not final in {group}")
+                self._judge_starts(group, task_id, witness)
+                if witness.blamed and not (witness.kills or self.plan.faults):
+                    raise Broken(f"E8: {task_id} is blamed in {group}, it was another one")
+        self._judge_rest()
+
+    def _judge_starts(self, group: str, task_id: str, witness: Witness) -> None:
+        extra = witness.starts - witness.failures - witness.deferrals - witness.done
+        shard_id = self.truth.records[task_id].shard_id
+        takeovers = self.database.journals[group, shard_id].epoch - 1
+        if extra > (takeovers if self._disturbed else 0):
+            raise Broken(f"E3: {task_id} was started {extra} times too often in {group}")
+
+    def _judge_rest(self) -> None:
+        database = self.database
+        left = sum(len(rows) for rows in database.log.rows.values())
+        if left:
+            raise Broken(f"E5: {left} rows are left in the log")
+        for shard, journal in database.journals.items():
+            if journal.timers or journal.open:
+                raise Broken(f"E5: the journal of {shard} is not empty")
+        if database.unique:
+            raise Broken(f"E5: the key {min(database.unique)} is still taken")
+        for schedule in self.plan.schedules:
+            fired = self.truth.ticks[schedule.name]
+            dues = (due // 1_000_000 for due in dues_us(schedule.rule, schedule.anchor_us))
+            oracle = list(itertools.takewhile((fired or [0])[-1].__ge__, dues))
+            every = schedule.catch_up == "all" and schedule.overlap != "skip"
+            if not set(fired) <= set(oracle) or (every and fired != oracle):
+                raise Broken(f"E7: {schedule.name} had {len(fired)} of {len(oracle)} ticks")
+
+
+def _due(schedule: Schedule) -> int:
+    return schedule.next_due_at_us or 0
+
+
+def live(seed: int) -> Result:
+    """The world of one seed, quietly: its workers warn of every fault. For pools of processes."""
+    logging.disable(logging.CRITICAL)
+    return World(Plan.draw(seed)).run()

@@ -1,0 +1,1 @@
+"""What several suites share: histories of runs and their checker."""
