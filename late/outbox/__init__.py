@@ -33,7 +33,7 @@ from late.outbox.insert import insert as _insert
 from late.outbox.pending_wakeups import note
 
 if TYPE_CHECKING:
-    from late.outbox.connect import connect, connect_async
+    from late.outbox.connections import connect, connect_async
 
 __all__ = [
     "AsyncTransaction",
@@ -89,7 +89,7 @@ async def insert_async(
 def __getattr__(name: str) -> Any:
     # Connecting is for handlers (`ctx.begin()`); a producer has a connection and needs none of it.
     if name in ("connect", "connect_async"):
-        from late.outbox import connect as connecting
+        from late.outbox import connections
 
-        return getattr(connecting, name)
+        return getattr(connections, name)
     raise AttributeError(name)

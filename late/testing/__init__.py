@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from late.testing.assertions import Enqueued, assert_enqueued
     from late.testing.clock import VirtualClock
-    from late.testing.drain import NotDrained, drain
-    from late.testing.inline import Box, inline
+    from late.testing.drain_worker import NotDrained, drain
+    from late.testing.inline_mode import Box, inline
 
 __all__ = [
     "Box",
@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 _HOME_OF = {
-    "Box": "inline",
+    "Box": "inline_mode",
     "Enqueued": "assertions",
     "VirtualClock": "clock",
     "assert_enqueued": "assertions",
-    "NotDrained": "drain",
-    "drain": "drain",
-    "inline": "inline",
+    "NotDrained": "drain_worker",
+    "drain": "drain_worker",
+    "inline": "inline_mode",
 }
 
 

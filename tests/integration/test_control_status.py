@@ -15,7 +15,7 @@ from late.model.task import HELD_US, AttemptError, Suspect
 from late.schema import migrate
 from late.schema.engine import make_engine
 from late.store import open_store
-from late.testing.drain import busy
+from late.testing.drain_worker import busy
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task, worker
 from tests.integration.control_kit import execute, insert, transaction
 

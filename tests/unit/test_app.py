@@ -399,7 +399,7 @@ def test_import_is_quick_and_complete() -> None:
         assert not heavy, heavy
         import late.testing.pytest_plugin
         import late.testing
-        assert "late.testing.inline" not in sys.modules
+        assert "late.testing.inline_mode" not in sys.modules
         for name in late.testing.__all__:
             getattr(late.testing, name)
     """

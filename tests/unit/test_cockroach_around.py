@@ -17,7 +17,7 @@ from late.control.sql import beyond_cursor as unread
 from late.control.sql import per_shard as shardwise
 from late.errors import ConfigError
 from late.model.task import NewTask, TaskId
-from late.outbox import connect as connecting
+from late.outbox import connections as connecting
 from late.outbox.adapters import psycopg as through_psycopg
 from late.outbox.adapters import sqlalchemy as through_sqlalchemy
 from late.outbox.statements import COCKROACH
