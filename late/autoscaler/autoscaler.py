@@ -21,11 +21,11 @@ from typing import Protocol
 import msgspec
 
 from late import events
-from late.autoscaler.decide import Decision, Seen, State, decide, done
+from late.autoscaler.decide import Decision, Observation, State, after_step, decide
 from late.autoscaler.forecast import SLOT_US, WEEK_US, forecast
-from late.autoscaler.metrics.file import Metrics, MetricsError, Source
+from late.autoscaler.metrics.source import Metrics, MetricsError, Source
 from late.autoscaler.policy import Policy
-from late.autoscaler.targets.command import Pending, ResizeError, Sizer
+from late.autoscaler.targets.sizer import PendingResize, ResizeError, Sizer
 from late.errors import LateError, StoreError
 
 BACKOFF_S = 30.0
@@ -46,7 +46,7 @@ class Term(msgspec.Struct, frozen=True):
     down_us: int | None = None
 
 
-class Lost(LateError):
+class TermLost(LateError):
     """Another controller has the term."""
 
 
@@ -57,15 +57,15 @@ class Journal(Protocol):
         """Take or keep the term for `ttl_s`; None while another has it."""
 
     def looked(self, term: Term, text: str) -> None:
-        """Keep what the last look found. Raises `Lost`."""
+        """Keep what the last look found. Raises `TermLost`."""
 
     def record(self, term: Term, decision: Decision, result: str) -> int:
         """Append a decision and return its number; one that is `started` counts as a step from
-        now on. Raises `Lost`."""
+        now on. Raises `TermLost`."""
 
     def finish(self, term: Term, seq: int, result: str) -> None:
         """How a started one ended; one that failed was no step, and the cool-downs are the term's
-        again. Raises `Lost`."""
+        again. Raises `TermLost`."""
 
     def give_back(self, term: Term) -> None:
         """End the term, so that the next one need not wait."""
@@ -74,7 +74,7 @@ class Journal(Protocol):
 class _Resize(msgspec.Struct, frozen=True):
     seq: int
     decision: Decision
-    pending: Pending
+    pending: PendingResize
     before: Term
 
 
@@ -116,14 +116,14 @@ class Autoscaler:
         while not stop.is_set():
             try:
                 self.look()
-            except (StoreError, Lost) as error:
+            except (StoreError, TermLost) as error:
                 self._blind(error, self._every_s)
             stop.wait(self._every_s * self._rng.uniform(0.9, 1.1))
         if self._epoch is not None:
             term = Term(self._name, self._owner, self._epoch, 0)
             try:
                 self._journal.give_back(term)
-            except (StoreError, Lost) as error:
+            except (StoreError, TermLost) as error:
                 self._blind(error, 0.0)
 
     def look(self) -> Decision | None:
@@ -207,7 +207,7 @@ class Autoscaler:
             ahead = self._forecast(now_us)
         except MetricsError as error:
             metrics, why = Metrics(), f"{error}: the size is held"
-        seen = Seen(
+        seen = Observation(
             size,
             metrics.at_us,
             metrics.cpu,
@@ -250,7 +250,7 @@ class Autoscaler:
         self.result = STARTED
         if self._monotonic() >= trusted_until:
             self._journal.finish(term, seq, "failed: too slow")
-            raise Lost(f"{self._name}: the term may be over, nothing was changed")
+            raise TermLost(f"{self._name}: the term may be over, nothing was changed")
         try:
             pending = self._sizer.resize(decision.from_size, decision.to_size)
             self._resize = _Resize(seq, decision, pending, term)
@@ -271,7 +271,7 @@ class Autoscaler:
         self._resize, self._failures, self._noted = None, 0, None
         self.result = APPLIED
         self._journal.finish(term, resize.seq, APPLIED)
-        self._state = done(resize.decision, self._state)
+        self._state = after_step(resize.decision, self._state)
         self._said(resize.decision, APPLIED)
         return True
 

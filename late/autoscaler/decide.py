@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 
 from late.autoscaler.policy import DATABASES_PER_NODE, Policy
-from late.autoscaler.time_windows import keeps_up, within
+from late.autoscaler.time_windows import contains, scale_in_forbidden_by
 
 READINGS_MAX = 2_000
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Observation(msgspec.Struct, frozen=True):
     """What is known of the database now. Every figure but the size may be missing."""
 
     size: int
@@ -80,11 +80,11 @@ class Decision(msgspec.Struct, frozen=True):
         return self.to_size != self.from_size
 
 
-def decide(policy: Policy, seen: Seen, state: State, now_us: int) -> tuple[Decision, State]:
-    """One decision, and what to remember for the next. The caller says with `done` whether it
+def decide(policy: Policy, seen: Observation, state: State, now_us: int) -> tuple[Decision, State]:
+    """One decision, and what to remember for the next. The caller says with `after_step` whether it
     was carried out; until then nothing counts as a step."""
-    floor, floor_rule = floor_of(policy, seen, now_us)
-    stale = _unusable(policy, seen, now_us)
+    floor, floor_rule = least_size(policy, seen, now_us)
+    stale = _reason_to_hold(policy, seen, now_us)
     if stale is not None:
         return _held(seen, now_us, stale), state
     assert seen.at_us is not None
@@ -101,20 +101,20 @@ def decide(policy: Policy, seen: Seen, state: State, now_us: int) -> tuple[Decis
     wanted = min(max(wanted, floor), policy.max)
     to, why = wanted, "measured before the last step" if rule == "settling" else ""
     if wanted > seen.size:
-        to, why = _up(policy, seen, state, now_us, wanted, rule)
+        to, why = _limit_scale_out(policy, seen, state, now_us, wanted, rule)
     elif wanted < seen.size:
-        to, why = _down(policy, seen, state, now_us, wanted, floor)
+        to, why = _limit_scale_in(policy, seen, state, now_us, wanted, floor)
     # Whatever a rule, a limit or a cool-down made of it: never below the minimum or the data.
-    hard, hard_rule = _needed(policy, seen)
+    hard, hard_rule = _least_needed(policy, seen)
     if to < hard and hard > seen.size:
         to, rule, why = min(hard, policy.max), hard_rule, "met at once"
-    inputs = {**_plain(seen), "target_cpu": policy.target}
+    inputs = {**_known_fields(seen), "target_cpu": policy.target}
     if load is not None:
         inputs["load"] = round(load, 3)
     return Decision(now_us, rule, seen.size, to, wanted, why, inputs), state
 
 
-def done(decision: Decision, state: State) -> State:
+def after_step(decision: Decision, state: State) -> State:
     """The state after a decision was carried out."""
     if decision.to_size > decision.from_size:
         return msgspec.structs.replace(state, up_us=decision.at_us)
@@ -123,31 +123,31 @@ def done(decision: Decision, state: State) -> State:
     return state
 
 
-def floor_of(policy: Policy, seen: Seen, now_us: int) -> tuple[int, str]:
+def least_size(policy: Policy, seen: Observation, now_us: int) -> tuple[int, str]:
     """The least size that may be decided now, and what asks for it."""
-    floor, rule = _needed(policy, seen)
+    floor, rule = _least_needed(policy, seen)
     for hint in policy.hints:
-        if hint.size > floor and within(hint, now_us):
+        if hint.size > floor and contains(hint, now_us):
             floor, rule = hint.size, "hint"
-    return min(policy.offered(floor), policy.max), rule
+    return min(policy.size_at_least(floor), policy.max), rule
 
 
-def _needed(policy: Policy, seen: Seen) -> tuple[int, str]:
+def _least_needed(policy: Policy, seen: Observation) -> tuple[int, str]:
     """Below this the database does not work, whatever its load."""
     floor, rule = policy.min, "minimum"
     if seen.storage_bytes is not None:
         room = policy.storage_per_node_gib * 2**30 * policy.storage_fill / 100
-        size = policy.offered(seen.storage_bytes / room * policy.node)
+        size = policy.size_at_least(seen.storage_bytes / room * policy.node)
         if size > floor:
             floor, rule = size, "storage"
     if seen.databases is not None and policy.units == "processing_units":
-        size = policy.offered(math.ceil(seen.databases / DATABASES_PER_NODE * 10) * 100)
+        size = policy.size_at_least(math.ceil(seen.databases / DATABASES_PER_NODE * 10) * 100)
         if size > floor:
             floor, rule = size, "databases"
     return floor, rule
 
 
-def _unusable(policy: Policy, seen: Seen, now_us: int) -> str | None:
+def _reason_to_hold(policy: Policy, seen: Observation, now_us: int) -> str | None:
     if seen.cpu is None or seen.at_us is None:
         return "no metrics: the size is held"
     if not (math.isfinite(seen.cpu) and 0 <= seen.cpu <= 1000):
@@ -165,17 +165,17 @@ def _unusable(policy: Policy, seen: Seen, now_us: int) -> str | None:
     return None
 
 
-def _settling(seen: Seen, state: State) -> bool:
+def _settling(seen: Observation, state: State) -> bool:
     """Whether nobody knows the size that the CPU was measured with."""
     last = max((each for each in (state.up_us, state.down_us) if each is not None), default=None)
     return seen.measured_size is None and last is not None and (seen.at_us or 0) <= last
 
 
-def _held(seen: Seen, now_us: int, why: str) -> Decision:
-    return Decision(now_us, "hold", seen.size, seen.size, seen.size, why, _plain(seen))
+def _held(seen: Observation, now_us: int, why: str) -> Decision:
+    return Decision(now_us, "hold", seen.size, seen.size, seen.size, why, _known_fields(seen))
 
 
-def _remember(policy: Policy, seen: Seen, state: State) -> State:
+def _remember(policy: Policy, seen: Observation, state: State) -> State:
     assert seen.at_us is not None
     assert seen.cpu is not None
     if state.readings and state.readings[-1].at_us >= seen.at_us:
@@ -183,12 +183,12 @@ def _remember(policy: Policy, seen: Seen, state: State) -> State:
     # Long enough for the window to be seen whole, also when readings are `stale_s` apart.
     since = seen.at_us - round((policy.stable_s + policy.stale_s) * 1e6)
     kept = [each for each in state.readings if each.at_us >= since]
-    cpu = governing(policy, seen.cpu, seen.cpu_total)
+    cpu = effective_cpu(policy, seen.cpu, seen.cpu_total)
     kept.append(Reading(seen.at_us, cpu * (seen.measured_size or seen.size) / 100))
     return msgspec.structs.replace(state, readings=tuple(kept[-READINGS_MAX:]))
 
 
-def governing(policy: Policy, cpu: float, total: float | None) -> float:
+def effective_cpu(policy: Policy, cpu: float, total: float | None) -> float:
     """The CPU that the target is compared with: the high-priority one, or what that would be if it
     asked for as much as the total does."""
     if policy.target_cpu_total is None or total is None:
@@ -204,7 +204,7 @@ def _smoothed(policy: Policy, state: State) -> float:
     return sum(near) / len(near)
 
 
-def _wanted(policy: Policy, seen: Seen, load: float) -> tuple[int, str]:
+def _wanted(policy: Policy, seen: Observation, load: float) -> tuple[int, str]:
     """What the method asks for, and its name."""
     assert seen.cpu is not None
     size = seen.size
@@ -212,30 +212,30 @@ def _wanted(policy: Policy, seen: Seen, load: float) -> tuple[int, str]:
         return policy.max, "direct"
     if seen.cpu >= policy.overload_cpu:
         known = seen.measured_size or size
-        return max(size, policy.offered(known * policy.overload_factor)), "overload"
+        return max(size, policy.size_at_least(known * policy.overload_factor)), "overload"
     cpu = load / size * 100
     wanted, rule = size, "within"
     if cpu > policy.target + policy.margin or cpu < policy.target - policy.margin:
         if policy.method == "linear":
-            wanted, rule = policy.offered(load / policy.target * 100), "linear"
+            wanted, rule = policy.size_at_least(load / policy.target * 100), "linear"
         elif cpu > policy.target:
-            wanted, rule = policy.offered(size + policy.step), "stepwise"
+            wanted, rule = policy.size_at_least(size + policy.step), "stepwise"
         else:
-            wanted, rule = policy.offered_below(max(1, size - policy.step)), "stepwise"
+            wanted, rule = policy.size_at_most(max(1, size - policy.step)), "stepwise"
             # One step less must still hold the target and its margin.
             if load / wanted * 100 > policy.target + policy.margin:
                 wanted = size
     if seen.cpu_24h is not None and seen.cpu_24h > policy.target_cpu_24h:
-        day = policy.offered(size * seen.cpu_24h / policy.target_cpu_24h)
+        day = policy.size_at_least(size * seen.cpu_24h / policy.target_cpu_24h)
         wanted, rule = (day, "cpu_24h") if day > wanted else (wanted, rule)
     if seen.forecast is not None:
-        ahead = policy.offered(seen.forecast / (policy.target + policy.margin) * 100)
+        ahead = policy.size_at_least(seen.forecast / (policy.target + policy.margin) * 100)
         wanted, rule = (ahead, "forecast") if ahead > wanted else (wanted, rule)
     return wanted, rule
 
 
-def _up(
-    policy: Policy, seen: Seen, state: State, now_us: int, wanted: int, rule: str
+def _limit_scale_out(
+    policy: Policy, seen: Observation, state: State, now_us: int, wanted: int, rule: str
 ) -> tuple[int, str]:
     # An overload goes on without waiting for the step before it, but never turns right after a
     # step down: that would be an oscillation.
@@ -251,22 +251,22 @@ def _up(
         limits.append(math.floor(seen.size * policy.up_percent_max / 100))
     if limits:
         # One size that exists at least: under a limit below that it would never grow.
-        most = max(policy.offered(seen.size + 1) - seen.size, min(limits))
+        most = max(policy.size_at_least(seen.size + 1) - seen.size, min(limits))
         if wanted > seen.size + most:
-            return policy.offered_below(seen.size + most), f"at most {most} more at once"
+            return policy.size_at_most(seen.size + most), f"at most {most} more at once"
     return wanted, ""
 
 
-def _down(
-    policy: Policy, seen: Seen, state: State, now_us: int, wanted: int, floor: int
+def _limit_scale_in(
+    policy: Policy, seen: Observation, state: State, now_us: int, wanted: int, floor: int
 ) -> tuple[int, str]:
-    forbidden = keeps_up(policy, now_us)
+    forbidden = scale_in_forbidden_by(policy, now_us)
     if forbidden:
         return seen.size, f"down to {wanted}: not at this time ({forbidden})"
     wait_s = _wait_s([state.down_us, state.up_us], policy.down_cooldown_s, now_us)
     if wait_s > 0:
         return seen.size, f"down to {wanted} waits for {wait_s:.0f} s more"
-    needed = _stable(policy, state)
+    needed = _stable_size(policy, state)
     if needed is None:
         return seen.size, f"down to {wanted}: not yet seen for {policy.stable_s:.0f} s on end"
     needed = min(needed, policy.max)
@@ -277,14 +277,17 @@ def _down(
     if policy.down_percent_max is not None:
         # One size that exists at least, as upwards: shards are halved, and above a node processing
         # units go in thousands, so that under a smaller share it would never shrink.
-        one = seen.size - policy.offered_below(seen.size - 1)
+        one = seen.size - policy.size_at_most(seen.size - 1)
         limits.append(max(one, math.floor(seen.size * policy.down_percent_max / 100)))
     if limits and least < seen.size - min(limits):
-        least, why = policy.offered(seen.size - min(limits)), f"at most {min(limits)} less at once"
+        least, why = (
+            policy.size_at_least(seen.size - min(limits)),
+            f"at most {min(limits)} less at once",
+        )
     return min(least, seen.size), why
 
 
-def _stable(policy: Policy, state: State) -> int | None:
+def _stable_size(policy: Policy, state: State) -> int | None:
     """The size that every reading of the stable window would have been content with; None while
     the window was not seen whole, or with a gap in it."""
     readings = state.readings
@@ -301,7 +304,7 @@ def _stable(policy: Policy, state: State) -> int | None:
             return None
         part = loads[max(0, i + 1 - policy.smooth) : i + 1]
         highest = max(highest, sum(part) / len(part))
-    return policy.offered(highest / policy.target * 100)
+    return policy.size_at_least(highest / policy.target * 100)
 
 
 def _wait_s(moments: list[int | None], cooldown_s: float, now_us: int) -> float:
@@ -309,6 +312,6 @@ def _wait_s(moments: list[int | None], cooldown_s: float, now_us: int) -> float:
     return 0.0 if last is None else cooldown_s - (now_us - last) / 1e6
 
 
-def _plain(seen: Seen) -> dict[str, Any]:
+def _known_fields(seen: Observation) -> dict[str, Any]:
     found = msgspec.structs.asdict(seen)
     return {name: value for name, value in found.items() if value is not None}

@@ -119,7 +119,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """One node, in `units`."""
         return 1000 if self.units == "processing_units" else 1
 
-    def offered(self, size: float) -> int:
+    def size_at_least(self, size: float) -> int:
         """The smallest size that exists and is at least `size`: below a node in hundreds of
         processing units, above in whole nodes; shards in powers of two, so that a step is worth
         the keys that it moves, and half of them stay."""
@@ -130,7 +130,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         step = 100 if size <= 1000 else 1000
         return max(100, math.ceil(size / step - 1e-9) * step)
 
-    def offered_below(self, size: float) -> int:
+    def size_at_most(self, size: float) -> int:
         """The largest size that exists and is at most `size`."""
         if self.units == "nodes":
             return max(1, math.floor(size + 1e-9))
@@ -151,7 +151,7 @@ def parse(text: str, where: str = "policy") -> Policy:
         found: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from None
-    return made(found, where)
+    return policy_from(found, where)
 
 
 def read(path: Path) -> Policy:
@@ -168,7 +168,7 @@ def read(path: Path) -> Policy:
         raise ConfigError(f"policy {path} is no text in UTF-8") from None
     if path.suffix not in (".yaml", ".yml"):
         return parse(text, str(path))
-    return made(_yaml(text, str(path)), str(path))
+    return policy_from(_yaml(text, str(path)), str(path))
 
 
 def _yaml(text: str, where: str) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _yaml(text: str, where: str) -> dict[str, Any]:
     return found
 
 
-def made(values: dict[str, Any], where: str = "policy") -> Policy:
+def policy_from(values: dict[str, Any], where: str = "policy") -> Policy:
     """A policy from plain values, checked.
 
     Raises:
@@ -251,7 +251,7 @@ def _problems(policy: Policy) -> list[str]:
         found.append(f"min = {policy.min} is above max = {policy.max}")
     for name in ("min", "max"):
         size = getattr(policy, name)
-        if policy.offered(size) != size:
+        if policy.size_at_least(size) != size:
             found.append(f"{name} = {size}: {_STEPS[policy.units]}")
     if policy.target + policy.margin >= policy.overload_cpu:
         found.append(
@@ -267,7 +267,7 @@ def _problems(policy: Policy) -> list[str]:
     if policy.predict_weeks and policy.units == "shards":
         found.append(f"predict_weeks = {policy.predict_weeks}: a lane keeps no figures of weeks")
     if policy.down_step_max is not None:
-        least = policy.max - policy.offered_below(policy.max - 1)
+        least = policy.max - policy.size_at_most(policy.max - 1)
         if policy.min < policy.max and policy.down_step_max < least:
             found.append(
                 f"down_step_max = {policy.down_step_max}: from max = {policy.max} the next smaller "

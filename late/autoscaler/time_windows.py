@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from late.autoscaler.policy import DAYS, Policy, Window
 
 
-def within(window: Window, now_us: int) -> bool:
+def contains(window: Window, now_us: int) -> bool:
     """Whether the clock of the window's zone shows a time in it, from its begin for so many minutes
     of that clock: what ends at 22:00 does so on days when the clock changes, too. An hour that a
     zone repeats counts both times, and what would begin in one that it skips begins after it."""
@@ -22,10 +22,10 @@ def within(window: Window, now_us: int) -> bool:
     return False
 
 
-def keeps_up(policy: Policy, now_us: int) -> str:
+def scale_in_forbidden_by(policy: Policy, now_us: int) -> str:
     """The field that forbids to scale in now; empty where none does."""
-    if any(within(each, now_us) for each in policy.down_never):
+    if any(contains(each, now_us) for each in policy.down_never):
         return "down_never"
-    if policy.down_only and not any(within(each, now_us) for each in policy.down_only):
+    if policy.down_only and not any(contains(each, now_us) for each in policy.down_only):
         return "down_only"
     return ""

@@ -15,9 +15,9 @@ from late.errors import ConfigError
 if TYPE_CHECKING:
     from late.autoscaler.autoscaler import Autoscaler
     from late.autoscaler.keda.demand import Signals
-    from late.autoscaler.metrics.file import Source
+    from late.autoscaler.metrics.source import Source
     from late.autoscaler.policy import Units
-    from late.autoscaler.targets.command import Sizer
+    from late.autoscaler.targets.sizer import Sizer
     from late.control import Control
 
 ONCE_S = 600.0
@@ -138,7 +138,7 @@ def run(
 
     from late.autoscaler import policy as policies
     from late.autoscaler.autoscaler import Autoscaler
-    from late.autoscaler.metrics.file import source_of
+    from late.autoscaler.metrics.factory import create_source
 
     wanted = policies.read(policy)
     wanted = msgspec.structs.replace(wanted, dry_run=dry_run or wanted.dry_run)
@@ -152,7 +152,9 @@ def run(
             where = f"--lane {lane}"
         else:
             sizer = _sizer(name, spanner, size_command, resize_command, wanted.units)
-            source = source_of(metrics, spanner, wanted.units, total=bool(wanted.target_cpu_total))
+            source = create_source(
+                metrics, spanner, wanted.units, total=bool(wanted.target_cpu_total)
+            )
             where = f"--spanner {spanner}" if spanner else f"--size-command {size_command}"
         _check(sizer, where)
         scaler = Autoscaler(
@@ -173,7 +175,7 @@ def run(
 
 def _check(sizer: Sizer, where: str) -> None:
     """Later the same is survived; at the start it is a setting that is wrong."""
-    from late.autoscaler.targets.command import ResizeError
+    from late.autoscaler.targets.sizer import ResizeError
 
     try:
         sizer.size()
@@ -346,7 +348,7 @@ def workers(
 
     Another machine is served only with TLS and --tls-ca, by which clients are known.
     """
-    from late.autoscaler.keda.demand import wanted
+    from late.autoscaler.keda.demand import workers_wanted
 
     with control_of(url) as control:
         if show:
@@ -357,7 +359,7 @@ def workers(
                 "rate": seen.rate,
                 "busy_s": seen.busy_s, "drain_s": drains_s, "workers": seen.workers,
                 "saturation": seen.saturation(slots),
-                "wanted": wanted(seen, slots=slots, drain_s=drain),
+                "wanted": workers_wanted(seen, slots=slots, drain_s=drain),
             }  # fmt: skip
             output.as_json(found) if json else output.fields(found.items())
             return
@@ -371,7 +373,7 @@ def _serve(
     try:
         import grpc
 
-        from late.autoscaler.keda.server import Cache, KedaServer
+        from late.autoscaler.keda.server import KedaServer, SignalsCache
     except ModuleNotFoundError as error:
         raise ConfigError('gRPC is not installed: pip install "late[grpc]"') from error
     from late.api.limits import loopback
@@ -393,7 +395,7 @@ def _serve(
         credentials = grpc.ssl_server_credentials(
             [(texts[0], texts[1])], root_certificates=texts[2], require_client_auth=True
         )
-    cache = Cache(lambda group, queue: control.signals([(group, queue)])[0])
+    cache = SignalsCache(lambda group, queue: control.signals([(group, queue)])[0])
     server = KedaServer(cache, host, port, credentials=credentials)
     typer.echo(f"external scaler on {host}:{server.port}")
     until_told()

@@ -95,7 +95,8 @@ def _record(
 ) -> None:
     """Look and append until told to stop. A look that fails is told and tried again later; the
     first one must not."""
-    from late.autoscaler.metrics.file import MetricsError, source_of
+    from late.autoscaler.metrics.factory import create_source
+    from late.autoscaler.metrics.source import MetricsError
     from late.cli.metrics_recorder import Recorder, of_monitoring, of_nodes, of_server
     from late.cli.signals import stop_event
     from late.control.status.cockroach_nodes import fetch
@@ -107,7 +108,7 @@ def _record(
         control.check()
         recorder = Recorder(path, lambda: of_server(control.server()))
     else:
-        source = source_of("monitoring", instance, "nodes")
+        source = create_source("monitoring", instance, "nodes")
         recorder = Recorder(path, lambda: of_monitoring(source.read(time.time_ns() // 1_000)))
     stop = stop_event()
     recorder.once()

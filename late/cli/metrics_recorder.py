@@ -18,7 +18,7 @@ from late.control.status.cockroach_nodes import series_of
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
-    from late.autoscaler.metrics.file import Metrics
+    from late.autoscaler.metrics.source import Metrics
     from late.control.status.cockroach_nodes import Sample
     from late.control.status.server import Server
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
-from late.autoscaler.autoscaler import STARTED, Lost, Term
+from late.autoscaler.autoscaler import STARTED, Term, TermLost
 from late.autoscaler.decide import Decision
 from late.autoscaler.keda.demand import Signals
 from late.control.sql.rows import SPANNER, now_us, object_of
@@ -169,7 +169,7 @@ def _fenced(connection: Connection, term: Term) -> Any:
     took is still the term's."""
     row = connection.execute(_locked(connection, term.controller)).first()
     if row is None or row.owner != term.owner or row.epoch != term.epoch:
-        raise Lost(f"{term.controller}: another controller acts, nothing was changed")
+        raise TermLost(f"{term.controller}: another controller acts, nothing was changed")
     return row
 
 

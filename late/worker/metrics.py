@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from late import config
-from late.autoscaler.keda.demand import Signals, wanted
+from late.autoscaler.keda.demand import Signals, workers_wanted
 from late.errors import LateError
 from late.events import Emitter
 from late.events import default as default_emitter
@@ -252,7 +252,7 @@ def of_database(
         yield "late_drain_seconds", (group,), each.drain_s
         yield "late_saturation", (group,), each.saturation(slots)
         yield "late_workers", (group,), each.workers
-        yield "late_workers_wanted", (group,), wanted(each, slots=slots, drain_s=drain_s)
+        yield "late_workers_wanted", (group,), workers_wanted(each, slots=slots, drain_s=drain_s)
         yield "late_shards", (group,), each.shards
         owned = sum(shard.owner_live for shard in seen.shards if shard.group == group)
         yield "late_shards_unowned", (group,), each.shards - owned

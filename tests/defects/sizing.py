@@ -54,7 +54,7 @@ def stale_metrics_count() -> None:
     def unusable(policy: Any, seen: Any, now_us: int) -> Any:
         return None if seen.cpu is not None else old(policy, seen, now_us)
 
-    old = replace(decide, "_unusable", unusable)
+    old = replace(decide, "_reason_to_hold", unusable)
 
 
 def no_cooldown() -> None:
@@ -64,7 +64,7 @@ def no_cooldown() -> None:
 
 def below_the_data() -> None:
     """The minimum is the only floor."""
-    replace(decide, "_needed", lambda policy, seen: (policy.min, "minimum"))
+    replace(decide, "_least_needed", lambda policy, seen: (policy.min, "minimum"))
 
 
 def two_controllers() -> None:

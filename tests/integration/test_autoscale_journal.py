@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from late.autoscaler.autoscaler import Lost
+from late.autoscaler.autoscaler import TermLost
 from late.autoscaler.decide import Decision
 from late.control import Control
 
@@ -31,7 +31,7 @@ def test_a_term_is_held_taken_over_and_fenced(url: str) -> None:
             lambda: journal.looked(first, "text"),
             lambda: journal.give_back(first),
         ):
-            with pytest.raises(Lost):
+            with pytest.raises(TermLost):
                 write()
         assert [row.result for row in control.decisions()] == ["unknown: its controller ended"]
         # And what it gives back is free at once
@@ -44,7 +44,7 @@ def test_a_term_is_held_taken_over_and_fenced(url: str) -> None:
         assert third is not None
         assert third.epoch == 3
         # A term of the same owner from before counts no more either
-        with pytest.raises(Lost):
+        with pytest.raises(TermLost):
             journal.looked(first, "text")
         assert [row.seq for row in control.decisions(name="shop")] == [2, 1]
         assert [row.seq for row in control.decisions(changes=True)] == [1]

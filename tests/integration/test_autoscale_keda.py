@@ -15,7 +15,7 @@ import pytest
 import late
 from late.autoscaler.keda import server as module
 from late.autoscaler.keda.demand import Signals
-from late.autoscaler.keda.server import KEEP_S, Cache, KedaServer
+from late.autoscaler.keda.server import KEEP_S, KedaServer, SignalsCache
 from late.control import Control
 from late.errors import ConfigError, StoreUnavailable
 from late.outbox import connect
@@ -49,7 +49,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def keda(fleet: Fleet) -> Iterator[Any]:
-    server = KedaServer(Cache(fleet.read, lambda: fleet.now), "127.0.0.1", 0)
+    server = KedaServer(SignalsCache(fleet.read, lambda: fleet.now), "127.0.0.1", 0)
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         yield rpc.ExternalScalerStub(channel)
     server.stop()
@@ -147,7 +147,7 @@ def test_a_group_that_there_is_not_is_asked_for_once_within_two_seconds(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KEPT", 3)
-    cache = Cache(fleet.read, lambda: fleet.now)
+    cache = SignalsCache(fleet.read, lambda: fleet.now)
 
     def refused(group: str) -> None:
         with pytest.raises(ConfigError, match="no group 'mial'"):

@@ -16,13 +16,14 @@ from google.api_core import exceptions as api
 
 from late import events
 from late.autoscaler.autoscaler import Autoscaler
-from late.autoscaler.decide import Seen, State, decide
-from late.autoscaler.metrics import cloud_monitoring as monitoring
-from late.autoscaler.metrics.cloud_monitoring import MonitoringSource
-from late.autoscaler.metrics.file import FileSource, Metrics, MetricsError
+from late.autoscaler.decide import Observation, State, decide
+from late.autoscaler.metrics import google_metrics as monitoring
+from late.autoscaler.metrics.file import FileSource
+from late.autoscaler.metrics.google_metrics import MonitoringSource
+from late.autoscaler.metrics.source import Metrics, MetricsError
 from late.autoscaler.policy import Policy
 from late.autoscaler.targets import spanner
-from late.autoscaler.targets.command import ResizeError
+from late.autoscaler.targets.sizer import ResizeError
 from late.autoscaler.targets.spanner import SpannerSizer
 from late.control import Control
 from late.errors import ConfigError
@@ -220,7 +221,10 @@ def test_one_series_that_stops_holds_the_size(stops: str, since_s: int, words: s
     seen = MonitoringSource(SHOP, "nodes", FakeMonitoring(series), total=True).read(now_s * 10**6)
     policy = Policy(min=1, max=99, target_cpu_total=70)
     found, _ = decide(
-        policy, Seen(5, seen.at_us, seen.cpu, cpu_total=seen.cpu_total), State(), now_s * 10**6
+        policy,
+        Observation(5, seen.at_us, seen.cpu, cpu_total=seen.cpu_total),
+        State(),
+        now_s * 10**6,
     )
     assert (found.rule, found.to_size) == ("hold", 5)
     assert words in found.why

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from late_spark import importers
 
-from late.autoscaler.metrics.file import Metrics, source_of
+from late.autoscaler.metrics.factory import create_source
+from late.autoscaler.metrics.source import Metrics
 from late.cli.metrics_recorder import COUNTERS, LEVELS, Recorder, of_monitoring, of_server
 from late.control import Control
 from late.control.status.server import Server
@@ -126,9 +127,9 @@ def test_the_command_records_until_it_is_told_to_stop(tmp_path: Path) -> None:
 
 def test_monitoring_that_cannot_be_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="projects/P/instances/I, got 'shop'"):
-        source_of("monitoring", "shop", "nodes")
+        create_source("monitoring", "shop", "nodes")
     monkeypatch.setitem(
-        sys.modules, "late.autoscaler.metrics.cloud_monitoring", None
+        sys.modules, "late.autoscaler.metrics.google_metrics", None
     )  # as without the extra
     with pytest.raises(ConfigError, match=r"late\[spanner\]"):
-        source_of("monitoring", "projects/p/instances/i", "nodes")
+        create_source("monitoring", "projects/p/instances/i", "nodes")

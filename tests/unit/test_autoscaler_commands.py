@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from late.autoscaler.metrics.file import FileSource, Metrics, MetricsError
-from late.autoscaler.targets.command import CommandSizer, ResizeError
+from late.autoscaler.metrics.file import FileSource
+from late.autoscaler.metrics.source import Metrics, MetricsError
+from late.autoscaler.targets.command import CommandSizer
+from late.autoscaler.targets.sizer import ResizeError
 from late.control import Control
 from late.errors import ConfigError
 from tests.unit.cli_kit import Cli

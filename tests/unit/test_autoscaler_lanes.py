@@ -16,14 +16,14 @@ from late.autoscaler import policy
 from late.autoscaler.autoscaler import Autoscaler, Term
 from late.autoscaler.keda.demand import Signals
 from late.autoscaler.simulation import simulator, traces
-from late.autoscaler.simulation.baselines import Ours
+from late.autoscaler.simulation.baselines import LatePolicy
 from late.autoscaler.targets.lanes import LaneSizer, LaneSource, load
 from late.control import Control
 from late.errors import ConfigError, StoreUnavailable
 from late.schema import migrate
 
 QUIET = Signals(backlog=0, age_s=0, rate=0, busy_s=0, workers=1, shards=8)
-LANE = policy.made({"units": "shards", "min": 4, "max": 64})
+LANE = policy.policy_from({"units": "shards", "min": 4, "max": 64})
 
 
 def signals(**fields: Any) -> Signals:
@@ -38,17 +38,17 @@ def test_the_load_is_pace_and_backlog_of_the_busiest_group() -> None:
 
 @given(size=st.integers(1, 4096))
 def test_shards_come_in_powers_of_two(size: int) -> None:
-    above, below = LANE.offered(size), LANE.offered_below(size)
+    above, below = LANE.size_at_least(size), LANE.size_at_most(size)
     assert below <= size <= above
     assert above & (above - 1) == below & (below - 1) == 0
     assert above < 2 * size
     assert below * 2 > size
-    assert LANE.offered(above) == LANE.offered_below(above) == above
+    assert LANE.size_at_least(above) == LANE.size_at_most(above) == above
 
 
 def test_other_widths_are_refused() -> None:
     with pytest.raises(ConfigError, match="min = 3: shards come in powers of two"):
-        policy.made({"units": "shards", "min": 3, "max": 64})
+        policy.policy_from({"units": "shards", "min": 3, "max": 64})
 
 
 class Journal:
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_or_is_refused_changes_nothing() -> None:
 def test_on_the_shipped_traces_it_turns_rarely_and_never_runs_hot(name: str) -> None:
     trace = traces.SHIPPED[name]()
     lane = msgspec.structs.replace(LANE, stable_s=1800.0, down_cooldown_s=3600.0)
-    figures = simulator.simulate(trace, Ours(lane), lane, name="late").figures
+    figures = simulator.simulate(trace, LatePolicy(lane), lane, name="late").figures
     days = len(trace.load) / traces.DAY
     assert figures.turns == 0
     assert figures.hot < 0.005

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from late.autoscaler import policy as policies
-from late.autoscaler.decide import Seen, State, decide
+from late.autoscaler.decide import Observation, State, decide
 from late.autoscaler.metrics.file import FileSource
 from late.autoscaler.policy import Hint, Policy, Window
 from late.autoscaler.simulation import traces
-from late.autoscaler.simulation.baselines import Ours
+from late.autoscaler.simulation.baselines import LatePolicy
 from late.autoscaler.simulation.simulator import compare, simulate
-from late.autoscaler.simulation.traces import DAY, Trace, World
-from late.autoscaler.time_windows import within
+from late.autoscaler.simulation.traces import DAY, Conditions, Trace
+from late.autoscaler.time_windows import contains
 from late.errors import ConfigError
 
 NOW = 1_800_000_000_000_000
@@ -49,7 +49,7 @@ def test_a_wrong_value_is_refused_with_field_and_value(text: str, words: tuple[s
 
 
 def looked(policy: Policy, size: int, cpu: float, total: float | None = None) -> Any:
-    return decide(policy, Seen(size, NOW, cpu, cpu_total=total), State(), NOW)[0]
+    return decide(policy, Observation(size, NOW, cpu, cpu_total=total), State(), NOW)[0]
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_nothing_is_made_smaller_when_it_may_not_be(field: str, when: str, may: 
     window = Window(at="01:00", minutes=240)
     policy = Policy(min=1, max=100, stable_s=0, smooth=1, **{field: (window,)})  # type: ignore[arg-type]
     now = at(when)
-    found, _ = decide(policy, Seen(10, now, 20.0), State(), now)
+    found, _ = decide(policy, Observation(10, now, 20.0), State(), now)
     assert found.changes is may
     assert (field in found.why) is not may
-    grown, _ = decide(policy, Seen(10, now, 99.0), State(), now)
+    grown, _ = decide(policy, Observation(10, now, 99.0), State(), now)
     assert grown.to_size > 10, "more is never forbidden"
-    full, _ = decide(policy, Seen(1, now, 20.0, storage_bytes=80 * 2**40), State(), now)
+    full, _ = decide(policy, Observation(1, now, 20.0, storage_bytes=80 * 2**40), State(), now)
     assert full.to_size > 1
 
 
@@ -190,13 +190,13 @@ def test_a_window_goes_by_the_clock_when_that_is_changed(
     begin: str, minutes: int, when: str, inside: bool
 ) -> None:
     window = Window(at=begin, minutes=minutes, zone="Europe/Berlin")
-    assert within(window, at(when)) is inside
+    assert contains(window, at(when)) is inside
 
 
 def test_the_simulator_keeps_to_the_hours() -> None:
     load = tuple(20.0 if 480 <= i % DAY < 1200 else 8.0 for i in range(2 * DAY))
     night = Policy(min=1, max=100, down_only=(Window(at="02:00", minutes=180),))
-    run = simulate(Trace("days", load, World(noise=0)), Ours(night), night, name="late")
+    run = simulate(Trace("days", load, Conditions(noise=0)), LatePolicy(night), night, name="late")
     downs = [i for i in range(1, len(run.size)) if run.size[i] < run.size[i - 1]]
     assert downs
     assert all(120 <= i % DAY <= 305 for i in downs)
@@ -204,12 +204,12 @@ def test_the_simulator_keeps_to_the_hours() -> None:
 
 def test_the_simulator_sizes_for_work_of_low_priority() -> None:
     policy = Policy(min=1, max=100, target_cpu_total=80)
-    trace = Trace("low", (5.0,) * 300, World(noise=0), low=(11.0,) * 300)
-    run = simulate(trace, Ours(policy), policy, name="late")
+    trace = Trace("low", (5.0,) * 300, Conditions(noise=0), low=(11.0,) * 300)
+    run = simulate(trace, LatePolicy(policy), policy, name="late")
     assert run.size[-1] == 20  # 16 at 80 %; 5 at 65 % would do with 8
     assert run.figures.within == 1.0
     assert run.figures.cost_clairvoyant == pytest.approx(1.0, abs=0.01)
-    plain = simulate(trace, Ours(Policy(min=1, max=100)), Policy(min=1, max=100), name="late")
+    plain = simulate(trace, LatePolicy(Policy(min=1, max=100)), Policy(min=1, max=100), name="late")
     assert plain.size[-1] == 8
 
 
@@ -228,7 +228,7 @@ def test_a_trace_may_say_when_it_begins(tmp_path: Path) -> None:
 def test_the_simulator_says_which_rule_made_the_steps() -> None:
     hint = Hint(at="18:00", minutes=600, size=30)
     policy = Policy(min=1, max=40, hints=(hint,))
-    trace = Trace("flat", (5.0,) * 120, World(noise=0), start_us=at("2026-01-09T17:30"))
+    trace = Trace("flat", (5.0,) * 120, Conditions(noise=0), start_us=at("2026-01-09T17:30"))
     run, *others = compare(trace, policy)
     assert run.by_rule == {"hint": 1}
     assert run.size[-1] == 30

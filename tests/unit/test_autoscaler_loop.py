@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from late import events
-from late.autoscaler.autoscaler import Autoscaler, Lost
+from late.autoscaler.autoscaler import Autoscaler, TermLost
 from late.autoscaler.decide import Decision
-from late.autoscaler.metrics.file import Metrics, MetricsError
+from late.autoscaler.metrics.source import Metrics, MetricsError
 from late.autoscaler.policy import Policy
-from late.autoscaler.targets.command import Finished, Pending, ResizeError
+from late.autoscaler.targets.sizer import CompletedResize, PendingResize, ResizeError
 from late.control import Control
 from late.errors import StoreUnavailable
 from late.schema import migrate
@@ -50,14 +50,14 @@ class FakeSizer:
     def size(self) -> int:
         return self.now
 
-    def resize(self, before: int, size: int) -> Pending:
+    def resize(self, before: int, size: int) -> PendingResize:
         self.asked.append(size)
         if self.error is not None:
             raise self.error
         if self.slow:
             return Slow(self, size)
         self.now = size
-        return Finished()
+        return CompletedResize()
 
 
 class Slow:
@@ -153,7 +153,7 @@ def test_a_controller_that_slept_changes_nothing(control: Control) -> None:
         return found
 
     sleeper.source.read = slept  # type: ignore[method-assign]
-    with pytest.raises(Lost):
+    with pytest.raises(TermLost):
         sleeper.scaler.look()
     assert sleeper.sizer.asked == []
     assert [each.owner for each in control.decisions()] == ["b"]
@@ -169,7 +169,7 @@ def test_trust_in_a_term_ends_by_the_monotonic_clock(control: Control) -> None:
         return read(now_us)
 
     kit.source.read = slept  # type: ignore[method-assign]
-    with pytest.raises(Lost):
+    with pytest.raises(TermLost):
         kit.scaler.look()
     assert kit.sizer.asked == []
     assert control.decisions()[0].result == "failed: too slow"

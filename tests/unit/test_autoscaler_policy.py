@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from late.autoscaler import policy as policies
-from late.autoscaler.decide import Decision, Seen, State, decide, done
+from late.autoscaler.decide import Decision, Observation, State, after_step, decide
 from late.autoscaler.forecast import SLOT_US, WEEK_US, forecast
 from late.autoscaler.policy import Hint, Policy, Window
-from late.autoscaler.time_windows import within
+from late.autoscaler.time_windows import contains
 from late.errors import ConfigError
 
 MINUTE = 60_000_000
@@ -34,9 +34,9 @@ class Run:
 
     def look(self, cpu: float | None, *, age_us: int = 0, **more: Any) -> Decision:
         at_us = None if cpu is None else self.now_us - age_us
-        seen = Seen(size=self.size, at_us=at_us, cpu=cpu, **more)
+        seen = Observation(size=self.size, at_us=at_us, cpu=cpu, **more)
         decision, self.state = decide(self.policy, seen, self.state, self.now_us)
-        self.state = done(decision, self.state)
+        self.state = after_step(decision, self.state)
         self.size = decision.to_size
         self.now_us += MINUTE
         return decision
@@ -133,10 +133,10 @@ def test_targets_are_googles_guidance_unless_one_is_given() -> None:
 
 def test_processing_units_come_in_the_sizes_that_exist() -> None:
     policy = Policy(min=100, max=10_000, units="processing_units")
-    assert [policy.offered(s) for s in (1, 100, 101, 950, 1001, 2000)] == [
+    assert [policy.size_at_least(s) for s in (1, 100, 101, 950, 1001, 2000)] == [
         100, 100, 200, 1000, 2000, 2000,
     ]  # fmt: skip
-    assert [policy.offered_below(s) for s in (99, 199, 999, 1999, 2000)] == [
+    assert [policy.size_at_most(s) for s in (99, 199, 999, 1999, 2000)] == [
         100, 100, 900, 1000, 2000,
     ]  # fmt: skip
 
@@ -321,7 +321,7 @@ def any_policy(draw: st.DrawFn) -> Policy:
     units = draw(st.sampled_from(["nodes", "processing_units"]))
     scale = 1 if units == "nodes" else 1000
     low = draw(st.integers(1, 20))
-    return policies.made(
+    return policies.policy_from(
         msgspec.to_builtins(
             Policy(
                 min=low * scale,
@@ -354,7 +354,7 @@ def test_whatever_is_seen_the_promises_hold(policy: Policy, life: list[Any]) -> 
         decision = run.look(cpu, age_us=age * MINUTE, storage_bytes=storage, forecast=load)
         run.now_us += wait * MINUTE
         needed = 0 if storage is None else storage / room * policy.node
-        assert policy.offered(decision.to_size) == decision.to_size
+        assert policy.size_at_least(decision.to_size) == decision.to_size
         if cpu is None or age * 60 > policy.stale_s:
             assert decision.to_size == before
             continue
@@ -362,7 +362,7 @@ def test_whatever_is_seen_the_promises_hold(policy: Policy, life: list[Any]) -> 
         assert decision.to_size >= min(needed, policy.max)
         forced = before < needed
         if decision.to_size > before and not forced:
-            least = policy.offered(before + 1) - before
+            least = policy.size_at_least(before + 1) - before
             assert decision.to_size - before <= max(least, policy.up_step_max or 1e9)
             share = before * (policy.up_percent_max or 1e9) / 100
             assert decision.to_size - before <= max(least, share)
@@ -371,7 +371,7 @@ def test_whatever_is_seen_the_promises_hold(policy: Policy, life: list[Any]) -> 
                 decision.rule == "overload" or last_change is None or now - last_change >= wait_us
             )
         if decision.to_size < before:
-            assert not any(within(each, now) for each in policy.down_never)
+            assert not any(contains(each, now) for each in policy.down_never)
             assert policy.down_step_max is None or before - decision.to_size <= policy.down_step_max
             assert last_change is None or now - last_change >= policy.down_cooldown_s * 1e6
         if decision.changes:

@@ -11,9 +11,9 @@ import pytest
 
 from late.autoscaler.policy import Hint, Policy
 from late.autoscaler.simulation import chart, traces
-from late.autoscaler.simulation.baselines import Ours
+from late.autoscaler.simulation.baselines import LatePolicy
 from late.autoscaler.simulation.simulator import SHIPPED_POLICY, Run, compare, simulate
-from late.autoscaler.simulation.traces import DAY, Trace, World
+from late.autoscaler.simulation.traces import DAY, Conditions, Trace
 from late.errors import ConfigError
 from tests.unit.cli_kit import Cli
 
@@ -36,7 +36,9 @@ def test_the_promised_figures_on_every_shipped_trace(name: str) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_figures_are_no_luck_of_one_seed(seed: int) -> None:
     trace = traces.rough(seed=100 + seed)
-    figures = simulate(trace, Ours(SHIPPED_POLICY), SHIPPED_POLICY, name="late", seed=seed).figures
+    figures = simulate(
+        trace, LatePolicy(SHIPPED_POLICY), SHIPPED_POLICY, name="late", seed=seed
+    ).figures
     assert figures.within >= 0.90
     assert figures.hot < 0.005
     assert figures.turns == 0
@@ -61,7 +63,8 @@ def test_beside_the_rules_of_other_autoscalers(name: str) -> None:
 def test_a_run_is_the_same_twice() -> None:
     trace = Trace("part", traces.rough().load[: 2 * DAY], traces.rough().world)
     twice = [
-        simulate(trace, Ours(SHIPPED_POLICY), SHIPPED_POLICY, name="late").size for _ in range(2)
+        simulate(trace, LatePolicy(SHIPPED_POLICY), SHIPPED_POLICY, name="late").size
+        for _ in range(2)
     ]
     assert twice[0] == twice[1]
 
@@ -69,8 +72,8 @@ def test_a_run_is_the_same_twice() -> None:
 def test_an_overload_hides_what_is_missing_and_is_worked_off() -> None:
     # Given ten nodes, thirty minutes of twenty nodes' work, and nobody who does anything
     policy = Policy(min=10, max=10)
-    trace = Trace("flat", (20.0,) * 30 + (2.0,) * 60, World(noise=0))
-    run = simulate(trace, Ours(policy), policy, name="late")
+    trace = Trace("flat", (20.0,) * 30 + (2.0,) * 60, Conditions(noise=0))
+    run = simulate(trace, LatePolicy(policy), policy, name="late")
     # Then the CPU stands at 100 % until all that waits is done
     assert run.waiting[29] == pytest.approx(300, rel=0.01)
     assert all(cpu == pytest.approx(100) for cpu in run.cpu[:60])
@@ -82,22 +85,26 @@ def test_an_overload_hides_what_is_missing_and_is_worked_off() -> None:
 
 def test_new_nodes_come_late_and_take_their_share_slowly() -> None:
     policy = Policy(min=1, max=100)
-    trace = Trace("step", (6.0,) * 10 + (12.0,) * 30, World(noise=0, provision=5, ramp=4, delay=1))
-    run = simulate(trace, Ours(policy), policy, name="late")
+    trace = Trace(
+        "step", (6.0,) * 10 + (12.0,) * 30, Conditions(noise=0, provision=5, ramp=4, delay=1)
+    )
+    run = simulate(trace, LatePolicy(policy), policy, name="late")
     grown = next(i for i in range(10, 40) if run.size[i] > run.size[9])
     assert grown >= 10 + 5
     assert run.cpu[grown] > run.cpu[grown + 6]
 
 
 def test_metrics_that_are_missing_hold_the_size() -> None:
-    trace = Trace("blind", (6.0,) * 60 + (1.0,) * 120, World(noise=0, gap=1.0, gap_length=1000))
-    run = simulate(trace, Ours(SHIPPED_POLICY), SHIPPED_POLICY, name="late")
+    trace = Trace(
+        "blind", (6.0,) * 60 + (1.0,) * 120, Conditions(noise=0, gap=1.0, gap_length=1000)
+    )
+    run = simulate(trace, LatePolicy(SHIPPED_POLICY), SHIPPED_POLICY, name="late")
     assert run.figures.steps == 0
 
 
 def peak_cpu(policy: Policy) -> float:
     """The highest CPU of the third Friday's evening."""
-    run = simulate(traces.friday(), Ours(policy), policy, name="late")
+    run = simulate(traces.friday(), LatePolicy(policy), policy, name="late")
     start = 18 * DAY + 18 * 60
     return max(run.cpu[start : start + 60])
 
@@ -113,7 +120,7 @@ def test_hints_and_earlier_weeks_soften_the_friday_peak() -> None:
 
 def test_the_page_is_well_formed_and_needs_nothing_else() -> None:
     trace = Trace("a<b", traces.daily().load[:DAY])
-    runs = [simulate(trace, Ours(SHIPPED_POLICY), SHIPPED_POLICY, name="late & co")]
+    runs = [simulate(trace, LatePolicy(SHIPPED_POLICY), SHIPPED_POLICY, name="late & co")]
     page = chart.page(trace, SHIPPED_POLICY, runs)
     root = ElementTree.fromstring(
         page.replace("<!doctype html>", "").replace('<meta charset="utf-8">', "")

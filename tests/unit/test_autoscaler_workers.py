@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from late.autoscaler.keda.demand import Signals, wanted
+from late.autoscaler.keda.demand import Signals, workers_wanted
 from late.control.views import Count, QueueStatus
 
 IDLE = Signals(backlog=0, age_s=0.0, rate=0.0, busy_s=0.0, workers=2, shards=8)
@@ -25,7 +25,7 @@ IDLE = Signals(backlog=0, age_s=0.0, rate=0.0, busy_s=0.0, workers=2, shards=8)
 )
 def test_wanted(backlog: int, rate: float, busy_s: float, workers: int) -> None:
     seen = Signals(backlog, 1.0, rate, busy_s, 2, 8)
-    assert wanted(seen, slots=16, drain_s=60.0) == workers
+    assert workers_wanted(seen, slots=16, drain_s=60.0) == workers
 
 
 def test_a_look_that_saw_no_task_held_within_its_bound_does_not_say_that_there_is_none() -> None:

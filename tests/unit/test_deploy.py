@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from late.autoscaler import policy
-from late.autoscaler.keda.server import wish_of
+from late.autoscaler.keda.server import parse_metadata
 from late.cli.main import app as command_line
 from late.config import load
 from late.observability.metrics.catalogue import METRICS
@@ -134,7 +134,7 @@ def test_the_trigger_is_what_the_scaler_understands() -> None:
     namespace = yaml.safe_load((HERE / "kustomization.yaml").read_text())["namespace"]
     assert host == f"{service['metadata']['name']}.{namespace}"
     assert int(port) in [each["port"] for each in service["spec"]["ports"]]
-    wish = wish_of(metadata)
+    wish = parse_metadata(metadata)
     concurrency = next(
         each["value"]
         for each in CONTAINERS["worker.yaml:Deployment:worker"]["env"]

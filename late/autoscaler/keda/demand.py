@@ -45,7 +45,7 @@ class Signals(msgspec.Struct, frozen=True):
         return self.rate * self.busy_s / (slots * self.workers) if self.workers else 0.0
 
 
-def wanted(seen: Signals, *, slots: int, drain_s: float) -> int:
+def workers_wanted(seen: Signals, *, slots: int, drain_s: float) -> int:
     """Workers for the load and its backlog: 0 only when there is nothing to do.
 
     Args:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import grpc
 import msgspec
 
-from late.autoscaler.keda.demand import Signals, wanted
+from late.autoscaler.keda.demand import Signals, workers_wanted
 from late.errors import ConfigError, LateError
 from late.v1 import externalscaler_pb2 as pb
 from late.v1 import externalscaler_pb2_grpc as rpc
@@ -36,7 +36,7 @@ STREAM_S = 5.0
 STREAMS = 8
 THREADS = STREAMS + 4
 FIELDS = {"group", "queue", "slots", "drainSeconds", "oldestAgeSeconds"}
-KEDAS = {"scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert", "tlsClientKey"}
+KEDA_FIELDS = {"scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert", "tlsClientKey"}
 """Fields of a trigger that are for KEDA, which hands all of them on."""
 
 
@@ -45,7 +45,7 @@ Key = tuple[str, str | None]
 T = TypeVar("T")
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ScalingTarget(msgspec.Struct, frozen=True):
     """What one ScaledObject asks about."""
 
     group: str = "default"
@@ -56,14 +56,14 @@ class Wish(msgspec.Struct, frozen=True):
     """How old the oldest task may be with one worker; twice as old asks for two."""
 
 
-def wish_of(metadata: Mapping[str, str]) -> Wish:
+def parse_metadata(metadata: Mapping[str, str]) -> ScalingTarget:
     """A ScaledObject's metadata, checked.
 
     Raises:
         ConfigError: an unknown field or a value that can mean nothing, named.
     """
     for name in metadata:
-        if name not in FIELDS | KEDAS:
+        if name not in FIELDS | KEDA_FIELDS:
             raise ConfigError(f"unknown field {name[:64]!r}; known: {', '.join(sorted(FIELDS))}")
 
     for name in ("group", "queue"):
@@ -83,7 +83,7 @@ def wish_of(metadata: Mapping[str, str]) -> Wish:
             raise ConfigError(f"{name} = {text!r:.40}: not a whole number")
         return value
 
-    return Wish(
+    return ScalingTarget(
         group=metadata.get("group", "default"),
         queue=metadata.get("queue") or None,
         slots=int(number("slots", 16, 1)),
@@ -92,7 +92,7 @@ def wish_of(metadata: Mapping[str, str]) -> Wish:
     )
 
 
-class Cache:
+class SignalsCache:
     """Signals that are at most `KEEP_S` old: however often KEDA asks, the database is asked as
     often as that, once at a time. That there is no such group is kept as long; of either no more
     than `KEPT`, the oldest of which goes first, for a caller may make up a name for each call."""
@@ -139,11 +139,11 @@ def _keep(kept: dict[Key, tuple[float, T]], key: Key, answer: tuple[float, T]) -
     kept[key] = answer
 
 
-class Scaler(rpc.ExternalScalerServicer):
+class ExternalScaler(rpc.ExternalScalerServicer):
     """KEDA's service. A question that cannot be answered is an error, and never a zero: KEDA keeps
     the present number of workers then."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: SignalsCache) -> None:
         self._cache = cache
         self._streams = threading.BoundedSemaphore(STREAMS)
         self.stopping = threading.Event()
@@ -192,14 +192,14 @@ class Scaler(rpc.ExternalScalerServicer):
             ]
         )
 
-    def _wish(self, ref: Any, context: Any) -> Wish:
+    def _wish(self, ref: Any, context: Any) -> ScalingTarget:
         try:
-            return wish_of(ref.scalerMetadata)
+            return parse_metadata(ref.scalerMetadata)
         except ConfigError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError("unreachable") from error
 
-    def _seen(self, wish: Wish, context: Any) -> Signals:
+    def _seen(self, wish: ScalingTarget, context: Any) -> Signals:
         try:
             return self._cache.get(wish.group, wish.queue)
         except ConfigError as error:
@@ -211,7 +211,7 @@ class Scaler(rpc.ExternalScalerServicer):
 
     def _wanted(self, ref: Any, context: Any) -> int:
         wish = self._wish(ref, context)
-        return wanted(self._seen(wish, context), slots=wish.slots, drain_s=wish.drain_s)
+        return workers_wanted(self._seen(wish, context), slots=wish.slots, drain_s=wish.drain_s)
 
 
 class KedaServer:
@@ -221,8 +221,10 @@ class KedaServer:
         ConfigError: nobody can listen there.
     """
 
-    def __init__(self, cache: Cache, host: str, port: int, *, credentials: Any = None) -> None:
-        self._scaler = Scaler(cache)
+    def __init__(
+        self, cache: SignalsCache, host: str, port: int, *, credentials: Any = None
+    ) -> None:
+        self._scaler = ExternalScaler(cache)
         # A stream holds a thread: there are always some left for questions.
         self._server = grpc.server(
             ThreadPoolExecutor(THREADS),

@@ -5,52 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
-
-from late.autoscaler.policy import Units
-from late.errors import ConfigError, LateError
+from late.autoscaler.metrics.source import Metrics, MetricsError
 
 FILE_BYTES_MAX = 8 * 2**20
 LINE_BYTES_MAX = 65_536
-
-
-class MetricsError(LateError):
-    """Metrics that could not be read. The size is held meanwhile."""
-
-
-class Metrics(msgspec.Struct, frozen=True):
-    """The newest reading; None for what is not known. `at_us` is when the CPU was measured."""
-
-    at_us: int | None = None
-    cpu: float | None = None
-    measured_size: int | None = None
-    cpu_24h: float | None = None
-    storage_bytes: int | None = None
-    cpu_total: float | None = None
-
-
-class Source(Protocol):
-    """Metrics of one database. Calls may block for seconds."""
-
-    def read(self, now_us: int) -> Metrics:
-        """The newest reading.
-
-        Raises:
-            MetricsError: it could not be asked for.
-        """
-
-    def past(self, from_us: int, until_us: int) -> Sequence[tuple[int, float]]:
-        """(time, load) between two moments, ascending; empty where nothing is known.
-
-        Raises:
-            MetricsError: it could not be asked for.
-        """
 
 
 class FileSource:
@@ -158,31 +121,3 @@ def _number(text: str) -> float:
 
 def _whole(text: str) -> int:
     return round(_number(text))
-
-
-def source_of(text: str, instance: str | None, units: Units, *, total: bool = False) -> Source:
-    """The source that a command line names: a path, or `monitoring` of the instance, with the CPU
-    of all priorities where it is asked for.
-
-    Raises:
-        ConfigError: no such file or columns, monitoring of nothing, or Google's client is not
-            installed.
-    """
-    if text != "monitoring":
-        if not Path(text).exists():
-            raise ConfigError(f"no metrics {text[:200]!r}: neither a file nor `monitoring`")
-        source = FileSource(Path(text))
-        try:
-            source.check()
-        except MetricsError as error:
-            raise ConfigError(str(error)) from None
-        return source
-    if instance is None:
-        raise ConfigError("metrics from Cloud Monitoring need --spanner INSTANCE")
-    if re.fullmatch(r"projects/[^/]+/instances/[^/]+", instance) is None:
-        raise ConfigError(f"a Spanner instance is projects/P/instances/I, got {instance[:80]!r}")
-    try:
-        from late.autoscaler.metrics.cloud_monitoring import MonitoringSource
-    except ImportError:
-        raise ConfigError("Cloud Monitoring takes pip install 'late[spanner]'") from None
-    return MonitoringSource(instance, units, total=total)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from late.autoscaler.decide import Seen, State, decide, done, governing
+from late.autoscaler.decide import Observation, State, after_step, decide, effective_cpu
 from late.autoscaler.forecast import forecast
 from late.autoscaler.policy import Policy
 from late.autoscaler.simulation.traces import MINUTE_US
@@ -29,14 +29,14 @@ OVERLOAD = 90.0
 class Rule(Protocol):
     """One controller for one run: it may remember."""
 
-    def want(self, seen: Seen, now_us: int) -> int:
+    def want(self, seen: Observation, now_us: int) -> int:
         """The size to ask for; the present one for no change."""
 
     def applied(self, size: int, now_us: int) -> None:
         """That the last wish was granted."""
 
 
-class Ours:
+class LatePolicy:
     """`decide`, with what it needs to be remembered around it."""
 
     def __init__(self, policy: Policy) -> None:
@@ -48,7 +48,7 @@ class Ours:
         self.steps: Counter[str] = Counter()
         """How many steps each rule has made: where a setting takes effect."""
 
-    def want(self, seen: Seen, now_us: int) -> int:
+    def want(self, seen: Observation, now_us: int) -> int:
         if seen.cpu is not None and seen.at_us is not None and self.policy.predict_weeks:
             if not self._at or seen.at_us > self._at[-1]:
                 self._at.append(seen.at_us)
@@ -68,23 +68,25 @@ class Ours:
 
     def applied(self, size: int, now_us: int) -> None:
         self.steps[self._last.rule] += 1
-        self._state = done(self._last, self._state)
+        self._state = after_step(self._last, self._state)
 
 
-class Theirs:
+class Baseline:
     """Cool-downs, margin and limits, around one of the suggestions below."""
 
-    def __init__(self, policy: Policy, suggest: Callable[[Policy, Seen, float], float]) -> None:
+    def __init__(
+        self, policy: Policy, suggest: Callable[[Policy, Observation, float], float]
+    ) -> None:
         self._policy = policy
         self._suggest = suggest
         self._changed_us: int | None = None
 
-    def want(self, seen: Seen, now_us: int) -> int:
+    def want(self, seen: Observation, now_us: int) -> int:
         if seen.cpu is None:
             return seen.size
         policy = self._policy
         wanted = self._suggest(policy, seen, seen.cpu)
-        size = min(max(policy.offered(wanted), policy.min), policy.max)
+        size = min(max(policy.size_at_least(wanted), policy.min), policy.max)
         if size == seen.size or self._changed_us is None:
             return size
         wait_us = OUT_US if size > seen.size else IN_US
@@ -94,7 +96,7 @@ class Theirs:
         self._changed_us = now_us
 
 
-def stepwise(policy: Policy, seen: Seen, cpu: float) -> float:
+def stepwise(policy: Policy, seen: Observation, cpu: float) -> float:
     """Two nodes more or less; five more in an overload."""
     if cpu > OVERLOAD:
         return seen.size + 5 * policy.node
@@ -103,20 +105,20 @@ def stepwise(policy: Policy, seen: Seen, cpu: float) -> float:
     return seen.size + (2 if cpu > policy.target else -2) * policy.node
 
 
-def linear(policy: Policy, seen: Seen, cpu: float) -> float:
+def linear(policy: Policy, seen: Observation, cpu: float) -> float:
     """In proportion."""
     if abs(cpu - policy.target) <= MARGIN:
         return seen.size
     return math.ceil(seen.size * cpu / policy.target)
 
 
-def direct(policy: Policy, seen: Seen, cpu: float) -> float:
+def direct(policy: Policy, seen: Observation, cpu: float) -> float:
     """The maximum, whatever the load."""
     return policy.max
 
 
 def clairvoyant(policy: Policy, load: float, low: float = 0.0) -> int:
     """The least size that keeps the targets at this very minute, without any way there."""
-    need = governing(policy, load, load + low)
-    size = policy.offered(need / policy.target * 100 * policy.node)
+    need = effective_cpu(policy, load, load + low)
+    size = policy.size_at_least(need / policy.target * 100 * policy.node)
     return min(max(size, policy.min), policy.max)

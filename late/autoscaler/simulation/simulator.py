@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import msgspec
 
-from late.autoscaler.decide import Seen, governing
+from late.autoscaler.decide import Observation, effective_cpu
 from late.autoscaler.policy import Policy
 from late.autoscaler.simulation import baselines as rules
 from late.autoscaler.simulation.baselines import Rule
@@ -131,7 +131,9 @@ def simulate(trace: Trace, rule: Rule, policy: Policy, *, name: str, seed: int =
         reading = min(100.0, cpus[newest] * noise[newest])
         at_us = trace.start_us + (newest + 1) * MINUTE_US
         total = min(100.0, totals[newest] * noise[newest])
-        seen = Seen(database.size, at_us, reading, measured_size=sizes[newest], cpu_total=total)
+        seen = Observation(
+            database.size, at_us, reading, measured_size=sizes[newest], cpu_total=total
+        )
         wanted = rule.want(seen, now_us)
         if wanted == database.size:
             continue
@@ -142,7 +144,7 @@ def simulate(trace: Trace, rule: Rule, policy: Policy, *, name: str, seed: int =
         database.resize(wanted, minute)
         rule.applied(wanted, now_us)
     best = [rules.clairvoyant(policy, *each) for each in zip(trace.load, lows, strict=True)]
-    governs = [governing(policy, *each) for each in zip(cpus, totals, strict=True)]
+    governs = [effective_cpu(policy, *each) for each in zip(cpus, totals, strict=True)]
     figures = _judge(trace, policy, sizes, cpus, governs, waits, steps, best, failed)
     return Run(name, tuple(sizes), tuple(cpus), tuple(waits), figures)
 
@@ -181,11 +183,11 @@ def _judge(
 def compare(trace: Trace, policy: Policy, *, seed: int = 7) -> list[Run]:
     """Our policy, then the rules of the open-source autoscalers, on the same trace and luck."""
     others = {"stepwise": rules.stepwise, "linear": rules.linear, "direct": rules.direct}
-    ours = rules.Ours(policy)
+    ours = rules.LatePolicy(policy)
     run = simulate(trace, ours, policy, name="late", seed=seed)
     runs = [msgspec.structs.replace(run, by_rule=dict(ours.steps.most_common()))]
     for name, suggest in others.items():
-        rule = rules.Theirs(policy, suggest)
+        rule = rules.Baseline(policy, suggest)
         runs.append(simulate(trace, rule, policy, name=name, seed=seed))
     return runs
 

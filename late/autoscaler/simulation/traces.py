@@ -25,7 +25,7 @@ START_US = 1_767_571_200_000_000
 """Monday 2026-01-05 00:00 UTC: where made traces begin."""
 
 
-class World(msgspec.Struct, frozen=True):
+class Conditions(msgspec.Struct, frozen=True):
     """What is between the database and its controller. Times in minutes."""
 
     delay: int = 3
@@ -48,7 +48,7 @@ class Trace(msgspec.Struct, frozen=True):
 
     name: str
     load: tuple[float, ...]
-    world: World = World()
+    world: Conditions = Conditions()
     start_us: int = START_US
     bursts: tuple[tuple[int, int], ...] = ()
     """Minutes (from, until) that are a burst, for which no target is promised."""
@@ -115,7 +115,7 @@ def rough(seed: int = 4) -> Trace:
     rng, minutes = random.Random(seed), 2 * WEEK
     wobble = _wobble(rng, minutes, 0.06)
     load = tuple(_people(i, 20) * wobble[i] for i in range(minutes))
-    world = World(delay=5, noise=0.04, gap=0.002, provision=10, ramp=5, failure=0.2)
+    world = Conditions(delay=5, noise=0.04, gap=0.002, provision=10, ramp=5, failure=0.2)
     return Trace("rough", load, world)
 
 

@@ -8,63 +8,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from late.errors import ConfigError, LateError
+from late.autoscaler.targets.sizer import CompletedResize, PendingResize, ResizeError
+from late.errors import ConfigError
 
 OUTPUT_MAX = 400
 PRINTED_MAX = 65_536
 POLL_S = 0.05
-
-
-class ResizeError(LateError):
-    """A resize, or the question for the size, that did not work."""
-
-    def __init__(self, cause: str, detail: str) -> None:
-        super().__init__(f"{cause}: {detail}" if detail else cause)
-        self.cause = cause
-        """A short word of few values: PERMISSION_DENIED, timed out, exit 3."""
-
-
-class Pending(Protocol):
-    """A resize under way."""
-
-    def done(self) -> bool:
-        """Whether it is over, without waiting.
-
-        Raises:
-            ResizeError: it is, and it failed.
-        """
-
-
-class Sizer(Protocol):
-    """One database that can be sized. Calls may block for as long as their time-out."""
-
-    @property
-    def name(self) -> str:
-        """For people, and the name of its controller unless another is given."""
-
-    def size(self) -> int:
-        """The present size.
-
-        Raises:
-            ResizeError: it could not be found out.
-        """
-
-    def resize(self, before: int, size: int) -> Pending:
-        """Begin a resize.
-
-        Raises:
-            ResizeError: it was refused, or nobody knows whether it began; the next look asks for
-                the size again.
-        """
-
-
-class Finished:
-    """A resize that was over when it returned."""
-
-    def done(self) -> bool:
-        return True
 
 
 class CommandSizer:
@@ -99,7 +50,7 @@ class CommandSizer:
             raise ResizeError("no size", f"the command printed {size}")
         return size
 
-    def resize(self, before: int, size: int) -> Pending:
+    def resize(self, before: int, size: int) -> PendingResize:
         values = {"{size}": str(size), "{before}": str(before)}
         command = []
         for word in self._resize:
@@ -107,7 +58,7 @@ class CommandSizer:
                 word = word.replace(name, value)
             command.append(word)
         self._run(command, {"LATE_SIZE": str(size), "LATE_SIZE_BEFORE": str(before)})
-        return Finished()
+        return CompletedResize()
 
     def _run(self, command: Sequence[str], extra: dict[str, str]) -> str:
         """What it prints.

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from late.autoscaler.keda.demand import Signals
-from late.autoscaler.metrics.file import Metrics, MetricsError
-from late.autoscaler.targets.command import Finished, Pending, ResizeError
+from late.autoscaler.metrics.source import Metrics, MetricsError
+from late.autoscaler.targets.sizer import CompletedResize, PendingResize, ResizeError
 from late.errors import LateError
 
 CPU_MAX = 1000.0
@@ -75,9 +75,9 @@ class LaneSizer:
         except LateError as error:
             raise ResizeError("no size", str(error)) from error
 
-    def resize(self, before: int, size: int) -> Pending:
+    def resize(self, before: int, size: int) -> PendingResize:
         try:
             self._resize(size)
         except LateError as error:
             raise ResizeError("refused", str(error)) from error
-        return Finished()
+        return CompletedResize()

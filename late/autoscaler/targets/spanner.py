@@ -17,7 +17,7 @@ from google.cloud.spanner_admin_instance_v1 import InstanceAdminClient, types
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from late.autoscaler.policy import Units
-from late.autoscaler.targets.command import Pending, ResizeError
+from late.autoscaler.targets.sizer import PendingResize, ResizeError
 from late.errors import ConfigError
 
 TIMEOUT_S = 30.0
@@ -74,7 +74,7 @@ class SpannerSizer:
             )
         return int(found.node_count if self._units == "nodes" else found.processing_units)
 
-    def resize(self, before: int, size: int) -> Pending:
+    def resize(self, before: int, size: int) -> PendingResize:
         field = "node_count" if self._units == "nodes" else "processing_units"
         wanted = types.Instance(name=self._instance, **{field: size})
         try:

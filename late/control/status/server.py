@@ -2,7 +2,7 @@
 
 PostgreSQL's statistics are its own counters since they were last reset, of this database only; they
 are some hundred milliseconds behind. SQLite has a size. Spanner tells Cloud Monitoring and not SQL
-(`late.autoscaler.metrics.cloud_monitoring`), CockroachDB whoever asks its nodes (`cockroach_vars`).
+(`late.autoscaler.metrics.google_metrics`), CockroachDB whoever asks its nodes (`cockroach_vars`).
 """
 
 from __future__ import annotations

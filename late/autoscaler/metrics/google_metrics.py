@@ -14,7 +14,7 @@ from google.api_core import exceptions as api
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud import monitoring_v3
 
-from late.autoscaler.metrics.file import Metrics, MetricsError
+from late.autoscaler.metrics.source import Metrics, MetricsError
 from late.autoscaler.policy import Units
 from late.errors import ConfigError
 
