@@ -21,7 +21,8 @@ from late.model.lanes import Gate, Layout
 from late.model.queue_settings import Knobs
 from late.model.task import PULL_POOL, Attempt, Cursor, Outcome, Policy, Schedule, ShardId
 from late.scheduler import settlement_events as report
-from late.scheduler.core.events_effects import (
+from late.scheduler.core.shard_core import ShardCore
+from late.scheduler.events_effects import (
     Care,
     Dispatch,
     Effect,
@@ -40,9 +41,8 @@ from late.scheduler.core.events_effects import (
     SettleSoon,
     Stop,
 )
-from late.scheduler.core.settings import CoreSettings
-from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.limits.limits import Limits
+from late.scheduler.settings import CoreSettings
 from late.store.base import Lease, Page, Settlement, SettleResult, Store, taken
 
 logger = logging.getLogger("late.scheduler")

@@ -113,8 +113,8 @@ class Heartbeat:
     @property
     def trusted_until(self) -> float:
         """Monotonic time until which the database believes that this worker lives; minus infinity
-        before the first reply and after a stop. What a worker may *act* on is `Keeper.trusted`: by
-        then it has also seen which shards it lost meanwhile."""
+        before the first reply and after a stop. A worker *acts* on `LeaseKeeper.trusted`: by then
+        it has also seen which shards it lost meanwhile."""
         return self._trusted_until
 
     @property

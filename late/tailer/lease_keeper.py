@@ -10,8 +10,8 @@ With every view of the fleet that the heartbeat brings:
 4. free shards that are ours are acquired, a few at a time, because each begins with a cold read.
 
 A shard whose settlement the store refuses for good is dropped, released with the next view, and
-left alone for a while (`setbacks.py`): in between it has no owner, so that everybody can see it,
-and whoever placement names meanwhile finds it free.
+left alone for a while (`shard_quarantine.py`): in between it has no owner, so that everybody can
+see it, and whoever placement names meanwhile finds it free.
 
 Who is about to stop says so first (`Heartbeat.leave`) and works on until its peers must have seen
 it (`leave`). From then on they look every moment, and take each shard as soon as it is released.
@@ -43,7 +43,7 @@ from late.store.base import Lease, Membership, Settlement
 from late.tailer import ownership
 from late.tailer.membership import Roster, worked
 from late.tailer.ownership import Key
-from late.tailer.quarantine import Setbacks
+from late.tailer.shard_quarantine import ShardQuarantine
 
 HURRIES_MAX = 50
 """Quick looks in a row at a shard that a peer should hand over; then the usual pace will do."""
@@ -59,7 +59,7 @@ class LeaseStore(Protocol):
     async def release(self, leases: Sequence[Lease]) -> None: ...
 
 
-class Keeper:
+class LeaseKeeper:
     """Holds this worker's leases.
 
     Args:
@@ -111,7 +111,7 @@ class Keeper:
         """Highest epoch under which each shard was ever ours: tells an old view from news."""
         self._granted: dict[Key, int] = {}
         """The same, and never forgotten: an epoch that does not rise is no news either."""
-        self.setbacks = Setbacks(self._rng, monotonic)
+        self.setbacks = ShardQuarantine(self._rng, monotonic)
         self._dropped: set[Key] = set()
         """Held, and nobody works on it: to be released with the next view."""
         self._releasing: set[Key] = set()

@@ -22,7 +22,7 @@ Counts = Mapping[tuple[str, ShardId], tuple[int, int]]
 """(group, shard) -> settlements that were fenced, results that were late; since the start."""
 
 
-class Refusals:
+class FenceReport:
     """Adds up what is new in `counts`, by `add`, which blocks and runs in a thread."""
 
     def __init__(

@@ -23,7 +23,7 @@ from late.events import default as default_emitter
 from late.observability import metrics
 from late.observability import otel as exporting
 from late.observability.metrics import Registry
-from late.scheduler.limits.limiter import Part
+from late.scheduler.limits.limiter import Limiter
 from late.store.common.statement_counts import statements
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def of_worker(worker: Worker) -> Iterator[Value]:
         yield "late_clock_age_seconds", (), age_s
 
 
-def _of_part(labels: tuple[str, str], part: Part, now_us: int) -> Iterator[Value]:
+def _of_part(labels: tuple[str, str], part: Limiter, now_us: int) -> Iterator[Value]:
     yield "late_limit_running", labels, part.running
     yield "late_paused", labels, float(bool(part.knobs.paused))
     limit = part.limit(now_us)

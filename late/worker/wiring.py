@@ -17,10 +17,10 @@ from late.dispatcher.dispatcher import Dispatcher
 from late.model.task import PULL, Policy
 from late.notify import notifier as waking
 from late.notify.listener import Ear
-from late.scheduler.core.settings import CoreSettings
-from late.scheduler.core.task_state import ROUTE
 from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.scheduler import Scheduler
+from late.scheduler.settings import CoreSettings
+from late.scheduler.task_state import ROUTE
 from late.tailer.tailer import Tailer
 from late.worker.fence_report import Counts
 from late.worker.progress import Duty

@@ -1,6 +1,6 @@
 """A worker process: the only place that wires the components together.
 
-    Heartbeat (thread) ─▶ Keeper ─▶ Scheduler ◀─ Tailer
+    Heartbeat (thread) ─▶ LeaseKeeper ─▶ Scheduler ◀─ Tailer
                                      │    ▲
                           Dispatcher ◀┘    └─ Settler ─▶ store
 
@@ -40,11 +40,11 @@ from late.store import open_store
 from late.store.base import Page, Store, WorkerInfo
 from late.tailer.discovery import MemberList, own_name
 from late.tailer.heartbeat import Heartbeat
-from late.tailer.lease_keeper import Keeper
+from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.tailer import Tailer
 from late.worker import lag_alarm as lagging
 from late.worker import wiring
-from late.worker.fence_report import Counts, Refusals
+from late.worker.fence_report import Counts, FenceReport
 from late.worker.health import Health, State
 from late.worker.maintenance import keep_house
 from late.worker.metrics import Telemetry
@@ -194,7 +194,7 @@ class Worker:
 
     def _wire_control(self) -> None:
         app = self.app
-        self.refusals = Refusals(self._refused, partial(wiring.add_refused, app.url), self._rng)
+        self.refusals = FenceReport(self._refused, partial(wiring.add_refused, app.url), self._rng)
         # A tick is one row of the log, for all groups: the default one's owners fire it.
         fires = DEFAULT_GROUP in self._groups
         self.steering = Steering(
@@ -244,7 +244,7 @@ class Worker:
             capacity=settings.capacity,
             version=config.package_version(),
         )
-        self.keeper = Keeper(
+        self.keeper = LeaseKeeper(
             store,
             self.id,
             on_acquired=self.scheduler.acquired,

@@ -56,7 +56,7 @@ def test_p8_timers_are_neither_early_nor_lost(
 @pytest.mark.parametrize("backend", STORES, ids=lambda backend: backend.name, indirect=True)
 def test_p9_a_schedule_fires_once_per_tick(backend: Backend, target: Target, folder: Path) -> None:
     """However its owners race and die. That rules and zones are right is tested on a virtual
-    clock, in `test_cron` and `test_recurring`."""
+    clock, in `test_cron` and `test_schedules`."""
     kills = 15 if backend.emulated else sized(2, 50)
     size = Size(0, producers=0, faults={"kill_worker": kills}, gap_s=sized((0.2, 1.0), GAP_S))
     storm = Storm(target, size, folder, environment={"LATE_CHAOS_TICKS": "1"})

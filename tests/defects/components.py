@@ -11,20 +11,20 @@ import msgspec
 
 from late.clock import DatabaseClock
 from late.model.task import Cursor
-from late.scheduler.core import decide_outcome as verdict
+from late.scheduler.core import outcome_rules as verdict
 from late.scheduler.core import shard_core as core_module
-from late.scheduler.core.crash_suspects import Caution
-from late.scheduler.core.pending_settlement import Draft
-from late.scheduler.core.schedules import Recurring
+from late.scheduler.core.crash_suspects import CrashSuspects
+from late.scheduler.core.pending_settlement import PendingSettlement
 from late.scheduler.core.shard_core import ShardCore
-from late.scheduler.core.usage import Ledger
 from late.scheduler.core.window import Window
-from late.scheduler.limits.limiter import Part
-from late.scheduler.limits.ready_queues import Flows
+from late.scheduler.limits.limiter import Limiter
+from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.scheduler import Scheduler
+from late.scheduler.schedules import ShardSchedules
+from late.scheduler.usage import UsageCounters
 from late.store.postgres import cursor as postgres_cursor
 from late.tailer.heartbeat import Heartbeat
-from late.tailer.lease_keeper import Keeper
+from late.tailer.lease_keeper import LeaseKeeper
 from tests.simulator import logs
 
 
@@ -64,7 +64,7 @@ def retries_without_a_budget() -> None:
     def opens(self: Any, *, retry: bool, now_us: int) -> int | None:
         return old(self, retry=False, now_us=now_us)
 
-    old = replace(Part, "opens_at_us", opens)
+    old = replace(Limiter, "opens_at_us", opens)
 
 
 def a_knob_that_blocks_others() -> None:
@@ -77,8 +77,8 @@ def a_knob_that_blocks_others() -> None:
             return None
         return old(self, put_off)
 
-    replace(Flows, "unlimited", lambda self: [])
-    old = replace(Flows, "next", following)
+    replace(ReadyQueues, "unlimited", lambda self: [])
+    old = replace(ReadyQueues, "next", following)
 
 
 def parked_for_a_knob_without_a_mark() -> None:
@@ -88,7 +88,7 @@ def parked_for_a_knob_without_a_mark() -> None:
         entry.postponed = False
         return old(self, entry)
 
-    old = replace(Caution, "concerns", concerns)
+    old = replace(CrashSuspects, "concerns", concerns)
 
 
 def last_rows_timestamp() -> None:
@@ -153,7 +153,7 @@ def heartbeat_in_the_works_loop() -> None:
 
 def trust_without_end() -> None:
     """Whoever was trusted once is trusted at every later start."""
-    replace(Keeper, "trusted", property(lambda self: True))
+    replace(LeaseKeeper, "trusted", property(lambda self: True))
 
 
 def trust_from_the_reply() -> None:
@@ -163,7 +163,7 @@ def trust_from_the_reply() -> None:
         beat_s = self._monotonic() - trusted_until
         old(self, membership, trusted_until + max(0.0, beat_s) + TTL_S)
 
-    old = replace(Keeper, "observe", observe)
+    old = replace(LeaseKeeper, "observe", observe)
 
 
 TTL_S = 1.0
@@ -184,7 +184,7 @@ def usage_twice() -> None:
         self._again = bool(self._rows)
         return rows
 
-    old = replace(Ledger, "take", take)
+    old = replace(UsageCounters, "take", take)
 
 
 def deferring_burns_an_attempt() -> None:
@@ -218,7 +218,7 @@ def unique_key_freed_by_a_retry() -> None:
         if entry.options.unique_key is not None:
             self._released_keys.append((entry.options.unique_key, entry.record.task_id))
 
-    old = replace(Draft, "park", park)
+    old = replace(PendingSettlement, "park", park)
 
 
 def retry_lets_its_key_go() -> None:
@@ -238,7 +238,7 @@ def overlap_forgotten() -> None:
     def replaced(self: Any, schedules: Sequence[Any]) -> None:
         old(self, [msgspec.structs.replace(s, open_task_id=None) for s in schedules])
 
-    old = replace(Recurring, "replace", replaced)
+    old = replace(ShardSchedules, "replace", replaced)
 
 
 def awake_while_a_tick_waits() -> None:
@@ -262,14 +262,14 @@ def unknown_counts_as_refused() -> None:
 
 def unmarked() -> None:
     """Nothing is marked after a death: whoever dies again leaves no suspect."""
-    replace(Caution, "concerns", lambda self, entry: False)
+    replace(CrashSuspects, "concerns", lambda self, entry: False)
 
 
 def trial_in_a_crowd() -> None:
     """Suspects run beside whatever else is marked."""
-    replace(Caution, "narrowed", lambda self, care: "trial")
+    replace(CrashSuspects, "narrowed", lambda self, care: "trial")
     replace(
-        Caution,
+        CrashSuspects,
         "suspect",
         lambda self, care: [self._suspects.popleft() for _ in range(len(self._suspects))],
     )
@@ -282,4 +282,4 @@ def trust_from_the_first_beat() -> None:
         self._back_until = float("inf")
         old(self, membership, trusted_until)
 
-    old = replace(Keeper, "observe", observe)
+    old = replace(LeaseKeeper, "observe", observe)

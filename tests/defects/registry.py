@@ -14,7 +14,7 @@ from tests.defects import statements as s
 from tests.defects.defect import Defect
 
 JOURNAL = "tests/conformance/test_journal.py::"
-CAUTION = "tests/unit/test_caution.py::"
+CAUTION = "tests/unit/test_crash_suspects.py::"
 COMMANDS = "tests/unit/test_core_commands.py::"
 API = "tests/unit/test_api_bad_input.py::"
 AUTOSCALER = "tests/unit/test_autoscaler_policy.py::"
@@ -227,7 +227,7 @@ _ALL = (
     Defect(
         "trust-first-beat", "the first heartbeat after a gap is trusted",
         c.trust_from_the_first_beat,
-        "tests/unit/test_keeper.py::"
+        "tests/unit/test_lease_keeper.py::"
         "test_who_comes_back_while_a_peer_takes_over_is_not_trusted_in_between",
         r"not True", fast=True,
     ),

@@ -12,7 +12,7 @@ from late.control import autoscale_journal as autoscale
 from late.control.lanes import open_transactions as transactions
 from late.model.lanes import Gate
 from late.outbox import insert as steps
-from late.scheduler.core.lane_drain import Draining
+from late.scheduler.core.lane_drain import LaneDrain
 from tests.defects.components import replace
 
 
@@ -27,7 +27,7 @@ def nothing_left_at_the_closing() -> None:
     def init(self: Any, lease: Any, gate: Any, left: Any) -> None:
         old(self, lease, gate, lambda version: [])
 
-    old = replace(Draining, "__init__", init)
+    old = replace(LaneDrain, "__init__", init)
 
 
 def closed_at_once() -> None:

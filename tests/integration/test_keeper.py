@@ -10,7 +10,7 @@ from late.model.task import ShardId
 from late.store import open_store
 from late.store.base import Lease, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
-from late.tailer.lease_keeper import Keeper
+from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.ownership import Key
 from late.tailer.placement import owner
 
@@ -28,7 +28,7 @@ class Member:
         self.settled: list[Key] = []
         self.acquired: list[Lease] = []
         self.lost: list[Key] = []
-        self.keeper = Keeper(
+        self.keeper = LeaseKeeper(
             store,
             name,
             on_acquired=self.acquired.extend,

@@ -17,11 +17,11 @@ from late.dispatcher.settler import Settler
 from late.errors import LateError, StoreError
 from late.model.queue_settings import Knobs
 from late.model.task import DEFAULT_GROUP
-from late.scheduler.core.settings import CoreSettings
 from late.scheduler.scheduler import Scheduler
+from late.scheduler.settings import CoreSettings
 from late.store.base import Page, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
-from late.tailer.lease_keeper import Keeper
+from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.tailer import Tailer
 from tests.simulator.budget import QUEUE
 from tests.simulator.handlers import CONCURRENCY, Slots
@@ -97,7 +97,7 @@ class SimWorker:
         )  # fmt: skip
         self.slots.on_finished = self.scheduler.finished
         self.scheduler.turn_knobs({QUEUE: knobs}, {})
-        self.keeper = Keeper(
+        self.keeper = LeaseKeeper(
             store, process.name,
             on_acquired=self.scheduler.acquired,
             before_release=lambda shards: self.scheduler.hand_over(shards, self._grace_s),

@@ -30,7 +30,8 @@ from late.model.task import (
     TaskId,
 )
 from late.payload.command import PREFIX, QUEUE, Kind, decode
-from late.scheduler.core.events_effects import (
+from late.scheduler.core.shard_core import ShardCore
+from late.scheduler.events_effects import (
     Dispatch,
     Effect,
     Event,
@@ -46,9 +47,8 @@ from late.scheduler.core.events_effects import (
     Settled,
     Stop,
 )
-from late.scheduler.core.settings import CoreSettings
-from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.limits.limits import Limits
+from late.scheduler.settings import CoreSettings
 from late.store.base import HeldKey, Lease, Page, Settlement
 from late.store.common.suspects import inherited
 

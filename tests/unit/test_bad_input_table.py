@@ -80,7 +80,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     ),
     "cron rule that is none, never fires, or fires too often": (
         PYTHON, NO_CRON, NO_CRON, NO_CRON, NO_CRON,
-        "unit/test_recurring.py::test_a_rule_broken_by_hand_never_fires_again",
+        "unit/test_schedules.py::test_a_rule_broken_by_hand_never_fires_again",
     ),
     "names outside the pattern, reserved names": (
         PYTHON, HTTP, GRPC, CLI, SQL,

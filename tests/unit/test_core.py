@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from late.model.task import HELD_US, TRANSITIONS, Cursor, Parked, Policy, ShardId
-from late.scheduler.core.events_effects import PageRead, ParkedLoaded, Settled
-from late.scheduler.core.settings import CoreSettings
-from late.scheduler.core.task_state import Entry
+from late.scheduler.events_effects import PageRead, ParkedLoaded, Settled
 from late.scheduler.limits.priority_queue import ReadyQueue
+from late.scheduler.settings import CoreSettings
+from late.scheduler.task_state import Entry
 from late.store.base import Page
 from tests.unit.core_world import SECOND, World
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from late.scheduler.core.settings import CoreSettings
+from late.scheduler.settings import CoreSettings
 from tests.unit.core_world import SECOND, World
 
 

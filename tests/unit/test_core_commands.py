@@ -8,7 +8,7 @@ import pytest
 from late.errors import DecodeError
 from late.model.ids import new_id, shard_of
 from late.payload.command import Command, decode
-from late.scheduler.core.settings import CoreSettings
+from late.scheduler.settings import CoreSettings
 from tests.conformance.kit import record
 from tests.unit.core_world import SECOND, World
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from late.scheduler.core.events_effects import Stop
+from late.scheduler.events_effects import Stop
 from tests.unit.core_world import SECOND, SETTINGS, World
 
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from late.model.queue_settings import Knobs
-from late.scheduler.core.settings import CoreSettings
+from late.scheduler.settings import CoreSettings
 from tests.unit.core_world import SECOND, World
 from tests.unit.test_core_property import finish_one
 

@@ -12,7 +12,7 @@ from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Store
 from late.worker.progress import Watchdog
 from late.worker.wiring import duties
-from tests.unit.test_refusals import Slots
+from tests.unit.test_fence_report import Slots
 
 STALL_S = 10
 

@@ -8,12 +8,11 @@ import pytest
 
 from late.model.queue_settings import Knobs
 from late.model.task import Attempt, Outcome, Policy, Record, TaskId
-from late.scheduler.core.task_state import Entry
-from late.scheduler.limits.adaptive_limit import LEAST, MOST, Adaptive, SlowStart
-from late.scheduler.limits.circuit_breaker import Breaker
-from late.scheduler.limits.limiter import says
+from late.scheduler.limits.adaptive_limit import LEAST, MOST, AdaptiveLimit, SlowStart
+from late.scheduler.limits.circuit_breaker import CircuitBreaker
+from late.scheduler.limits.limiter import TokenBucket, shows_health
 from late.scheduler.limits.limits import Flow, Limits
-from late.scheduler.limits.token_bucket import TokenBucket
+from late.scheduler.task_state import Entry
 
 S = 1_000_000
 
@@ -55,7 +54,7 @@ def test_a_bucket_says_when_the_next_is_there() -> None:
 
 
 def test_a_breaker_opens_probes_and_closes() -> None:
-    breaker = Breaker(0.5, 4, 5.0)
+    breaker = CircuitBreaker(0.5, 4, 5.0)
     for good in (True, True, False):
         breaker.ended(good, 0)
     assert breaker.state == "closed"
@@ -74,11 +73,11 @@ def test_a_breaker_opens_probes_and_closes() -> None:
 
 
 def test_a_breaker_forgets_and_needs_enough_calls() -> None:
-    breaker = Breaker(0.5, 4, 5.0)
+    breaker = CircuitBreaker(0.5, 4, 5.0)
     for second in range(0, 60, 4):
         breaker.ended(False, second * S)  # three within ten seconds
     assert breaker.state == "closed"
-    lonely = Breaker(0.5, 1, 5.0)
+    lonely = CircuitBreaker(0.5, 1, 5.0)
     lonely.ended(False, 0)
     lonely.admits(5 * S)
     lonely.started(5 * S)
@@ -87,7 +86,7 @@ def test_a_breaker_forgets_and_needs_enough_calls() -> None:
 
 
 def test_the_limit_grows_by_one_a_window_and_is_cut_once_a_second() -> None:
-    adaptive = Adaptive()
+    adaptive = AdaptiveLimit()
     first = adaptive.limit
     for _ in range(first):
         adaptive.good(first)
@@ -258,11 +257,11 @@ def test_a_refusal_for_good_is_an_answer() -> None:
 
 
 def test_who_asks_for_a_retry_has_answered() -> None:
-    assert says(outcome(1, "failed", after_us=5)) is True
-    assert says(outcome(1, "failed", after_us=5, overloaded=True)) is False
-    assert says(outcome(1, "failed", after_us=5, reason="unavailable")) is False
-    assert says(outcome(1, "failed")) is False
-    assert says(outcome(1, "interrupted")) is None
+    assert shows_health(outcome(1, "failed", after_us=5)) is True
+    assert shows_health(outcome(1, "failed", after_us=5, overloaded=True)) is False
+    assert shows_health(outcome(1, "failed", after_us=5, reason="unavailable")) is False
+    assert shows_health(outcome(1, "failed")) is False
+    assert shows_health(outcome(1, "interrupted")) is None
 
 
 def test_a_crowd_is_spread_the_same_way_each_time() -> None:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from late.model.task import HELD_US, Parked, Record, TaskId
-from late.scheduler.core.events_effects import Load
 from late.scheduler.core.timers import LOAD_MAX, RESCAN_US, SCAN_ON_US, Timers
+from late.scheduler.events_effects import Load
 
 SECOND = 1_000_000
 

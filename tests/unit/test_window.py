@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from late.model.task import Cursor, Policy, Record, ShardId, TaskId
-from late.scheduler.core.task_state import Entry
 from late.scheduler.core.window import Window
+from late.scheduler.task_state import Entry
 from late.store.base import Page
 
 

@@ -23,12 +23,12 @@ import msgspec
 from late.errors import DecodeError
 from late.model.task import HELD_US, TaskId
 from late.payload.command import CLOSED, NAMES, Command, closed_version, decode
-from late.scheduler.core.decide_outcome import Verdict
-from late.scheduler.core.events_effects import Load
-from late.scheduler.core.ordering_keys import Keys
-from late.scheduler.core.task_state import Entry
+from late.scheduler.core.ordering_keys import OrderingKeys
+from late.scheduler.core.outcome_rules import Verdict
 from late.scheduler.core.timers import Timers
 from late.scheduler.core.window import Window
+from late.scheduler.events_effects import Load
+from late.scheduler.task_state import Entry
 from late.store.base import Revival
 
 LOAD_MAX = 100
@@ -48,7 +48,7 @@ class _Waiting(msgspec.Struct, eq=False):
     """Its task is on its way to the timer table, perhaps not with the next settlement."""
 
 
-class Hands(Protocol):
+class TaskActions(Protocol):
     """What a command may do to a task. The task is in memory, and not running."""
 
     def conclude(self, entry: Entry, state: str) -> None:
@@ -69,8 +69,8 @@ class Commands:
         group: str,
         window: Window,
         timers: Timers,
-        keys: Keys,
-        hands: Hands,
+        keys: OrderingKeys,
+        hands: TaskActions,
         revive: Callable[[Revival], None],
         closed: Callable[[TaskId, int], None] = lambda closing, version: None,
     ) -> None:

@@ -28,8 +28,8 @@ from __future__ import annotations
 from collections import deque
 
 from late.model.task import Suspect, TaskId
-from late.scheduler.core.events_effects import Care
-from late.scheduler.core.task_state import Entry
+from late.scheduler.events_effects import Care
+from late.scheduler.task_state import Entry
 from late.store.base import Lease
 
 ENTRIES_MAX = 3_000
@@ -37,7 +37,7 @@ ENTRIES_MAX = 3_000
 and a page by default. With a larger window a killer beyond it is found one death later."""
 
 
-class Caution:
+class CrashSuspects:
     """The marks of one shard, and who is to be marked."""
 
     def __init__(self, lease: Lease) -> None:

@@ -20,7 +20,7 @@ KEPT_US = 366 * 86_400_000_000
 _encode = msgspec.json.Encoder().encode
 
 
-class Draining:
+class LaneDrain:
     """The versions that this shard is draining. Counts as true while there are any.
 
     Args:

@@ -16,8 +16,8 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 
 from late.model.task import HELD_US
-from late.scheduler.core.events_effects import Load
-from late.scheduler.core.task_state import Entry
+from late.scheduler.events_effects import Load
+from late.scheduler.task_state import Entry
 from late.store.base import HeldKey
 
 LOAD_MAX = 100
@@ -43,7 +43,7 @@ class _Key:
         self.version = 0  # of the lane; of what holds the key or is first in line, or a lower one
 
 
-class Keys:
+class OrderingKeys:
     """Who holds each key, and who waits behind it.
 
     Args:

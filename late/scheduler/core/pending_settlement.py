@@ -20,11 +20,11 @@ from late.model.task import (
     StepDetail,
     TaskId,
 )
-from late.scheduler.core.crash_suspects import Caution
-from late.scheduler.core.settings import NEVER_US, CoreSettings
-from late.scheduler.core.task_state import Entry
-from late.scheduler.core.usage import Ledger
+from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.window import Window
+from late.scheduler.settings import NEVER_US, CoreSettings
+from late.scheduler.task_state import Entry
+from late.scheduler.usage import UsageCounters
 from late.store.base import Lease, Result, Revival, Settlement, Step, Tick
 
 ERROR_CHARS = 500
@@ -32,7 +32,7 @@ ERROR_CHARS = 500
 _encode = msgspec.json.Encoder().encode
 
 
-class Draft:
+class PendingSettlement:
     """Collects the ends and parkings of one shard into one settlement after the other."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Draft:
         self.cursor = lease.cursor
         """Of the last settlement that is in the journal."""
         self._settled_at_us = 0
-        self.ledger = Ledger(tenant_of)
+        self.ledger = UsageCounters(tenant_of)
         self.out: Settlement | None = None
         self._ended: dict[TaskId, Entry] = {}
         self._parking: dict[TaskId, tuple[Entry, Parked]] = {}
@@ -167,7 +167,7 @@ class Draft:
         self,
         window: Window,
         ticks: tuple[Tick, ...],
-        caution: Caution,
+        caution: CrashSuspects,
         now_us: int,
         told: Sequence[Result] = (),
     ) -> Settlement:

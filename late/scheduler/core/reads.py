@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from late.model.task import HELD_US, Parked, Record
-from late.scheduler.core import events_effects as m
+from late.scheduler import events_effects as m
 from late.scheduler.core.commands import Commands
 from late.scheduler.core.state import CoreState
-from late.scheduler.core.task_state import Entry, first_due_us, from_parked, from_record
+from late.scheduler.task_state import Entry, first_due_us, from_parked, from_record
 
 
 class CoreReads(CoreState, ABC):

@@ -23,13 +23,13 @@ from functools import partial
 from late.model.lanes import Gate
 from late.model.task import HELD_US, DeadLetter, Outcome, Policy, Reason, TaskId
 from late.model.validation import is_name
-from late.scheduler.core import events_effects as m
+from late.scheduler import events_effects as m
 from late.scheduler.core.commands import Commands
-from late.scheduler.core.decide_outcome import DEATHS_MAX, judge, killed
+from late.scheduler.core.outcome_rules import DEATHS_MAX, decide_outcome, killed
 from late.scheduler.core.reads import CoreReads
-from late.scheduler.core.settings import CoreSettings
-from late.scheduler.core.task_state import POSTPONED, Entry, first_due_us
 from late.scheduler.limits.limits import LOCAL_POOL, Limits
+from late.scheduler.settings import CoreSettings
+from late.scheduler.task_state import POSTPONED, Entry, first_due_us
 from late.store.base import Lease, Settlement
 
 
@@ -299,7 +299,7 @@ class ShardCore(CoreReads):
 
     def _apply(self, entry: Entry, outcome: Outcome) -> None:
         stalled = outcome.kind == "failed" and self._limits.stalled(entry)
-        verdict = judge(entry, outcome, self._now_us, self.lease.owner, stalled=stalled)
+        verdict = decide_outcome(entry, outcome, self._now_us, self.lease.owner, stalled=stalled)
         verdict = self._commands.overruled(entry, verdict)
         entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
         entry.errors = verdict.errors

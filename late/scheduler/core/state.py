@@ -8,18 +8,18 @@ from functools import partial
 
 from late.model.lanes import Gate
 from late.model.task import Policy
-from late.scheduler.core.crash_suspects import Caution
-from late.scheduler.core.lane_drain import Draining
-from late.scheduler.core.ordering_keys import Keys
-from late.scheduler.core.pending_settlement import Draft
-from late.scheduler.core.schedules import Recurring
-from late.scheduler.core.settings import CoreSettings
-from late.scheduler.core.task_state import Entry, expires_at_us
+from late.scheduler.core.crash_suspects import CrashSuspects
+from late.scheduler.core.lane_drain import LaneDrain
+from late.scheduler.core.ordering_keys import OrderingKeys
+from late.scheduler.core.pending_settlement import PendingSettlement
 from late.scheduler.core.timers import Timers
-from late.scheduler.core.unclaimed import Calling
+from late.scheduler.core.unclaimed import UnclaimedTasks
 from late.scheduler.core.window import Window
 from late.scheduler.limits.limits import Limits
-from late.scheduler.limits.ready_queues import Flows
+from late.scheduler.limits.ready_queues import ReadyQueues
+from late.scheduler.schedules import ShardSchedules
+from late.scheduler.settings import CoreSettings
+from late.scheduler.task_state import Entry, expires_at_us
 from late.store.base import Lease
 
 
@@ -44,16 +44,18 @@ class CoreState:
         self._timers = Timers(
             horizon_us=self._settings.horizon_us, timers_max=self._settings.timers_max
         )
-        self._calling = Calling(self._timers)
+        self._calling = UnclaimedTasks(self._timers)
         self._gate = gate or Gate()
-        self._keys = Keys(lease.held_keys, partial(self._gate.opens, lease.group, lease.shard_id))
-        self._draining = Draining(lease, self._gate, self._keys.left)
+        self._keys = OrderingKeys(
+            lease.held_keys, partial(self._gate.opens, lease.group, lease.shard_id)
+        )
+        self._draining = LaneDrain(lease, self._gate, self._keys.left)
         self._limits = limits or Limits()
-        self._ready = Flows(lease.group, self._limits)
-        self._recurring = Recurring()
-        self.caution = Caution(lease)
+        self._ready = ReadyQueues(lease.group, self._limits)
+        self._recurring = ShardSchedules()
+        self.caution = CrashSuspects(lease)
         self._wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
-        self._draft = Draft(lease, self._settings, self._limits.tenant)
+        self._draft = PendingSettlement(lease, self._settings, self._limits.tenant)
         self._now_us = 0
         self._looked_at_us = 0
         self._stopped = False

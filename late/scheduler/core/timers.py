@@ -12,9 +12,9 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from late.model.task import Parked
-from late.scheduler.core.events_effects import Load
-from late.scheduler.core.settings import NEVER_US
-from late.scheduler.core.task_state import Entry
+from late.scheduler.events_effects import Load
+from late.scheduler.settings import NEVER_US
+from late.scheduler.task_state import Entry
 
 RESCAN_US = 5_000_000
 """From the last page of a scan to the first of the next."""

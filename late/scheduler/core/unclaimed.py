@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from late.scheduler.core.events_effects import Load
 from late.scheduler.core.timers import LOAD_MAX, Timers
-from late.scheduler.limits.throttled_queue import LOOK_MAX_US
+from late.scheduler.events_effects import Load
+from late.scheduler.limits.limiter import LOOK_MAX_US
 
 _Key = tuple[int, str]
 FAR_US = LOOK_MAX_US + 5_000_000
 """What is put off for want of a consumer is due before; with a margin for clocks that differ."""
 
 
-class Calling:
+class UnclaimedTasks:
     """Of one shard. A *pool* is here one of a pulled queue, by its name."""
 
     def __init__(self, timers: Timers) -> None:

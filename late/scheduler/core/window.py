@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from itertools import filterfalse
 
 from late.model.task import Cursor, OpenTask, TaskId
-from late.scheduler.core.task_state import Entry
+from late.scheduler.task_state import Entry
 from late.store.base import Page, cursor_within
 
 

@@ -17,7 +17,7 @@ DOUBLINGS = 3.4
 """From a tenth to all of it: log2(10)."""
 
 
-class Adaptive:
+class AdaptiveLimit:
     """The limit of one target in one worker."""
 
     def __init__(self) -> None:

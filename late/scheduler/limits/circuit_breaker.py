@@ -18,7 +18,7 @@ PROBE_LOST_US = 600_000_000
 """A probe of which nothing is heard for so long (its shard was lost) no longer counts."""
 
 
-class Breaker:
+class CircuitBreaker:
     """One target's, in one worker."""
 
     def __init__(self, ratio: float, calls: int, open_s: float) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from late.model.queue_settings import Knobs
 from late.model.task import Outcome, TaskId
-from late.scheduler.limits.adaptive_limit import Adaptive, SlowStart
-from late.scheduler.limits.circuit_breaker import Breaker
-from late.scheduler.limits.token_bucket import TokenBucket
+from late.scheduler.limits.adaptive_limit import AdaptiveLimit, SlowStart
+from late.scheduler.limits.circuit_breaker import CircuitBreaker
 
 STREAK = 5
 """So many different tasks in a row failed at a target: it is the target that fails."""
@@ -17,7 +17,61 @@ ABSENT = ("unavailable", "overloaded", "timeout")
 """Reasons of a failure that say that nobody answered, or that it was too much."""
 
 
-class Part:
+class TokenBucket:
+    """Full at first: `burst` may start at once, then `rate` a second.
+
+    Invariant: within any time of `t` seconds at most `burst + rate * t` tokens are taken.
+    """
+
+    def __init__(self, rate: float, burst: float, now_us: int) -> None:
+        self.rate = rate
+        self.burst = max(1.0, burst)
+        self._tokens = self.burst
+        self._at_us = now_us
+
+    def resize(self, rate: float, burst: float, now_us: int) -> None:
+        """Another rate from now on; what was saved up stays, as far as it fits."""
+        self._fill(now_us)
+        self.rate, self.burst = rate, max(1.0, burst)
+        self._tokens = min(self._tokens, self.burst)
+
+    def left(self, now_us: int) -> float:
+        """Tokens that are there."""
+        self._fill(now_us)
+        return self._tokens
+
+    def has(self, now_us: int) -> bool:
+        """Whether a token can be taken."""
+        self._fill(now_us)
+        return self._tokens >= 1.0
+
+    def take(self) -> None:
+        """Take one, after `has`."""
+        self._tokens -= 1.0
+
+    def give_back(self) -> None:
+        """It was not used after all."""
+        self._tokens = min(self.burst, self._tokens + 1.0)
+
+    def earn(self, tokens: float) -> None:
+        """More of them, from elsewhere than time."""
+        self._tokens = min(self.burst, self._tokens + tokens)
+
+    def next_at_us(self, now_us: int, ahead: int = 0) -> int:
+        """When a token is there for who has `ahead` others before it."""
+        self._fill(now_us)
+        missing = 1.0 + ahead - self._tokens
+        return now_us if missing <= 0 else now_us + math.ceil(missing / self.rate * 1_000_000)
+
+    def _fill(self, now_us: int) -> None:
+        # A clock that was set back earns nothing until it has caught up.
+        if now_us > self._at_us:
+            earned = (now_us - self._at_us) * self.rate / 1_000_000
+            self._tokens = min(self.burst, self._tokens + earned)
+            self._at_us = now_us
+
+
+class Limiter:
     """What one queue, or one target, allows in this worker."""
 
     def __init__(self, knobs: Knobs, now_us: int) -> None:
@@ -26,8 +80,8 @@ class Part:
         self.tenants: Counter[str] = Counter()
         self.bucket: TokenBucket | None = None
         self.budget: TokenBucket | None = None
-        self.breaker: Breaker | None = None
-        self.adaptive: Adaptive | None = None
+        self.breaker: CircuitBreaker | None = None
+        self.adaptive: AdaptiveLimit | None = None
         self.slow = SlowStart(knobs.slow_start_s or 0.0, now_us)
         self._streak: set[TaskId] = set()
         self._share = (1, 1)
@@ -48,10 +102,10 @@ class Part:
         if knobs.breaker is None:
             self.breaker = None
         else:
-            self.breaker = self.breaker or Breaker(1.0, 1, 1.0)
+            self.breaker = self.breaker or CircuitBreaker(1.0, 1, 1.0)
             self.breaker.ratio, self.breaker.calls = knobs.breaker, knobs.breaker_calls or 20
             self.breaker.open_s = knobs.breaker_open_s or 5.0
-        self.adaptive = (self.adaptive or Adaptive()) if knobs.concurrency == "auto" else None
+        self.adaptive = (self.adaptive or AdaptiveLimit()) if knobs.concurrency == "auto" else None
         self.share(*self._share, now_us)
 
     def share(self, mine: int, total: int, now_us: int) -> None:
@@ -118,7 +172,7 @@ class Part:
         self.running -= 1
         if self.budget is not None and not retry:
             self.budget.earn(self.knobs.retry_budget or 0.0)
-        good = says(outcome)
+        good = shows_health(outcome)
         if good is None:
             if self.breaker is not None:
                 self.breaker.undone()
@@ -147,7 +201,7 @@ class Part:
         )
 
 
-def says(outcome: Outcome) -> bool | None:
+def shows_health(outcome: Outcome) -> bool | None:
     """What an end says of who executed it: good, bad, or nothing.
 
     A task that is refused for good was answered: the target works.
@@ -162,3 +216,56 @@ def says(outcome: Outcome) -> bool | None:
         case "died":
             return False
     return None
+
+
+LOOK_MIN_US = 1_000_000
+"""What moves within this time is not parked."""
+LOOK_MAX_US = 60_000_000
+"""Whatever the line's length: a limit may be lifted at any time."""
+STANDS_US = 5_000_000
+"""Of a flow that does not move, the first look."""
+MEASURE_US = 200_000
+
+
+class ThrottledQueue:
+    """Of one flow in one shard. Times in microseconds, by the database's clock."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+        """Since the last measurement; the owner counts."""
+        self.per_s: float | None = None
+        """How fast it moves; None: it is too young for that to be known."""
+        self._measured_at_us: int | None = None
+        self._end_us = 0
+
+    def measure(self, now_us: int) -> float | None:
+        """`per_s` as it is now."""
+        if self._measured_at_us is None:
+            self.starts, self._measured_at_us = 0, now_us
+        elapsed_us = now_us - self._measured_at_us
+        if elapsed_us >= MEASURE_US:
+            found = self.starts * 1e6 / elapsed_us
+            # The longer the time, the more it says.
+            weight = min(1.0, elapsed_us / LOOK_MIN_US)
+            old = found if self.per_s is None else self.per_s
+            self.per_s = old + (found - old) * weight
+            self.starts, self._measured_at_us = 0, now_us
+        return self.per_s
+
+    @property
+    def keeps(self) -> int:
+        """Tasks that start before the first of the parked ones is back."""
+        return round((self.per_s or 0.0) * LOOK_MIN_US / 1e6)
+
+    def over(self, now_us: int) -> bool:
+        """Whether the last one has been looked at."""
+        return self._end_us <= now_us
+
+    def join_us(self, now_us: int) -> int:
+        """When to look at one more."""
+        per_s = self.per_s or 0.0
+        first_us = now_us + (LOOK_MIN_US if per_s >= 1.0 else STANDS_US)
+        self._end_us = max(self._end_us, first_us) + round(5e5 / max(1.0, per_s))
+        if self._end_us > now_us + LOOK_MAX_US:
+            self._end_us = first_us  # evenly over the whole time, round by round
+        return self._end_us

@@ -20,8 +20,8 @@ import msgspec
 
 from late.model.queue_settings import LOCAL, REMOTE, Knobs, binds, effective
 from late.model.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
-from late.scheduler.core.task_state import Entry
-from late.scheduler.limits.limiter import Part
+from late.scheduler.limits.limiter import Limiter
+from late.scheduler.task_state import Entry
 
 LOCAL_POOL = "local"
 PAUSED_LOOK_US = 30_000_000
@@ -51,9 +51,9 @@ class Limits:
     def __init__(self, remote: Collection[str] = (), *, slots: int = 16) -> None:
         self._remote = frozenset(remote)
         self._slots = slots
-        self._queues: dict[str, Part] = {}
-        self._targets: dict[str, Part] = {
-            name: Part(_default(name), 0) for name in sorted(self._remote)
+        self._queues: dict[str, Limiter] = {}
+        self._targets: dict[str, Limiter] = {
+            name: Limiter(_default(name), 0) for name in sorted(self._remote)
         }
         self._any = False
         self._counted: dict[Owner, tuple[Flow, bool]] = {}
@@ -76,21 +76,21 @@ class Limits:
             wanted[LOCAL_POOL] = effective(targets[LOCAL_POOL], LOCAL)
         self._set(self._targets, wanted, now_us)
 
-    def _set(self, parts: dict[str, Part], wanted: Mapping[str, Knobs], now_us: int) -> None:
+    def _set(self, parts: dict[str, Limiter], wanted: Mapping[str, Knobs], now_us: int) -> None:
         for name in parts.keys() - wanted.keys():
             del parts[name]
             self.version += 1
         for name, knobs in wanted.items():
             part = parts.get(name)
             if part is None:
-                parts[name] = part = Part(knobs, now_us)
+                parts[name] = part = Limiter(knobs, now_us)
                 self._adopt(part)
                 self.version += 1
             elif part.knobs != knobs:
                 part.set(knobs, now_us)
                 self.version += 1
 
-    def _adopt(self, part: Part) -> None:
+    def _adopt(self, part: Limiter) -> None:
         """Count what runs already: as it ends, it is taken off every part that it has then."""
         for flow, _ in self._counted.values():
             if part in self._parts(flow):
@@ -224,7 +224,7 @@ class Limits:
 
     def look_again_us(self, flow: Flow, ahead: int, now_us: int) -> int:
         """When a task with `ahead` others before it may start, as far as the knobs say; what moves
-        comes back in its line (`line.py`). Spread, so that not all come back at once."""
+        comes back in its line (`ThrottledQueue`). Spread, so that not all come back at once."""
         at_us = now_us
         for part in self._parts(flow):
             if part.knobs.paused:
@@ -235,12 +235,12 @@ class Limits:
                 at_us = max(at_us, part.breaker.until_us)
         return at_us
 
-    def parts(self) -> list[tuple[str, str, Part]]:
+    def parts(self) -> list[tuple[str, str, Limiter]]:
         """(`queue` or `target`, its name, what it allows and has learned), for metrics."""
         queues = [("queue", name, part) for name, part in self._queues.items()]
         return queues + [("target", name, part) for name, part in self._targets.items()]
 
-    def _parts(self, flow: Flow) -> list[Part]:
+    def _parts(self, flow: Flow) -> list[Limiter]:
         found = (self._queues.get(flow.queue), self._targets.get(flow.target))
         return [part for part in found if part is not None]
 

@@ -14,15 +14,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
 from late.model.task import PULL_POOL, Reason, TaskId
-from late.scheduler.core.task_state import Entry
+from late.scheduler.limits.limiter import ThrottledQueue
 from late.scheduler.limits.limits import LOCAL_POOL, Flow, Limits
 from late.scheduler.limits.priority_queue import FOREGROUND_SHARE, ReadyQueue
-from late.scheduler.limits.throttled_queue import Line
+from late.scheduler.task_state import Entry
 
 _Queue = tuple[str, str]
 
 
-class Flows:
+class ReadyQueues:
     """See the module. `len` is the number of those that nothing but a free slot holds back."""
 
     def __init__(self, group: str, limits: Limits) -> None:
@@ -39,7 +39,7 @@ class Flows:
         self._closed: set[Flow] = set()
         self._refused: set[Flow] = set()
         """Flows of which the last that wanted to start was not allowed to."""
-        self._lines: dict[Flow, Line] = {}
+        self._lines: dict[Flow, ThrottledQueue] = {}
         self.limited = 0
         """Entries that have a flow."""
         self._of_pool: Counter[str] = Counter()
@@ -255,7 +255,7 @@ class Flows:
         held_back = [flow for flow in self._flows if self._is_held_back(flow)]
         each = max(1, keep // max(1, len(held_back)))
         for flow in held_back:
-            line = self._lines.setdefault(flow, Line())
+            line = self._lines.setdefault(flow, ThrottledQueue())
             if line.measure(now_us) is not None:
                 found += self._cut(flow, line, max(each, line.keeps))
         return found
@@ -268,7 +268,7 @@ class Flows:
         no_room = flow.target != LOCAL_POOL and self._rooms.get(flow.target, 0) <= 0
         return no_room or flow in self._refused
 
-    def _cut(self, flow: Flow, line: Line, keep: int) -> list[tuple[Entry, int, Reason]]:
+    def _cut(self, flow: Flow, line: ThrottledQueue, keep: int) -> list[tuple[Entry, int, Reason]]:
         now_us, queue = self._now_us, self._flows[flow]
         reason: Reason = "unfetched" if self._is_unfetched(flow) else "limited"
         found: list[tuple[Entry, int, Reason]] = []

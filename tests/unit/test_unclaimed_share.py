@@ -6,7 +6,7 @@ import msgspec
 
 from late.model.queue_settings import Knobs
 from late.scheduler.core.unclaimed import FAR_US
-from tests.unit.calling_kit import MAIL, POST, fetch, give, park, settle, world
+from tests.unit.unclaimed_kit import MAIL, POST, fetch, give, park, settle, world
 
 
 def test_a_task_that_is_known_under_another_queue_is_called_a_few_at_a_time() -> None:

@@ -11,7 +11,7 @@ from late.model.task import Attempt, Cursor, Epoch, Outcome, ShardId
 from late.scheduler.limits.limits import Limits
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Settlement, SettleResult, Store
-from late.worker.fence_report import Counts, Refusals
+from late.worker.fence_report import Counts, FenceReport
 from tests.conformance.kit import record
 
 SHARD = ("default", ShardId(3))
@@ -114,7 +114,7 @@ async def test_only_what_is_new_is_told_and_a_failure_is_made_up_for() -> None:
             raise faults.pop()
         told.append(dict(more))
 
-    refusals = Refusals(lambda: counts, add)
+    refusals = FenceReport(lambda: counts, add)
     await refusals.tell()
     assert told == []
     counts[SHARD] = (1, 2)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from late.scheduler.limits.throttled_queue import LOOK_MAX_US, LOOK_MIN_US, STANDS_US, Line
+from late.scheduler.limits.limiter import (
+    LOOK_MAX_US,
+    LOOK_MIN_US,
+    STANDS_US,
+    ThrottledQueue,
+)
 
 S = 1_000_000
 
 
-def moving(per_s: int, seconds: int = 10) -> tuple[Line, int]:
+def moving(per_s: int, seconds: int = 10) -> tuple[ThrottledQueue, int]:
     """A line that has moved at this speed, and the time."""
-    line = Line()
+    line = ThrottledQueue()
     line.measure(0)
     for tenth in range(10 * seconds):
         line.starts += per_s // 10
@@ -20,7 +25,7 @@ def moving(per_s: int, seconds: int = 10) -> tuple[Line, int]:
 
 
 def test_a_young_line_says_nothing() -> None:
-    line = Line()
+    line = ThrottledQueue()
     assert line.measure(0) is None
     line.starts += 50
     assert line.measure(S // 10) is None

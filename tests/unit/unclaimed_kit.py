@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from late.model.task import Cursor, Parked, TaskId
-from late.scheduler.core.events_effects import ParkedLoaded
+from late.scheduler.events_effects import ParkedLoaded
 from tests.unit.core_world import SECOND, World
 
 MAIL, POST = "pull:mail", "pull:post"

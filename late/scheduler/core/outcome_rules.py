@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import msgspec
 
-from late.model.task import AttemptError, Final, Outcome, Reason
-from late.scheduler.core.retry_delay import backoff_us
-from late.scheduler.core.task_state import Entry
+from late.model.task import AttemptError, Final, Outcome, Policy, Reason
+from late.scheduler.task_state import Entry
 
 DEATHS_MAX = 3
 ERRORS_KEPT = 20
@@ -43,7 +42,7 @@ class Verdict(msgspec.Struct, frozen=True):
     again: bool = False
 
 
-def judge(
+def decide_outcome(
     entry: Entry, outcome: Outcome, now_us: int, worker: str, *, stalled: bool = False
 ) -> Verdict:
     """Decide by the entry's policy and history. `now_us` is the database's time.
@@ -84,7 +83,7 @@ def _died(entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptErro
     deaths = entry.deaths + 1
     if deaths >= DEATHS_MAX:
         return Verdict("dead", entry.attempts, deaths, errors, final="dead", reason="killed_worker")
-    due = now_us + backoff_us(entry.policy, deaths, outcome.jitter)
+    due = now_us + retry_delay_us(entry.policy, deaths, outcome.jitter)
     return Verdict("died", entry.attempts, deaths, errors, parked="interrupted", due_at_us=due)
 
 
@@ -106,7 +105,7 @@ def _failed(
     attempts = entry.attempts + 1
     wait_us = outcome.after_us
     if wait_us is None:
-        wait_us = backoff_us(policy, attempts, outcome.jitter)
+        wait_us = retry_delay_us(policy, attempts, outcome.jitter)
     due = now_us + max(0, wait_us)
     if stalled and now_us <= _first_failure_us(errors, now_us) + policy.deadline_us:
         return Verdict(
@@ -146,3 +145,13 @@ def _kept(errors: tuple[AttemptError, ...]) -> tuple[AttemptError, ...]:
         half = ERRORS_KEPT // 2
         errors = errors[:half] + errors[-half:]
     return errors
+
+
+def retry_delay_us(policy: Policy, attempts: int, jitter: float) -> int:
+    """Microseconds to wait after `attempts` (>= 1) failed attempts.
+
+    With `policy.full_jitter` the wait is `jitter` of the ceiling, else the ceiling itself.
+    """
+    # The exponent is bounded so that the power cannot overflow; the cap is reached long before.
+    ceiling = min(float(policy.cap_us), policy.base_us * policy.factor ** min(attempts - 1, 500))
+    return int(ceiling * jitter if policy.full_jitter else ceiling)

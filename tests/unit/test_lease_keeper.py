@@ -11,7 +11,7 @@ from late.model.task import ShardId, Suspect, TaskId
 from late.tailer.lease_keeper import HURRIES_MAX, SUSPECTS_TOLD
 from late.tailer.membership import QUARANTINE_US
 from late.testing.clock import VirtualClock
-from tests.unit.keeper_kit import TTL_S, Fleet, key, placed, running
+from tests.unit.lease_keeper_kit import TTL_S, Fleet, key, placed, running
 
 
 async def test_the_first_view_is_acted_upon_at_once_a_few_shards_at_a_time() -> None:

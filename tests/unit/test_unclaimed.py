@@ -13,12 +13,13 @@ import pytest
 
 from late.model.queue_settings import Knobs
 from late.model.task import Attempt, Epoch, Parked, ShardId
-from late.scheduler.core.events_effects import Load, LoadFailed
 from late.scheduler.core.timers import Timers
-from late.scheduler.core.unclaimed import Calling
+from late.scheduler.core.unclaimed import UnclaimedTasks
+from late.scheduler.events_effects import Load, LoadFailed
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Page, Store
-from tests.unit.calling_kit import (
+from tests.unit.core_world import POLICIES, SECOND, World
+from tests.unit.unclaimed_kit import (
     MAIL,
     POST,
     called,
@@ -32,7 +33,6 @@ from tests.unit.calling_kit import (
     settle,
     world,
 )
-from tests.unit.core_world import POLICIES, SECOND, World
 
 
 def test_who_asks_before_the_first_page_is_read_gets_it() -> None:
@@ -366,7 +366,7 @@ def test_what_leaves_memory_again_is_known_to_be_in_the_table() -> None:
 
 def test_a_pool_is_clear_only_when_nothing_went_behind_the_reading() -> None:
     timers = Timers(horizon_us=2 * SECOND, timers_max=16)
-    calling = Calling(timers)
+    calling = UnclaimedTasks(timers)
     request = calling.load({MAIL: 2}, 0)
     assert request is not None
     assert calling.load({MAIL: 2}, 0) is None, "one at a time"

@@ -27,7 +27,7 @@ TASKS_MAX = 1_000
 """Of the ticks of one settlement, beyond those of one schedule: databases bound a transaction."""
 
 
-class Recurring:
+class ShardSchedules:
     """The schedules of one shard, as last read, moved on by the ticks that were settled."""
 
     def __init__(self) -> None:

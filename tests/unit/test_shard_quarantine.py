@@ -22,9 +22,9 @@ from late.store.base import (
     Store,
     WorkerInfo,
 )
-from late.tailer.lease_keeper import Keeper
+from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.ownership import Key
-from late.tailer.quarantine import TRY_S, WAIT_MAX_S, Setbacks
+from late.tailer.shard_quarantine import TRY_S, WAIT_MAX_S, ShardQuarantine
 from late.testing.clock import VirtualClock
 from late.worker.progress import Watchdog
 from late.worker.wiring import duties
@@ -114,7 +114,7 @@ class World:
             trusted=lambda: self.keeper.trusted, on_fenced=lambda key: self.keeper.forget(key),
             emitter=emitter,
         )  # fmt: skip
-        self.keeper = Keeper(
+        self.keeper = LeaseKeeper(
             self.store, "me",
             on_acquired=self.scheduler.acquired,
             before_release=lambda shards: self.scheduler.hand_over(shards, 1.0),
@@ -224,7 +224,7 @@ def test_pauses_grow_to_a_bound_and_a_success_begins_anew() -> None:
             return b
 
     now = [0.0]
-    setbacks = Setbacks(Longest(), lambda: now[0])
+    setbacks = ShardQuarantine(Longest(), lambda: now[0])
     assert not setbacks.recent
     waits = [setbacks.add(SHARD, again=True) for _ in range(8)]
     assert waits == [1, 2, 4, 8, 16, WAIT_MAX_S, WAIT_MAX_S, WAIT_MAX_S]

@@ -7,8 +7,8 @@ import pytest
 
 from late.model.ids import shard_of
 from late.model.task import Options, Schedule, TaskId
-from late.scheduler.core.events_effects import SchedulesRead
-from late.scheduler.core.schedules import Recurring, fire
+from late.scheduler.events_effects import SchedulesRead
+from late.scheduler.schedules import ShardSchedules, fire
 from tests.unit.core_world import SECOND, World
 
 MINUTE = 60_000_000
@@ -91,7 +91,7 @@ def test_a_rule_broken_by_hand_never_fires_again() -> None:
 
 
 def test_schedules_move_on_as_they_fire() -> None:
-    recurring = Recurring()
+    recurring = ShardSchedules()
     recurring.replace([schedule(), schedule(name="paused", paused=True)])
     assert recurring.next_due_us() == START
     assert recurring.take_due(START - 1) == ()
@@ -102,7 +102,7 @@ def test_schedules_move_on_as_they_fire() -> None:
 
 
 def test_the_end_of_a_tick_lets_the_next_one_run() -> None:
-    recurring = Recurring()
+    recurring = ShardSchedules()
     recurring.replace([schedule(overlap="skip")])
     [first] = recurring.take_due(START)
     [second] = recurring.take_due(START + MINUTE)
@@ -114,7 +114,7 @@ def test_the_end_of_a_tick_lets_the_next_one_run() -> None:
 
 
 def test_after_a_long_downtime_the_ticks_of_many_schedules_are_spread() -> None:
-    recurring = Recurring()
+    recurring = ShardSchedules()
     names = [f"every-minute-{n:02}" for n in range(5)]
     recurring.replace([schedule(name=n, catch_up="all", catch_up_max=600) for n in names])
     fired: list[str] = []

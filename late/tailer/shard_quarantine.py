@@ -20,7 +20,7 @@ TRY_S = 10.0
 """A try that was not refused for so long, or had nothing to settle, counts as one that gets on."""
 
 
-class Setbacks:
+class ShardQuarantine:
     """One worker's. Never larger than the number of its shards."""
 
     def __init__(self, rng: random.Random, monotonic: Monotonic) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from late.model.queue_settings import Knobs
-from late.scheduler.core.task_state import Entry
 from late.scheduler.limits.limits import Limits
-from late.scheduler.limits.ready_queues import Flows
+from late.scheduler.limits.ready_queues import ReadyQueues
+from late.scheduler.task_state import Entry
 from tests.unit.test_limits import S, entry, outcome
 
 
-def flows(knobs: Knobs, number: int, **fields: object) -> tuple[Flows, Limits]:
+def flows(knobs: Knobs, number: int, **fields: object) -> tuple[ReadyQueues, Limits]:
     """A shard with so many ready tasks of one queue."""
     limits = Limits()
     limits.set({"q": knobs}, {}, 0)
     limits.begin(1, 1, 0)
-    made = Flows("g", limits)
+    made = ReadyQueues("g", limits)
     for n in range(number):
         each = entry(n, **fields)
         each.move("ready")
@@ -24,7 +24,7 @@ def flows(knobs: Knobs, number: int, **fields: object) -> tuple[Flows, Limits]:
     return made, limits
 
 
-def starts(made: Flows, now_us: int, room: int) -> list[Entry]:
+def starts(made: ReadyQueues, now_us: int, room: int) -> list[Entry]:
     made.open(now_us, {"local": room})
     found = []
     while (each := made.next()) is not None:
@@ -71,7 +71,7 @@ def test_each_of_many_tenants_keeps_one() -> None:
     limits = Limits()
     limits.set({"q": Knobs(paused=True)}, {}, 0)
     limits.begin(1, 1, 0)
-    made = Flows("g", limits)
+    made = ReadyQueues("g", limits)
     for n in range(600):
         each = entry(n, target=f"t{n % 300}")
         each.move("ready")

@@ -11,7 +11,7 @@ from late.errors import StoreUnavailable
 from late.events import Emitter, Event
 from late.model.task import Cursor, Epoch, ShardId, Suspect
 from late.store.base import Lease, LeaseView, Membership, WorkerInfo
-from late.tailer.lease_keeper import Keeper
+from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.ownership import Key
 from late.tailer.placement import owner
 from late.testing.clock import VirtualClock
@@ -86,7 +86,7 @@ class Fleet:
         self.busy: dict[int, asyncio.Event] = {}
         emitter = Emitter()
         emitter.subscribe(self.listen)
-        self.keeper = Keeper(
+        self.keeper = LeaseKeeper(
             self.store,
             "me",
             on_acquired=lambda leases: self.said.append(

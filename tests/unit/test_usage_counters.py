@@ -6,8 +6,8 @@ import msgspec
 
 from late.model.histogram import bucket
 from late.model.task import ENQUEUED, Attempt, Kind, Outcome, Policy, Record, TaskId, Usage
-from late.scheduler.core.task_state import Entry
-from late.scheduler.core.usage import TENANTS_MAX, Ledger
+from late.scheduler.task_state import Entry
+from late.scheduler.usage import TENANTS_MAX, UsageCounters
 
 
 def record(number: int = 1, *, created_us: int = 1_000, headers: str | None = None) -> Record:
@@ -21,8 +21,8 @@ def outcome(
     return Outcome(Attempt("g", of, number, 0, 1, due_us), kind, started_us, busy_us)
 
 
-def ledger() -> Ledger:
-    return Ledger(lambda record: record.headers)
+def ledger() -> UsageCounters:
+    return UsageCounters(lambda record: record.headers)
 
 
 def test_an_attempt_is_counted_with_its_times() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from late.model.histogram import histogram
 from late.model.task import ENQUEUED, TENANTS_OTHER, Attempt, Outcome, Record, Usage
-from late.scheduler.core.task_state import Entry
+from late.scheduler.task_state import Entry
 
 TENANTS_MAX = 100
 """Tenants that one settlement tells apart: whoever chooses them must not choose its size."""
@@ -76,7 +76,7 @@ def _no_less_than_0(durations: list[int]) -> list[int]:
     return durations if min(durations, default=0) >= 0 else [max(0, us) for us in durations]
 
 
-class Ledger:
+class UsageCounters:
     """Adds up attempts, ends and arrivals per (queue, name, target, outcome, tenant).
 
     Args:
