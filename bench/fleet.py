@@ -191,7 +191,7 @@ class Fleet:
     def owned_by(self, process: subprocess.Popen[bytes]) -> set[int]:
         """The shards that it holds, from the database."""
         with Control(self.url) as control:
-            found = control.status(limit=1)
+            found = control.status.read(limit=1)
         ids = {w.worker_id for w in found.workers if w.address.endswith(f":{process.pid}")}
         return {shard.shard_id for shard in found.shards if shard.owner in ids}
 
@@ -205,7 +205,7 @@ def wait_settled(url: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     with Control(url) as control:
         while time.monotonic() < deadline:
-            queues = control.status(limit=1_000).queues
+            queues = control.status.read(limit=1_000).queues
             if all(q.depth.n + q.in_flight.n + q.parked.n == 0 for q in queues):
                 return
             time.sleep(0.2)

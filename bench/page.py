@@ -70,8 +70,8 @@ class Timed:
 
     def __init__(self, control: Control) -> None:
         self.found: list[Took] = []
-        event.listen(control._engine, "before_cursor_execute", self._before)
-        event.listen(control._engine, "after_cursor_execute", self._after)
+        event.listen(control._database.engine, "before_cursor_execute", self._before)
+        event.listen(control._database.engine, "after_cursor_execute", self._after)
 
     def _before(self, *arguments: Any) -> None:
         arguments[0].info["late_begun"] = _processor_s(arguments[0]), time.perf_counter()
@@ -98,7 +98,7 @@ def fill(url: str, tasks: int) -> list[str]:
     """Returns ids of a task that waits, one that is parked and one that is dead."""
     migrate.upgrade(url)
     with Control(url) as control:
-        control.set_shards("default", SHARDS)
+        control.lanes.set_shards("default", SHARDS)
         now = control.now()
     engine = make_engine(url)
     ids = []

@@ -195,7 +195,7 @@ def verdict(url: str, committed: set[int], starts: Sequence[Start]) -> dict[str,
 
 def widen(url: str, shards: int) -> None:
     with Control(url) as control:
-        control.set_shards("default", shards)
+        control.lanes.set_shards("default", shards)
 
 
 def spread(values: Sequence[float], unit: float = 1_000.0) -> dict[str, float]:

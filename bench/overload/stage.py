@@ -38,7 +38,7 @@ class Stage:
         self.control = Control(self.url)
         for subject, changes in self.knobs.items():
             kind, _, name = subject.partition(":")
-            self.control.turn_knobs("queue" if kind == "queue" else "target", name, changes)
+            self.control.queues.change("queue" if kind == "queue" else "target", name, changes)
         self.worker = Worker(self.app, settings=WorkerConfig(poll_max_s=0.05, **settings))
         await self.worker.start()
         devote()  # as `late worker` does
@@ -77,4 +77,4 @@ class Stage:
 
     def dead(self) -> int:
         """Dead letters."""
-        return len(self.control.dead_letters(limit=1_000))
+        return len(self.control.dead_letters.find(limit=1_000))

@@ -232,7 +232,7 @@ class Demo:
     def _dead(self) -> list[Dead]:
         """Dead letters of this run's trips."""
         letters = []
-        for one in self._control.dead_letters(payload=True):
+        for one in self._control.dead_letters.find(payload=True):
             trip_id = jsonlib.loads(one.payload or "{}").get("trip_id", -1)
             if trip_id >= self._first_id:
                 letters.append(Dead(trip_id, one.name.rpartition(".")[2], one.reason))

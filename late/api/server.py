@@ -150,7 +150,7 @@ class Server:
 
     async def _open(self) -> None:
         listen, control = self._listen, self._control
-        key = await in_thread(control.receipt_key)
+        key = await in_thread(control.tokens.receipt_key)
         local = self._local(key)
         fleet = self._peers = self._fleet(local, key)
         if fleet is None and local is None and "api" in listen.roles:
@@ -166,7 +166,7 @@ class Server:
                 self._producer,
                 source,
                 access,
-                look=control.status,
+                look=control.status.read,
                 group=self._groups[0],
                 key=key,
                 pulled=[q for q, policy in self._app.routes.items() if policy.target == PULL],
@@ -184,7 +184,7 @@ class Server:
 
     async def _access(self) -> Access:
         access = Access(
-            self._control.tokens if self._listen.auth else None,
+            self._control.tokens.all if self._listen.auth else None,
             now_us=self._clock.now_us,
             pace=limits.Pace(self._listen.rate),
         )
@@ -230,7 +230,7 @@ class Server:
         listen = self._listen
         tls = None if self._tls is None else (listen.tls_ca, listen.tls_key, listen.tls_cert)
         me = "" if self.worker is None else self.worker.id
-        return Fleet(local, self._control.endpoints, me=me, key=key, tls=tls)
+        return Fleet(local, self._control.endpoints.all, me=me, key=key, tls=tls)
 
     async def _serve_http(
         self, service: Service | None, access: Access, key: bytes, port: int
@@ -297,7 +297,7 @@ class Server:
         lost meanwhile."""
         while True:
             with contextlib.suppress(StoreError):
-                await in_thread(self._control.announce, worker_id, address)
+                await in_thread(self._control.endpoints.announce, worker_id, address)
             await asyncio.sleep(ANNOUNCE_EVERY_S)
 
     async def _look_at_clock(self) -> None:

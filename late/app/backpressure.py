@@ -81,9 +81,9 @@ def look(app: App, control: Control) -> None:
     Raises:
         LateError: the database cannot be read.
     """
-    if (lane := control.layout().lane("default")) is not None:
+    if (lane := control.lanes.layout().lane("default")) is not None:
         app.adopt(lane)
-    live = control.live_knobs()
+    live = control.queues.live()
     held = held_by(control, _bounded(live), [app.group])
     for name, knobs in live.queues.items():
         if knobs.closed:
@@ -98,7 +98,7 @@ def held_by(control: Control, queues: Collection[str], groups: Collection[str]) 
         return {}
     held = dict.fromkeys(queues, 0)
     # A queue's bound would be too low a limit: other queues' tasks are counted with its own.
-    for found in control.status(limit=COUNT_MAX).queues:
+    for found in control.status.read(limit=COUNT_MAX).queues:
         if found.group in groups and found.queue in held:
             holds = found.depth.n + found.in_flight.n + found.parked.n
             held[found.queue] = max(held[found.queue], holds)
@@ -154,4 +154,4 @@ class Publishing:
         from late.control import Control
 
         with Control(self._url) as control:
-            control.publish_held(held_by(control, queues, self._groups))
+            control.queues.publish_held(held_by(control, queues, self._groups))

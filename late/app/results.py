@@ -75,10 +75,10 @@ class Handle:
         it: `logged`, `open`, `parked`, `dead`, `settled`, `passed` or `unknown` (also where there
         is no such group). No table is read whole; see `docs/control.md` for what it costs."""
         with self._control() as control:
-            found = control.result(self.task_id, group=self.group)
+            found = control.tasks.result(self.task_id, group=self.group)
             if found is not None:
                 return decode(found).outcome
-            (group,) = control.show(self.task_id, group=self.group).groups
+            (group,) = control.tasks.show(self.task_id, group=self.group).groups
         return group.state
 
     async def result(self, timeout_s: float | None = TIMEOUT_S, *, type: Any = Any) -> Any:
@@ -96,7 +96,7 @@ class Handle:
         """
         with self._control() as control:
             for pause_s in self._pauses(timeout_s):
-                found = await in_thread(control.result, self.task_id, group=self.group)
+                found = await in_thread(control.tasks.result, self.task_id, group=self.group)
                 if found is not None:
                     return self._value(found, type)
                 await asyncio.sleep(pause_s)
@@ -106,7 +106,7 @@ class Handle:
         """`result`, for code that is not async."""
         with self._control() as control:
             for pause_s in self._pauses(timeout_s):
-                found = control.result(self.task_id, group=self.group)
+                found = control.tasks.result(self.task_id, group=self.group)
                 if found is not None:
                     return self._value(found, type)
                 time.sleep(pause_s)

@@ -109,7 +109,7 @@ def _knobs(target: str | None, url: str | None) -> dict[str, Knobs]:
     elif url is None and not os.environ.get("LATE_URL", "").strip():
         return {}
     with control_of(url) as control:
-        return {each.name: each.knobs for each in control.knobs("queue")}
+        return {each.name: each.knobs for each in control.queues.settings("queue")}
 
 
 @app.command()

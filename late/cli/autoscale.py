@@ -161,7 +161,7 @@ def run(
             wanted,
             source,
             sizer,
-            control.autoscale_journal(),
+            control.autoscalers.journal(),
             owner=_owner(),
             controller=name,
             every_s=every,
@@ -216,16 +216,16 @@ def _of_lane(
         raise ConfigError('a lane is sized in shards: the policy must say units = "shards"')
 
     def width() -> int:
-        found = control.layout().lane(name)
+        found = control.lanes.layout().lane(name)
         if found is None:
             raise ConfigError(f"no lane {name[:128]!r}")
         return found.shards
 
     def signals() -> list[Signals]:
-        return control.signals([(each.name, None) for each in control.groups()])
+        return control.status.signals([(each.name, None) for each in control.groups.all()])
 
     source = LaneSource(width, signals, shard_rate=shard_rate, drain_s=drain_s)
-    return LaneSizer(name, width, lambda shards: control.resize(name, shards)), source
+    return LaneSizer(name, width, lambda shards: control.lanes.resize(name, shards)), source
 
 
 def _owner() -> str:
@@ -283,7 +283,7 @@ def _until_told(scaler: Autoscaler, host: str, port: int | None) -> None:
 def status(url: UrlOption = None, json: JsonOption = False) -> None:
     """Show who controls what, and what the last look found."""
     with control_of(url) as control:
-        found = control.controllers()
+        found = control.autoscalers.all()
     if json:
         output.as_json({"controllers": found})
         return
@@ -308,7 +308,7 @@ def history(
 ) -> None:
     """Show what was decided and why, the latest first."""
     with control_of(url) as control:
-        found = control.decisions(name=name, limit=limit, changes=changes)
+        found = control.autoscalers.decisions(name=name, limit=limit, changes=changes)
     if json:
         output.as_json({"decisions": found})
         return
@@ -352,7 +352,7 @@ def workers(
 
     with control_of(url) as control:
         if show:
-            (seen,) = control.signals([(group, queue)])
+            (seen,) = control.status.signals([(group, queue)])
             drains_s = seen.drain_s if seen.drain_s != float("inf") else None
             found = {
                 "group": group, "queue": queue, "backlog": seen.backlog, "age_s": seen.age_s,
@@ -395,7 +395,7 @@ def _serve(
         credentials = grpc.ssl_server_credentials(
             [(texts[0], texts[1])], root_certificates=texts[2], require_client_auth=True
         )
-    cache = SignalsCache(lambda group, queue: control.signals([(group, queue)])[0])
+    cache = SignalsCache(lambda group, queue: control.status.signals([(group, queue)])[0])
     server = KedaServer(cache, host, port, credentials=credentials)
     typer.echo(f"external scaler on {host}:{server.port}")
     until_told()

@@ -27,7 +27,7 @@ def cancel(
     """
     with control_of(url_option) as control:
         vain = _vain(control, task_id, group)
-        command = control.cancel(task_id, group=group)
+        command = control.tasks.cancel(task_id, group=group)
     _said(f"asked to cancel {task_id}", vain, command, json)
 
 
@@ -55,7 +55,7 @@ def reschedule(
             assert moment is not None
             due_us = round(moment.timestamp() * 1_000_000)
         vain = _vain(control, task_id, group)
-        command = control.reschedule(task_id, due_us, group=group)
+        command = control.tasks.reschedule(task_id, due_us, group=group)
     _said(f"asked to run {task_id} at {output.moment(due_us)}", vain, command, json)
 
 
@@ -67,8 +67,8 @@ def _vain(control: Control, task_id: str, group: str | None) -> str | None:
         InvalidName: not a task id.
     """
     if group is not None:
-        control.known_groups([group])
-    found = control.show(task_id, group=group).groups
+        control.groups.require([group])
+    found = control.tasks.show(task_id, group=group).groups
     if all(g.state in ("unknown", "settled") for g in found):
         if any(g.state == "settled" for g in found):
             return (

@@ -106,7 +106,7 @@ def rebase(
 
     asyncio.run(adopted())
     with control_of(where) as control:
-        control.audited("rebase", "database")
+        control.audit.record("rebase", "database")
     if json:
         output.as_json({"rebased": shown(where)})
     else:
@@ -139,10 +139,10 @@ def shards(
         raise ConfigError("give --set or --resize, not both")
     with control_of(url, url_option) as control:
         if set_ is not None:
-            control.set_shards(lane, set_)
+            control.lanes.set_shards(lane, set_)
         if resize is not None:
-            control.resize(lane, resize)
-        lanes = control.lanes()
+            control.lanes.resize(lane, resize)
+        lanes = control.lanes.all()
     if json:
         output.as_json({"lanes": lanes})
     else:

@@ -77,7 +77,7 @@ def _filter(
     )
     made.check()
     if group is not None:  # a name misspelt must not read as "none"
-        control.known_groups([group])
+        control.groups.require([group])
     return made
 
 
@@ -102,7 +102,7 @@ def list_(
             control, since, until, queue=queue, name=name, reason=reason, group=group,
             task_id=task_id, error=error,
         )  # fmt: skip
-        found = control.dead_letters(which, limit=limit, payload=payload)
+        found = control.dead_letters.find(which, limit=limit, payload=payload)
     if json:
         output.as_json({"dead": found})
         return
@@ -144,7 +144,7 @@ def show(
         which = _filter(
             control, None, None, queue=None, name=None, reason=None, group=group, task_id=task_id
         )
-        found = control.dead_letters(which, payload=payload)
+        found = control.dead_letters.find(which, payload=payload)
     if json:
         output.as_json({"dead": found})
     for letter in [] if json else found:
@@ -198,9 +198,9 @@ def purge(
         )  # fmt: skip
         _meant(which, everything)
         if not dry_run and not yes:
-            told = _told(control.purge(which, limit=limit, dry_run=True, exact=exact))
+            told = _told(control.dead_letters.purge(which, limit=limit, dry_run=True, exact=exact))
             asked(f"Delete {told} for good?", f"this deletes {told} for good")
-        moved = control.purge(which, limit=limit, dry_run=dry_run, exact=exact)
+        moved = control.dead_letters.purge(which, limit=limit, dry_run=dry_run, exact=exact)
     _report(moved, "deleted", "would delete", json)
 
 
@@ -237,7 +237,9 @@ def redrive(
         _meant(which, everything)
         if exact and not dry_run:
             raise ConfigError("--exact is for --dry-run: what is sent back is counted anyway")
-        moved = control.redrive(which, limit=limit, dry_run=dry_run, rate=rate, exact=exact)
+        moved = control.dead_letters.redrive(
+            which, limit=limit, dry_run=dry_run, rate=rate, exact=exact
+        )
     _report(moved, "sent back", "would send back", json)
 
 
@@ -257,7 +259,7 @@ def edit(
     that owns its shard does it, so no redrive is needed: one before that sends it back unedited."""
     text = sys.stdin.read() if payload == "-" else payload
     with control_of(url_option) as control:
-        commands = control.edit(task_id, text.encode(), group=group)
+        commands = control.tasks.edit(task_id, text.encode(), group=group)
     if json:
         output.as_json({"commands": commands})
         return

@@ -66,7 +66,7 @@ def create(
     chosen = None if queues is None else [queue.strip() for queue in queues.split(",")]
     with watching(url_option) as control:
         start = None if start_from is None else place_of(start_from, "--start-from", control)
-        made = control.create_group(name, queues=chosen, start=start)
+        made = control.groups.create(name, queues=chosen, start=start)
     _one(made, json)
 
 
@@ -78,7 +78,7 @@ def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOpti
     minutes (LATE_LAG_ALARM_S); the log keeps everything from there on.
     """
     with watching(url, url_option) as control:
-        found = control.groups()
+        found = control.groups.all()
     if json:
         output.as_json({"groups": found})
     else:
@@ -123,7 +123,7 @@ def table(found: Sequence[GroupView]) -> None:
 def show(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Show one group."""
     with watching(url_option) as control:
-        found = control.group(name)
+        found = control.groups.get(name)
     _one(found, json)
 
 
@@ -131,7 +131,7 @@ def show(name: NameArgument, url_option: UrlOption = None, json: JsonOption = Fa
 def pause(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Let its workers release its shards, within seconds. What runs may finish; nothing starts."""
     with watching(url_option) as control:
-        found = control.pause_group(name)
+        found = control.groups.pause(name)
     _one(found, json)
 
 
@@ -139,7 +139,7 @@ def pause(name: NameArgument, url_option: UrlOption = None, json: JsonOption = F
 def resume(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Let its workers take its shards again, within seconds."""
     with watching(url_option) as control:
-        found = control.resume_group(name)
+        found = control.groups.resume(name)
     _one(found, json)
 
 
@@ -155,7 +155,7 @@ def delete(
         question = f"Forget group {name}: what it has not run will never run in it?"
         asked(question, f"this forgets group {name}, with what it has not run")
     with control_of(url_option) as control:
-        control.delete_group(name)
+        control.groups.delete(name)
     output.as_json({"deleted": name}) if json else typer.echo(f"group {name} is deleted")
 
 
@@ -176,9 +176,9 @@ def reset(
     with control_of(url_option) as control:
         place = place_of(to, "--to", control)
         if not (dry_run or yes):
-            _effects(control.reset_group(name, place, dry_run=True))
+            _effects(control.groups.reset(name, place, dry_run=True))
             asked(f"Reset group {name}?", f"this resets group {name}")
-        done = control.reset_group(name, place, dry_run=dry_run)
+        done = control.groups.reset(name, place, dry_run=dry_run)
     output.as_json(done) if json else _effects(done)
 
 
@@ -244,7 +244,7 @@ def wait(
     """  # fmt: skip
     timeout_s = None if timeout is None else duration_us(timeout, "--timeout") / 1_000_000
     with control_of(url_option) as control:
-        found = control.wait(group, until, timeout_s=timeout_s)
+        found = control.groups.wait(group, until, timeout_s=timeout_s)
     if json:
         output.as_json(found)
     elif found.state == "settled":
@@ -273,8 +273,8 @@ def retention(
     """
     with control_of(url_option) as control:
         if keep is not None:
-            control.set_retention(duration_us(keep, "TIME") / 1_000_000)
-        kept_s = control.retention()
+            control.groups.set_retention(duration_us(keep, "TIME") / 1_000_000)
+        kept_s = control.groups.retention()
     if json:
         output.as_json({"retention_s": kept_s})
     else:

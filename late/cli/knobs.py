@@ -49,7 +49,7 @@ def _turn(
     kind: Kind, name: str, changes: dict[str, Any], url: str | None, json: bool, dry_run: bool
 ) -> None:
     with control_of(url) as control:
-        turned = control.turn_knobs(kind, name, changes, dry_run=dry_run)
+        turned = control.queues.change(kind, name, changes, dry_run=dry_run)
         doubt = _doubt(control, turned)
     _say(turned, json, dry_run=dry_run)
     if doubt is not None:
@@ -66,7 +66,7 @@ def _doubt(control: Control, turned: Turned) -> str | None:
             known = _is_target(turned.name)
             others = "the file that LATE_TARGETS names does not have it; an app's own code may"
         else:
-            queues = sorted({each.queue for each in control.status(limit=LOOK).queues})
+            queues = sorted({each.queue for each in control.status.read(limit=LOOK).queues})
             known = turned.name in queues
             others = f"there are tasks of {', '.join(queues[:20]) or 'no other either'}"
     except LateError:  # what was asked is done all the same
@@ -115,7 +115,7 @@ def _is_target(name: str) -> bool:
 def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:
     """Every knob with its value and whether it is set; the defaults of this kind otherwise."""
     with control_of(url) as control:
-        found = next((each for each in control.knobs(kind) if each.name == name), None)
+        found = next((each for each in control.queues.settings(kind) if each.name == name), None)
     if found is None and kind == "target" and not _is_target(name):
         raise ConfigError(
             f"no target {name[:128]!r}: no knob of it is set, and the file that LATE_TARGETS names "
@@ -210,9 +210,9 @@ def every(
         return
     with control_of(url_option) as control:
         if history:
-            entries = control.audit(limit=limit)
+            entries = control.audit.entries(limit=limit)
         else:
-            found = control.knobs()
+            found = control.queues.settings()
     if history:
         if json:
             output.as_json({"changes": entries})
@@ -246,5 +246,5 @@ def rollback(
     if not audit_id:
         raise ConfigError("which change? `late knobs --history` lists them")
     with control_of(url_option) as control:
-        turned = control.rollback_knobs(audit_id)
+        turned = control.queues.rollback(audit_id)
     _say(turned, json)

@@ -106,7 +106,7 @@ def _record(
         recorder = Recorder(path, lambda: of_nodes(fetch(nodes), time.time_ns() // 1_000))
     elif instance is None:
         control.check()
-        recorder = Recorder(path, lambda: of_server(control.server()))
+        recorder = Recorder(path, lambda: of_server(control.status.server()))
     else:
         source = create_source("monitoring", instance, "nodes")
         recorder = Recorder(path, lambda: of_monitoring(source.read(time.time_ns() // 1_000)))
@@ -143,7 +143,7 @@ class Page:
         with self._lock:
             now = time.monotonic()
             if self._kept is None or now - self._kept[0] > KEEP_S:
-                seen, signals = self._control.overview(limit=LIMIT)
+                seen, signals = self._control.status.overview(limit=LIMIT)
                 registry = Registry()
                 values = of_database(seen, signals, slots=self._slots, drain_s=self._drain_s)
                 server = of_server(self._server())
@@ -153,7 +153,7 @@ class Page:
 
     def _server(self) -> Server:
         if not self._nodes:
-            return self._control.server()
+            return self._control.status.server()
         from late.control.status.cockroach_nodes import fetch, server_of
         from late.control.status.server import Server
         from late.errors import StoreUnavailable

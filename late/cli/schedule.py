@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 def list_(url_option: UrlOption = None, json: JsonOption = False) -> None:
     """List the recurring tasks and when each is due next."""
     with control_of(url_option) as control:
-        found = control.schedules()
+        found = control.schedules.all()
     if json:
         output.as_json({"schedules": [_keys(schedule) for schedule in found]})
         return
@@ -55,7 +55,7 @@ def list_(url_option: UrlOption = None, json: JsonOption = False) -> None:
 def pause(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Fire no more ticks until it is resumed. Workers hear of it within seconds."""
     with control_of(url_option) as control:
-        found = control.pause_schedule(name)
+        found = control.schedules.pause(name)
     _say(found, json)
 
 
@@ -63,7 +63,7 @@ def pause(name: Name, url_option: UrlOption = None, json: JsonOption = False) ->
 def resume(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Fire again. What came due during the pause is left out."""
     with control_of(url_option) as control:
-        found = control.resume_schedule(name)
+        found = control.schedules.resume(name)
     _say(found, json)
 
 
@@ -71,7 +71,7 @@ def resume(name: Name, url_option: UrlOption = None, json: JsonOption = False) -
 def run(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Enqueue its task now, besides its ticks; prints the task's id."""
     with control_of(url_option) as control:
-        task_id = control.run_schedule(name)
+        task_id = control.schedules.run(name)
     if json:
         output.as_json({"schedule": name, "task_id": task_id})
     else:
@@ -82,7 +82,7 @@ def run(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> N
 def remove(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
     """Forget a recurring task; a worker whose code still has it declares it again."""
     with control_of(url_option) as control:
-        control.remove_schedule(name)
+        control.schedules.remove(name)
     if json:
         output.as_json({"removed": name})
     else:

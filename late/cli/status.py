@@ -47,14 +47,14 @@ def status(
         if queue is not None:
             raise ConfigError("--owners is about shards: leave --queue out")
         with control_of(url, url_option) as control:
-            terms = control.owners(limit=limit)
+            terms = control.status.owners(limit=limit)
         if json:
             output.as_json(terms)
         else:
             _owners(terms)
         return
     with watching(url, url_option) as control:
-        found = control.status(queue=queue, limit=limit)
+        found = control.status.read(queue=queue, limit=limit)
         where = control.url
     if json:
         output.as_json(found)
@@ -177,7 +177,7 @@ def show(
     --everywhere it is also found when the producer's clock was wrong, or its transaction long.
     """
     with control_of(url_option) as control:
-        found = control.show(task_id, payload=payload, everywhere=everywhere)
+        found = control.tasks.show(task_id, payload=payload, everywhere=everywhere)
     known = any(group.state != "unknown" for group in found.groups)
     if json:
         output.as_json(found)

@@ -41,7 +41,7 @@ def create(
     if lifetime_us is not None and lifetime_us <= 0:
         raise ConfigError(f"--expires {expires!r}: a token must live for longer than nothing")
     with control_of(url) as control:
-        text, row = control.create_token(
+        text, row = control.tokens.create(
             name,
             scopes=scope,
             queues=queue or ["*"],
@@ -60,7 +60,7 @@ def create(
 def list_(url: UrlOption = None, json: JsonOption = False) -> None:
     """Show all tokens: what they allow, and whether they count."""
     with control_of(url) as control:
-        tokens, now = control.tokens(), control.now()
+        tokens, now = control.tokens.all(), control.now()
     rows = [
         {
             "name": token.name,
@@ -97,7 +97,7 @@ def list_(url: UrlOption = None, json: JsonOption = False) -> None:
 def revoke(name: NameArgument, url: UrlOption = None, json: JsonOption = False) -> None:
     """End a token: within seconds nobody is let in by it."""
     with control_of(url) as control:
-        control.revoke_token(name)
+        control.tokens.revoke(name)
     if json:
         output.as_json({"revoked": name})
     else:

@@ -229,5 +229,5 @@ def nameless(url: str) -> App:
     from late.control import Control
 
     with Control(url) as control:
-        shards = [lane.shards for lane in control.lanes() if lane.name == "default"]
+        shards = [lane.shards for lane in control.lanes.all() if lane.name == "default"]
     return App(url, shards=shards[0] if shards else 1, strict=False)

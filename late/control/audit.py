@@ -8,13 +8,16 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, insert, select
 
+from late.control.database import Database
 from late.control.sql.rows import now_us
 from late.model.ids import new_id
+from late.schema.engine import reading, write
 from late.schema.tables import audit
 
 ACTOR_VARIABLE = "LATE_ACTOR"
@@ -108,3 +111,19 @@ def entries(
 
 def _json(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
+
+
+class AuditControl:
+    """What operators did. See `Control` for what all methods raise."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def entries(self, *, subject: str | None = None, limit: int = 50) -> list[Entry]:
+        """The latest actions, newest first."""
+        with reading(self._database.engine) as connection:
+            return entries(connection, subject=subject, limit=limit)
+
+    def record(self, action: str, subject: str) -> None:
+        """Write down what an operator did that no other method does."""
+        write(self._database.engine, partial(record, action=action, subject=subject))

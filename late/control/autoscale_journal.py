@@ -6,7 +6,6 @@ last steps, so that cool-downs go on when the controller changes. Times are the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +13,8 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from late.autoscaler.autoscaler import STARTED, Term, TermLost
 from late.autoscaler.decide import Decision
-from late.autoscaler.keda.demand import Signals
+from late.control.database import Database
 from late.control.sql.rows import SPANNER, now_us, object_of
-from late.control.status.scaling_signals import detailed, overview, signals
-from late.control.views import Status
 from late.errors import ConfigError
 from late.schema.engine import reading, write
 from late.schema.tables import controller, decision
@@ -215,44 +212,22 @@ def decisions(
     return [DecisionView(**{**row._mapping, "inputs": object_of(row.inputs)}) for row in rows]
 
 
-class AutoscaleCommands:
-    """What `late.control.Control` can do about the autoscaler."""
+class AutoscalerControl:
+    """Autoscalers and their decisions. See `Control` for what all methods raise."""
 
-    _engine: Engine
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    def check(self) -> None:
-        """As `Control.check`."""
-
-    def autoscale_journal(self) -> AutoscaleJournal:
+    def journal(self) -> AutoscaleJournal:
         """For a controller: its term and its decisions."""
-        self.check()
-        return AutoscaleJournal(self._engine)
+        return AutoscaleJournal(self._database.engine)
 
-    def signals(self, pairs: Sequence[tuple[str, str | None]]) -> list[Signals]:
-        """Backlog, age and pace of each (group, queue); None is every queue of the group."""
-        self.check()
-        return signals(self._engine, pairs)
-
-    def overview(self, *, limit: int) -> tuple[Status, dict[str, Signals]]:
-        """`status` without its groups, and what an orchestrator would scale each of them by."""
-        self.check()
-        return overview(self._engine, limit=limit)
-
-    def detailed(
-        self, *, limit: int
-    ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
-        """As `overview`, and the same of every (group, queue) that has tasks."""
-        self.check()
-        return detailed(self._engine, limit=limit)
-
-    def controllers(self) -> list[ControllerView]:
+    def all(self) -> list[ControllerView]:
         """Every autoscaler that ever acted, and who acts now."""
-        self.check()
-        return controllers(self._engine)
+        return controllers(self._database.engine)
 
     def decisions(
         self, *, name: str | None = None, limit: int = 50, changes: bool = False
     ) -> list[DecisionView]:
         """What autoscalers decided, the latest first."""
-        self.check()
-        return decisions(self._engine, name=name, limit=limit, changes=changes)
+        return decisions(self._database.engine, name=name, limit=limit, changes=changes)

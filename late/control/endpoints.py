@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import Connection, Engine, select, update
+from sqlalchemy import Connection, select, update
 
+from late.control.database import Database
 from late.control.sql.rows import now_us
 from late.schema.engine import reading, write
 from late.schema.tables import worker
@@ -18,18 +19,15 @@ class Endpoint(msgspec.Struct, frozen=True):
     """host:port of its gRPC."""
 
 
-class EndpointCommands:
-    """What `late.control.Control` knows of endpoints."""
+class EndpointControl:
+    """Endpoints of live workers. See `Control` for what all methods raise."""
 
-    _engine: Engine
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    def check(self) -> None:
-        """As `Control.check`."""
-
-    def endpoints(self) -> list[Endpoint]:
+    def all(self) -> list[Endpoint]:
         """Those of all live workers that have one, ascending by worker."""
-        self.check()
-        with reading(self._engine) as connection:
+        with reading(self._database.engine) as connection:
             rows = connection.execute(
                 select(worker.c.worker_id, worker.c.endpoint)
                 .where(worker.c.expires_at_us > now_us(connection), worker.c.endpoint.is_not(None))
@@ -39,11 +37,10 @@ class EndpointCommands:
 
     def announce(self, worker_id: str, address: str) -> None:
         """For a worker: how the others reach it. Its row is there from its first heartbeat on."""
-        self.check()
 
         def tell(connection: Connection) -> None:
             connection.execute(
                 update(worker).where(worker.c.worker_id == worker_id).values(endpoint=address)
             )
 
-        write(self._engine, tell)
+        write(self._database.engine, tell)

@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
 
 from late.control import audit
+from late.control.database import Database
 from late.control.sql.rows import SPANNER, now_us
 from late.errors import ConfigError
 from late.model import queue_settings as knobs
@@ -148,12 +149,6 @@ def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> Turned:
     return write(engine, change)
 
 
-def history(engine: Engine, *, subject: str | None = None, limit: int = 50) -> list[audit.Entry]:
-    """The latest actions of operators, newest first."""
-    with reading(engine) as connection:
-        return audit.entries(connection, subject=subject, limit=limit)
-
-
 def _kind(text: str) -> Kind:
     kind: Literal["queue", "target"] = "queue" if text == "queue" else "target"
     return kind
@@ -193,3 +188,32 @@ def _put(
         connection, action=action, subject=f"{kind}:{name}", by=by, before=before, after=after
     )
     return Turned(kind, name, before, after, audit_id)
+
+
+class QueueControl:
+    """Settings of queues and targets. See `Control` for what all methods raise."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def live(self) -> Live:
+        """For workers: every setting."""
+        return live(self._database.engine)
+
+    def settings(self, kind: Kind | None = None) -> list[Set]:
+        """Queues and targets that have settings, ascending by name."""
+        return listed(self._database.engine, kind)
+
+    def change(
+        self, kind: Kind, name: str, changes: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Turned:
+        """Change settings: name -> value, None for the default; workers follow within 5 s."""
+        return turn(self._database.engine, kind, name, changes, dry_run=dry_run)
+
+    def rollback(self, audit_id: str) -> Turned:
+        """Undo one change of settings, and leave those that it did not touch."""
+        return rollback(self._database.engine, audit_id)
+
+    def publish_held(self, held: Mapping[str, int]) -> None:
+        """For workers: how many tasks the bounded queues hold, for producers in SQL."""
+        publish(self._database.engine, held)

@@ -13,6 +13,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
 from late.control import audit
+from late.control.database import Database
 from late.control.sql.rows import COCKROACH, SPANNER, log_table_of, now_us
 from late.errors import ConfigError
 from late.model.cron import check, next_due_us
@@ -254,3 +255,34 @@ def _value(row: RowMapping) -> Schedule:
         paused=bool(row["paused"]),
         open_task_id=row["open_task_id"],
     )
+
+
+class ScheduleControl:
+    """Recurring tasks. See `Control` for what all methods raise."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def sync(self, specs: Sequence[Schedule]) -> list[str]:
+        """Insert or update what the code declares; returns the names that were written."""
+        return sync(self._database.engine, specs)
+
+    def all(self, shards: Collection[int] | None = None) -> list[Schedule]:
+        """The recurring tasks that live in `shards` (all when None), ascending by name."""
+        return listed(self._database.engine, shards)
+
+    def pause(self, name: str) -> Schedule:
+        """Fire no more ticks until it is resumed; owners hear of it within seconds."""
+        return pause(self._database.engine, name)
+
+    def resume(self, name: str) -> Schedule:
+        """Fire again from the next due time after now; what was missed in the pause is left out."""
+        return resume(self._database.engine, name)
+
+    def run(self, name: str) -> TaskId:
+        """Enqueue its task now, besides its ticks."""
+        return run(self._database.engine, name)
+
+    def remove(self, name: str) -> None:
+        """Forget a schedule that is no longer in the code."""
+        remove(self._database.engine, name)

@@ -10,7 +10,10 @@ from sqlalchemy import Connection, Engine, select
 
 from late import outbox
 from late.control import audit
+from late.control.database import Database
 from late.control.sql.rows import object_of
+from late.control.status import task
+from late.control.views import TaskView
 from late.errors import ConfigError, InvalidPayload, InvalidSchedule
 from late.model.ids import shard_of
 from late.model.task import TaskId
@@ -52,7 +55,7 @@ def _append(command: Command, connection: Connection) -> TaskId:
 
 
 def edit(engine: Engine, task_id: TaskId, payload: bytes, group: str | None) -> list[TaskId]:
-    """See `Control.edit`."""
+    """See `TaskControl.edit`."""
     try:
         given = msgspec.json.decode(payload)
     except msgspec.DecodeError as error:
@@ -82,3 +85,54 @@ def edit(engine: Engine, task_id: TaskId, payload: bytes, group: str | None) -> 
         ]
 
     return write(engine, work)
+
+
+class TaskControl:
+    """One task: its state, and commands about it. See `Control` for what all methods raise."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def show(
+        self,
+        task_id: str,
+        *,
+        payload: bool = False,
+        group: str | None = None,
+        everywhere: bool = False,
+    ) -> TaskView:
+        """What is known of one task; its state is `unknown` if nothing is, or if there is no such
+        group. No whole table is read; see `docs/control.md` for what it costs. `group`: only there.
+        `everywhere`: look through its shard's whole log, if its id does not lead to it.
+
+        Raises:
+            InvalidName: not a task id.
+        """
+        return task.show(
+            self._database.engine, task_id, payload=payload, group=group, everywhere=everywhere
+        )
+
+    def result(self, task_id: str, *, group: str) -> bytes | None:
+        """How a task ended and what its handler returned, as `late.app.results` keeps it: one read
+        by key. None while it has not ended, and where nothing is kept (any more)."""
+        return task.result(self._database.engine, task_id, group)
+
+    def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:
+        """Ask that no attempt of a task starts any more: `late.App.cancel`, in a transaction of
+        its own. Returns the command's id."""
+        return send(self._database.engine, Command("cancel", TaskId(task_id), group))
+
+    def reschedule(self, task_id: str, due_at_us: int, *, group: str | None = None) -> TaskId:
+        """Give a task another due time, by the database's clock: `late.App.reschedule`."""
+        command = Command("reschedule", TaskId(task_id), group, at_us=due_at_us)
+        return send(self._database.engine, command)
+
+    def edit(self, task_id: str, payload: bytes, *, group: str | None = None) -> list[TaskId]:
+        """Send a dead letter back with another payload: a JSON object. One command per group in
+        which it is dead; their ids.
+
+        Raises:
+            ConfigError: it is no dead letter, or its payload is not plain JSON.
+            InvalidPayload: not a JSON object.
+        """
+        return edit(self._database.engine, TaskId(task_id), payload, group)

@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, insert, select, update
 
 from late.control.audit import record
+from late.control.database import Database
 from late.control.sql.rows import now_us
 from late.errors import ConfigError, StoreError
 from late.model import tokens
@@ -129,20 +130,17 @@ def _public(row: Token) -> dict[str, object]:
     return {"scopes": row.scopes, "queues": row.queues, "expires_at_us": row.expires_at_us}
 
 
-class TokenCommands:
-    """What `late.control.Control` can do about tokens."""
+class TokenControl:
+    """Tokens of producers, consumers and operators. See `Control` for what all methods raise."""
 
-    _engine: Engine
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    def check(self) -> None:
-        """As `Control.check`."""
-
-    def tokens(self) -> list[Token]:
+    def all(self) -> list[Token]:
         """All tokens, without their secrets, which nobody has."""
-        self.check()
-        return listed(self._engine)
+        return listed(self._database.engine)
 
-    def create_token(
+    def create(
         self,
         name: str,
         *,
@@ -152,9 +150,8 @@ class TokenCommands:
         certificate: bool = False,
     ) -> tuple[str | None, Token]:
         """A new token: its text, which is shown this once, and its row."""
-        self.check()
         return create(
-            self._engine,
+            self._database.engine,
             name,
             scopes=scopes,
             queues=queues,
@@ -162,12 +159,10 @@ class TokenCommands:
             certificate=certificate,
         )
 
-    def revoke_token(self, name: str) -> None:
+    def revoke(self, name: str) -> None:
         """End a token; workers know it within seconds."""
-        self.check()
-        revoke(self._engine, name)
+        revoke(self._database.engine, name)
 
     def receipt_key(self) -> bytes:
-        """What this deployment seals receipts with."""
-        self.check()
-        return receipt_key(self._engine)
+        """The key with which this deployment seals receipts."""
+        return receipt_key(self._database.engine)

@@ -69,7 +69,7 @@ class Actions:
     async def knobs(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, kind = request.path_params["name"], _kind(request)
         show = self._screens.queue if kind == "queue" else self._screens.target
-        turn = self._desk.control.turn_knobs
+        turn = self._desk.control.queues.change
         sent = {key: text for key, text in fields.items() if key.startswith(queues.PREFIX)}
         now = await in_thread(self._screens.knobs, kind, name)
         if fields.get("before") != encode(now):
@@ -97,10 +97,12 @@ class Actions:
     async def undo(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, kind = request.path_params["name"], _kind(request)
         asked = fields.get("audit", "")
-        known = await in_thread(self._desk.control.audit, subject=f"{kind}:{name}", limit=1_000)
+        known = await in_thread(
+            self._desk.control.audit.entries, subject=f"{kind}:{name}", limit=1_000
+        )
         if asked not in {entry.audit_id for entry in known}:
             raise ConfigError(f"that change was not one of this {kind}")
-        turned = await self._do(visitor, self._desk.control.rollback_knobs, asked)
+        turned = await self._do(visitor, self._desk.control.queues.rollback, asked)
         return back(f"{kind}s/{quote(name, safe='')}", _word(turned, "undone"))
 
     # --- dead letters
@@ -111,7 +113,11 @@ class Actions:
         sent = {name: fields[name] for name in MOVE_FIELDS if fields.get(name)}
         try:
             which, how = dead.which(fields), _how(deed, fields)
-            call = self._desk.control.purge if deed == "purge" else self._desk.control.redrive
+            call = (
+                self._desk.control.dead_letters.purge
+                if deed == "purge"
+                else self._desk.control.dead_letters.redrive
+            )
             if fields.get("do") == "apply":
                 problem = _unsure("purge", fields) if deed == "purge" else ""
                 if not problem:
@@ -135,13 +141,13 @@ class Actions:
 
     async def cancel(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         task_id = request.path_params["task_id"]
-        await self._do(visitor, self._desk.control.cancel, task_id, group=fields.get("group"))
+        await self._do(visitor, self._desk.control.tasks.cancel, task_id, group=fields.get("group"))
         return back(f"tasks/{task_id}", "cancelled")
 
     async def redrive_one(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         task_id = request.path_params["task_id"]
         which = Filter(task_id=task_id, group=fields.get("group") or None)
-        moved = await self._do(visitor, self._desk.control.redrive, which)
+        moved = await self._do(visitor, self._desk.control.dead_letters.redrive, which)
         if not moved.count:
             raise Stale("it is no dead letter any more")
         return back(f"tasks/{task_id}", "redriven", count=moved.count)
@@ -150,7 +156,9 @@ class Actions:
         task_id = request.path_params["task_id"]
         text, group = fields.get("payload", ""), fields.get("group") or None
         try:
-            await self._do(visitor, self._desk.control.edit, task_id, text.encode(), group=group)
+            await self._do(
+                visitor, self._desk.control.tasks.edit, task_id, text.encode(), group=group
+            )
         except (ConfigError, InvalidTask) as error:
             if visitor.may_read:
                 return await self._screens.task(
@@ -164,7 +172,7 @@ class Actions:
     async def group(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, deed = request.path_params["group"], request.path_params["deed"]
         control = self._desk.control
-        call = control.pause_group if deed == "pause" else control.resume_group
+        call = control.groups.pause if deed == "pause" else control.groups.resume
         await self._do(visitor, call, name)
         return back(f"groups/{quote(name, safe='')}", f"{deed}d")
 
@@ -176,9 +184,9 @@ class Actions:
             if fields.get("do") == "apply":
                 problem = _unsure(name, fields)
                 if not problem:
-                    await self._do(visitor, self._desk.control.reset_group, name, to)
+                    await self._do(visitor, self._desk.control.groups.reset, name, to)
                     return back(f"groups/{quote(name, safe='')}", "reset")
-            found = await in_thread(self._desk.control.reset_group, name, to, dry_run=True)
+            found = await in_thread(self._desk.control.groups.reset, name, to, dry_run=True)
         except ConfigError as error:
             return await self._screens.group(
                 request, visitor, problem=str(error), status=400, sent=sent
@@ -194,9 +202,9 @@ class Actions:
         name, deed = request.path_params["schedule"], request.path_params["deed"]
         control = self._desk.control
         calls: dict[str, tuple[Callable[[str], object], str]] = {
-            "pause": (control.pause_schedule, "paused"),
-            "resume": (control.resume_schedule, "resumed"),
-            "run": (control.run_schedule, "ran"),
+            "pause": (control.schedules.pause, "paused"),
+            "resume": (control.schedules.resume, "resumed"),
+            "run": (control.schedules.run, "ran"),
         }
         call, word = calls[deed]
         await self._do(visitor, call, name)

@@ -152,12 +152,12 @@ class Look:
         self.points.append(point_of(seen))
 
     def _read(self) -> Seen:
-        status, signals, paces = self._control.detailed(limit=LIMIT)
+        status, signals, paces = self._control.status.detailed(limit=LIMIT)
         groups = tuple(
             msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
-            for each in self._control.groups(seen=status)
+            for each in self._control.groups.all(seen=status)
         )
-        knobs = self._control.live_knobs()
+        knobs = self._control.queues.live()
         return Seen(status, signals, groups, knobs.queues, knobs.targets, paces)
 
 

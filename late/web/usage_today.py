@@ -73,7 +73,7 @@ class Today:
                 return
 
     async def _step(self) -> Counted:
-        usage = self._control.usage_since
+        usage = self._control.status.usage_since
         return await in_thread(usage, self.since_us, self._read, rows=ROWS // STEPS)
 
     def take(self, counted: Counted) -> None:

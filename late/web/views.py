@@ -91,7 +91,7 @@ class Screens:
         seen = await desk.look.seen()
         # Not those of the look: a form must begin with what is set now.
         knobs = await in_thread(self.knobs, kind, name)
-        audit = await in_thread(desk.control.audit, subject=f"{kind}:{name}", limit=AUDITED)
+        audit = await in_thread(desk.control.audit.entries, subject=f"{kind}:{name}", limit=AUDITED)
         defaults = REMOTE if kind == "target" and name != "local" else LOCAL
         model: dict[str, Any] = {"preview": None, "effects": [], "sent": {}, **more}
         rows = [row for row in queues.rows(seen) if row.status.queue == name]
@@ -106,7 +106,7 @@ class Screens:
 
     def knobs(self, kind: Kind, name: str) -> Knobs:
         """What is set for a queue or a target now; blocks."""
-        live = self._desk.control.live_knobs()
+        live = self._desk.control.queues.live()
         return (live.queues if kind == "queue" else live.targets).get(name, Knobs())
 
     async def groups(self, request: Request, visitor: Visitor) -> Response:
@@ -144,7 +144,9 @@ class Screens:
 
     async def shard(self, request: Request, visitor: Visitor) -> Response:
         group, shard_id = request.path_params["group"], request.path_params["shard"]
-        found = await in_thread(self._desk.control.owners, limit=TERMS, only=(group, shard_id))
+        found = await in_thread(
+            self._desk.control.status.owners, limit=TERMS, only=(group, shard_id)
+        )
         if not found.shards:
             raise ConfigError(f"no shard {shard_id} in the group {group[:128]!r}")
         return self._desk.page(
@@ -164,7 +166,7 @@ class Screens:
         was typed in its place, and what is wrong with that."""
         wants = request.query_params.get("payload") == "1" and visitor.may_read
         found = await in_thread(
-            self._desk.control.show, request.path_params["task_id"], payload=wants
+            self._desk.control.tasks.show, request.path_params["task_id"], payload=wants
         )
         payload, whole = task.payload(found)
         model = {"payload": payload, "whole": whole, **more}
@@ -178,7 +180,7 @@ class Screens:
         model: dict[str, Any] = {"rehearsal": None, "deed": "", "sent": {}, **more}
         asked = model["sent"] or request.query_params
         chosen = dead.which(asked)
-        found = await in_thread(self._desk.control.latest_dead, chosen, limit=dead.LOOKED_AT)
+        found = await in_thread(self._desk.control.dead_letters.page, chosen, limit=dead.LOOKED_AT)
         fields = {name: getattr(chosen, name) for name in dead.FIELDS}
         typed = {name: model["sent"].get(name, "") for name in ("limit", "rate")}
         filtered = {name: text for name, text in fields.items() if text}
@@ -195,7 +197,10 @@ class Screens:
         group = _group(request, seen)
         from_us = _number(request, "from", 0)
         found = await in_thread(
-            self._desk.control.timers, group=group or None, from_us=from_us, limit=timers.PAGE
+            self._desk.control.status.timers,
+            group=group or None,
+            from_us=from_us,
+            limit=timers.PAGE,
         )
         now_us = seen.status.now_us + int(self._desk.look.age_s * 1e6)
         return self._desk.page(
@@ -207,7 +212,7 @@ class Screens:
     async def schedules(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         after = request.query_params.get("after", "")
         found = [
-            each for each in await in_thread(self._desk.control.schedules) if each.name > after
+            each for each in await in_thread(self._desk.control.schedules.all) if each.name > after
         ]
         return self._desk.page(
             request, visitor, "schedules.html", "Schedules", live=True, schedules=found[:LINES],
@@ -224,8 +229,8 @@ class Screens:
 
     async def autoscaler(self, request: Request, visitor: Visitor) -> Response:
         control = self._desk.control
-        found = await in_thread(control.controllers)
-        made = await in_thread(control.decisions, limit=DECISIONS)
+        found = await in_thread(control.autoscalers.all)
+        made = await in_thread(control.autoscalers.decisions, limit=DECISIONS)
         sizes = {
             each.name: [(d.at_us / 1e6, d.to_size) for d in reversed(made)
                         if d.controller == each.name]

@@ -85,4 +85,4 @@ def _read(url: str, alarm_s: float) -> list[GroupView]:
     from late.control import Control  # SQLAlchemy takes as long to load as all the rest
 
     with Control(url, alarm_s=alarm_s) as control:
-        return control.groups()
+        return control.groups.all()

@@ -154,7 +154,7 @@ class Telemetry:
 
         # Kept: to make an engine and connect costs as much as the look.
         self._control = self._control or Control(self._worker.app.url)
-        return *self._control.overview(limit=LIMIT), self._control.server()
+        return *self._control.status.overview(limit=LIMIT), self._control.status.server()
 
 
 def of_worker(worker: Worker) -> Iterator[Value]:

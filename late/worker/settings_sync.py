@@ -84,11 +84,11 @@ class Steering:
         """
         self._control = control = await in_thread(lambda: _control(self._url))
         try:
-            await in_thread(lambda: control.known_groups(groups))
+            await in_thread(lambda: control.groups.require(groups))
             if declared and self._on_schedules is not None:
-                await in_thread(lambda: control.sync_schedules(declared))
-            self._on_knobs(await in_thread(control.live_knobs))
-            self._lanes(await in_thread(control.layout))
+                await in_thread(lambda: control.schedules.sync(declared))
+            self._on_knobs(await in_thread(control.queues.live))
+            self._lanes(await in_thread(control.lanes.layout))
         except BaseException:
             control.close()
             raise
@@ -100,9 +100,9 @@ class Steering:
         try:
             while True:
                 if self._on_schedules is not None:
-                    await _told(control.schedules, self._on_schedules, "schedules")
+                    await _told(control.schedules.all, self._on_schedules, "schedules")
                 await self._follow_lanes(control, self._every_s * self._rng.uniform(0.8, 1.2))
-                await _told(control.live_knobs, self._on_knobs, "knobs")
+                await _told(control.queues.live, self._on_knobs, "knobs")
         finally:
             control.close()
 
@@ -118,8 +118,8 @@ class Steering:
         while (left_s := until - loop.time()) > 0:
             await self._pause(left_s)
             if self._draining and self._keeps():
-                await _told(control.keep_lanes, lambda _: None, "lanes")
-            await _told(control.layout, self._lanes, "lanes")
+                await _told(control.lanes.advance, lambda _: None, "lanes")
+            await _told(control.lanes.layout, self._lanes, "lanes")
             self._looked_at = loop.time()
 
     async def _pause(self, left_s: float) -> None:

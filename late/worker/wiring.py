@@ -148,4 +148,4 @@ def add_refused(url: str, more: Counts) -> None:
     from late.control import Control, Refused
 
     with Control(url) as control:
-        control.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
+        control.status.add_refused({shard: Refused(*counts) for shard, counts in more.items()})

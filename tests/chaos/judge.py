@@ -140,7 +140,7 @@ def _truth(connection: Connection) -> Truth:
 def left(url: str) -> list[str]:
     """What is not over: the database was drained, so nothing may be."""
     with Control(url) as control:
-        queues = control.status().queues
+        queues = control.status.read().queues
     found = [f"{q.group}/{q.queue}: {q.depth.n} in the log" for q in queues if q.depth.n]
     engine = make_engine(url)
     try:

@@ -84,7 +84,7 @@ class Storm:
         """The fleet, without anyone in it; whatever runs at the end is ended."""
         if self.size.shards != 8:
             with Control(self.target.url) as control:
-                control.set_shards("default", self.size.shards)
+                control.lanes.set_shards("default", self.size.shards)
         with self.target.networks as networks:
             self.fleet = Fleet(self.folder, self._environment, networks.make)
             watching = threading.Event()
@@ -210,7 +210,7 @@ class Storm:
                 while not end.wait(LOOK_EVERY_S):
                     # Whatever a driver raises while its server is away; the next look sees more.
                     with suppress(Exception):
-                        shards = control.status(limit=200).shards
+                        shards = control.status.read(limit=200).shards
                         self._seen_owned(all(shard.owner_live for shard in shards))
                         for shard in shards:
                             n = shard.lag.n + shard.in_flight

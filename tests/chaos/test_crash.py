@@ -41,7 +41,7 @@ def server() -> Iterator[PostgresServer]:
             connection.execute("create database crash")
         migrate.upgrade(made.url_of("crash"))
         with Control(made.url_of("crash")) as control:
-            control.create_group("crash", start="beginning")
+            control.groups.create("crash", start="beginning")
         yield made
 
 

@@ -65,16 +65,16 @@ def test_p9_a_schedule_fires_once_per_tick(backend: Backend, target: Target, fol
         for _ in range(size.workers):
             storm.fleet.add()
         storm.until(storm.fleet.all_up)
-        [first] = control.schedules()
+        [first] = control.schedules.all()
         storm.rage()
         storm.until(lambda: len(_ticks(folder)) >= kills)
-        control.pause_schedule("tick")
+        control.schedules.pause("tick")
         # An owner hears of the pause within seconds; what it had fired by then counts.
         storm.until(lambda: storm.quiet(lambda: len(_ticks(folder))))
         storm.calm()
     ticks = _ticks(folder)
     with Control(target.url) as control:
-        [last] = control.schedules()
+        [last] = control.schedules.all()
     storm.adopt(list(ticks))
     report = storm.judged()
 

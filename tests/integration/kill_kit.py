@@ -130,7 +130,9 @@ def until(condition: Callable[[], bool], fleet: Fleet, limit_s: float = 120.0) -
 def settled(url: str) -> bool:
     """Nothing is waiting, running or parked any more."""
     with Control(url) as control:
-        return all(q.depth.n + q.in_flight.n + q.parked.n == 0 for q in control.status().queues)
+        return all(
+            q.depth.n + q.in_flight.n + q.parked.n == 0 for q in control.status.read().queues
+        )
 
 
 def enqueue(url: str, numbers: range) -> None:

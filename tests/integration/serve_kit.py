@@ -45,7 +45,7 @@ class Serving:
     async def state(self, task_id: str) -> str:
         def look() -> str:
             with Control(self.url) as control:
-                return control.show(task_id).groups[0].state
+                return control.tasks.show(task_id).groups[0].state
 
         return await asyncio.to_thread(look)
 
@@ -121,4 +121,4 @@ def placed(owners: Sequence[Server]) -> bool:
 
 def endpoints(url: str) -> list[Endpoint]:
     with Control(url) as control:
-        return control.endpoints()
+        return control.endpoints.all()

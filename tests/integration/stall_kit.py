@@ -85,7 +85,7 @@ class StallFleet(Fleet):
         """The shards that it holds, from the database."""
         pid = self.processes[number].pid
         with Control(self.url) as control:
-            found = control.status(limit=1)
+            found = control.status.read(limit=1)
         ids = {w.worker_id for w in found.workers if w.address.endswith(f":{pid}")}
         return {shard.shard_id for shard in found.shards if shard.owner in ids}
 

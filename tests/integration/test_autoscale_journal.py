@@ -11,7 +11,7 @@ from late.control import Control
 
 def test_a_term_is_held_taken_over_and_fenced(url: str) -> None:
     with Control(url) as control:
-        journal = control.autoscale_journal()
+        journal = control.autoscalers.journal()
         # Given a controller that holds its term, and one that waits
         first = journal.hold("shop", "a", 60.0)
         assert first is not None
@@ -33,18 +33,20 @@ def test_a_term_is_held_taken_over_and_fenced(url: str) -> None:
         ):
             with pytest.raises(TermLost):
                 write()
-        assert [row.result for row in control.decisions()] == ["unknown: its controller ended"]
+        assert [row.result for row in control.autoscalers.decisions()] == [
+            "unknown: its controller ended"
+        ]
         # And what it gives back is free at once
         held = Decision(second.now_us, "within", 13, 13, 13, "", {})
         assert journal.record(second, held, "held") == 2
         journal.finish(second, 2, "held")
         journal.give_back(second)
-        assert control.controllers()[0].owner is None
+        assert control.autoscalers.all()[0].owner is None
         third = journal.hold("shop", "a", 60.0)
         assert third is not None
         assert third.epoch == 3
         # A term of the same owner from before counts no more either
         with pytest.raises(TermLost):
             journal.looked(first, "text")
-        assert [row.seq for row in control.decisions(name="shop")] == [2, 1]
-        assert [row.seq for row in control.decisions(changes=True)] == [1]
+        assert [row.seq for row in control.autoscalers.decisions(name="shop")] == [2, 1]
+        assert [row.seq for row in control.autoscalers.decisions(changes=True)] == [1]

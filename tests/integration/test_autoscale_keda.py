@@ -182,16 +182,16 @@ def test_signals_of_a_queue_before_and_after_its_work(url: str) -> None:
     with connect(url) as tx:
         app.enqueue_many(tx, [send.call(n) for n in range(5)])
     with Control(url) as control:
-        (all_, mail, other) = control.signals(
+        (all_, mail, other) = control.status.signals(
             [("default", None), ("default", "mail"), ("default", "other")]
         )
         assert (all_.backlog, mail.backlog, other.backlog) == (5, 5, 0)
         with pytest.raises(ConfigError, match="no group 'defualt'; there are default"):
-            control.signals([("default", None), ("defualt", "mail")])
+            control.status.signals([("default", None), ("defualt", "mail")])
         assert all_.age_s >= 0
         assert all_.rate == 0
         drain(app)
-        (all_, mail, other) = control.signals(
+        (all_, mail, other) = control.status.signals(
             [("default", None), ("default", "mail"), ("default", "other")]
         )
     assert all_.backlog == 0

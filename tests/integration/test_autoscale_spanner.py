@@ -108,7 +108,7 @@ def test_errors_are_survived_with_one_line_each(
         (tmp_path / "cpu.csv").write_text(f"at,cpu\n{control.now()},85\n")
         scaler = Autoscaler(
             Policy(min=1, max=9), FileSource(tmp_path / "cpu.csv"), SpannerSizer(SHOP, "nodes"),
-            control.autoscale_journal(), owner="a", monotonic=lambda: time.now, emit=emitter,
+            control.autoscalers.journal(), owner="a", monotonic=lambda: time.now, emit=emitter,
         )  # fmt: skip
         admin.code = code
         # When it looks again and again
@@ -121,7 +121,7 @@ def test_errors_are_survived_with_one_line_each(
         admin.code, time.now = None, 40.0
         scaler.look()
         assert admin.nodes == 4
-        assert control.decisions()[0].result == "applied"
+        assert control.autoscalers.decisions()[0].result == "applied"
 
 
 def test_the_emulator_reads_and_refuses_to_resize(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,6 @@ def test_tasks_of_a_page_are_one_call_and_end_each_for_itself(url: str) -> None:
     assert len(calls) < 60
     assert sorted(plain) == [0, 1, 2, 3, 4]
     with Control(url) as control:
-        [letter] = control.dead_letters(Filter())
+        [letter] = control.dead_letters.find(Filter())
         assert control.verify().problems == ()
     assert (letter.name, letter.attempts, letter.reason) == ("index", 3, "attempts_exhausted")

@@ -18,7 +18,7 @@ from late.worker.worker import Worker
 
 def states(url: str, task_id: str) -> list[str]:
     with Control(url) as control:
-        return [group.state for group in control.show(task_id).groups]
+        return [group.state for group in control.tasks.show(task_id).groups]
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def test_a_cancelled_task_never_runs_wherever_it_was(app: late.App, url: str) ->
             app.cancel(tx, task_id)
     assert drain(app) == {"cancelled": 3}
     with Control(url) as control:
-        assert control.dead_letters() == []
-        assert control.status().queues == () or all(
-            q.parked.n == q.depth.n == 0 for q in control.status().queues
+        assert control.dead_letters.find() == []
+        assert control.status.read().queues == () or all(
+            q.parked.n == q.depth.n == 0 for q in control.status.read().queues
         )
 
 
@@ -147,7 +147,7 @@ async def test_a_running_attempt_is_the_last_one(url: str) -> None:
             go_on.set()
             with Control(url) as control:
                 await ended()
-                assert control.dead_letters() == []
+                assert control.dead_letters.find() == []
     finally:
         await worker.stop()
     assert attempts == [1]

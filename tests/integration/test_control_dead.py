@@ -44,16 +44,19 @@ async def test_list_is_the_latest_first_and_bounded(url: str) -> None:
     await bury(url, letter(second))
     await bury(url, letter(third))
     with Control(url) as control:
-        found = control.dead_letters()
+        found = control.dead_letters.find()
         times = [each.dead_at_us for each in found]
         assert times == sorted(times, reverse=True)
         assert {each.task_id for each in found} == {first.task_id, second.task_id, third.task_id}
-        assert len(control.dead_letters(limit=2)) == 2
-        (one,) = control.dead_letters(Filter(task_id=first.task_id))
+        assert len(control.dead_letters.find(limit=2)) == 2
+        (one,) = control.dead_letters.find(Filter(task_id=first.task_id))
         assert (one.reason, one.attempts, one.errors) == ("failed", 3, (ERROR,))
         assert (one.queue, one.name, one.shard_id, one.group) == ("default", "count", 0, "default")
         assert (one.payload, one.payload_bytes) == (None, 2)
-        assert control.dead_letters(Filter(task_id=first.task_id), payload=True)[0].payload == "{}"
+        assert (
+            control.dead_letters.find(Filter(task_id=first.task_id), payload=True)[0].payload
+            == "{}"
+        )
 
 
 async def test_every_filter_selects(url: str) -> None:
@@ -79,21 +82,21 @@ async def test_every_filter_selects(url: str) -> None:
     }
     with Control(url) as control:
         for which, expected in cases.items():
-            found = {each.task_id for each in control.dead_letters(which)}
+            found = {each.task_id for each in control.dead_letters.find(which)}
             assert found == {each.task_id for each in expected}, which
-            dry = control.purge(which, dry_run=True)
+            dry = control.dead_letters.purge(which, dry_run=True)
             assert (dry.count, dry.dry_run) == (len(expected), True), which
             assert set(dry.task_ids) == found, which
-        assert len(control.dead_letters()) == 3
+        assert len(control.dead_letters.find()) == 3
 
 
 async def test_purge_deletes_only_what_matches(url: str) -> None:
     kept, gone = record(queue="kept"), record(queue="gone")
     await bury(url, letter(kept), letter(gone))
     with Control(url) as control:
-        assert control.purge(Filter(queue="gone")).task_ids == (gone.task_id,)
-        assert [each.task_id for each in control.dead_letters()] == [kept.task_id]
-        assert control.purge(Filter(queue="gone")).count == 0
+        assert control.dead_letters.purge(Filter(queue="gone")).task_ids == (gone.task_id,)
+        assert [each.task_id for each in control.dead_letters.find()] == [kept.task_id]
+        assert control.dead_letters.purge(Filter(queue="gone")).count == 0
     assert rows(url, "select count(*) from late_timer") == [(0,)]
 
 
@@ -106,18 +109,18 @@ async def test_redrive_parks_the_whole_task_due_now_with_no_attempt_used(url: st
     store = open_store(url)
     await store.open()
     with Control(url) as control:
-        dry = control.redrive(Filter(), dry_run=True)
+        dry = control.dead_letters.redrive(Filter(), dry_run=True)
         assert (dry.count, dry.dry_run, dry.task_ids) == (1, True, (task.task_id,))
         assert await store.due("default", 2, until_us=2**62, limit=10) == []
 
-        assert control.redrive(Filter()).task_ids == (task.task_id,)
-        assert control.dead_letters() == []
+        assert control.dead_letters.redrive(Filter()).task_ids == (task.task_id,)
+        assert control.dead_letters.find() == []
         (parked,) = await store.due("default", 2, until_us=await store.now(), limit=10)
         assert parked.record == task
         assert (parked.attempts, parked.deaths, parked.held_key) == (0, 0, None)
         assert parked.errors == (ERROR,)
-        assert control.show(task.task_id).groups[0].state == "parked"
-        assert control.redrive(Filter()).count == 0
+        assert control.tasks.show(task.task_id).groups[0].state == "parked"
+        assert control.dead_letters.redrive(Filter()).count == 0
     await store.close()
 
 
@@ -127,10 +130,12 @@ async def test_a_limit_takes_the_oldest_across_transactions(url: str, limit: int
     await bury(url, *(letter(each) for each in letters))
     rekey(url, table, lambda row: {"dead_at_us": 1_000_000 + row["position"]})
     with Control(url) as control:
-        moved = control.redrive(Filter(), limit=limit)
+        moved = control.dead_letters.redrive(Filter(), limit=limit)
         assert moved.count == limit
         assert len(moved.task_ids) == min(100, limit)
-        assert control.redrive(Filter(), limit=limit, dry_run=True).count == min(limit, 450 - limit)
+        assert control.dead_letters.redrive(Filter(), limit=limit, dry_run=True).count == min(
+            limit, 450 - limit
+        )
     left = rows(url, "select min(position), count(*) from late_dead")
     assert left == [(limit + 1, 450 - limit)]
     parked = rows(url, "select max(position), count(*) from late_timer")
@@ -152,18 +157,18 @@ async def test_letters_of_many_shards_go_the_oldest_first_and_are_read_once(
     ids = tuple(task_id for _, task_id in order)
     even = {each.task_id for one in shards for each in one if each.queue == "q0"}
     with Control(url) as control:
-        assert control.redrive(Filter(), limit=5).task_ids == ids[:5]
+        assert control.dead_letters.redrive(Filter(), limit=5).task_ids == ids[:5]
         left = [task_id for task_id in ids[5:] if task_id in even]
-        assert control.purge(Filter(queue="q0")).task_ids == tuple(left)
+        assert control.dead_letters.purge(Filter(queue="q0")).task_ids == tuple(left)
         rest = tuple(task_id for task_id in ids[5:] if task_id not in even)
         read: list[str] = []
 
         def note(_c: object, _k: object, text: str, *_: object) -> None:
             read.append(text)
 
-        event.listen(control._engine, "before_cursor_execute", note)
-        moved = control.redrive(Filter(), rate=1.0)
-        event.remove(control._engine, "before_cursor_execute", note)
+        event.listen(control._database.engine, "before_cursor_execute", note)
+        moved = control.dead_letters.redrive(Filter(), rate=1.0)
+        event.remove(control._database.engine, "before_cursor_execute", note)
         assert moved.task_ids == rest, "the due times of a rate go by this"
         begin = "SELECT late_dead.dead_at_us, late_dead.task_id \nFROM"
         walks = [text for text in read if text.startswith(begin)]
@@ -186,7 +191,9 @@ async def test_a_dry_run_looks_at_so_many_and_says_where_it_stopped(
     with Control(url) as control:
 
         def told(which: Filter, limit: int | None = None, *, exact: bool = False) -> str:
-            return str(control.purge(which, limit=limit, dry_run=True, exact=exact).counted)
+            return str(
+                control.dead_letters.purge(which, limit=limit, dry_run=True, exact=exact).counted
+            )
 
         assert told(Filter(task_id=second[-1].task_id)) == "1", "by its index, wherever it is"
         assert told(Filter()) == ">= 8"
@@ -196,10 +203,10 @@ async def test_a_dry_run_looks_at_so_many_and_says_where_it_stopped(
         assert told(Filter(until_us=1_008)) == "7", "what is outside the time is not looked at"
         assert told(Filter(queue="q1"), exact=True) == "5"
         assert told(Filter(), exact=True) == "10"
-        oldest = control.redrive(Filter(queue="q1"), limit=3, dry_run=True).task_ids
+        oldest = control.dead_letters.redrive(Filter(queue="q1"), limit=3, dry_run=True).task_ids
         assert oldest == (first[1].task_id, first[3].task_id, second[1].task_id)
         monkeypatch.setattr(rehearsal, "LOOKED", 1)
-        moved = control.purge(Filter(queue="q1"), dry_run=True)
+        moved = control.dead_letters.purge(Filter(queue="q1"), dry_run=True)
         assert moved.task_ids == (first[1].task_id, second[1].task_id)
         assert str(moved.counted) == ">= 2", "no fewer than are named"
         assert told(Filter(queue="q1"), 2) == "2"
@@ -215,7 +222,7 @@ async def test_two_redrives_at_once_send_each_task_back_once(url: str) -> None:
         with Control(url) as control:
             control.check()
             barrier.wait()
-            counts.append(control.redrive(Filter()).count)
+            counts.append(control.dead_letters.redrive(Filter()).count)
 
     threads = [threading.Thread(target=run) for _ in range(3)]
     for thread in threads:
@@ -233,7 +240,7 @@ async def test_a_task_that_dies_again_meanwhile_is_not_sent_back_again(url: str)
     hour = 3_600_000_000
     rekey(url, table, lambda row: {"dead_at_us": row["dead_at_us"] + hour * (row["position"] == 3)})
     with Control(url) as control:
-        assert control.redrive(Filter()).count == 2
+        assert control.dead_letters.redrive(Filter()).count == 2
 
 
 @pytest.mark.parametrize(
@@ -248,15 +255,19 @@ async def test_a_task_that_dies_again_meanwhile_is_not_sent_back_again(url: str)
 )
 def test_a_filter_that_means_nothing_is_refused(url: str, which: Filter) -> None:
     with Control(url) as control:
-        for call in (control.dead_letters, control.purge, control.redrive):
+        for call in (
+            control.dead_letters.find,
+            control.dead_letters.purge,
+            control.dead_letters.redrive,
+        ):
             with pytest.raises(ConfigError):
                 call(which)
         with pytest.raises(InvalidName):
-            control.purge(Filter(task_id="17"))
+            control.dead_letters.purge(Filter(task_id="17"))
         with pytest.raises(ConfigError, match="limit 0"):
-            control.purge(Filter(), limit=0)
+            control.dead_letters.purge(Filter(), limit=0)
         with pytest.raises(ConfigError, match="limit -1"):
-            control.dead_letters(limit=-1)
+            control.dead_letters.find(limit=-1)
 
 
 async def test_a_redrive_at_a_rate_spreads_the_due_times(url: str) -> None:
@@ -264,14 +275,14 @@ async def test_a_redrive_at_a_rate_spreads_the_due_times(url: str) -> None:
     await bury(url, *(letter(each) for each in records))
     with Control(url) as control:
         now = control.now()
-        assert control.redrive(Filter(), rate=2.0).count == 5
+        assert control.dead_letters.redrive(Filter(), rate=2.0).count == 5
         dues = sorted(row[0] for row in rows(url, "select due_at_us from late_timer"))
         assert now <= dues[0] <= control.now()
         assert all(later - earlier <= 1_000_000 for earlier, later in pairwise(dues))
         assert dues[-1] - dues[0] == 2_000_000, "five of them, two a second"
         for rate in (0.0, -1.0, float("nan"), float("inf")):
             with pytest.raises(ConfigError, match="rate"):
-                control.redrive(Filter(), rate=rate)
+                control.dead_letters.redrive(Filter(), rate=rate)
 
 
 async def test_letters_are_found_by_the_text_of_an_error(url: str) -> None:
@@ -281,7 +292,7 @@ async def test_letters_are_found_by_the_text_of_an_error(url: str) -> None:
     with Control(url) as control:
 
         def found(text: str) -> set[str]:
-            return {each.task_id for each in control.dead_letters(Filter(error=text))}
+            return {each.task_id for each in control.dead_letters.find(Filter(error=text))}
 
         assert found("no such card") == {first.task_id, second.task_id}
         assert found('"card" 100% \\') == {second.task_id}
@@ -296,12 +307,12 @@ async def test_every_change_leaves_its_row_in_the_audit(
     first, second = made(2, payload=b'{"amount": 1}')
     await bury(url, letter(first), letter(second))
     with Control(url) as control:
-        control.redrive(Filter(task_id=first.task_id), rate=7, dry_run=True)
-        control.redrive(Filter(task_id=first.task_id), rate=7)
-        control.edit(second.task_id, b'{"amount": 2}')
-        control.purge(Filter(group="default"))
-        control.cancel(first.task_id)
-        control.reschedule(first.task_id, control.now(), group="default")
+        control.dead_letters.redrive(Filter(task_id=first.task_id), rate=7, dry_run=True)
+        control.dead_letters.redrive(Filter(task_id=first.task_id), rate=7)
+        control.tasks.edit(second.task_id, b'{"amount": 2}')
+        control.dead_letters.purge(Filter(group="default"))
+        control.tasks.cancel(first.task_id)
+        control.tasks.reschedule(first.task_id, control.now(), group="default")
     engine = make_engine(url)
     with reading(engine) as connection:
         said = [(e.actor, e.action, e.subject, e.after) for e in entries(connection)]
@@ -324,16 +335,16 @@ async def test_an_edit_is_refused_where_it_can_mean_nothing(url: str) -> None:
     with Control(url) as control:
         for payload in (b"", b"[1]", b"7", b"{"):
             with pytest.raises(InvalidPayload):
-                control.edit(plain.task_id, payload)
+                control.tasks.edit(plain.task_id, payload)
         for task_id, group in ((new_id(0), None), (plain.task_id, "audit")):
             with pytest.raises(ConfigError, match="no dead letter"):
-                control.edit(task_id, b"{}", group=group)
+                control.tasks.edit(task_id, b"{}", group=group)
         with pytest.raises(ConfigError, match="call="):
-            control.edit(sealed.task_id, b"{}")
+            control.tasks.edit(sealed.task_id, b"{}")
         with pytest.raises(InvalidName):
-            control.cancel("x")
+            control.tasks.cancel("x")
         with pytest.raises(ConfigError, match="group"):
-            control.cancel(plain.task_id, group="no spaces")
+            control.tasks.cancel(plain.task_id, group="no spaces")
         with pytest.raises(InvalidSchedule):
-            control.reschedule(plain.task_id, control.now() + 367 * 86_400_000_000)
+            control.tasks.reschedule(plain.task_id, control.now() + 367 * 86_400_000_000)
     assert rows(url, "select count(*) from late_audit") == [(0,)]

@@ -32,11 +32,11 @@ def letters(count: int, rng: random.Random) -> list[dict[str, object]]:
 
 
 def pages(control: Control, which: Filter, limit: int) -> list[Latest]:
-    found = [control.latest_dead(which, limit=limit)]
+    found = [control.dead_letters.page(which, limit=limit)]
     while (before := found[-1].before_us) is not None:
         assert len(found) < 1_000, "there must be an end"
         which = msgspec.structs.replace(which, until_us=before)
-        found.append(control.latest_dead(which, limit=limit))
+        found.append(control.dead_letters.page(which, limit=limit))
     return found
 
 
@@ -54,7 +54,7 @@ def test_pages_follow_one_another_and_miss_none(
         for row in letters(40, random.Random(7)):
             connection.execute(dead.insert().values(**row))
     with Control(url) as control:
-        expected = [key(view) for view in control.dead_letters(which, limit=1_000)]
+        expected = [key(view) for view in control.dead_letters.find(which, limit=1_000)]
         assert len(expected) > 5
         found = pages(control, which, 7)
         # A moment in which several died is on both sides of a page's end.
@@ -62,9 +62,9 @@ def test_pages_follow_one_another_and_miss_none(
         assert told == expected
         assert len(found) > 1
         assert all(len(page.letters) <= 7 for page in found)
-        first = control.latest_dead(Filter(), limit=3).letters[0]
+        first = control.dead_letters.page(Filter(), limit=3).letters[0]
         assert (first.payload, first.payload_bytes) == (None, 2)
-        assert control.latest_dead(Filter(task_id=first.task_id)).letters == (first,)
+        assert control.dead_letters.page(Filter(task_id=first.task_id)).letters == (first,)
 
 
 def test_many_that_died_in_one_moment_are_passed_over_and_not_shown_for_ever(url: str) -> None:

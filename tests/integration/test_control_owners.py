@@ -35,7 +35,7 @@ async def test_each_owner_has_a_term_and_the_last_one_has_the_shard(url: str, st
     second = await own(store, 3, name="w2")
     await second.settle()
     with Control(url) as control:
-        found = control.owners()
+        found = control.status.owners()
         assert [each.shard_id for each in found.shards] == list(range(8))
         shard = found.shards[3]
         assert (shard.group, shard.owner, shard.owner_live) == ("default", "w2", True)
@@ -48,26 +48,26 @@ async def test_each_owner_has_a_term_and_the_last_one_has_the_shard(url: str, st
         assert before.first_us <= before.last_us <= now.first_us <= now.last_us <= found.now_us
         assert shard.since_us == now.first_us
         # When only the last settlement is looked at, then nobody claims to know more
-        [only] = control.owners(limit=1).shards[3].history
+        [only] = control.status.owners(limit=1).shards[3].history
         assert (only.epoch, only.settlements, only.cut) == (second.lease.epoch, 1, True)
-        assert control.owners(limit=1).shards[3].since_us is None
+        assert control.status.owners(limit=1).shards[3].since_us is None
         # When it is given back, then there is no owner, and history stays
         await store.release([second.lease])
-        shard = control.owners().shards[3]
+        shard = control.status.owners().shards[3]
         assert (shard.owner, shard.owner_live, shard.since_us) == (None, False, None)
         assert len(shard.history) == 2
-        assert control.owners().shards[4].history == ()
+        assert control.status.owners().shards[4].history == ()
         with pytest.raises(ConfigError):
-            control.owners(limit=0)
+            control.status.owners(limit=0)
 
 
 async def test_what_was_refused_is_added_up_over_all_workers(url: str) -> None:
     with Control(url) as control:
-        control.add_refused({("default", ShardId(3)): Refused(1, 2)})
-        control.add_refused(
+        control.status.add_refused({("default", ShardId(3)): Refused(1, 2)})
+        control.status.add_refused(
             {("default", ShardId(3)): Refused(1, 0), ("audit", ShardId(0)): Refused(0, 5)}
         )
-        found = control.owners()
+        found = control.status.owners()
         assert (found.fenced_total, found.late_total) == (2, 7)
         assert (found.shards[3].fenced, found.shards[3].late) == (2, 2)
     # The rows beside those that guard the database are nobody's trouble.
@@ -81,7 +81,7 @@ async def test_the_command_shows_owners_and_history(url: str, store: Store) -> N
     await first.settle()
     await store.heartbeat(worker("w1"), 0)
     with Control(url) as control:
-        control.add_refused({("default", ShardId(3)): Refused(4, 9)})
+        control.status.add_refused({("default", ShardId(3)): Refused(4, 9)})
     found = json.loads(late("status", url, "--owners", "--json"))
     assert found["fenced_total"] == 4
     assert found["shards"][3]["owner"] == "w1"

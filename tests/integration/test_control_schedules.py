@@ -40,9 +40,9 @@ def changed(schedule: Schedule, **changes: object) -> Schedule:
 def test_sync_inserts_once_and_counts_the_first_due_time_from_the_databases_now(url: str) -> None:
     with Control(url) as control:
         before = control.now()
-        assert control.sync_schedules([OFTEN, NIGHTLY]) == ["nightly", "often"]
+        assert control.schedules.sync([OFTEN, NIGHTLY]) == ["nightly", "often"]
         after = control.now()
-        nightly, often = control.schedules()
+        nightly, often = control.schedules.all()
         assert nightly.next_due_at_us is not None
         assert before < nightly.next_due_at_us <= after + 25 * 3_600_000_000
         assert nightly.next_due_at_us % 60_000_000 == 0
@@ -53,37 +53,37 @@ def test_sync_inserts_once_and_counts_the_first_due_time_from_the_databases_now(
         assert declared == NIGHTLY
         # Declaring the same again writes nothing at all.
         updated = rows(url, "select name, updated_at_us from late_schedule order by name")
-        assert control.sync_schedules([NIGHTLY, OFTEN]) == []
+        assert control.schedules.sync([NIGHTLY, OFTEN]) == []
         assert rows(url, "select name, updated_at_us from late_schedule order by name") == updated
-        assert control.sync_schedules([]) == []
+        assert control.schedules.sync([]) == []
 
 
 def test_sync_updates_what_changed_and_keeps_what_operators_decided(url: str) -> None:
     with Control(url) as control:
-        control.sync_schedules([NIGHTLY, OFTEN])
-        control.pause_schedule("nightly")
-        due = control.schedules()[0].next_due_at_us
+        control.schedules.sync([NIGHTLY, OFTEN])
+        control.schedules.pause("nightly")
+        due = control.schedules.all()[0].next_due_at_us
         again = changed(NIGHTLY, payload=b"{}", queue="other", overlap="queue", shard_id=7)
-        assert control.sync_schedules([again, OFTEN]) == ["nightly"]
-        found = control.schedules()[0]
+        assert control.schedules.sync([again, OFTEN]) == ["nightly"]
+        found = control.schedules.all()[0]
         assert (found.payload, found.queue, found.overlap) == (b"{}", "other", "queue")
         assert (found.paused, found.shard_id, found.next_due_at_us) == (True, 3, due)
 
         # A new rule is counted from now: nothing of the old one is left to fire.
-        assert control.sync_schedules([changed(again, rule="30 4 1 1 *")]) == ["nightly"]
-        found = control.schedules()[0]
+        assert control.schedules.sync([changed(again, rule="30 4 1 1 *")]) == ["nightly"]
+        found = control.schedules.all()[0]
         assert found.next_due_at_us not in (None, due)
         assert control.now() < (found.next_due_at_us or 0)
         # What is no longer declared stays: another service may have declared it.
-        assert [schedule.name for schedule in control.schedules()] == ["nightly", "often"]
+        assert [schedule.name for schedule in control.schedules.all()] == ["nightly", "often"]
 
 
 def test_schedules_of_some_shards(url: str) -> None:
     with Control(url) as control:
-        control.sync_schedules([NIGHTLY, OFTEN])
-        assert [s.name for s in control.schedules({3})] == ["nightly"]
-        assert [s.name for s in control.schedules(range(8))] == ["nightly", "often"]
-        assert control.schedules(()) == []
+        control.schedules.sync([NIGHTLY, OFTEN])
+        assert [s.name for s in control.schedules.all({3})] == ["nightly"]
+        assert [s.name for s in control.schedules.all(range(8))] == ["nightly", "often"]
+        assert control.schedules.all(()) == []
 
 
 def test_several_workers_start_at_once(url: str) -> None:
@@ -97,7 +97,7 @@ def test_several_workers_start_at_once(url: str) -> None:
             with Control(url) as control:
                 control.check()
                 barrier.wait()
-                written.append(control.sync_schedules(order))
+                written.append(control.schedules.sync(order))
         except BaseException as error:
             errors.append(error)
 
@@ -114,14 +114,14 @@ async def test_a_changed_rule_cannot_fire_the_tick_that_was_just_settled(url: st
     store = open_store(url)
     await store.open()
     with Control(url) as control:
-        control.sync_schedules([OFTEN])
+        control.schedules.sync([OFTEN])
         now = await store.now()
         execute(url, "update late_schedule set next_due_at_us = :due", due=now)
         owner = await own(store, 5)
         tick = Tick("often", now, now + 90_000_000, (made := task(5),))
         await owner.settle(ticks=(tick,))
-        control.sync_schedules([changed(OFTEN, rule="every 60s")])
-        (found,) = control.schedules()
+        control.schedules.sync([changed(OFTEN, rule="every 60s")])
+        (found,) = control.schedules.all()
         assert found.next_due_at_us is not None
         assert found.next_due_at_us > now
         assert found.open_task_id == made.task_id
@@ -133,12 +133,12 @@ async def test_a_changed_rule_cannot_fire_the_tick_that_was_just_settled(url: st
 
 def test_pause_and_resume_leave_out_what_came_due_meanwhile(url: str) -> None:
     with Control(url) as control:
-        control.sync_schedules([OFTEN])
-        assert control.pause_schedule("often").paused
-        assert control.pause_schedule("often").paused
-        anchor = control.schedules()[0].anchor_us
+        control.schedules.sync([OFTEN])
+        assert control.schedules.pause("often").paused
+        assert control.schedules.pause("often").paused
+        anchor = control.schedules.all()[0].anchor_us
         execute(url, "update late_schedule set next_due_at_us = 1000, anchor_us = 1000")
-        resumed = control.resume_schedule("often")
+        resumed = control.schedules.resume("often")
         now = control.now()
         assert not resumed.paused
         assert resumed.next_due_at_us is not None
@@ -146,7 +146,7 @@ def test_pause_and_resume_leave_out_what_came_due_meanwhile(url: str) -> None:
         assert (resumed.next_due_at_us - 1000) % 90_000_000 == 0
         # Resuming what runs already must not lose a tick that is due and not yet fired.
         execute(url, "update late_schedule set next_due_at_us = 1000")
-        assert control.resume_schedule("often").next_due_at_us == 1000
+        assert control.schedules.resume("often").next_due_at_us == 1000
         assert anchor > 0
 
 
@@ -154,19 +154,19 @@ async def test_run_puts_an_ordinary_task_into_the_log(url: str) -> None:
     store = open_store(url)
     await store.open()
     with Control(url) as control:
-        control.sync_schedules([NIGHTLY, changed(OFTEN, overlap="queue")])
-        control.pause_schedule("nightly")
-        due = control.schedules()[0].next_due_at_us
-        task_id = control.run_schedule("nightly")
-        assert control.schedules()[0].next_due_at_us == due
-        assert control.schedules()[0].open_task_id is None
+        control.schedules.sync([NIGHTLY, changed(OFTEN, overlap="queue")])
+        control.schedules.pause("nightly")
+        due = control.schedules.all()[0].next_due_at_us
+        task_id = control.schedules.run("nightly")
+        assert control.schedules.all()[0].next_due_at_us == due
+        assert control.schedules.all()[0].open_task_id is None
         wanted = changed_task(task_id, 3)
         (record,), _ = await read_all(store, [wanted])
         assert (record.task_id, record.queue, record.name) == (task_id, "reports", "report")
         assert record.payload == b'{"day":"all"}'
         options = msgspec.json.decode(record.options or "")
         assert options == {"priority": -5, "schedule": "nightly"}
-        queued = control.run_schedule("often")
+        queued = control.schedules.run("often")
         (record,), _ = await read_all(store, [changed_task(queued, 5)])
         assert msgspec.json.decode(record.options or "")["ordering_key"] == "schedule:often"
     await store.close()
@@ -178,20 +178,20 @@ def changed_task(task_id: str, shard: int) -> object:
 
 def test_remove_forgets_and_unknown_names_are_refused(url: str) -> None:
     with Control(url) as control:
-        control.sync_schedules([NIGHTLY, OFTEN])
-        control.pause_schedule("nightly")
-        control.pause_schedule("nightly")
-        control.resume_schedule("nightly")
-        control.run_schedule("nightly")
-        control.remove_schedule("nightly")
-        assert [s.name for s in control.schedules()] == ["often"]
-        done = [entry.action for entry in control.audit(subject="schedule:nightly")]
+        control.schedules.sync([NIGHTLY, OFTEN])
+        control.schedules.pause("nightly")
+        control.schedules.pause("nightly")
+        control.schedules.resume("nightly")
+        control.schedules.run("nightly")
+        control.schedules.remove("nightly")
+        assert [s.name for s in control.schedules.all()] == ["often"]
+        done = [entry.action for entry in control.audit.entries(subject="schedule:nightly")]
         assert sorted(done) == [f"schedule.{w}" for w in ("pause", "remove", "resume", "run")]
         for call in (
-            control.remove_schedule,
-            control.pause_schedule,
-            control.resume_schedule,
-            control.run_schedule,
+            control.schedules.remove,
+            control.schedules.pause,
+            control.schedules.resume,
+            control.schedules.run,
         ):
             with pytest.raises(ConfigError, match="no schedule 'nightly'; known: often"):
                 call("nightly")
@@ -200,29 +200,29 @@ def test_remove_forgets_and_unknown_names_are_refused(url: str) -> None:
 def test_bad_declarations_write_nothing(url: str) -> None:
     with Control(url) as control:
         with pytest.raises(InvalidCron):
-            control.sync_schedules([OFTEN, changed(NIGHTLY, rule="0 0 30 2 *")])
+            control.schedules.sync([OFTEN, changed(NIGHTLY, rule="0 0 30 2 *")])
         with pytest.raises(InvalidCron, match="Mars"):
-            control.sync_schedules([OFTEN, changed(NIGHTLY, zone="Mars/Olympus")])
+            control.schedules.sync([OFTEN, changed(NIGHTLY, zone="Mars/Olympus")])
         with pytest.raises(ConfigError, match="'often' is declared twice"):
-            control.sync_schedules([OFTEN, OFTEN])
-        assert control.schedules() == []
+            control.schedules.sync([OFTEN, OFTEN])
+        assert control.schedules.all() == []
 
 
 def test_a_lane_grows_and_never_shrinks(url: str) -> None:
     with Control(url) as control:
-        (lane,) = control.lanes()
+        (lane,) = control.lanes.all()
         assert (lane.name, lane.first_shard, lane.shards) == ("default", 0, 8)
-        assert control.set_shards("default", 16).shards == 16
-        assert control.set_shards("default", 16).shards == 16
+        assert control.lanes.set_shards("default", 16).shards == 16
+        assert control.lanes.set_shards("default", 16).shards == 16
         with pytest.raises(ConfigError, match="16 shards: it cannot shrink to 8"):
-            control.set_shards("default", 8)
+            control.lanes.set_shards("default", 8)
         with pytest.raises(ConfigError, match="no lane 'bulk'; known: default"):
-            control.set_shards("bulk", 8)
+            control.lanes.set_shards("bulk", 8)
         with pytest.raises(ConfigError, match="room for 4096 shards, not for 4097"):
-            control.set_shards("default", 4097)
+            control.lanes.set_shards("default", 4097)
         execute(url, "insert into late_lane (name, first_shard, shards) values ('bulk', 100, 8)")
         with pytest.raises(ConfigError, match="room for 100 shards, not for 101"):
-            control.set_shards("default", 101)
-        assert control.set_shards("default", 100).shards == 100
-        assert control.set_shards("bulk", 3996).shards == 3996
-        assert len(control.status().shards) == 4096
+            control.lanes.set_shards("default", 101)
+        assert control.lanes.set_shards("default", 100).shards == 100
+        assert control.lanes.set_shards("bulk", 3996).shards == 3996
+        assert len(control.status.read().shards) == 4096

@@ -30,12 +30,16 @@ Look = tuple[tuple[str, ...], list[tuple[str | int | float, ...]]]
 def test_each_database_says_what_it_can(url: str) -> None:
     before_s = time.time()
     with Control(url) as control:
-        seen = control.server()
+        seen = control.status.server()
         # PostgreSQL's counters are told to everybody a moment after a transaction has ended.
         if seen.rows_inserted is not None:
             enqueue(url, range(50))
-            until(lambda: (control.server().rows_inserted or 0) >= (seen.rows_inserted or 0) + 50)
-            seen = control.server()
+            until(
+                lambda: (
+                    (control.status.server().rows_inserted or 0) >= (seen.rows_inserted or 0) + 50
+                )
+            )
+            seen = control.status.server()
             assert (seen.commits or 0) > 0
             assert 1 <= (seen.connections or 0) <= (seen.connections_max or 0)
             assert (seen.wal_bytes or 0) > 0

@@ -55,13 +55,13 @@ def screens(control: Control) -> dict[str, Callable[[], object]]:
     """What screens ask that is about every shard."""
     return {
         "look": Look(control)._read,
-        "dead letters": lambda: control.latest_dead(limit=200),
-        "dead letters of a queue": lambda: control.latest_dead(Filter(queue="q"), limit=200),
-        "timers": lambda: control.timers(limit=100),
-        "usage": lambda: control.usage_since(1, {}),
-        "reset": lambda: control.reset_group("default", "beginning", dry_run=True),
-        "purge of a queue": lambda: control.purge(Filter(queue="q"), dry_run=True),
-        "reset to a moment": lambda: control.reset_group("default", control.now(), dry_run=True),
+        "dead letters": lambda: control.dead_letters.page(limit=200),
+        "dead letters of a queue": lambda: control.dead_letters.page(Filter(queue="q"), limit=200),
+        "timers": lambda: control.status.timers(limit=100),
+        "usage": lambda: control.status.usage_since(1, {}),
+        "reset": lambda: control.groups.reset("default", "beginning", dry_run=True),
+        "purge of a queue": lambda: control.dead_letters.purge(Filter(queue="q"), dry_run=True),
+        "reset to a moment": lambda: control.groups.reset("default", control.now(), dry_run=True),
     }
 
 
@@ -73,7 +73,7 @@ class Runs(list[Any]):
 def sent(control: Control, ask: Callable[[], object]) -> Sent:
     """Statements and their parameters."""
     seen: Sent = []
-    embedded = control._engine.dialect.name == shardwise.EMBEDDED
+    embedded = control._database.engine.dialect.name == shardwise.EMBEDDED
 
     def note(_c: Connection, _k: Any, text: str, parameters: Any, *_: Any) -> None:
         if embedded and " AS leg" in text and seen and seen[-1][0] == text:
@@ -81,9 +81,9 @@ def sent(control: Control, ask: Callable[[], object]) -> Sent:
             parameters = Runs([*last, parameters] if isinstance(last, Runs) else [last, parameters])
         seen.append((text, parameters))
 
-    event.listen(control._engine, "before_cursor_execute", note)
+    event.listen(control._database.engine, "before_cursor_execute", note)
     ask()
-    event.remove(control._engine, "before_cursor_execute", note)
+    event.remove(control._database.engine, "before_cursor_execute", note)
     return seen
 
 
@@ -107,8 +107,8 @@ def test_statements_do_not_grow_with_shards(url: str) -> None:
     with Control(url) as control:
         control.check()
         ask = screens(control) | {
-            "status": control.status,
-            "redrive": lambda: control.redrive(Filter(), dry_run=True),
+            "status": control.status.read,
+            "redrive": lambda: control.dead_letters.redrive(Filter(), dry_run=True),
         }
         few = {name: sent(control, ask[name]) for name in names}
         fill(url, range(8, shards))
@@ -130,7 +130,7 @@ def test_statements_do_not_grow_with_shards(url: str) -> None:
                     for of in (few, many)
                 ]
                 assert texts[0] == texts[1] != [], "not even the text grows: to keep it costs"
-        status = control.status(limit=1_000)
+        status = control.status.read(limit=1_000)
         assert {each.shard_id: each.lag.n for each in status.shards} == dict.fromkeys(
             range(shards), 1
         )
@@ -138,8 +138,8 @@ def test_statements_do_not_grow_with_shards(url: str) -> None:
         assert waiting == {f"q{n}": len(range(n, shards, QUEUES)) for n in range(QUEUES)}
         (others,) = [each for each in status.queues if each.queue == "q"]
         assert (others.parked.n, others.dead.n) == (2 * shards, 2 * shards)
-        assert len(control.timers(limit=1_000)) == 2 * shards
-        assert len(control.latest_dead(limit=1_000).letters) == 2 * shards
+        assert len(control.status.timers(limit=1_000)) == 2 * shards
+        assert len(control.dead_letters.page(limit=1_000).letters) == 2 * shards
 
 
 def test_shards_with_many_rows_are_counted_to_the_limit(
@@ -151,11 +151,11 @@ def test_shards_with_many_rows_are_counted_to_the_limit(
     control_kit.insert(url, *(task(shard=n) for n in (0, 0, 0, 0, 1, 1, 2)))
     with Control(url) as control:
         for limit, told in ((10, "7"), (4, ">= 7"), (3, ">= 6"), (1, ">= 3")):
-            found = control.status(limit=limit)
+            found = control.status.read(limit=limit)
             assert [str(queue.depth) for queue in found.queues] == [told]
             assert [str(each.lag) for each in found.groups] == [told], "it is what the shards say"
-        found = control.status()
-        [counted], [seen] = control.groups(), control.groups(seen=found)
+        found = control.status.read()
+        [counted], [seen] = control.groups.all(), control.groups.all(seen=found)
         assert (seen.lag, counted.lag_s is not None) == (counted.lag, True)
         assert seen.lag_s == max(each.lag_s or 0 for each in found.shards), "of the oldest"
 
@@ -164,7 +164,7 @@ def test_the_log_is_counted_beyond_any_cursor(url: str) -> None:
     """Given cursors of every form and two groups, of which one reads a single queue."""
     control_kit.insert(url, *(task(shard=n, queue="a") for n in range(4) for _ in range(3)))
     with Control(url) as control:
-        engine = control._engine
+        engine = control._database.engine
         head = positions.head(engine)
         control_kit.insert(url, *(task(shard=n, queue="b") for n in range(4)))
         cursors, left = ["", head], [{"a": 3, "b": 1}, {"b": 1}]
@@ -189,7 +189,7 @@ def test_the_log_is_counted_beyond_any_cursor(url: str) -> None:
 
 def plan(control: Control, statement: str, parameters: Any) -> str:
     """How the database goes about it, where it has an index for all that it does."""
-    with reading(control._engine) as connection:
+    with reading(control._database.engine) as connection:
         if connection.dialect.name == "sqlite":
             rows = connection.exec_driver_sql(f"explain query plan {statement}", parameters)
             return "\n".join(row[3] for row in rows)
@@ -204,11 +204,11 @@ def test_statements_are_not_compiled(url: str) -> None:
     if not url.startswith("postgresql"):
         return  # nobody else compiles
     with Control(url) as control:
-        with control._engine.connect() as connection:
+        with control._database.engine.connect() as connection:
             usual = connection.exec_driver_sql("show jit").scalar()
-        with reading(control._engine) as connection:
+        with reading(control._database.engine) as connection:
             assert connection.exec_driver_sql("show jit").scalar() == "off"
-        with control._engine.connect() as connection:
+        with control._database.engine.connect() as connection:
             assert connection.exec_driver_sql("show jit").scalar() == usual
 
 
@@ -220,7 +220,7 @@ SCANS = re.compile(rf"SCAN {BIG}|Seq Scan on {BIG}")
 def test_each_leg_walks_an_index(url: str) -> None:
     fill(url, range(20))
     with Control(url) as control:
-        if control._engine.dialect.name not in ("sqlite", "postgresql"):
+        if control._database.engine.dialect.name not in ("sqlite", "postgresql"):
             for ask in screens(control).values():
                 ask()  # the emulator of Spanner has no plans; that it takes them all is something
             return
@@ -259,14 +259,16 @@ def test_the_first_of_all_shards_may_all_be_of_one(
                 insert(table), [{k: v for k, v in row.items() if k != "at"} for row in named]
             )
     with Control(url) as control:
-        due = [(each.due_at_us, each.task_id) for each in control.timers(limit=1_000)]
-        died = [(x.dead_at_us, x.task_id) for x in control.latest_dead(limit=1_000).letters]
+        due = [(each.due_at_us, each.task_id) for each in control.status.timers(limit=1_000)]
+        died = [(x.dead_at_us, x.task_id) for x in control.dead_letters.page(limit=1_000).letters]
         assert len(due) == len(died) == sum(have.values()) + 2 * len(have)
         assert (sorted(due), sorted(died, reverse=True)) == (due, died)
         for limit in (1, 8, 10, 12, 20):
-            first = [(each.due_at_us, each.task_id) for each in control.timers(limit=limit)]
+            first = [(each.due_at_us, each.task_id) for each in control.status.timers(limit=limit)]
             assert first == due[:limit]
-            last = [(x.dead_at_us, x.task_id) for x in control.latest_dead(limit=limit).letters]
+            last = [
+                (x.dead_at_us, x.task_id) for x in control.dead_letters.page(limit=limit).letters
+            ]
             assert last == died[:limit]
 
 
@@ -275,7 +277,7 @@ def test_shards_of_no_lane_are_found(url: str) -> None:
     strangers = [9, 10, 4095]
     control_kit.insert(url, *(task(shard=n) for n in strangers))
     with Control(url) as control:
-        counted = control.status().shards
+        counted = control.status.read().shards
         assert {each.shard_id: each.lag.n for each in counted if each.lag.n} == dict.fromkeys(
             [0, 5, *strangers], 1
         )
@@ -294,7 +296,7 @@ def test_a_preview_says_where_it_stopped(url: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(resets, "LOOKED_MIN", 3)
     control_kit.insert(url, *(task(shard=2) for _ in range(5)), task(shard=4))
     with Control(url) as control:
-        found = control.reset_group("default", "now", dry_run=True)
+        found = control.groups.reset("default", "now", dry_run=True)
     skipped = {each.shard_id: str(each.skipped) for each in found.shards if each.skipped.n}
     assert skipped == {2: ">= 3", 4: "1"}
     assert not any(each.again.capped for each in found.shards)

@@ -1,4 +1,4 @@
-"""`Control.status` and `Control.show`: what they say follows the store's own journal."""
+"""`Control.status.read` and `Control.tasks.show`: what they say follows the store's own journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_the_four_counts_follow_a_task_through_its_life(url: str) -> None:
     store = open_store(url)
     await store.open()
     with Control(url) as control:
-        before = {q.queue: q for q in control.status().queues}
+        before = {q.queue: q for q in control.status.read().queues}
         assert before["mail"].depth.n == 5
         assert before["bulk"].depth.n == 1
         assert before["mail"].oldest_age_s is not None
@@ -40,7 +40,7 @@ async def test_the_four_counts_follow_a_task_through_its_life(url: str) -> None:
             parked=(parked(now + 10**9, of=page.records[2], reason="retry"),),
             dead=(dead(of=page.records[3]),),
         )
-        status = control.status(queue="mail")
+        status = control.status.read(queue="mail")
         (mail,) = status.queues
         assert (mail.group, mail.depth.n, mail.in_flight.n, mail.parked.n, mail.dead.n) == (
             "default", 1, 1, 1, 1,
@@ -55,16 +55,16 @@ async def test_the_four_counts_follow_a_task_through_its_life(url: str) -> None:
         ]
         assert [s.shard_id for s in status.shards] == list(range(8))
 
-        states = [control.show(r.task_id).groups[0].state for r in page.records]
+        states = [control.tasks.show(r.task_id).groups[0].state for r in page.records]
         assert states == ["settled", "open", "parked", "dead", "logged"]
 
         await owner.settle(cursor=page.cursor, open=())
-        states = [control.show(r.task_id).groups[0].state for r in page.records]
+        states = [control.tasks.show(r.task_id).groups[0].state for r in page.records]
         assert states == ["settled", "settled", "parked", "dead", "settled"]
-        assert control.status(queue="mail").queues[0].depth.n == 0
+        assert control.status.read(queue="mail").queues[0].depth.n == 0
         await store.release([owner.lease])
         await store.heartbeat(worker(), 0)
-        status = control.status()
+        status = control.status.read()
         assert status.workers == ()
         assert next(s for s in status.shards if s.shard_id == 3).owner is None
     await store.close()
@@ -91,10 +91,10 @@ async def test_what_its_key_holds_back_is_not_done(url: str) -> None:
         await owner.settle(cursor=cursor, open=(), parked=rows[:2])
         assert not busy(engine, "default")
         await owner.settle(cursor=cursor, open=(), parked=rows[2:])
-        [mail] = control.status(queue="mail").queues
+        [mail] = control.status.read(queue="mail").queues
         assert (mail.depth.n, mail.in_flight.n, mail.parked.n, mail.held.n) == (0, 0, 4, 2)
         assert busy(engine, "default")
-        [seen] = control.signals([("default", None)])
+        [seen] = control.status.signals([("default", None)])
         assert seen.backlog == 2, "or an orchestrator would take the last worker away"
     engine.dispose()
     await store.close()
@@ -116,7 +116,7 @@ async def test_what_keys_hold_back_is_counted_up_to_the_limit(url: str) -> None:
     with Control(url) as control:
 
         def held(limit: int) -> str:
-            [mail] = control.status(queue="mail", limit=limit).queues
+            [mail] = control.status.read(queue="mail", limit=limit).queues
             return str(mail.held)
 
         assert [held(limit) for limit in (14, 13, 12, 5)] == ["3", ">= 3", ">= 2", ">= 0"]
@@ -138,28 +138,28 @@ async def test_a_row_that_commits_behind_the_cursor_is_counted(url: str) -> None
         owner = await own(store, 0)
         _, cursor = await read_all(store, [fast])
         await owner.settle(cursor=cursor, open=())
-        assert control.status().queues == ()
-        assert control.show(slow.task_id).groups[0].state == "unknown"
+        assert control.status.read().queues == ()
+        assert control.tasks.show(slow.task_id).groups[0].state == "unknown"
 
         stack.close()
         if store.features.commit_order:
             insert(url, slow)
-        assert [queue.depth.n for queue in control.status().queues] == [1]
-        assert control.show(slow.task_id).groups[0].state == "logged"
-        assert control.show(fast.task_id).groups[0].state == "settled"
+        assert [queue.depth.n for queue in control.status.read().queues] == [1]
+        assert control.tasks.show(slow.task_id).groups[0].state == "logged"
+        assert control.tasks.show(fast.task_id).groups[0].state == "settled"
     await store.close()
 
 
 async def test_counts_stop_at_the_limit_and_say_so(url: str) -> None:
     insert(url, *(task(shard) for shard in (0, 1) for _ in range(6)))
     with Control(url) as control:
-        (queue,) = control.status(limit=5).queues
+        (queue,) = control.status.read(limit=5).queues
         assert (queue.depth.n, queue.depth.capped) == (10, True)
         assert str(queue.depth) == ">= 10"
-        (queue,) = control.status(limit=100).queues
+        (queue,) = control.status.read(limit=100).queues
         assert (queue.depth.n, queue.depth.capped, str(queue.depth)) == (12, False, "12")
         with pytest.raises(ConfigError, match="limit 0"):
-            control.status(limit=0)
+            control.status.read(limit=0)
 
 
 async def test_groups_see_the_same_log_apart(url: str) -> None:
@@ -172,19 +172,19 @@ async def test_groups_see_the_same_log_apart(url: str) -> None:
     _, cursor = await read_all(store, tasks)
     await owner.settle(cursor=cursor, open=())
     with Control(url) as control:
-        depths = {q.group: q.depth.n for q in control.status().queues}
+        depths = {q.group: q.depth.n for q in control.status.read().queues}
         assert depths == {"default": 3}
-        states = {g.group: g.state for g in control.show(tasks[0].task_id).groups}
+        states = {g.group: g.state for g in control.tasks.show(tasks[0].task_id).groups}
         assert states == {"audit": "settled", "default": "logged"}
-        assert [g.name for g in control.groups()] == ["audit", "default"]
+        assert [g.name for g in control.groups.all()] == ["audit", "default"]
     await store.close()
 
 
 async def test_a_shard_outside_every_lane_is_shown_while_it_holds_rows(url: str) -> None:
     insert(url, task(4095))
     with Control(url) as control:
-        assert [s.shard_id for s in control.status().shards] == [*range(8), 4095]
-        assert control.status().queues[0].depth.n == 1
+        assert [s.shard_id for s in control.status.read().shards] == [*range(8), 4095]
+        assert control.status.read().queues[0].depth.n == 1
 
 
 async def test_show_tells_everything_of_a_parked_and_a_dead_task(url: str) -> None:
@@ -209,7 +209,7 @@ async def test_show_tells_everything_of_a_parked_and_a_dead_task(url: str) -> No
         dead=(dead(of=records[1], reason="gave_up", attempts=7, deaths=1, errors=(error,)),),
     )  # fmt: skip
     with Control(url) as control:
-        view = control.show(records[0].task_id)
+        view = control.tasks.show(records[0].task_id)
         (group,) = view.groups
         assert (group.state, group.reason, group.due_at_us, group.held_key) == (
             "parked", "held", None, "k",
@@ -219,14 +219,14 @@ async def test_show_tells_everything_of_a_parked_and_a_dead_task(url: str) -> No
         assert (view.headers, view.options) == ({"trace": "t1"}, {"ordering_key": "k"})
         assert (view.payload, view.payload_bytes) == (None, 10)
         assert view.position == records[0].position
-        assert control.show(records[0].task_id, payload=True).payload == '{"to":"a"}'
-        (group,) = control.show(records[1].task_id).groups
+        assert control.tasks.show(records[0].task_id, payload=True).payload == '{"to":"a"}'
+        (group,) = control.tasks.show(records[1].task_id).groups
         assert (group.state, group.reason, group.attempts, group.deaths) == (
             "dead", "gave_up", 7, 1,
         )  # fmt: skip
         # Once the log has forgotten the task, its timer still knows it.
         execute(url, "delete from late_task")
-        view = control.show(records[0].task_id)
+        view = control.tasks.show(records[0].task_id)
         assert (view.groups[0].state, view.queue, view.position) == (
             "parked", "mail", records[0].position,
         )  # fmt: skip
@@ -247,7 +247,7 @@ async def test_a_task_under_which_a_worker_died_is_shown_as_a_suspect(url: str) 
 
     def seen(number: int) -> tuple[str, bool, int | None]:
         with Control(url) as control:
-            [group] = control.show(records[number].task_id).groups
+            [group] = control.tasks.show(records[number].task_id).groups
         return group.state, group.suspect, group.deaths
 
     assert seen(0) == ("open", True, 1)
@@ -264,18 +264,18 @@ async def test_payloads_that_are_not_text_are_shown_in_base64(url: str) -> None:
     broken, packed = task(0, payload=b"\xff\x00"), task(0, payload=b"{}", options='{"codec":"x"}')
     insert(url, broken, packed)
     with Control(url) as control:
-        assert control.show(broken.task_id, payload=True).payload == "/wA="
-        assert control.show(packed.task_id, payload=True).payload == "e30="
+        assert control.tasks.show(broken.task_id, payload=True).payload == "/wA="
+        assert control.tasks.show(packed.task_id, payload=True).payload == "e30="
 
 
 async def test_unknown_and_impossible_ids(url: str) -> None:
     with Control(url) as control:
-        view = control.show(new_id(5))
+        view = control.tasks.show(new_id(5))
         assert [group.state for group in view.groups] == ["unknown"]
         assert (view.shard_id, view.queue) == (5, None)
         for text in ("", "17", "x" * 100, "01a1fbd1-9c7b-4005-8000-00a0280d4b19", "'; drop table"):
             with pytest.raises(InvalidName, match="not a task id"):
-                control.show(text)
+                control.tasks.show(text)
 
 
 async def test_rows_that_somebody_damaged_are_shown_and_not_hidden(url: str) -> None:
@@ -288,13 +288,13 @@ async def test_rows_that_somebody_damaged_are_shown_and_not_hidden(url: str) -> 
     await store.close()
     execute(url, "update late_dead set errors = 'oops', options = '[1]', headers = '{'")
     with Control(url) as control:
-        (letter,) = control.dead_letters()
+        (letter,) = control.dead_letters.find()
         assert "oops" in letter.errors[0].error
         assert letter.options == {"invalid": "[1]"}
         assert letter.headers == {"invalid": "{"}
         execute(url, "update late_settlement set cursor = 'nonsense'")
         with pytest.raises(StoreError, match="nonsense"):
-            control.status()
+            control.status.read()
         checks = {check.name: check for check in control.doctor()}
         assert checks["journal"].result == "failed"
         assert "nonsense" in checks["journal"].detail
@@ -302,7 +302,12 @@ async def test_rows_that_somebody_damaged_are_shown_and_not_hidden(url: str) -> 
 
 def test_without_a_schema_every_call_says_what_to_do(empty_url: str) -> None:
     with Control(empty_url) as control:
-        for call in (control.status, control.dead_letters, control.schedules, control.lanes):
+        for call in (
+            control.status.read,
+            control.dead_letters.find,
+            control.schedules.all,
+            control.lanes.all,
+        ):
             with pytest.raises(SchemaMismatch, match="run `late migrate URL`"):
                 call()
         failed = [check for check in control.doctor() if check.result == "failed"]
@@ -312,14 +317,14 @@ def test_without_a_schema_every_call_says_what_to_do(empty_url: str) -> None:
 def test_a_newer_schema_is_refused(url: str) -> None:
     execute(url, "update late_meta set value = '9999' where key = 'schema_version'")
     with Control(url) as control, pytest.raises(SchemaMismatch, match="upgrade late"):
-        control.status()
+        control.status.read()
 
 
 def test_an_unreachable_server_is_unavailable_and_keeps_the_password() -> None:
     with Control("postgresql://me:sesame@127.0.0.1:1/shop") as control:
         assert control.url == "postgresql://me:***@127.0.0.1:1/shop"
         with pytest.raises(StoreUnavailable) as caught:
-            control.status()
+            control.status.read()
         assert "sesame" not in str(caught.value)
         check = control.doctor()[-1]
         assert (check.name, check.result) == ("connection", "failed")
@@ -330,7 +335,7 @@ def test_a_mistyped_path_makes_no_file(tmp_path: Path) -> None:
     path = tmp_path / "trips.db"
     control = Control(f"sqlite:///{path}")
     with control, pytest.raises(StoreUnavailable, match=r"trips\.db"):
-        control.status()
+        control.status.read()
     assert not path.exists()
 
 
@@ -340,12 +345,12 @@ def test_a_file_that_was_moved_away_is_gone_and_a_restored_one_is_read(tmp_path:
     for each in (path, other):
         migrate.upgrade(f"sqlite:///{each}")
     with Control(f"sqlite:///{path}") as control:
-        control.create_group("audit", start="now")
+        control.groups.create("audit", start="now")
         for end in ("", "-wal", "-shm"):
             (tmp_path / f"trips.db{end}").rename(tmp_path / f"moved.db{end}")
-        for call in (control.status, lambda: control.pause_group("audit")):
+        for call in (control.status.read, lambda: control.groups.pause("audit")):
             with pytest.raises(StoreUnavailable, match=r"trips\.db"):
                 call()
         assert not path.exists()
         other.rename(path)
-        assert [group.name for group in control.status().groups] == ["default"]
+        assert [group.name for group in control.status.read().groups] == ["default"]

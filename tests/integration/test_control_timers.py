@@ -31,15 +31,15 @@ async def test_the_next_to_come_due_of_all_shards_come_first(url: str) -> None:
         await store.close()
     with Control(url) as control:
         everything = sorted(due for each in dues.values() for due in each)
-        found = control.timers()
+        found = control.status.timers()
         assert [each.due_at_us for each in found] == everything
         assert [(each.shard_id, each.held_key) for each in found][-1] == (0, "trip-7")
         assert {(each.queue, each.shard_id) for each in found} == {("q0", 0), ("q1", 1), ("q5", 5)}
         # Also where a page ends: nothing of a shard that was not looked at would have been in it.
         for limit in range(1, 12):
-            assert [t.due_at_us for t in control.timers(limit=limit)] == everything[:limit]
+            assert [t.due_at_us for t in control.status.timers(limit=limit)] == everything[:limit]
         later = [each for each in everything if each >= 60]
-        assert [each.due_at_us for each in control.timers(from_us=60)] == later
-        assert control.timers(group="never") == []
+        assert [each.due_at_us for each in control.status.timers(from_us=60)] == later
+        assert control.status.timers(group="never") == []
         with pytest.raises(ConfigError):
-            control.timers(limit=0)
+            control.status.timers(limit=0)

@@ -54,16 +54,16 @@ async def test_one_shard_is_asked_for_alone(url: str) -> None:
     await own(store, 2, name="w2")
     await store.close()
     with Control(url) as control:
-        (only,) = control.owners(only=("default", 2)).shards
+        (only,) = control.status.owners(only=("default", 2)).shards
         assert (only.shard_id, only.owner) == (2, "w2")
-        assert control.owners(only=("default", 4_000)).shards == ()
+        assert control.status.owners(only=("default", 4_000)).shards == ()
 
 
 async def test_the_audit_names_who_acts(url: str) -> None:
     with Control(url) as control:
         with acting("olga@page"):
-            control.turn_knobs("queue", "mail", {"paused": True})
-        control.turn_knobs("queue", "mail", {"paused": None})
-        after, before = control.audit(subject="queue:mail")
+            control.queues.change("queue", "mail", {"paused": True})
+        control.queues.change("queue", "mail", {"paused": None})
+        after, before = control.audit.entries(subject="queue:mail")
         assert before.actor == "olga@page"
         assert after.actor != "olga@page"

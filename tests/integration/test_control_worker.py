@@ -29,7 +29,7 @@ def enqueue(url: str, app: late.App, name: str) -> str:
 async def dead_letter(control: Control, task_id: str) -> None:
     """Until the task is a dead letter: the database is the only one that can say so."""
     async with asyncio.timeout(30):
-        while not control.dead_letters(Filter(task_id=task_id)):  # noqa: ASYNC110
+        while not control.dead_letters.find(Filter(task_id=task_id)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -52,16 +52,16 @@ async def test_a_redriven_task_runs_although_its_owner_never_stopped(url: str) -
         task_id = enqueue(url, app, "fragile")
         with Control(url) as control:
             await dead_letter(control, task_id)
-            (letter,) = control.dead_letters()
+            (letter,) = control.dead_letters.find()
             assert (letter.reason, letter.attempts) == ("attempts_exhausted", 2)
             assert len(letter.errors) == 2
             assert "not yet" in letter.errors[-1].error
             mended.set()
-            assert control.redrive(Filter(name="fragile")).task_ids == (task_id,)
+            assert control.dead_letters.redrive(Filter(name="fragile")).task_ids == (task_id,)
             async with asyncio.timeout(30):
                 await done.wait()
             assert attempts == [1, 2, 1]
-            assert control.dead_letters() == []
+            assert control.dead_letters.find() == []
     finally:
         await worker.stop()
 
@@ -115,17 +115,17 @@ async def test_a_schedule_run_by_hand_and_the_workers_in_status(url: str) -> Non
     await worker.start()
     try:
         with Control(url) as control:
-            (schedule,) = control.schedules()
+            (schedule,) = control.schedules.all()
             assert (schedule.name, schedule.zone) == ("yearly", "Asia/Tokyo")
-            control.run_schedule("yearly")
+            control.schedules.run("yearly")
             async with asyncio.timeout(30):
                 await ran.wait()
-            (live,) = control.status().workers
+            (live,) = control.status.read().workers
             assert live.worker_id == worker.id
             failed = [c for c in control.doctor() if c.result == "failed"]
             assert failed == []
     finally:
         await worker.stop()
     with Control(url) as control:
-        assert control.status().workers == ()
-        assert {shard.owner for shard in control.status().shards} == {None}
+        assert control.status.read().workers == ()
+        assert {shard.owner for shard in control.status.read().shards} == {None}

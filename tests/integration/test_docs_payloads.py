@@ -44,8 +44,8 @@ def test_the_keys_are_rotated_as_the_document_says(
     # Given a ring from which the old key was taken too early
     assert drain(loaded("b", "b", "sealed")) == {"done": 1, "dead": 1}
     with Control(url) as control:
-        (letter,) = control.dead_letters(Filter(reason="bad_signature"))
-        assert control.redrive(Filter(reason="bad_signature")).count == 1
+        (letter,) = control.dead_letters.find(Filter(reason="bad_signature"))
+        assert control.dead_letters.redrive(Filter(reason="bad_signature")).count == 1
     # When it is back, nothing is lost
     assert drain(loaded("a b", "b", "sealed"), wait_s=1.0) == {"done": 1}
     assert letter.errors

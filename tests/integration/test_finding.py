@@ -48,15 +48,15 @@ def test_a_task_is_found_where_its_id_says_and_elsewhere_only_when_asked(url: st
     with Control(url) as control:
         # Made by a clock that is years behind; CockroachDB's key is the id, whenever it was made.
         if statements(url, mine[0].task_id)[1] > 1:
-            assert control.show(strange.task_id).groups[0].state == "unknown"
-        found = control.show(strange.task_id, everywhere=True)
+            assert control.tasks.show(strange.task_id).groups[0].state == "unknown"
+        found = control.tasks.show(strange.task_id, everywhere=True)
         assert (found.groups[0].state, found.name) == ("logged", strange.name)
-        assert control.show(far, everywhere=True).groups[0].state == "unknown"
+        assert control.tasks.show(far, everywhere=True).groups[0].state == "unknown"
         for each in (mine[0], mine[7], mine[-1]):
             row, count = statements(url, each.task_id)
             assert (str(row["task_id"]), bytes(row["payload"])) == (each.task_id, each.payload)
             assert count <= 30
-            assert control.show(each.task_id).groups[0].state == "logged"
+            assert control.tasks.show(each.task_id).groups[0].state == "logged"
 
 
 def test_a_task_is_found_minutes_beside_its_time_too(url: str) -> None:
@@ -75,16 +75,16 @@ def test_no_lookup_of_one_task_reads_a_whole_table(url: str) -> None:
     insert(url, *here)
     app = late.App(url)
     with Control(url) as control:
-        control.create_group("other", queues=[here[0].queue], start="now")
+        control.groups.create("other", queues=[here[0].queue], start="now")
         for each in (here[2].task_id, new_id(0)):
             with noted() as seen:
-                control.show(each)
+                control.tasks.show(each)
                 app.handle(each).state()
             assert seen
             assert unbounded(url, seen) == []
         # That this can find something: the slow search is one.
         with noted() as seen:
-            control.show(new_id(0), everywhere=True)
+            control.tasks.show(new_id(0), everywhere=True)
         assert len(unbounded(url, seen)) == 1
 
 

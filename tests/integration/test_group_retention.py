@@ -47,11 +47,11 @@ async def test_the_log_is_kept_for_a_group_and_let_go_with_it(
 ) -> None:
     tasks = [task(SHARD) for _ in range(5)]
     insert(url, *tasks)
-    control.create_group("audit", start="beginning")
+    control.groups.create("audit", start="beginning")
     await works(store, tasks)
     await store.prune(journal_keep_s=1_000)
     assert len(await to_read(store, await lease_of(store, "audit"), 5)) == 5
-    control.delete_group("audit")
+    control.groups.delete("audit")
     await empty(store)
 
 
@@ -64,14 +64,14 @@ async def test_the_log_is_kept_for_replays(
     owner = await works(store, tasks)
     if store.features.experimental:
         with pytest.raises(ConfigError, match="this store removes"):
-            control.set_retention(3_600)
+            control.groups.set_retention(3_600)
         return
-    control.set_retention(3_600)
+    control.groups.set_retention(3_600)
     await store.prune(journal_keep_s=100_000)
     assert len(await everything(store, ShardId(SHARD))) == 3
-    control.create_group("audit", start="beginning")
+    control.groups.create("audit", start="beginning")
     assert set(await to_read(store, await lease_of(store, "audit"), 3)) == set(ids(tasks))
-    control.delete_group("audit")
+    control.groups.delete("audit")
 
     # A retention that begins in the middle of a pause. An emulator may need its time to get on.
     pause_us = 6_000_000 if backend.emulated else 500_000
@@ -81,11 +81,11 @@ async def test_the_log_is_kept_for_replays(
     insert(url, *newer)
     _, cursor = await read_all(store, [*tasks, *newer])
     await owner.settle(cursor=cursor)
-    control.set_retention((await store.now() - middle_us) / 1_000_000)
+    control.groups.set_retention((await store.now() - middle_us) / 1_000_000)
     await store.prune(journal_keep_s=100_000)
     assert set(ids(newer)) <= set(ids(await everything(store, ShardId(SHARD))))
-    control.set_retention(0.01)
+    control.groups.set_retention(0.01)
     await empty(store)
-    assert control.retention() == 0.01
-    control.set_retention(0)
-    assert control.retention() == 0
+    assert control.groups.retention() == 0.01
+    control.groups.set_retention(0)
+    assert control.groups.retention() == 0

@@ -52,8 +52,8 @@ async def test_a_group_begins_at_the_beginning_or_now(
     before = [task(SHARD) for _ in range(3)]
     insert(url, *before)
     await read_all(store, before)
-    control.create_group("all", start="beginning")
-    control.create_group("new", start="now")
+    control.groups.create("all", start="beginning")
+    control.groups.create("new", start="now")
     after = [task(SHARD) for _ in range(3)]
     insert(url, *after)
     await read_all(store, before + after)
@@ -71,7 +71,7 @@ async def test_now_is_by_commit_and_not_by_insert(
     try:
         raw.begin()
         raw.insert(late)
-        control.create_group("new", start="now")
+        control.groups.create("new", start="now")
         raw.commit()
         await read_all(store, [late])
         assert await to_read(store, await lease_of(store, "new"), 1) == [late.task_id]
@@ -97,11 +97,11 @@ async def test_a_moment_is_exact_and_found_by_the_journal(
     _, cursor = await read_all(store, [*before, between, *after])
     await owner.settle(cursor=cursor)
 
-    control.create_group("since", start=last.created_at_us + 1)
+    control.groups.create("since", start=last.created_at_us + 1)
     lease = await lease_of(store, "since")
     assert lease.cursor != BEGINNING, "the journal knows a nearer place"
     assert set(await to_read(store, lease, 2)) == set(ids(after))
-    control.create_group("from", start=last.created_at_us)
+    control.groups.create("from", start=last.created_at_us)
     lease = await lease_of(store, "from")
     assert set(await to_read(store, lease, 3)) == {between.task_id, *ids(after)}
 
@@ -110,12 +110,12 @@ async def test_a_group_of_some_queues(url: str, store: Store, control: Control) 
     mail, bill = task(SHARD, queue="mail"), task(SHARD, queue="bill")
     insert(url, mail, bill)
     await read_all(store, [mail, bill])
-    made = control.create_group("post", queues=["mail", "mail"], start="beginning")
+    made = control.groups.create("post", queues=["mail", "mail"], start="beginning")
     assert (made.queues, made.lag.n) == (("mail",), 1)
     assert await to_read(store, await lease_of(store, "post"), 1) == [mail.task_id]
-    states = {g.group: g.state for g in control.show(bill.task_id).groups}
+    states = {g.group: g.state for g in control.tasks.show(bill.task_id).groups}
     assert states == {"default": "logged", "post": "passed"}
-    depths = {(q.group, q.queue): q.depth.n for q in control.status().queues}
+    depths = {(q.group, q.queue): q.depth.n for q in control.status.read().queues}
     assert depths == {("default", "bill"): 1, ("default", "mail"): 1, ("post", "mail"): 1}
     await works(store, [mail, bill], "post")
     found = control.verify(group="post")
@@ -133,13 +133,13 @@ def test_what_makes_no_group(control: Control) -> None:
         ("g", None, None, "say where it starts"),
     ):
         with pytest.raises(ConfigError, match=what):
-            control.create_group(name, queues=queues, start=start)
-    assert [g.name for g in control.groups()] == ["default"]
-    for act in (control.pause_group, control.delete_group, control.group):
+            control.groups.create(name, queues=queues, start=start)
+    assert [g.name for g in control.groups.all()] == ["default"]
+    for act in (control.groups.pause, control.groups.delete, control.groups.get):
         with pytest.raises(ConfigError, match="no consumer group 'ghost'"):
             act("ghost")
     with pytest.raises(ConfigError, match="no consumer group 'ghost'"):
-        control.known_groups(["default", "ghost"])
+        control.groups.require(["default", "ghost"])
 
 
 async def test_one_that_was_worked_before_it_was_created_goes_on(
@@ -148,22 +148,22 @@ async def test_one_that_was_worked_before_it_was_created_goes_on(
     tasks = [task(SHARD)]
     insert(url, *tasks)
     owner = await works(store, tasks, "old")
-    assert control.group("old").state == "unregistered"
+    assert control.groups.get("old").state == "unregistered"
     with pytest.raises(ConfigError, match="has a journal"):
-        control.create_group("old", start="beginning")
-    control.create_group("old", start=None)
+        control.groups.create("old", start="beginning")
+    control.groups.create("old", start=None)
     assert await owner.settle() is SettleResult.SETTLED, "its owner is left alone"
 
 
 async def test_a_paused_group_is_told_to_the_workers(
     url: str, store: Store, control: Control
 ) -> None:
-    control.create_group("audit", start="now")
+    control.groups.create("audit", start="now")
     assert (await store.heartbeat(worker("w9"), 60)).groups == {"default", "audit"}
-    assert control.pause_group("audit").state == "paused"
+    assert control.groups.pause("audit").state == "paused"
     assert (await store.heartbeat(worker("w9"), 60)).groups == {"default"}
-    assert control.pause_group("audit").state == "paused"
-    assert control.resume_group("audit").state == "idle"
+    assert control.groups.pause("audit").state == "paused"
+    assert control.groups.resume("audit").state == "idle"
     assert (await store.heartbeat(worker("w9"), 60)).groups == {"default", "audit"}
 
 
@@ -172,21 +172,21 @@ async def test_a_deleted_group_is_gone_and_its_zombies_stay_out(
 ) -> None:
     tasks = [task(SHARD), task(SHARD)]
     insert(url, *tasks)
-    control.create_group("audit", start="beginning")
+    control.groups.create("audit", start="beginning")
     zombie = await works(store, tasks, "audit")
     (first, second), _ = await read_all(store, tasks)
     await zombie.settle(parked=(parked(5, of=first),), dead=(dead(second),))
     await store.heartbeat(worker("w8", ("audit",)), 60)
     with pytest.raises(ConfigError, match="1 live workers serve"):
-        control.delete_group("audit")
+        control.groups.delete("audit")
     await store.heartbeat(worker("w8", ("audit",)), 0)
     with pytest.raises(ConfigError, match="default group stays"):
-        control.delete_group("default")
-    control.delete_group("audit")
-    assert [g.name for g in control.groups()] == ["default"]
+        control.groups.delete("default")
+    control.groups.delete("audit")
+    assert [g.name for g in control.groups.all()] == ["default"]
     assert await zombie.settle() is SettleResult.FENCED
 
-    control.create_group("audit", start="now")
+    control.groups.create("audit", start="now")
     again = await lease_of(store, "audit")
     assert again.epoch > zombie.lease.epoch
     assert again.seq > zombie.seq, "or the zombie would find its next place free one day"
@@ -218,13 +218,13 @@ async def books(url: str, store: Store, group: str = "default") -> tuple[Owner, 
 
 async def test_a_reset_to_the_beginning(url: str, store: Store, control: Control) -> None:
     owner, records = await books(url, store)
-    plan = control.reset_group("default", "beginning", dry_run=True)
+    plan = control.groups.reset("default", "beginning", dry_run=True)
     (shard,) = [s for s in plan.shards if s.shard_id == SHARD]
     assert effects(shard) == (4, 0, 1, 1, 0)
     assert control.verify().totals.parked == 1, "a dry run changes nothing"
     assert await owner.settle() is SettleResult.SETTLED
 
-    done = control.reset_group("default", "beginning")
+    done = control.groups.reset("default", "beginning")
     assert done.shards == plan.shards
     assert await owner.settle() is SettleResult.FENCED
     lease = await lease_of(store, "default")
@@ -241,10 +241,10 @@ async def test_a_reset_to_the_beginning(url: str, store: Store, control: Control
 
 async def test_a_reset_to_now(url: str, store: Store, control: Control) -> None:
     owner, records = await books(url, store)
-    plan = control.reset_group("default", "now", dry_run=True)
+    plan = control.groups.reset("default", "now", dry_run=True)
     (shard,) = [s for s in plan.shards if s.shard_id == SHARD]
     assert effects(shard) == (0, 1, 0, 0, 2)
-    assert control.reset_group("default", "now").shards == plan.shards
+    assert control.groups.reset("default", "now").shards == plan.shards
     assert await owner.settle() is SettleResult.FENCED
     lease = await lease_of(store, "default")
     assert await to_read(store, lease, 0) == []
@@ -268,15 +268,15 @@ def test_what_a_reset_leaves_out_lets_go_of_its_keys_and_schedules(
     with connect(url) as tx:
         waits = charge.options(unique_key="plain").enqueue(tx, 1)
         charge.options(unique_key="for-an-hour", unique_for=3_600).enqueue(tx, 2)
-    control.sync_schedules(app.schedules)
+    control.schedules.sync(app.schedules)
     opened = "update late_schedule set open_task_id = '{}' where name = '{}'"
     for name, task_id in (("theirs", waits), ("others", new_id(0))):
         execute(url, opened.format(task_id, name))
-    control.create_group("audit", start="beginning")
-    control.reset_group("audit", "now")
+    control.groups.create("audit", start="beginning")
+    control.groups.reset("audit", "now")
     held = "select unique_key, expires_at_us from late_unique order by unique_key"
     assert [key for key, _ in rows(url, held)] == ["for-an-hour", "plain"], "not its to let go"
-    control.reset_group("default", "now")
+    control.groups.reset("default", "now")
     [(key, until_us)] = rows(url, held)
     assert key == "for-an-hour"
     assert until_us > 0, "its period is not over, and its task does not hold it"
@@ -289,16 +289,16 @@ def test_what_a_reset_leaves_out_lets_go_of_its_keys_and_schedules(
 
 async def test_a_reset_to_a_moment(url: str, store: Store, control: Control) -> None:
     _, records = await books(url, store)
-    plan = control.reset_group("default", records[2].created_at_us, dry_run=True)
+    plan = control.groups.reset("default", records[2].created_at_us, dry_run=True)
     (shard,) = [s for s in plan.shards if s.shard_id == SHARD]
     assert effects(shard) == (2, 0, 1, 1, 1)
-    assert control.reset_group("default", records[2].created_at_us).shards == plan.shards
+    assert control.groups.reset("default", records[2].created_at_us).shards == plan.shards
     lease = await lease_of(store, "default")
     assert set(await to_read(store, lease, 3)) == {r.task_id for r in records[2:]}
     assert [key.task_id for key in lease.open] == [records[1].task_id]
     assert control.verify().problems == ()
-    assert control.group("default").from_us == records[2].created_at_us
-    control.reset_group("default", "beginning")
+    assert control.groups.get("default").from_us == records[2].created_at_us
+    control.groups.reset("default", "beginning")
     assert len(await to_read(store, await lease_of(store, "default"), 5)) == 5
 
 
@@ -308,18 +308,18 @@ async def test_a_reset_group_holds_the_log_from_there(
     tasks = [task(SHARD) for _ in range(3)]
     insert(url, *tasks)
     await works(store, tasks)
-    control.reset_group("default", "beginning")
+    control.groups.reset("default", "beginning")
     await store.prune(journal_keep_s=1_000)
     assert len(await to_read(store, await lease_of(store, "default"), 3)) == 3
 
 
 async def test_every_action_is_audited(url: str, control: Control) -> None:
-    control.create_group("audit", queues=["mail"], start="now")
-    control.pause_group("audit")
-    control.reset_group("audit", "beginning", dry_run=True)
-    control.reset_group("audit", "beginning")
-    control.resume_group("audit")
-    control.delete_group("audit")
+    control.groups.create("audit", queues=["mail"], start="now")
+    control.groups.pause("audit")
+    control.groups.reset("audit", "beginning", dry_run=True)
+    control.groups.reset("audit", "beginning")
+    control.groups.resume("audit")
+    control.groups.delete("audit")
     engine = make_engine(url)
     with reading(engine) as connection:
         found = audit.entries(connection, subject="group:audit")
@@ -332,24 +332,24 @@ async def test_every_action_is_audited(url: str, control: Control) -> None:
 async def test_waiting_for_a_token(url: str, store: Store, control: Control) -> None:
     owner, records = await books(url, store)
     token = records[0].task_id
-    assert control.wait("default", token, timeout_s=0).state == "settled"
+    assert control.groups.wait("default", token, timeout_s=0).state == "settled"
     for record, left in zip(records[1:], (1, 2, 2, 3), strict=True):
-        found = control.wait("default", record.task_id, timeout_s=0)
+        found = control.groups.wait("default", record.task_id, timeout_s=0)
         assert (found.state, found.left.n) == ("waiting", left)
     await owner.settle(open=(), unparked=((2**50, records[2].task_id),))
-    assert control.wait("default", records[3].task_id, timeout_s=0).state == "settled"
-    assert control.wait("default", records[4].task_id, timeout_s=0).left.n == 1
+    assert control.groups.wait("default", records[3].task_id, timeout_s=0).state == "settled"
+    assert control.groups.wait("default", records[4].task_id, timeout_s=0).left.n == 1
     ghost = task(SHARD)
-    assert control.wait("default", ghost.task_id, timeout_s=0).state == "unknown"
-    assert control.wait("default", ghost.task_id, timeout_s=2).state == "waiting"
+    assert control.groups.wait("default", ghost.task_id, timeout_s=0).state == "unknown"
+    assert control.groups.wait("default", ghost.task_id, timeout_s=2).state == "waiting"
     _, cursor = await read_all(store, records)
     await owner.settle(cursor=cursor)
-    assert control.wait("default", ghost.task_id, timeout_s=20).state == "gone"
+    assert control.groups.wait("default", ghost.task_id, timeout_s=20).state == "gone"
     with pytest.raises(ConfigError, match="no consumer group 'ghost'"):
-        control.wait("ghost", token, timeout_s=0)
-    control.pause_group("default")
+        control.groups.wait("ghost", token, timeout_s=0)
+    control.groups.pause("default")
     with pytest.raises(ConfigError, match="paused"):
-        control.wait("default", token, timeout_s=0)
+        control.groups.wait("default", token, timeout_s=0)
 
 
 async def test_a_group_that_is_behind_is_called_so(
@@ -357,13 +357,13 @@ async def test_a_group_that_is_behind_is_called_so(
 ) -> None:
     tasks = [task(SHARD) for _ in range(3)]
     insert(url, *tasks)
-    control.create_group("audit", start="beginning")
+    control.groups.create("audit", start="beginning")
     await works(store, tasks)
     await until(store, await store.now() + 2_000)
     with Control(url, alarm_s=0.001) as strict:
-        lag = {g.name: (g.lag.n, g.lagging) for g in strict.groups()}
+        lag = {g.name: (g.lag.n, g.lagging) for g in strict.groups.all()}
     assert lag == {"audit": (3, True), "default": (0, False)}
-    assert not any(g.lagging for g in control.groups())
+    assert not any(g.lagging for g in control.groups.all())
 
 
 async def test_what_a_reset_will_read_again_is_kept_although_it_was_settled_long_ago(
@@ -371,11 +371,11 @@ async def test_what_a_reset_will_read_again_is_kept_although_it_was_settled_long
 ) -> None:
     if store.features.experimental:
         return
-    control.set_retention(1.0)
+    control.groups.set_retention(1.0)
     tasks = [task(SHARD) for _ in range(3)]
     insert(url, *tasks)
     await works(store, tasks)
     await until(store, await store.now() + 1_100_000)
-    control.reset_group("default", "beginning")
+    control.groups.reset("default", "beginning")
     await store.prune(journal_keep_s=100_000)
     assert len(await everything(store, ShardId(SHARD))) == 3

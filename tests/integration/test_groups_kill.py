@@ -48,8 +48,8 @@ def test_no_group_loses_a_task_when_workers_are_killed(
 ) -> None:
     each, rounds = (20, 2) if backend.emulated else (150, 3)
     with Control(url) as control:
-        control.create_group("audit", start="beginning")
-        control.create_group("post", queues=["shared"], start="now")
+        control.groups.create("audit", start="beginning")
+        control.groups.create("post", queues=["shared"], start="now")
         fleet.start()
         fleet.start()
         token = ""
@@ -60,7 +60,7 @@ def test_no_group_loses_a_task_when_workers_are_killed(
             fleet.kill()
             fleet.start()
         for name in GROUPS:
-            waited = control.wait(name, token, timeout_s=120)
+            waited = control.groups.wait(name, token, timeout_s=120)
             assert waited.state in ("settled", "gone"), (waited, fleet.logs())
         found = control.verify()
         # What all have settled is removed while they run, and nothing else.

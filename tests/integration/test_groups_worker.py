@@ -65,8 +65,8 @@ def enqueue(app: late.App, numbers: range, *, task: str = "ship") -> list[str]:
 
 def test_every_group_runs_every_task_once(url: str, control: Control) -> None:
     ran: list[tuple[str, int, bool]] = []
-    control.create_group("audit", start="beginning")
-    control.create_group("post", queues=["mail"], start="beginning")
+    control.groups.create("audit", start="beginning")
+    control.groups.create("post", queues=["mail"], start="beginning")
     apps = {name: of(url, name, ran) for name in ("default", "audit", "post")}
     enqueue(apps["default"], range(50))
     enqueue(apps["default"], range(50, 60), task="greet")
@@ -83,7 +83,7 @@ def test_every_group_runs_every_task_once(url: str, control: Control) -> None:
 
 def test_a_command_reaches_a_group_of_some_queues(url: str, control: Control) -> None:
     ran: list[tuple[str, int, bool]] = []
-    control.create_group("post", queues=["mail"], start="beginning")
+    control.groups.create("post", queues=["mail"], start="beginning")
     post = of(url, "post", ran)
     with connect(url) as tx:
         mail, order = (
@@ -95,13 +95,13 @@ def test_a_command_reaches_a_group_of_some_queues(url: str, control: Control) ->
         post.cancel(tx, mail)
         post.cancel(tx, order)
     assert drain(post) == {"cancelled": 1}
-    states = {g.group: g.state for g in control.show(order).groups}
+    states = {g.group: g.state for g in control.tasks.show(order).groups}
     assert states["post"] == "passed"
     assert control.verify(group="post").totals.parked == 0
 
 
 def test_failures_of_one_group_are_its_own(url: str, control: Control) -> None:
-    control.create_group("audit", start="beginning")
+    control.groups.create("audit", start="beginning")
     apps = {}
     for name in ("default", "audit"):
         apps[name] = app = late.App(url, group=name)
@@ -115,7 +115,7 @@ def test_failures_of_one_group_are_its_own(url: str, control: Control) -> None:
         task_id = apps["default"].tasks["check"].enqueue(tx)
     assert drain(apps["default"]) == {"done": 1}
     assert drain(apps["audit"]) == {"dead": 1}
-    states = {g.group: g.state for g in control.show(task_id).groups}
+    states = {g.group: g.state for g in control.tasks.show(task_id).groups}
     assert states["audit"] == "dead"
     assert states["default"] != "dead"
 
@@ -123,10 +123,10 @@ def test_failures_of_one_group_are_its_own(url: str, control: Control) -> None:
 def test_a_replay_says_so_and_a_new_task_does_not(url: str, control: Control) -> None:
     ran: list[tuple[str, int, bool]] = []
     app = of(url, "default", ran)
-    control.set_retention(3_600)
+    control.groups.set_retention(3_600)
     enqueue(app, range(3))
     drain(app)
-    control.reset_group("default", "beginning")
+    control.groups.reset("default", "beginning")
     enqueue(app, range(3, 5))
     assert drain(app) == {"done": 5}
     assert Counter(ran) == Counter(
@@ -145,17 +145,17 @@ async def test_an_unknown_group_is_no_worker(url: str) -> None:
 async def test_a_paused_group_rests_and_the_others_go_on(url: str, control: Control) -> None:
     ran: list[tuple[str, int, bool]] = []
     app = of(url, "default", ran)
-    await asyncio.to_thread(control.create_group, "audit", start="beginning")
+    await asyncio.to_thread(control.groups.create, "audit", start="beginning")
     async with working(app, "default", "audit") as worker:
         await until(lambda: len(worker.keeper.leases) == 16)
-        await asyncio.to_thread(control.pause_group, "audit")
+        await asyncio.to_thread(control.groups.pause, "audit")
         await until(lambda: {group for group, _ in worker.keeper.leases} == {"default"})
         await asyncio.to_thread(enqueue, app, range(5))
         await until(lambda: len(ran) == 5)
         assert {group for group, *_ in ran} == {"default"}
-        view = await asyncio.to_thread(control.group, "audit")
+        view = await asyncio.to_thread(control.groups.get, "audit")
         assert (view.state, view.owned, view.lag.n) == ("paused", 0, 5)
-        await asyncio.to_thread(control.resume_group, "audit")
+        await asyncio.to_thread(control.groups.resume, "audit")
         await until(lambda: len(ran) == 10)
     assert Counter(ran) == Counter((g, n, False) for g in ("default", "audit") for n in range(5))
 
@@ -163,16 +163,16 @@ async def test_a_paused_group_rests_and_the_others_go_on(url: str, control: Cont
 async def test_a_reset_reaches_a_worker_that_runs(url: str, control: Control) -> None:
     ran: list[tuple[str, int, bool]] = []
     app = of(url, "default", ran)
-    await asyncio.to_thread(control.set_retention, 3_600)
+    await asyncio.to_thread(control.groups.set_retention, 3_600)
     async with working(app, "default"):
         token = (await asyncio.to_thread(enqueue, app, range(20)))[-1]
         await until(lambda: len(ran) == 20)
-        await asyncio.to_thread(control.wait, "default", token, timeout_s=30)
-        await asyncio.to_thread(control.reset_group, "default", "beginning")
+        await asyncio.to_thread(control.groups.wait, "default", token, timeout_s=30)
+        await asyncio.to_thread(control.groups.reset, "default", "beginning")
         await asyncio.to_thread(enqueue, app, range(20, 30))
         again = {("default", n, n < 20) for n in range(30)}
         await until(lambda: again <= set(ran))
-        waited = await asyncio.to_thread(control.wait, "default", token, timeout_s=30)
+        waited = await asyncio.to_thread(control.groups.wait, "default", token, timeout_s=30)
         assert waited.state == "settled"
     # What it ran before it heard of the reset was not recorded, and ran again.
     assert set(ran) == again | {("default", n, False) for n in range(20)}
@@ -182,15 +182,15 @@ async def test_a_reset_reaches_a_worker_that_runs(url: str, control: Control) ->
 async def test_a_reset_of_a_paused_group_runs_nothing_twice(url: str, control: Control) -> None:
     ran: list[tuple[str, int, bool]] = []
     app = of(url, "default", ran)
-    await asyncio.to_thread(control.set_retention, 3_600)
+    await asyncio.to_thread(control.groups.set_retention, 3_600)
     async with working(app, "default") as worker:
         await asyncio.to_thread(enqueue, app, range(20))
         await until(lambda: len(ran) == 20)
-        await asyncio.to_thread(control.pause_group, "default")
+        await asyncio.to_thread(control.groups.pause, "default")
         await until(lambda: not worker.keeper.leases)
-        await asyncio.to_thread(control.reset_group, "default", "beginning")
+        await asyncio.to_thread(control.groups.reset, "default", "beginning")
         await asyncio.to_thread(enqueue, app, range(20, 30))
-        await asyncio.to_thread(control.resume_group, "default")
+        await asyncio.to_thread(control.groups.resume, "default")
         await until(lambda: len(ran) >= 50)
     assert Counter(ran) == Counter(
         [("default", n, False) for n in range(30)] + [("default", n, True) for n in range(20)]
@@ -208,10 +208,10 @@ async def test_waiting_returns_when_the_last_task_is_settled(url: str, control: 
     async with working(app, "default"):
         with connect(url) as tx:
             token = slow.enqueue(tx)
-        early = await asyncio.to_thread(control.wait, "default", token, timeout_s=0.5)
+        early = await asyncio.to_thread(control.groups.wait, "default", token, timeout_s=0.5)
         assert early.state == "waiting"
         waiting = asyncio.create_task(
-            asyncio.to_thread(control.wait, "default", token, timeout_s=30)
+            asyncio.to_thread(control.groups.wait, "default", token, timeout_s=30)
         )
         await asyncio.sleep(0)
         assert not ran

@@ -22,7 +22,7 @@ NUMBERS = "select number, event, worker from late_history order by task_id, numb
 
 def in_group(url: str, task_id: str, group: str = "default") -> TaskInGroup:
     with Control(url) as control:
-        return next(g for g in control.show(task_id).groups if g.group == group)
+        return next(g for g in control.tasks.show(task_id).groups if g.group == group)
 
 
 def test_every_step_of_a_task_is_shown(url: str) -> None:
@@ -91,13 +91,13 @@ def test_delays_and_the_ways_back_from_the_dead_letters_are_steps(url: str) -> N
     assert drain(app) == {"dead": 3}
     broken[0] = False
     with Control(url) as control:
-        assert control.redrive(Filter(task_id=theirs)).count == 1
+        assert control.dead_letters.redrive(Filter(task_id=theirs)).count == 1
         with connect(url) as tx:
             app.redrive(tx, dies, call=charge.call(-1))
             app.redrive(tx, unkept)
             app.redrive(tx, later)  # it is no dead letter: nothing happens, and no step says so
         assert drain(app) == {"done": 2, "dead": 1}
-        assert control.purge(Filter(task_id=dies)).count == 1
+        assert control.dead_letters.purge(Filter(task_id=dies)).count == 1
     by_command, by_operator = in_group(url, dies).history, in_group(url, theirs).history
     assert [s.event for s in by_command] == ["dead", "redriven", "dead", "purged"]
     assert [s.number for s in by_command] == [1, 2, 3, 4]

@@ -32,7 +32,7 @@ def test_a_stopped_worker_hands_over_at_once_and_a_killed_one_after_its_time(
 ) -> None:
     def owners() -> set[str]:
         with Control(url) as control:
-            return {shard.owner or "" for shard in control.status().shards}
+            return {shard.owner or "" for shard in control.status.read().shards}
 
     # Given two workers that share the shards; in one fleet of 128 one of them gets all eight
     fleet.start()
@@ -42,7 +42,7 @@ def test_a_stopped_worker_hands_over_at_once_and_a_killed_one_after_its_time(
     fleet.processes[0].terminate()
     assert fleet.processes[0].wait(30) == 0, fleet.logs()
     with Control(url) as control:
-        assert all(s.owner is None or s.owner_live for s in control.status().shards)
+        assert all(s.owner is None or s.owner_live for s in control.status.read().shards)
     until(lambda: len(owners()) == 1 and "" not in owners(), fleet)
     # When the other is killed, then a new one takes over all it had
     before = owners()
@@ -59,9 +59,10 @@ def test_a_task_that_kills_its_process_is_a_dead_letter_after_three(url: str, fl
     enqueue(url, range(100))
     with Control(url) as control:
         until(
-            lambda: len(control.dead_letters(Filter())) == 1 and len(fleet.starts()) == 101, fleet
+            lambda: len(control.dead_letters.find(Filter())) == 1 and len(fleet.starts()) == 101,
+            fleet,
         )
-        [letter] = control.dead_letters(Filter())
+        [letter] = control.dead_letters.find(Filter())
     assert (letter.task_id, letter.reason, letter.deaths) == (poison, "killed_worker", 3)
     assert len(fleet.starts()[1_000_000]) == 3
     assert fleet.stop() == [0]

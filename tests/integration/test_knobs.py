@@ -23,28 +23,28 @@ QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=2.0, grace_s=5.0)
 
 def test_knobs_are_kept_audited_and_taken_back(url: str) -> None:
     with Control(url) as control:
-        assert control.knobs() == []
-        first = control.turn_knobs("queue", "payments", {"rate": 50, "concurrency": 4})
-        control.turn_knobs("queue", "payments", {"paused": True})
-        control.turn_knobs("target", "billing", {"breaker": 0.3})
-        live = control.live_knobs()
+        assert control.queues.settings() == []
+        first = control.queues.change("queue", "payments", {"rate": 50, "concurrency": 4})
+        control.queues.change("queue", "payments", {"paused": True})
+        control.queues.change("target", "billing", {"breaker": 0.3})
+        live = control.queues.live()
         assert live.queues == {"payments": Knobs(rate=50.0, concurrency=4, paused=True)}
         assert live.targets == {"billing": Knobs(breaker=0.3)}
-        [set_] = control.knobs("queue")
+        [set_] = control.queues.settings("queue")
         assert (set_.name, set_.version) == ("payments", 2)
 
-        dry = control.turn_knobs("queue", "payments", {"rate": 5}, dry_run=True)
+        dry = control.queues.change("queue", "payments", {"rate": 5}, dry_run=True)
         assert (dry.after.rate, dry.audit_id) == (5.0, None)
-        assert control.live_knobs() == live
-        same = control.turn_knobs("queue", "payments", {"rate": 50})
+        assert control.queues.live() == live
+        same = control.queues.change("queue", "payments", {"rate": 50})
         assert same.audit_id is None, "nothing changed, so nothing is audited"
 
         assert first.audit_id is not None
-        back = control.rollback_knobs(first.audit_id)
+        back = control.queues.rollback(first.audit_id)
         assert back.after == Knobs(paused=True), "a later change of another knob stays"
-        control.turn_knobs("queue", "payments", {"paused": None})
-        assert control.live_knobs().queues == {}
-        actions = [(entry.action, entry.subject) for entry in control.audit()]
+        control.queues.change("queue", "payments", {"paused": None})
+        assert control.queues.live().queues == {}
+        actions = [(entry.action, entry.subject) for entry in control.audit.entries()]
         assert actions == [
             ("queue.set", "queue:payments"),
             ("queue.rollback", "queue:payments"),
@@ -57,13 +57,13 @@ def test_knobs_are_kept_audited_and_taken_back(url: str) -> None:
 def test_what_is_wrong_changes_nothing(url: str) -> None:
     with Control(url) as control:
         with pytest.raises(InvalidPolicy, match="rate must be"):
-            control.turn_knobs("queue", "payments", {"rate": -1})
+            control.queues.change("queue", "payments", {"rate": -1})
         with pytest.raises(InvalidName):
-            control.turn_knobs("queue", "pay ments", {"rate": 1})
+            control.queues.change("queue", "pay ments", {"rate": 1})
         with pytest.raises(ConfigError, match="no change"):
-            control.rollback_knobs("nobody")
-        assert control.knobs() == []
-        assert control.audit() == []
+            control.queues.rollback("nobody")
+        assert control.queues.settings() == []
+        assert control.audit.entries() == []
 
 
 async def test_a_running_worker_follows(url: str) -> None:
@@ -79,7 +79,7 @@ async def test_a_running_worker_follows(url: str) -> None:
 
     def turn(**changes: object) -> None:
         with Control(url) as control:
-            control.turn_knobs("queue", "slow", changes)
+            control.queues.change("queue", "slow", changes)
 
     await asyncio.to_thread(turn, paused=True)
     with connect(url) as tx:
@@ -125,18 +125,18 @@ def test_a_producer_follows_what_is_closed_or_full(url: str) -> None:
         with connect(url) as tx:  # what lies before it in every shard is not to hide it
             app.enqueue_many(tx, [sweep.call(n) for n in range(400)])
         enqueue(10)
-        control.turn_knobs("queue", "mail", {"max_backlog": 10})
+        control.queues.change("queue", "mail", {"max_backlog": 10})
         look(app, control)
         with pytest.raises(QueueFull, match="holds 10 tasks, its bound is 10"):
             enqueue(1)
-        control.turn_knobs("queue", "mail", {"max_backlog": 11})
+        control.queues.change("queue", "mail", {"max_backlog": 11})
         look(app, control)
         enqueue(1)
-        control.turn_knobs("queue", "mail", {"closed": True})
+        control.queues.change("queue", "mail", {"closed": True})
         look(app, control)
         with pytest.raises(QueueFull, match="is closed"):
             enqueue(1)
-        control.turn_knobs("queue", "mail", {"closed": None, "max_backlog": None})
+        control.queues.change("queue", "mail", {"closed": None, "max_backlog": None})
 
 
 def test_following_sees_a_closed_queue_before_the_first_task(url: str) -> None:
@@ -146,7 +146,7 @@ def test_following_sees_a_closed_queue_before_the_first_task(url: str) -> None:
     def send(n: int) -> None: ...
 
     with Control(url) as control:
-        control.turn_knobs("queue", "mail", {"closed": True})
+        control.queues.change("queue", "mail", {"closed": True})
     with app.follow(), connect(url) as tx, pytest.raises(QueueFull):
         send.enqueue(tx, 1)
 
@@ -165,8 +165,8 @@ async def test_a_worker_publishes_what_a_bounded_queue_holds(url: str) -> None:
         return rows(url, "select name, held, version from late_queue order by name")
 
     with Control(url) as control:
-        control.turn_knobs("queue", "mail", {"max_backlog": 10, "paused": True})
-        control.turn_knobs("queue", "other", {"rate": 100})
+        control.queues.change("queue", "mail", {"max_backlog": 10, "paused": True})
+        control.queues.change("queue", "other", {"rate": 100})
     with connect(url) as tx:
         app.enqueue_many(tx, [send.call(n) for n in range(3)] + [other.call(1)])
     worker = Worker(app, settings=QUICK)
@@ -174,7 +174,7 @@ async def test_a_worker_publishes_what_a_bounded_queue_holds(url: str) -> None:
     try:
         await until(lambda: published() == [("mail", 3, 1), ("other", None, 1)])
         with Control(url) as control:
-            control.turn_knobs("queue", "mail", {"paused": None})
+            control.queues.change("queue", "mail", {"paused": None})
         await until(lambda: published() == [("mail", 0, 2), ("other", None, 1)])
     finally:
         worker.ask_to_stop()
@@ -189,15 +189,15 @@ async def test_a_time_out_by_knob_ends_what_its_handler_would_not(url: str) -> N
         await asyncio.sleep(300)
 
     with Control(url) as control:
-        control.turn_knobs("queue", "long", {"timeout_s": 0.2})
+        control.queues.change("queue", "long", {"timeout_s": 0.2})
     with connect(url) as tx:
         long.enqueue(tx)
     worker = Worker(app, settings=QUICK)
     await worker.start()
     try:
         with Control(url) as control:
-            await until(lambda: len(control.dead_letters()) == 1)
-            [letter] = control.dead_letters()
+            await until(lambda: len(control.dead_letters.find()) == 1)
+            [letter] = control.dead_letters.find()
     finally:
         worker.ask_to_stop()
         await worker.wait()
@@ -216,7 +216,7 @@ async def test_a_limit_holds_in_a_worker(url: str) -> None:
         running -= 1
 
     with Control(url) as control:
-        control.turn_knobs("queue", "narrow", {"concurrency": 2})
+        control.queues.change("queue", "narrow", {"concurrency": 2})
     with connect(url) as tx:
         app.enqueue_many(tx, [narrow.call(n) for n in range(60)])
     worker = Worker(app, settings=QUICK)

@@ -19,6 +19,7 @@ from late.api.settings import Listen
 from late.cli.metrics import Page
 from late.config import WorkerConfig
 from late.control import Control
+from late.control.status.queries import StatusControl
 from late.errors import ConfigError
 from late.events import PAGE_READ, default
 from late.observability.alerts import dashboard
@@ -177,10 +178,10 @@ async def test_a_scrape_is_answered_while_the_loop_stands_still(database: str) -
 async def test_a_look_that_fails_costs_the_database_metrics_and_no_task(
     database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(self: Control, *, limit: int) -> None:
+    def broken(self: StatusControl, *, limit: int) -> None:
         raise RuntimeError("not today")
 
-    monkeypatch.setattr(Control, "overview", broken)
+    monkeypatch.setattr(StatusControl, "overview", broken)
     worker = Worker(made(database), settings=QUICK)
     await worker.start()
     try:
@@ -209,7 +210,7 @@ async def test_nobody_counts_where_nobody_can_ask(database: str) -> None:
 
 def stale_s(url: str) -> float:
     with Control(url) as control:
-        [group] = control.status().groups
+        [group] = control.status.read().groups
     assert group.stale_s is not None
     return group.stale_s
 
@@ -277,7 +278,7 @@ async def test_serve_tells_who_may_operate_everything(database: str) -> None:
             ("some", "operate", ["pay*"]),
             ("all", "operate", ["*"]),
         ):  # fmt: skip
-            tokens[name], _ = control.create_token(name, scopes=[scope], queues=queues)
+            tokens[name], _ = control.tokens.create(name, scopes=[scope], queues=queues)
     server = Server(late.App(url), Listen(http_port=0, auth=True), settings=QUICK)
     await server.start()
     try:

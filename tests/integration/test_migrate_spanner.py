@@ -115,7 +115,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(empty: str) -> None:
         database.update_ddl(spanner_half).result(30)
     assert migrate.current(empty) is None
     with Control(empty) as control, pytest.raises(SchemaMismatch, match="run `late migrate URL`"):
-        control.status()
+        control.status.read()
     assert migrate.upgrade(empty) == migrate.revisions()
     assert seeds(empty) == SEEDS
 
@@ -175,9 +175,9 @@ def test_an_aborted_write_of_an_operator_is_begun_again(empty: str, aborts: list
     migrate.upgrade(empty)
     aborts += [Aborted("others hold the locks")] * 3
     with Control(empty) as control:
-        assert control.set_shards("default", 16).shards == 16
+        assert control.lanes.set_shards("default", 16).shards == 16
         assert aborts == []
-        assert [lane.shards for lane in control.lanes()] == [16]
+        assert [lane.shards for lane in control.lanes.all()] == [16]
 
 
 def test_what_is_always_aborted_ends_with_one_line(
@@ -190,7 +190,7 @@ def test_what_is_always_aborted_ends_with_one_line(
     monkeypatch.setattr(engines, "REPEAT_S", 0.0)
     aborts += [Aborted("others hold the locks")] * 100
     with Control(empty) as control, pytest.raises(TransactionAborted):
-        control.set_shards("default", 16)
+        control.lanes.set_shards("default", 16)
     with pytest.raises(SystemExit) as ended:
         main(["shards", empty, "--set", "16"])
     assert ended.value.code == 1

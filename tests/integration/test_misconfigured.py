@@ -56,7 +56,7 @@ async def test_each_mistake_is_found_and_named(url: str) -> None:
     with connect(url) as tx:
         app.enqueue_many(tx, [note.call() for _ in range(8)])
     with Control(url) as control:
-        control.turn_knobs("queue", "payments", {"paused": True})
+        control.queues.change("queue", "payments", {"paused": True})
     engine = make_engine(url)
 
     def spoil(tx: object) -> None:
@@ -91,7 +91,7 @@ async def test_each_mistake_is_found_and_named(url: str) -> None:
 
 def test_a_knob_of_another_release_is_a_fault(url: str) -> None:
     with Control(url) as control:
-        control.turn_knobs("queue", "payments", {"rate": 5.0})
+        control.queues.change("queue", "payments", {"rate": 5.0})
     execute(url, """update late_queue set knobs = '{"colour": "red"}'""")
     check = found(url)["knobs"]
     assert check.result == "failed"

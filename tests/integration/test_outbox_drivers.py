@@ -136,14 +136,14 @@ def test_sqlite_s_legacy_mode_sees_a_resize_of_the_last_moment(
     ordered = own_greet().options(ordering_key="k", unique_key=unique_key)
     with Control(late_db) as control, closing(sqlite3.connect(kit.path(late_db))) as tx:
         tx.isolation_level = mode
-        control.resize("default", 5)
+        control.lanes.resize("default", 5)
         resized: list[Any] = []
 
         def before(statement: str) -> None:
             if statement.startswith("BEGIN") and not resized:
                 resized.append(statement)
-                control.keep_lanes()
-                resized.append(control.resize("default", 3))
+                control.lanes.advance()
+                resized.append(control.lanes.resize("default", 3))
 
         with closing(sqlite3.connect(kit.path(late_db))) as first:
             ordered.enqueue(first, "nobody")  # rolled back: its app knows the lane now
@@ -152,7 +152,7 @@ def test_sqlite_s_legacy_mode_sees_a_resize_of_the_last_moment(
         tx.set_trace_callback(None)
         tx.commit()
         assert resized[1].version == 2
-        assert control.show(task_id).options["layout"] == 2
+        assert control.tasks.show(task_id).options["layout"] == 2
         assert shard_of(task_id) == place("k", 0, 3)
     assert kit.count(late_db, "late_unique") == (unique_key is not None)
 
@@ -164,7 +164,7 @@ def test_sqlite_refuses_a_transaction_that_has_seen_the_lane_before_its_resize(
         tx.isolation_level = None
         tx.execute("begin")
         tx.execute("select * from late_lane").fetchall()
-        control.resize("default", 3)
+        control.lanes.resize("default", 3)
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             own_greet().options(ordering_key="k").enqueue(tx, "Ada")
     assert kit.count(late_db, "late_task") == 0

@@ -43,7 +43,7 @@ def own_everything(fleet: StallFleet, number: int) -> None:
 
 def owners(url: str) -> Owners:
     with Control(url) as control:
-        return control.owners()
+        return control.status.owners()
 
 
 def test_a_paused_owner_changes_nothing_when_it_wakes(url: str, fleet: StallFleet) -> None:

@@ -45,7 +45,7 @@ def test_tasks_that_kill_their_worker_end_as_dead_letters_and_all_others_are_don
         if len(living) < 2:
             fleet.start()
         with Control(url) as control:
-            buried = len(control.dead_letters(Filter()))
+            buried = len(control.dead_letters.find(Filter()))
         return buried == killers and len(fleet.starts()) == tasks + killers and settled(url)
 
     until(supervised, fleet, limit_s=240)
@@ -55,7 +55,7 @@ def test_tasks_that_kill_their_worker_end_as_dead_letters_and_all_others_are_don
 
     # Then each of them is a dead letter that says why, after a few deaths
     with Control(url) as control:
-        letters = control.dead_letters(Filter())
+        letters = control.dead_letters.find(Filter())
     assert {letter.task_id for letter in letters} == set(poisons)
     assert {(letter.reason, letter.deaths) for letter in letters} == {("killed_worker", 3)}
     assert len(deaths) <= DEATHS_PER_KILLER * killers

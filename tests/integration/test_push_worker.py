@@ -99,7 +99,7 @@ def test_a_remote_task_is_enqueued_pushed_and_settled(url: str) -> None:
     assert sorted(each[1:3] for each in seen) == sorted(each[1:] for each in tries)
     assert {each[0] for each in seen} == {str(each) for each in ids}
     with Control(url) as control:
-        [letter] = control.dead_letters(Filter())
+        [letter] = control.dead_letters.find(Filter())
         assert (letter.task_id, letter.reason) == (lost, "refused")
         assert "no trip 9" in letter.errors[-1].error
 
@@ -155,8 +155,8 @@ def test_a_result_that_a_target_gives_is_kept_where_it_is_wanted(url: str) -> No
     with pytest.raises(late.TaskEnded, match="dead"):
         app.handle(large).wait(timeout_s=0)
     with Control(url) as control:
-        assert control.result(unkept, group="default") is None
-        [letter] = control.dead_letters(Filter())
+        assert control.tasks.result(unkept, group="default") is None
+        [letter] = control.dead_letters.find(Filter())
         assert letter.task_id == large
         assert "the limit is 262144" in letter.errors[-1].error
 
@@ -203,7 +203,7 @@ def test_an_outage_of_the_target_costs_nothing(url: str) -> None:
     assert ended == [{"done": 6}]
     assert sorted(seen) == list(range(6))
     with Control(url) as control:
-        assert control.dead_letters(Filter()) == []
+        assert control.dead_letters.find(Filter()) == []
 
 
 def test_what_a_target_was_at_is_in_the_ledger(url: str) -> None:
@@ -272,7 +272,7 @@ def test_a_handler_in_node_executes_tasks(
     assert {"greeted": "Ada", "attempt": 1, "key": f"default:{greeted}"} in said
     assert {"flaky": "done", "attempt": 3, "key": f"default:{again}"} in said
     with Control(url) as control:
-        [letter] = control.dead_letters(Filter())
+        [letter] = control.dead_letters.find(Filter())
         assert "HTTP 500: this one always fails" in letter.errors[-1].error
 
 

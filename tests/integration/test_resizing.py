@@ -93,7 +93,7 @@ class Service:
 
 
 def drained(control: Control) -> bool:
-    [lane] = control.lanes()
+    [lane] = control.lanes.all()
     return not lane.draining
 
 
@@ -102,7 +102,7 @@ async def resized_under_load(
 ) -> Service:
     """Two resizes, while two producers write and two workers run."""
     service = Service(url)
-    control.resize("default", widths[0])
+    control.lanes.resize("default", widths[0])
     mine, theirs = [f"a{n}" for n in range(12)], [f"b{n}" for n in range(12)]
     async with service:
         await until(lambda: drained(control))
@@ -113,9 +113,13 @@ async def resized_under_load(
         for thread in threads:
             thread.start()
         await until(lambda: service.count() > 24)
-        await asyncio.to_thread(control.resize, "default", widths[1])
-        await until(lambda: control.layout().extents == () or control.layout().extents[0].closings)
-        await asyncio.to_thread(control.resize, "default", widths[2])
+        await asyncio.to_thread(control.lanes.resize, "default", widths[1])
+        await until(
+            lambda: (
+                control.lanes.layout().extents == () or control.lanes.layout().extents[0].closings
+            )
+        )
+        await asyncio.to_thread(control.lanes.resize, "default", widths[2])
         await until(lambda: not any(thread.is_alive() for thread in threads))
         await until(lambda: service.count() >= 24 * rounds and drained(control))
     return service
@@ -124,7 +128,7 @@ async def resized_under_load(
 async def test_keys_keep_their_order_4_64_8(url: str, backend: Backend, control: Control) -> None:
     if not backend.resizes:
         with pytest.raises(ConfigError, match="could lose their order"):
-            control.resize("default", 4)
+            control.lanes.resize("default", 4)
         return
     # An emulator has one transaction at a time.
     widths, rounds = ((2, 6, 3), 4) if backend.emulated else ((4, 64, 8), 30)
@@ -137,7 +141,7 @@ async def test_keys_keep_their_order_4_64_8(url: str, backend: Backend, control:
     assert sorted(service.ended["none"]) == sorted(wanted * 2), "tasks without a key are not lost"
     assert control.verify().problems == ()
     # What the lane had and is empty is nobody's business any more.
-    shards = {shard.shard_id for shard in control.status().shards}
+    shards = {shard.shard_id for shard in control.status.read().shards}
     assert shards >= set(range(widths[2]))
     checks = {check.name: check.result for check in control.doctor()}
     assert (checks["resizes"], checks["lanes"]) == ("ok", "ok")
@@ -153,7 +157,7 @@ def test_a_producer_learns_of_the_resize_in_its_own_transaction(
     @app.task
     def note(n: int) -> None: ...
 
-    control.resize("default", 3)
+    control.lanes.resize("default", 3)
     assert app.lane.shards == 8
     with connect(url) as tx:
         ids = app.enqueue_many(
@@ -163,7 +167,7 @@ def test_a_producer_learns_of_the_resize_in_its_own_transaction(
     assert (app.lane.shards, app.lane.version) == (3, 1)
     assert [shard_of(each) for each in ids[:6]] == [app.shard_of(f"k{n}") for n in range(6)]
     assert shard_of(unique) == app.shard_of("k1")
-    shown = control.show(ids[0])
+    shown = control.tasks.show(ids[0])
     assert shown.options == {"ordering_key": "k0", "layout": 1}
     assert drain(app) == {"done": 8}
 
@@ -184,7 +188,7 @@ def test_a_database_that_lost_the_resize_is_written_by_what_it_has(
         ids.append(note.options(ordering_key="k1", unique_key="u").enqueue(tx, 6))
     wanted = [place(f"k{n}", 0, 5) for n in (*range(6), 1)]
     assert [shard_of(each) for each in ids] == wanted
-    assert control.show(ids[0]).options == {"ordering_key": "k0"}
+    assert control.tasks.show(ids[0]).options == {"ordering_key": "k0"}
     assert drain(app) == {"done": 7}
 
 
@@ -195,12 +199,12 @@ def test_a_worker_that_knows_of_no_resize_runs_nothing_of_it(
         return
     gate = Gate()
     assert not gate.opens("default", 0, "k", Options(layout=1).layout)
-    control.resize("default", 3)
-    gate.set(control.layout())
+    control.lanes.resize("default", 3)
+    gate.set(control.lanes.layout())
     assert not gate.opens("default", 0, "k", 1), "no worker has looked at the old shards"
     with pytest.raises(ConfigError, match="resized a moment ago"):
-        control.resize("default", 5)
-    [lane] = control.lanes()
+        control.lanes.resize("default", 5)
+    [lane] = control.lanes.all()
     assert (lane.shards, lane.version, lane.draining[0].state) == (3, 1, "closing")
     assert {check.name: check.result for check in control.doctor()}["resizes"] == "ok"
     monkeypatch.setattr("late.control.lanes.lanes.DRAIN_US", -1)
@@ -215,22 +219,22 @@ def test_a_group_that_begins_behind_the_mark_does_not_hold_it_up(
 ) -> None:
     if not backend.resizes or backend.emulated:  # slow there, and no other code
         return
-    monkeypatch.setattr("late.control.lanes.resize.UNREAD_AFTER_US", 0)
-    control.resize("default", 2)
+    monkeypatch.setattr("late.control.resize.UNREAD_AFTER_US", 0)
+    control.lanes.resize("default", 2)
     for _ in range(100):  # whoever looks; PostgreSQL is asked twice what still runs
-        control.keep_lanes()
-        if control.layout().extents[0].closings:
+        control.lanes.advance()
+        if control.lanes.layout().extents[0].closings:
             break
-    control.reset_group("default", "now")
-    control.keep_lanes()
-    control.keep_lanes()
+    control.groups.reset("default", "now")
+    control.lanes.advance()
+    control.lanes.advance()
     assert drained(control)
 
 
 def test_a_width_that_cannot_be_is_refused(url: str, backend: Backend, control: Control) -> None:
     for shards in (0, 4097) if backend.resizes else ():
         with pytest.raises(ConfigError, match="room for 1 to 4096 shards"):
-            control.resize("default", shards)
+            control.lanes.resize("default", shards)
 
 
 def test_what_a_lane_had_and_is_empty_is_not_shown(
@@ -242,6 +246,6 @@ def test_what_a_lane_had_and_is_empty_is_not_shown(
     engine = make_engine(url)
     write(engine, lambda connection: connection.execute(gone))
     engine.dispose()
-    assert [shard.shard_id for shard in control.status().shards] == list(range(8))
+    assert [shard.shard_id for shard in control.status.read().shards] == list(range(8))
     [found] = [check for check in control.doctor() if check.name == "leases"]
     assert "0 of 8" in found.detail

@@ -9,13 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from late.control.resize import keep
 from sqlalchemy import create_engine, event, text
 
 import late
 from late.config import WorkerConfig
 from late.control import Control
 from late.control.lanes import open_transactions as transactions
-from late.control.lanes.resize import keep
 from late.model.lanes import place
 from late.outbox import connect
 from late.payload.command import CLOSED
@@ -63,7 +63,7 @@ async def test_what_began_before_runs_first(url: str, isolation: str, writes: st
             old.execute("select shards from late_lane")
             if writes == "first":
                 enqueue(old)
-            control.resize("default", 3)
+            control.lanes.resize("default", 3)
             if writes == "next":
                 enqueue(old)
             with connect(url) as tx:
@@ -72,11 +72,11 @@ async def test_what_began_before_runs_first(url: str, isolation: str, writes: st
             if writes == "last":
                 enqueue(old)
             await until(lambda: ran == [0])
-            await until(lambda: control.lanes()[0].draining[0].transactions == 1)
+            await until(lambda: control.lanes.all()[0].draining[0].transactions == 1)
             assert ran == [0], "a task of the new width ran before the old one was committed"
             old.commit()
             await until(lambda: len(ran) == 3)
-            await until(lambda: not control.layout().extents)
+            await until(lambda: not control.lanes.layout().extents)
     finally:
         await worker.stop()
     assert ran == [0, 1, 2]
@@ -91,7 +91,7 @@ def test_what_writes_at_the_last_moment_stands_before_the_closing(url: str) -> N
     with Control(url) as control, psycopg.connect(plain) as old, psycopg.connect(plain) as look:
         old.execute("set transaction isolation level repeatable read")
         old.execute("select shards from late_lane")
-        control.resize("default", 3)
+        control.lanes.resize("default", 3)
         engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
         keep(engine)
 
@@ -116,21 +116,21 @@ def test_what_is_prepared_is_waited_for_and_no_other(url: str) -> None:
     with Control(url) as control, psycopg.connect(plain, autocommit=True) as sql:
         sql.execute("begin")
         enqueue(sql)
-        control.resize("default", 3)
-        control.keep_lanes()
+        control.lanes.resize("default", 3)
+        control.lanes.advance()
         sql.execute("prepare transaction 'old'")
         prepare(sql, "beside")
-        control.keep_lanes()
-        control.keep_lanes()
-        assert control.lanes()[0].draining[0].transactions == 2
+        control.lanes.advance()
+        control.lanes.advance()
+        assert control.lanes.all()[0].draining[0].transactions == 2
         prepare(sql, "later")
         sql.execute("rollback prepared 'beside'")
-        control.keep_lanes()
-        assert not control.layout().extents[0].closings
+        control.lanes.advance()
+        assert not control.lanes.layout().extents[0].closings
         sql.execute("commit prepared 'old'")
-        control.keep_lanes()
-        control.keep_lanes()
-        assert control.layout().extents[0].closings, "it waits for one that began afterwards"
+        control.lanes.advance()
+        control.lanes.advance()
+        assert control.lanes.layout().extents[0].closings, "it waits for one that began afterwards"
         sql.execute("rollback prepared 'later'")
         names = sql.execute("select name from late_task order by xid, shard_id").fetchall()
     assert [name for (name,) in names] == ["note"] + [CLOSED] * 8
@@ -164,7 +164,7 @@ def test_who_may_not_read_statistics_waits_for_users_and_not_for_autovacuum(url:
 
 def test_the_function_places_by_the_lane_as_it_is(url: str) -> None:
     with Control(url) as control, psycopg.connect(url.replace("+psycopg", "")) as sql:
-        control.resize("default", 3)
+        control.lanes.resize("default", 3)
         enqueue(sql)
         row = sql.execute("select shard_id, options::jsonb from late_task").fetchone()
         assert row == (place(KEY, 0, 3), {"ordering_key": KEY, "layout": 1})

@@ -87,13 +87,13 @@ def test_status_shows_who_is_leaving(url: str, tmp_path: Path) -> None:
         first = fleet.start()
         fleet.wait_ready(first)
         with Control(url) as control:
-            until(lambda: len(fleet.owned_by(first)) == len(control.status().shards))
+            until(lambda: len(fleet.owned_by(first)) == len(control.status.read().shards))
             second = fleet.start()
             fleet.wait_ready(second)
             # A worker that knows of no peer leaves at once: this one has given shards to its peer.
             until(lambda: len(fleet.owned_by(second)) > 0)
             first.terminate()
-            until(lambda: 0 in [w.capacity for w in control.status(limit=1).workers])
+            until(lambda: 0 in [w.capacity for w in control.status.read(limit=1).workers])
         assert first.poll() is None, "it works on for one heartbeat"
         fleet.wait_gone(first)
     finally:

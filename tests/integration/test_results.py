@@ -80,9 +80,9 @@ def test_every_end_is_told_to_who_waits(app: late.App) -> None:
         assert told.value.outcome == app.handle(task_id).state() == outcome
     with Control(app.url) as control:
         reasons = {letter.task_id: (letter.reason, letter.attempts) for letter in
-                   control.dead_letters()}  # fmt: skip
+                   control.dead_letters.find()}  # fmt: skip
         assert reasons[large] == reasons[odd] == ("invalid_result", 0)
-        texts = {letter.task_id: letter.errors[-1].error for letter in control.dead_letters()}
+        texts = {letter.task_id: letter.errors[-1].error for letter in control.dead_letters.find()}
         # The way to the handler's mistake, without the machinery that keeps results.
         assert texts[failed].startswith("ValueError: nothing to add up [test_results.py:")
         assert "results.py:" not in texts[failed].replace("test_results.py:", "")
@@ -100,11 +100,11 @@ def test_nothing_is_kept_unasked_nor_for_longer(app: late.App, url: str) -> None
     assert [str(row[0]) for row in rows(url, "select task_id from late_result")] == [task_id]
     with Control(url) as control:
         execute(url, "delete from late_task where 1 = 1")  # as its pruning does
-        (group,) = control.show(task_id).groups
+        (group,) = control.tasks.show(task_id).groups
         assert (group.state, group.outcome) == ("settled", "done")
         assert control.sweep().results == 0
         execute(url, "update late_result set expires_at_us = 1 where consumer_group = 'default'")
-        assert control.result(task_id, group="default") is None
+        assert control.tasks.result(task_id, group="default") is None
         assert control.sweep().results == 1
     assert rows(url, "select task_id from late_result") == []
     assert app.handle(task_id).state() == "unknown"

@@ -159,10 +159,10 @@ def test_a_viewer_sees_states_and_no_payloads(owner: str, as_: As) -> None:
         note.enqueue(tx, "hunter2")
         note.options(delay=3600).enqueue(tx, "hunter2")
     with Control(as_("viewer")) as control:
-        [queue] = control.status().queues
+        [queue] = control.status.read().queues
         assert queue.depth.n == 2
-        assert control.lanes()
-        assert control.groups()
+        assert control.lanes.all()
+        assert control.groups.all()
     refuses(
         as_("viewer"),
         "select payload from late_task",
@@ -190,8 +190,8 @@ def test_an_operator_acts_and_cannot_unsay_it(owner: str, as_: As) -> None:
         mended.enqueue(tx)
     assert drain(app) == {"dead": 1}
     with Control(as_("operator")) as control:
-        [letter] = control.dead_letters(Filter())
-        assert control.redrive(Filter(task_id=letter.task_id)).count == 1
+        [letter] = control.dead_letters.find(Filter())
+        assert control.dead_letters.redrive(Filter(task_id=letter.task_id)).count == 1
     broken[0] = False
     assert drain(app) == {"done": 1}
     with closing(_connect(as_("operator"))) as connection:

@@ -58,7 +58,7 @@ async def test_silence_is_a_failed_attempt_and_a_failure_for_good_a_dead_letter(
 
         await until(dead)
         with Control(url) as control:
-            (letter,) = control.dead_letters()
+            (letter,) = control.dead_letters.find()
         assert letter.attempts == 2
         assert [error.error for error in letter.errors] == [
             "no answer from anybody/sleepy within 1 s",
@@ -190,7 +190,7 @@ async def test_a_consumer_gets_the_tasks_of_every_process_and_keeps_on_when_one_
 async def receipt_key(url: str) -> bytes:
     def read() -> bytes:
         with Control(url) as control:
-            return control.receipt_key()
+            return control.tokens.receipt_key()
 
     return await asyncio.to_thread(read)
 
@@ -203,7 +203,7 @@ async def test_closed_and_full_queues_take_nothing_from_outside(
     url = f"sqlite:///{tmp_path}/queue.db"
     migrate.upgrade(url)
     with Control(url) as control:
-        control.turn_knobs("queue", "payments", {"closed": True})
+        control.queues.change("queue", "payments", {"closed": True})
         async with serving(url) as it, grpc.aio.insecure_channel(it.at) as channel:
 
             async def put() -> tuple[int, str]:
@@ -220,7 +220,7 @@ async def test_closed_and_full_queues_take_nothing_from_outside(
                 return answer.status, code
 
             async def turn(wanted: tuple[int, str], **changes: Any) -> None:
-                await asyncio.to_thread(control.turn_knobs, "queue", "payments", changes)
+                await asyncio.to_thread(control.queues.change, "queue", "payments", changes)
 
                 async def as_wanted() -> bool:
                     return await put() == wanted

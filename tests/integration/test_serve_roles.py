@@ -132,9 +132,9 @@ async def test_an_app_in_one_process_and_in_four(
         doubled = [task["task_id"] for task in answer.json["tasks"][-3:]]
         with Control(url) as control:
             token = answer.json["token"]
-            waited = await asyncio.to_thread(control.wait, "default", token, timeout_s=60)
+            waited = await asyncio.to_thread(control.groups.wait, "default", token, timeout_s=60)
             assert waited.state in ("settled", "gone")
-            letters = control.dead_letters()
+            letters = control.dead_letters.find()
     with closing(sqlite3.connect(tmp_path / "shop.db")) as tx:
         done = sorted(tx.execute("select what, n, attempt from done"))
     assert done == [

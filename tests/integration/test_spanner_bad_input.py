@@ -189,4 +189,4 @@ async def test_a_store_does_not_open(bad: Bad) -> None:
 
 def test_the_control_plane_says_the_same(bad: Bad) -> None:
     with pytest.raises(bad.error, match=bad.words), Control(bad.url) as control:
-        control.status()
+        control.status.read()

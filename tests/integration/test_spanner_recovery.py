@@ -188,4 +188,4 @@ def test_a_producer_makes_new_sessions_where_the_old_ones_are_forgotten(
     create_database(migrated=True, url=url)
     enqueue(url, range(1))
     with Control(url) as control:
-        assert [queue.depth.n for queue in control.status().queues] == [1]
+        assert [queue.depth.n for queue in control.status.read().queues] == [1]

@@ -84,7 +84,7 @@ async def test_a_task_that_was_sent_back_and_ended_again_is_sound(url: str) -> N
     with Control(url) as control:
         from late.control import Filter
 
-        control.redrive(Filter(group="default"))
+        control.dead_letters.redrive(Filter(group="default"))
         found = control.verify()
     assert found.problems == ()
     assert (found.totals.parked, found.totals.dead) == (3, 0)

@@ -66,7 +66,9 @@ async def test_a_running_fleet_raises_no_false_alarm(url: str, backend: Backend)
                 looking = asyncio.create_task(asyncio.to_thread(control.verify))
                 await asyncio.to_thread(enqueue, url, app, look)
                 if look % 5 == 4:
-                    await asyncio.to_thread(control.redrive, Filter(name="hopeless"), limit=5)
+                    await asyncio.to_thread(
+                        control.dead_letters.redrive, Filter(name="hopeless"), limit=5
+                    )
                 found = await looking
                 assert found.problems == (), f"look {look}"
                 seen.add(msgspec.structs.astuple(found.totals))

@@ -70,11 +70,11 @@ def test_a_delay_a_retry_and_a_dead_letter(url: str) -> None:
     [late_at] = [at for name, _, at in ran if name == "later"]
     assert late_at - began >= 0.5
     with Control(url) as control:
-        [letter] = control.dead_letters(Filter())
+        [letter] = control.dead_letters.find(Filter())
         assert (letter.reason, letter.attempts) == ("attempts_exhausted", 3)
         assert [e.attempt for e in letter.errors] == [1, 2, 3]
         assert "no 7" in letter.errors[0].error
-        [queue] = control.status().queues
+        [queue] = control.status.read().queues
         assert (queue.parked.n, queue.dead.n) == (1, 1)
 
 
@@ -91,7 +91,7 @@ def test_a_redriven_dead_letter_runs_again(url: str) -> None:
     assert drain(app) == {"dead": 1}
     broken[0] = False
     with Control(url) as control:
-        assert control.redrive(Filter()).count == 1
+        assert control.dead_letters.redrive(Filter()).count == 1
     assert drain(app) == {"done": 1}
 
 
@@ -295,5 +295,5 @@ def test_a_payload_that_no_producer_of_ours_made_is_buried_unrun(
     assert drain(app) == {"done": 1, "dead": 1}
     assert ran == [7]
     with Control(url) as control:
-        [letter] = control.dead_letters(Filter())
+        [letter] = control.dead_letters.find(Filter())
     assert (letter.reason, letter.attempts) == (reason, 0)

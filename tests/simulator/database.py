@@ -219,7 +219,7 @@ class Database:
         self.commit(self.begin(), tick.tasks)
 
     def recurring(self) -> list[Schedule]:
-        """What `Control.schedules` reads."""
+        """What `Control.schedules.all` reads."""
         return [self.schedules[name] for name in sorted(self.schedules)]
 
     def no_more_ticks(self) -> None:

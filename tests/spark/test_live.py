@@ -35,7 +35,7 @@ def test_usage_is_read_with_all_that_the_ledger_has(url: str) -> None:
                     ((4, 2),), ((3, 1), (4, 1)), "acme")  # fmt: skip
     write(url, [settled(1), settled(2, [done(3), retried]), settled(1, [done(1)], shard=7)])
     with Control(url) as control:
-        control.turn_knobs("queue", "q", {"owner": "payments"})
+        control.queues.change("queue", "q", {"owner": "payments"})
     found = read(url).to_pylist()
     assert [(row["shard_id"], row["seq"], row["outcome"]) for row in found] == [
         (0, 2, "done"), (0, 2, "retried"), (7, 1, "done")]  # fmt: skip

@@ -84,7 +84,7 @@ class Served:
 
     def token(self, name: str, *scopes: str, queues: tuple[str, ...] = ("*",)) -> str:
         with Control(self.url) as control:
-            text, _ = control.create_token(name, scopes=list(scopes), queues=list(queues))
+            text, _ = control.tokens.create(name, scopes=list(scopes), queues=list(queues))
         assert text is not None
         return text
 
@@ -103,9 +103,9 @@ async def served(
     pools = {"payments": rig.pool}
     source = Local(pools, worker="w-1", groups=["default"], codec=JSON, key=KEY)
     control = Control(url)
-    access = Access(control.tokens if auth else None, now_us=lambda: NOW_US, pace=pace)
+    access = Access(control.tokens.all if auth else None, now_us=lambda: NOW_US, pace=pace)
     producer = Producer(app, routed=pools)
-    service = Service(producer, source, access, look=control.status, group="default", key=KEY)
+    service = Service(producer, source, access, look=control.status.read, group="default", key=KEY)
     server = HttpServer(interface.make(service), "127.0.0.1", 0)
     await server.start()
     rpc = RpcServer(service, "127.0.0.1", 0)

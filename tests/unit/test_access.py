@@ -82,7 +82,7 @@ async def test_whoever_is_not_known_is_told_nothing(tmp_path: Path) -> None:
         good = it.token("web", "enqueue")
         gone = it.token("gone", "enqueue")
         with Control(it.url) as control:
-            control.revoke_token("gone")
+            control.tokens.revoke("gone")
         await it.service.access.load()
         answers = []
         for text in (None, good[:-1], good + "x", gone, "late.nobody.secret", "nonsense", "late.."):
@@ -109,7 +109,7 @@ async def test_a_revoked_token_stops_counting_while_the_server_runs(
 
         await answers(201)
         with Control(it.url) as control:
-            control.revoke_token("web")
+            control.tokens.revoke("web")
         await answers(401)
         watching.cancel()
 
@@ -118,11 +118,11 @@ def test_a_token_expires_and_only_its_hash_is_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
     migrate.upgrade(url)
     with Control(url) as control:
-        text, row = control.create_token(
+        text, row = control.tokens.create(
             "web", scopes=["enqueue"], queues=["pay*"], lifetime_us=1_000_000
         )
         with pytest.raises(ConfigError, match="already"):
-            control.create_token("web", scopes=["enqueue"], queues=["*"])
+            control.tokens.create("web", scopes=["enqueue"], queues=["*"])
     assert text is not None
     assert tokens.name_of(text) == "web"
     before = row.created_at_us + 999_999
@@ -360,7 +360,7 @@ async def test_a_client_certificate_counts_under_the_token_of_its_name(tmp_path:
     migrate.upgrade(url)
     with Control(url) as control:
         for name in ("billing.example", "forged.example"):
-            control.create_token(name, scopes=["consume"], queues=["*"], certificate=True)
+            control.tokens.create(name, scopes=["consume"], queues=["*"], certificate=True)
     app = late.App(url)
     app.route("payments", target="pull")
     listen = Listen(

@@ -283,4 +283,4 @@ async def test_nothing_is_written_for_what_was_refused(tmp_path: Path) -> None:
     async with served(tmp_path) as it:
         assert (await it.call("POST", TASKS, raw=put(priority=1_000))).status == 400
         with Control(it.url) as control:
-            assert control.status().queues == ()
+            assert control.status.read().queues == ()

@@ -146,26 +146,26 @@ def test_a_lane_of_a_real_database(tmp_path: Path) -> None:
     with Control(url) as control:
 
         def width() -> int:
-            found = control.layout().lane("default")
+            found = control.lanes.layout().lane("default")
             assert found is not None
             return found.shards
 
-        sizer = LaneSizer("default", width, lambda shards: control.resize("default", shards))
+        sizer = LaneSizer("default", width, lambda shards: control.lanes.resize("default", shards))
         source = LaneSource(
-            width, lambda: control.signals([("default", None)]), shard_rate=100, drain_s=60
+            width, lambda: control.status.signals([("default", None)]), shard_rate=100, drain_s=60
         )
-        scaler = Autoscaler(LANE, source, sizer, control.autoscale_journal(), owner="me")
-        assert control.resize("default", 64).version == 1
-        control.keep_lanes()
+        scaler = Autoscaler(LANE, source, sizer, control.autoscalers.journal(), owner="me")
+        assert control.lanes.resize("default", 64).version == 1
+        control.lanes.advance()
         policy_now = msgspec.structs.replace(LANE, stable_s=0.0)
-        scaler = Autoscaler(policy_now, source, sizer, control.autoscale_journal(), owner="me")
+        scaler = Autoscaler(policy_now, source, sizer, control.autoscalers.journal(), owner="me")
         scaler.look()
-        [decision] = control.decisions()
+        [decision] = control.autoscalers.decisions()
         assert (decision.controller, decision.from_size, decision.to_size) == (
             "lane:default", 64, 4,
         )  # fmt: skip
         assert decision.result == "applied"
-        assert [width(), control.lanes()[0].version] == [4, 2]
+        assert [width(), control.lanes.all()[0].version] == [4, 2]
 
 
 def test_shards_that_the_lane_has_no_more_are_marked_and_no_place_for_workers(
@@ -182,10 +182,10 @@ def test_shards_that_the_lane_has_no_more_are_marked_and_no_place_for_workers(
     with sqlite3.connect(tmp_path / "a.db") as tx:
         app.enqueue_many(tx, [send.call(n) for n in range(64)])
     with Control(url) as control:
-        control.resize("default", 2)
-        old = {each.shard_id for each in control.status().shards if each.old}
+        control.lanes.resize("default", 2)
+        old = {each.shard_id for each in control.status.read().shards if each.old}
         assert old == {2, 3, 4, 5, 6, 7}
-        [seen] = control.signals([("default", None)])
+        [seen] = control.status.signals([("default", None)])
         assert seen.shards == 8, "what is in them is work"
         with sqlite3.connect(tmp_path / "a.db") as tx:
             tx.execute("delete from late_task")
@@ -193,6 +193,6 @@ def test_shards_that_the_lane_has_no_more_are_marked_and_no_place_for_workers(
                 "insert into late_lease (consumer_group, shard_id, epoch, owner)"
                 " values ('default', 7, 1, 'w')"
             )
-        assert [each.shard_id for each in control.status().shards if each.old] == [7]
-        [seen] = control.signals([("default", None)])
+        assert [each.shard_id for each in control.status.read().shards if each.old] == [7]
+        [seen] = control.status.signals([("default", None)])
         assert seen.shards == 2

@@ -88,7 +88,7 @@ class Kit:
         emitter = events.Emitter()
         emitter.subscribe(self._heard)
         self.scaler = Autoscaler(
-            settings.pop("policy", POLICY), self.source, self.sizer, control.autoscale_journal(),
+            settings.pop("policy", POLICY), self.source, self.sizer, control.autoscalers.journal(),
             owner=owner, monotonic=lambda: self.time, emit=emitter, **settings,
         )  # fmt: skip
 
@@ -107,11 +107,11 @@ def test_a_change_is_decided_written_down_and_carried_out(control: Control) -> N
     kit = Kit(control, "a")
     assert kit.scaler.look() is not None
     assert kit.sizer.asked == [13]
-    (row,) = control.decisions()
+    (row,) = control.autoscalers.decisions()
     assert (row.rule, row.from_size, row.to_size, row.result) == ("linear", 10, 13, "applied")
     assert row.inputs is not None
     assert row.inputs["cpu"] == 80.0
-    (view,) = control.controllers()
+    (view,) = control.autoscalers.all()
     assert (view.name, view.owner, view.epoch, view.decisions) == ("shop", "a", 1, 1)
     assert view.up_us == row.at_us
     assert kit.names() == ["autoscaled"]
@@ -128,7 +128,7 @@ def test_cooldowns_go_on_under_the_next_controller(control: Control) -> None:
     assert decision is not None
     assert not decision.changes
     assert "waits" in decision.why
-    assert control.controllers()[0].epoch == 2
+    assert control.autoscalers.all()[0].epoch == 2
 
 
 def test_two_controllers_one_acts(control: Control) -> None:
@@ -137,7 +137,7 @@ def test_two_controllers_one_acts(control: Control) -> None:
     first.source.cpu = second.source.cpu = 65.0
     assert first.scaler.look() is not None
     assert second.scaler.look() is None
-    assert [each.owner for each in control.decisions()] == ["a"]
+    assert [each.owner for each in control.autoscalers.decisions()] == ["a"]
 
 
 def test_a_controller_that_slept_changes_nothing(control: Control) -> None:
@@ -156,7 +156,7 @@ def test_a_controller_that_slept_changes_nothing(control: Control) -> None:
     with pytest.raises(TermLost):
         sleeper.scaler.look()
     assert sleeper.sizer.asked == []
-    assert [each.owner for each in control.decisions()] == ["b"]
+    assert [each.owner for each in control.autoscalers.decisions()] == ["b"]
 
 
 def test_trust_in_a_term_ends_by_the_monotonic_clock(control: Control) -> None:
@@ -172,8 +172,8 @@ def test_trust_in_a_term_ends_by_the_monotonic_clock(control: Control) -> None:
     with pytest.raises(TermLost):
         kit.scaler.look()
     assert kit.sizer.asked == []
-    assert control.decisions()[0].result == "failed: too slow"
-    assert control.controllers()[0].up_us is None
+    assert control.autoscalers.decisions()[0].result == "failed: too slow"
+    assert control.autoscalers.all()[0].up_us is None
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_refused_resize_is_one_line_and_tried_again_later(control: Control, ca
     assert kit.sizer.asked == [13]
     assert kit.names() == ["autoscaler_blind"]
     assert cause in kit.said[-1][1]["error"]
-    assert control.decisions()[0].result == f"failed: {cause}: because"
+    assert control.autoscalers.decisions()[0].result == f"failed: {cause}: because"
     # A resize that was refused was no step: no cool-down holds the next try.
     kit.time += 31
     kit.scaler.look()
@@ -200,7 +200,7 @@ def test_a_refused_resize_is_one_line_and_tried_again_later(control: Control, ca
     kit.sizer.error = None
     kit.scaler.look()
     assert kit.sizer.now == 13
-    assert control.decisions()[0].result == "applied"
+    assert control.autoscalers.decisions()[0].result == "applied"
 
 
 def test_while_it_waits_after_a_failure_the_status_says_why(control: Control) -> None:
@@ -208,7 +208,7 @@ def test_while_it_waits_after_a_failure_the_status_says_why(control: Control) ->
     kit.sizer.error = ResizeError("PERMISSION_DENIED", "because")
     kit.scaler.look()
     kit.scaler.look()
-    said = str(control.controllers()[0].last)
+    said = str(control.autoscalers.all()[0].last)
     assert said.startswith("to 13: again in ")
     assert "PERMISSION_DENIED: because" in said
     assert kit.said[-1][1]["error"] == "10 to 13: PERMISSION_DENIED: because"
@@ -242,12 +242,12 @@ def test_a_slow_resize_is_waited_for_and_nothing_else_is_begun(control: Control)
     for _ in range(3):
         kit.scaler.look()
     assert kit.sizer.asked == [13]
-    assert control.decisions()[0].result == "started"
-    assert control.controllers()[0].last == "to 13: under way"
+    assert control.autoscalers.decisions()[0].result == "started"
+    assert control.autoscalers.all()[0].last == "to 13: under way"
     assert kit.said[-1][1]["result"] == "started"
     kit.sizer.slow = False
     kit.scaler.look()
-    assert [each.result for each in control.decisions(changes=True)] == ["applied"]
+    assert [each.result for each in control.autoscalers.decisions(changes=True)] == ["applied"]
 
 
 def test_a_resize_that_fails_under_way(control: Control) -> None:
@@ -256,18 +256,18 @@ def test_a_resize_that_fails_under_way(control: Control) -> None:
     kit.scaler.look()
     kit.sizer.error = ResizeError("RESOURCE_EXHAUSTED", "no nodes left")
     kit.scaler.look()
-    assert control.decisions()[0].result == "failed: RESOURCE_EXHAUSTED: no nodes left"
+    assert control.autoscalers.decisions()[0].result == "failed: RESOURCE_EXHAUSTED: no nodes left"
 
 
 def test_what_a_dead_controller_began_is_said_to_be_unknown(control: Control) -> None:
-    journal = control.autoscale_journal()
+    journal = control.autoscalers.journal()
     term = journal.hold("shop", "a", 0.000001)
     assert term is not None
     kit = Kit(control, "b")
     kit.source.cpu = 65.0
     journal.record(term, Decision(term.now_us, "linear", 10, 13, 13, "", {}), "started")
     kit.scaler.look()
-    assert [each.result for each in control.decisions()] == [
+    assert [each.result for each in control.autoscalers.decisions()] == [
         "held",
         "unknown: its controller ended",
     ]
@@ -279,7 +279,7 @@ def test_missing_metrics_hold_and_are_said_once(control: Control) -> None:
     for _ in range(3):
         kit.scaler.look()
     assert kit.sizer.asked == []
-    (row,) = control.decisions()
+    (row,) = control.autoscalers.decisions()
     assert (row.rule, row.result) == ("hold", "held")
     assert "away" in row.why
     assert kit.names() == ["autoscaled"]
@@ -293,8 +293,8 @@ def test_an_unknown_size_changes_nothing(control: Control) -> None:
 
     kit.sizer.size = unknown  # type: ignore[method-assign]
     assert kit.scaler.look() is None
-    assert "NOT_FOUND" in str(control.controllers()[0].last)
-    assert control.decisions() == []
+    assert "NOT_FOUND" in str(control.autoscalers.all()[0].last)
+    assert control.autoscalers.decisions() == []
 
 
 def test_a_dry_run_records_and_changes_nothing(control: Control) -> None:
@@ -302,7 +302,9 @@ def test_a_dry_run_records_and_changes_nothing(control: Control) -> None:
     kit.scaler.look()
     kit.scaler.look()
     assert kit.sizer.asked == []
-    assert [(each.to_size, each.result) for each in control.decisions()] == [(13, "dry run")]
+    assert [(each.to_size, each.result) for each in control.autoscalers.decisions()] == [
+        (13, "dry run")
+    ]
 
 
 def test_a_forecast_comes_from_the_sources_past(control: Control) -> None:
@@ -310,7 +312,7 @@ def test_a_forecast_comes_from_the_sources_past(control: Control) -> None:
     kit.source.cpu = 65.0
     kit.scaler.look()
     assert kit.sizer.asked == [43]  # 30 at 70 %
-    assert control.decisions()[0].rule == "forecast"
+    assert control.autoscalers.decisions()[0].rule == "forecast"
 
 
 def test_the_loop_survives_its_database(control: Control) -> None:

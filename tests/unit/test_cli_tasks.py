@@ -94,11 +94,11 @@ def test_enqueue_by_an_app_goes_where_the_shell_says(
     monkeypatch.delenv("LATE_URL")
     apps = cli.fine(*ours).out.strip()
     with Control(elsewhere) as control:
-        assert control.show(there).name == "charge"
-        assert control.show(here).name is None
+        assert control.tasks.show(there).name == "charge"
+        assert control.tasks.show(here).name is None
     with Control(cli.url) as control:
-        assert control.show(there).name is None
-        assert control.show(here).name == control.show(apps).name == "charge"
+        assert control.tasks.show(there).name is None
+        assert control.tasks.show(here).name == control.tasks.show(apps).name == "charge"
 
 
 def test_enqueue_with_every_option_and_only_a_url(cli: Cli) -> None:
@@ -215,7 +215,7 @@ def test_a_group_that_is_not_there_knows_no_task(cli: Cli, service: str) -> None
     with Control(cli.url) as control:
 
         def state(group: str) -> str:
-            [found] = control.show(task_id, group=group).groups
+            [found] = control.tasks.show(task_id, group=group).groups
             return found.state
 
         assert (state("default"), state("older"), state("typo")) == ("logged", "logged", "unknown")
@@ -368,7 +368,7 @@ def test_schedules_from_list_to_remove(cli: Cli) -> None:
     )  # fmt: skip
     assert cli.fine("schedule", "list").out == "Schedules: none\n"
     with Control(cli.url) as control:
-        control.sync_schedules([nightly])
+        control.schedules.sync([nightly])
     out = cli.fine("schedule", "list").out
     assert all(word in out for word in ("nightly", "0 3 * * *", "Europe/Berlin", "all 5"))
     (found,) = cli.fine("schedule", "list", "--json").json["schedules"]

@@ -56,7 +56,7 @@ async def test_the_watch_finds_a_group_that_nobody_works(tmp_path: Path) -> None
     url = f"sqlite:///{tmp_path}/lag.db"
     migrate.upgrade(url)
     with Control(url) as control:
-        control.create_group("alone", start="beginning")
+        control.groups.create("alone", start="beginning")
     insert(url, task())
     alarm, said = heard("default")
     watch = asyncio.create_task(

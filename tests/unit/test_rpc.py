@@ -61,7 +61,7 @@ async def test_an_enqueue_gives_a_token_to_wait_for(tmp_path: Path) -> None:
 
         async def left(until: str) -> tuple[str, int]:
             with Control(it.url) as control:
-                found = await asyncio.to_thread(control.wait, "default", until, timeout_s=0)
+                found = await asyncio.to_thread(control.groups.wait, "default", until, timeout_s=0)
             return found.state, found.left.n
 
         assert await token() == ("", [])

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +39,8 @@ class Watched:
             waits=lambda: self.waits,
             rng=random.Random(1),
         )
+        self.lanes = self
+        self.queues = SimpleNamespace(live=lambda: None)
         self.steering._control = self  # type: ignore[assignment]
         self.steering._lanes(now)
 
@@ -47,10 +50,8 @@ class Watched:
             raise StoreUnavailable("gone")
         return self.now
 
-    def keep_lanes(self) -> None:
+    def advance(self) -> None:
         self.kept.append(asyncio.get_running_loop().time() - self.began)
-
-    def live_knobs(self) -> None: ...
 
     def close(self) -> None: ...
 

@@ -188,8 +188,8 @@ async def test_a_form_must_be_of_this_session(tmp_path: Path) -> None:
         it.client.cookies.set("late_seed", "A" * 43)
         assert (await it.client.post("/ui/groups/default/pause", data={"token": good})
                 ).status_code == 409  # fmt: skip
-        assert it.control.group("default").state == "working"
-        assert it.control.audit() == []
+        assert it.control.groups.get("default").state == "working"
+        assert it.control.audit.entries() == []
 
 
 async def test_a_read_only_page_changes_nothing(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ async def test_a_read_only_page_changes_nothing(tmp_path: Path) -> None:
             assert (answer.status_code, "read-only" in answer.text) == (403, True), path
         for path in (*SCREENS, f"tasks/{records[3].task_id}"):
             assert not re.search(r"<button[^>]*>(?!Filter|Show)", (await it.get(path)).text), path
-        assert it.control.audit() == []
+        assert it.control.audit.entries() == []
 
 
 async def test_who_may_look_may_not_change_and_who_is_nobody_sees_nothing(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ async def test_who_may_look_may_not_change_and_who_is_nobody_sees_nothing(tmp_pa
         assert await signs_in(operator) == 303
         assert (await it.post("groups/default/pause", token=stolen)).status_code == 409
         assert (await it.post("groups/default/pause")).status_code == 303
-        assert [entry.actor for entry in it.control.audit(limit=1)] == ["olga@page"]
+        assert [entry.actor for entry in it.control.audit.entries(limit=1)] == ["olga@page"]
         assert (await it.post("logout")).status_code == 303
         assert (await it.get("")).status_code == 303
         gone = await it.post("groups/default/pause", token=stolen)
@@ -264,11 +264,11 @@ async def test_a_knob_is_previewed_turned_and_turned_back(tmp_path: Path) -> Non
         seen = await it.post("queues/mail/knobs", sent)
         assert seen.status_code == 200
         assert "At most 0.50/s start" in seen.text
-        assert it.control.live_knobs().queues == {}
+        assert it.control.queues.live().queues == {}
         again = fields_of(seen.text.partition("</form>")[2])
         answer = await it.post("queues/mail/knobs", {**again, "do": "apply"}, token=form["token"])
         assert answer.headers["location"] == "/ui/queues/mail?done=turned"
-        assert it.control.live_knobs().queues["mail"].rate == 0.5
+        assert it.control.queues.live().queues["mail"].rate == 0.5
         assert "Workers follow" in await it.shown("queues/mail?done=turned")
 
         stale = await it.post("queues/mail/knobs", {**again, "do": "apply"}, token=form["token"])
@@ -278,10 +278,10 @@ async def test_a_knob_is_previewed_turned_and_turned_back(tmp_path: Path) -> Non
         wrong = await it.post("queues/mail/knobs", {"before": '{"rate":0.5}', "knob.rate": "-1"})
         assert (wrong.status_code, "rate must be" in wrong.text) == (400, True)
 
-        (entry,) = it.control.audit(subject="queue:mail")
+        (entry,) = it.control.audit.entries(subject="queue:mail")
         undone = await it.post("queues/mail/undo", {"audit": entry.audit_id})
         assert undone.headers["location"] == "/ui/queues/mail?done=undone"
-        assert it.control.live_knobs().queues == {}
+        assert it.control.queues.live().queues == {}
         assert (await it.post("queues/other/undo", {"audit": entry.audit_id})).status_code == 400
 
 
@@ -295,30 +295,30 @@ async def test_a_target_has_the_knobs_of_targets(tmp_path: Path) -> None:
         assert "<td>0.3</td>" in (await it.post("targets/billing/knobs", sent)).text
         answer = await it.post("targets/billing/knobs", {**sent, "do": "apply"})
         assert answer.headers["location"] == "/ui/targets/billing?done=turned"
-        assert it.control.live_knobs().targets["billing"].breaker == 0.3
-        assert it.control.live_knobs().queues == {}
+        assert it.control.queues.live().targets["billing"].breaker == 0.3
+        assert it.control.queues.live().queues == {}
         assert "breaker=0.3" in await it.shown("targets")
-        (entry,) = it.control.audit(subject="target:billing")
+        (entry,) = it.control.audit.entries(subject="target:billing")
         assert (await it.post("targets/billing/undo", {"audit": entry.audit_id})).status_code == 303
-        assert it.control.live_knobs().targets == {}
+        assert it.control.queues.live().targets == {}
 
 
 async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: Path) -> None:
     async with filled(tmp_path) as (it, records):
         seen = await it.post("dead/redrive", {"queue": "mail", "rate": "5", "do": "preview"})
         assert "This would send back: 1" in seen.text
-        assert len(it.control.dead_letters()) == 1
+        assert len(it.control.dead_letters.find()) == 1
         sent = fields_of(seen.text.partition('class="preview"')[2])
         assert (sent["queue"], sent["rate"], sent["before"].isdigit()) == ("mail", "5", True)
         unsure = await it.post("dead/purge", {**sent, "do": "apply"}, token=sent["token"])
         assert unsure.status_code == 400
         assert "type &#39;purge&#39; to confirm it" in unsure.text
         assert "This would delete for good: 1" in unsure.text, "the preview is still there"
-        assert len(it.control.dead_letters()) == 1
+        assert len(it.control.dead_letters.find()) == 1
         answer = await it.post("dead/redrive", {**sent, "do": "apply"}, token=sent["token"])
         assert answer.headers["location"] == "/ui/dead?done=paced&count=1&rate=5.0"
-        assert it.control.dead_letters() == []
-        assert it.control.show(records[3].task_id).groups[0].state == "parked"
+        assert it.control.dead_letters.find() == []
+        assert it.control.tasks.show(records[3].task_id).groups[0].state == "parked"
         gone = await it.post(f"tasks/{records[3].task_id}/redrive", {"group": "default"})
         assert (gone.status_code, "no dead letter any more" in gone.text) == (409, True)
         again = await it.post("dead/redrive", {**sent, "do": "apply"}, token=sent["token"])
@@ -372,17 +372,17 @@ async def test_a_letter_that_was_edited_is_shown_and_edited_as_it_is_now(tmp_pat
         bad = await it.post(f"tasks/{records[3].task_id}/edit", {"payload": "{oops"})
         assert "{oops</textarea>" in bad.text, "what was typed is not lost"
         assert "edited" not in await it.shown(f"tasks/{records[3].task_id}"), "only when asked for"
-        shown = it.control.show(records[3].task_id, payload=True)
+        shown = it.control.tasks.show(records[3].task_id, payload=True)
         assert (shown.payload, shown.groups[0].payload) == ("{}", '{"n": "<b>new"}')
 
 
 async def test_a_group_is_paused_resumed_and_reset_by_its_name(tmp_path: Path) -> None:
     async with filled(tmp_path) as (it, _):
-        it.control.create_group("audit", start="beginning")
+        it.control.groups.create("audit", start="beginning")
         await it.post("groups/audit/pause")
-        assert it.control.group("audit").state == "paused"
+        assert it.control.groups.get("audit").state == "paused"
         await it.post("groups/audit/resume")
-        assert it.control.group("audit").state != "paused"
+        assert it.control.groups.get("audit").state != "paused"
         seen = await it.post("groups/audit/reset", {"place": "now", "do": "preview"})
         assert "To begin anew at now" in seen.text
         moment = {"place": "moment", "moment": "2026-05-01T14:00:00+02:00", "do": "preview"}
@@ -390,10 +390,10 @@ async def test_a_group_is_paused_resumed_and_reset_by_its_name(tmp_path: Path) -
         assert "To begin anew at 2026-05-01T12:00:00Z" in seen.text
         applied = {"place": "now", "do": "apply"}
         assert (await it.post("groups/audit/reset", applied)).status_code == 400
-        assert it.control.group("audit").lag.n == 5
+        assert it.control.groups.get("audit").lag.n == 5
         applied["confirm"] = "audit"
         assert (await it.post("groups/audit/reset", applied)).status_code == 303
-        assert it.control.group("audit").lag.n == 0
+        assert it.control.groups.get("audit").lag.n == 0
 
 
 async def test_a_schedule_is_paused_resumed_and_run(tmp_path: Path) -> None:
@@ -406,11 +406,11 @@ async def test_a_schedule_is_paused_resumed_and_run(tmp_path: Path) -> None:
             connection.execute(schedule.insert().values(**row))
         assert "nightly" in await it.shown("schedules")
         await it.post("schedules/nightly/pause")
-        assert it.control.schedules()[0].paused
+        assert it.control.schedules.all()[0].paused
         await it.post("schedules/nightly/resume")
-        assert not it.control.schedules()[0].paused
+        assert not it.control.schedules.all()[0].paused
         assert (await it.post("schedules/nightly/run")).status_code == 303
-        assert it.control.status().queues[0].depth.n == 1
+        assert it.control.status.read().queues[0].depth.n == 1
         assert (await it.post("schedules/never/run")).status_code == 400
 
 
@@ -445,8 +445,8 @@ async def test_a_dead_database_is_said_and_the_last_look_stays(
         def fails(*args: Any, **kwargs: Any) -> Any:
             raise StoreUnavailable("no route to db.internal, user=admin")
 
-        monkeypatch.setattr(type(it.control), "detailed", fails)
-        monkeypatch.setattr(type(it.control), "latest_dead", fails)
+        monkeypatch.setattr(it.control.status, "detailed", fails)
+        monkeypatch.setattr(it.control.dead_letters, "page", fails)
         it.site._desk.look.forget()
         text = await it.shown("queues")
         assert re.search(r"The database does not answer. What you see is [0-9.]+ m?s old", text)

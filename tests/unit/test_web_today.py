@@ -32,6 +32,7 @@ class Journal:
         self.answers.set()
         self.away = False
         self.asked = 0
+        self.status = self
 
     def now(self) -> int:
         return self.now_us
@@ -113,13 +114,13 @@ async def test_a_long_day_holds_up_no_page_and_comes_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with page(tmp_path) as it:
-        answers, ask = threading.Event(), it.control.usage_since
+        answers, ask = threading.Event(), it.control.status.usage_since
 
         def held(*args: Any, **kwargs: Any) -> Any:
             assert answers.wait(60)
             return ask(*args, **kwargs)
 
-        monkeypatch.setattr(it.control, "usage_since", held)
+        monkeypatch.setattr(it.control.status, "usage_since", held)
         text = await it.shown("cost")
         assert "The day is still being read." in text
         assert 'hx-get="/ui/cost" hx-trigger="load delay' in text

@@ -46,12 +46,12 @@ def fill(url: str) -> Scene:
     migrate.upgrade(url)
     scene = Scene(url)
     with Control(url) as control:
-        control.create_group("audit", start="beginning")
-        control.create_group("reports", queues=["payments"], start="beginning")
-        control.pause_group("reports")
+        control.groups.create("audit", start="beginning")
+        control.groups.create("reports", queues=["payments"], start="beginning")
+        control.groups.pause("reports")
         asyncio.run(_work(scene))
         _turn(control)
-        control.sync_schedules([_schedule("nightly-report", "0 3 * * *", control.now()),
+        control.schedules.sync([_schedule("nightly-report", "0 3 * * *", control.now()),
                                 _schedule("sweep", "every 90s", control.now())])  # fmt: skip
     _autoscaled(url)
     return scene
@@ -140,12 +140,12 @@ def _away(now: int, shard: int) -> tuple[AttemptError, ...]:
 
 def _turn(control: Control) -> None:
     with audit.acting("olga@page"):
-        control.turn_knobs("queue", "payments", {"rate": 50.0, "owner": "billing"})
-        control.turn_knobs("queue", "thumbnails", {"paused": True, "owner": "media"})
-        control.turn_knobs("target", "bank", {"breaker": 0.3})
+        control.queues.change("queue", "payments", {"rate": 50.0, "owner": "billing"})
+        control.queues.change("queue", "thumbnails", {"paused": True, "owner": "media"})
+        control.queues.change("target", "bank", {"breaker": 0.3})
     with audit.acting("eve"):
-        control.turn_knobs("queue", "payments", {"rate": 20.0, "max_backlog": 100_000})
-        control.turn_knobs("queue", "old-name", {"rate": 5.0})
+        control.queues.change("queue", "payments", {"rate": 20.0, "max_backlog": 100_000})
+        control.queues.change("queue", "old-name", {"rate": 5.0})
 
 
 def _schedule(name: str, rule: str, now_us: int) -> Schedule:

@@ -23,16 +23,16 @@ def test_a_knob_is_previewed_changed_and_undone(tab: Tab, served: Served, contro
     tab.choose("select[name='knob.paused']", "on")
     tab.follow(lambda: tab.press("button", "Preview"))
     tab.shows("Nothing more starts", ".preview")
-    assert control.live_knobs().queues["payments"].rate == 20.0
+    assert control.queues.live().queues["payments"].rate == 20.0
     tab.follow(lambda: tab.press("button", "Change it"))
     tab.shows("Changed. Workers follow")
-    changed = control.live_knobs().queues["payments"]
+    changed = control.queues.live().queues["payments"]
     assert (changed.rate, changed.paused, changed.owner) == (0.5, True, "billing")
     tab.follow(lambda: tab.press("button", "Undo"))
     tab.shows("Undone.")
-    back = control.live_knobs().queues["payments"]
+    back = control.queues.live().queues["payments"]
     assert (back.rate, back.paused) == (20.0, None)
-    assert {entry.actor for entry in control.audit(subject="queue:payments", limit=2)} == {
+    assert {entry.actor for entry in control.audit.entries(subject="queue:payments", limit=2)} == {
         "anybody@page"
     }
 
@@ -40,7 +40,7 @@ def test_a_knob_is_previewed_changed_and_undone(tab: Tab, served: Served, contro
 def test_a_knob_out_of_range_is_told_and_nothing_that_was_typed_is_lost(
     tab: Tab, served: Served, control: Control
 ) -> None:
-    before = control.live_knobs().queues["payments"]
+    before = control.queues.live().queues["payments"]
     for name, value, told in (("rate", "-1", "rate must be"), ("breaker", "often", "breaker")):
         tab.go(served.root + "queues/payments")
         tab.type("input[name='knob.timeout_s']", "9")
@@ -48,13 +48,13 @@ def test_a_knob_out_of_range_is_told_and_nothing_that_was_typed_is_lost(
         tab.follow(lambda: tab.press("button", "Preview"))
         tab.shows(told, ".notice.bad")
         assert (knob(tab, name), knob(tab, "timeout_s")) == (value, "9")
-    assert control.live_knobs().queues["payments"] == before
+    assert control.queues.live().queues["payments"] == before
 
 
 def test_dead_letters_are_sent_back_at_a_rate_and_purged(
     tab: Tab, served: Served, control: Control, scene: Scene
 ) -> None:
-    assert len(control.dead_letters()) == len(scene.dead) == 14
+    assert len(control.dead_letters.find()) == len(scene.dead) == 14
     tab.go(served.root + "dead")
     tab.type("input[name=error]", "CardDeclined")
     tab.follow(lambda: tab.press("button", "Filter"))
@@ -62,44 +62,47 @@ def test_dead_letters_are_sent_back_at_a_rate_and_purged(
     tab.type("form[action$='/redrive'] input[name=rate]", "5")
     tab.follow(lambda: tab.press("button", "Preview redrive"))
     tab.shows("This would send back: 3", ".preview")
-    assert len(control.dead_letters()) == 14
+    assert len(control.dead_letters.find()) == 14
     tab.follow(lambda: tab.press(".preview button", "Send them back"))
     tab.shows("3 dead letters sent back. They fall due at 5 a second, the last in 400 ms.")
-    assert len(control.dead_letters(Filter(error="CardDeclined"))) == 4
-    assert len(control.timers()) == len(scene.parked) + 3
+    assert len(control.dead_letters.find(Filter(error="CardDeclined"))) == 4
+    assert len(control.status.timers()) == len(scene.parked) + 3
 
     tab.follow(lambda: tab.press("button", "Preview purge"))
     tab.type(".preview input[name=confirm]", "yes")
     tab.follow(lambda: tab.press(".preview button", "Delete them"))
     tab.shows("this cannot be undone", ".notice.bad")
-    assert len(control.dead_letters()) == 11
+    assert len(control.dead_letters.find()) == 11
     tab.go(served.root + "dead")
     tab.follow(lambda: tab.press("button", "Preview purge"))
     tab.type(".preview input[name=confirm]", "purge")
     tab.follow(lambda: tab.press(".preview button", "Delete them"))
     tab.shows("No dead letters.")
-    assert control.dead_letters() == []
+    assert control.dead_letters.find() == []
 
 
 def test_a_schedule_is_run_paused_and_resumed(tab: Tab, served: Served, control: Control) -> None:
-    depth = sum(queue.depth.n for queue in control.status(queue="receipts").queues)
+    depth = sum(queue.depth.n for queue in control.status.read(queue="receipts").queues)
     form = "form[action$='/schedules/nightly-report/{}'] button"
     tab.go(served.root + "schedules")
     tab.follow(lambda: tab.press(form.format("run")))
     tab.shows("Enqueued.")
-    groups = len([g for g in control.groups() if g.queues is None])
-    assert sum(queue.depth.n for queue in control.status(queue="receipts").queues) == depth + groups
+    groups = len([g for g in control.groups.all() if g.queues is None])
+    assert (
+        sum(queue.depth.n for queue in control.status.read(queue="receipts").queues)
+        == depth + groups
+    )
     tab.follow(lambda: tab.press(form.format("pause")))
     tab.shows("paused", "#live")
-    assert [each.paused for each in control.schedules()] == [True, False]
+    assert [each.paused for each in control.schedules.all()] == [True, False]
     tab.follow(lambda: tab.press(form.format("resume")))
-    assert [each.paused for each in control.schedules()] == [False, False]
+    assert [each.paused for each in control.schedules.all()] == [False, False]
 
 
 def test_a_group_is_paused_and_reset_after_a_dry_run(
     tab: Tab, served: Served, control: Control
 ) -> None:
-    lag = control.group("audit").lag.n
+    lag = control.groups.get("audit").lag.n
     tab.go(served.root + "groups/audit")
     tab.follow(lambda: tab.press("button", "Pause"))
     tab.shows("paused", ".facts")
@@ -107,36 +110,36 @@ def test_a_group_is_paused_and_reset_after_a_dry_run(
     tab.follow(lambda: tab.press("button", "Preview"))
     tab.shows("To begin anew at now would do this")
     assert str(lag) in tab.text(".preview tfoot")
-    assert control.group("audit").lag.n == lag
+    assert control.groups.get("audit").lag.n == lag
     tab.type("input[name=confirm]", "default")
     tab.follow(lambda: tab.press("button", "Reset it"))
     tab.shows("type 'audit' to confirm it")
-    assert control.group("audit").lag.n == lag > 0
+    assert control.groups.get("audit").lag.n == lag > 0
     tab.go(served.root + "groups/audit")
     tab.choose("select[name=place]", "now")
     tab.follow(lambda: tab.press("button", "Preview"))
     tab.type("input[name=confirm]", "audit")
     tab.follow(lambda: tab.press("button", "Reset it"))
     tab.shows("The group begins anew.")
-    assert control.group("audit").lag.n == 0
+    assert control.groups.get("audit").lag.n == 0
 
 
 def test_a_target_is_paused_and_a_group_goes_on(tab: Tab, served: Served, control: Control) -> None:
     tab.go(served.root + "targets/bank")
-    before = control.live_knobs().targets.get("bank", Knobs())
+    before = control.queues.live().targets.get("bank", Knobs())
     tab.choose("select[name='knob.paused']", "on")
     tab.follow(lambda: tab.press("button", "Preview"))
     tab.follow(lambda: tab.press("button", "Change it"))
-    assert control.live_knobs().targets["bank"].paused is True
+    assert control.queues.live().targets["bank"].paused is True
     tab.follow(lambda: tab.press("button", "Undo"))
     tab.shows("Undone.")
-    assert control.live_knobs().targets.get("bank", Knobs()) == before
+    assert control.queues.live().targets.get("bank", Knobs()) == before
     tab.go(served.root + "groups/default")
     tab.follow(lambda: tab.press("button", "Pause"))
-    assert control.group("default").state == "paused"
+    assert control.groups.get("default").state == "paused"
     tab.follow(lambda: tab.press("button", "Resume"))
     tab.shows("It goes on.")
-    assert control.group("default").state == "working"
+    assert control.groups.get("default").state == "working"
 
 
 def test_one_dead_task_is_sent_back(
@@ -145,9 +148,9 @@ def test_one_dead_task_is_sent_back(
     tab.go(f"{served.root}tasks/{scene.dead[2]}")
     tab.follow(lambda: tab.press("button", "Send back in default"))
     tab.shows("1 dead letter sent back.")
-    states = {each.group: each.state for each in control.show(scene.dead[2]).groups}
+    states = {each.group: each.state for each in control.tasks.show(scene.dead[2]).groups}
     assert states["default"] == "parked"
-    assert len(control.dead_letters()) == len(scene.dead) - 1
+    assert len(control.dead_letters.find()) == len(scene.dead) - 1
 
 
 def test_a_dead_task_is_sent_back_with_another_payload(
@@ -178,14 +181,14 @@ def test_of_two_operators_at_once_the_second_is_told(
     one.follow(lambda: one.press("button", "Change it"))
     two.follow(lambda: two.press("button", "Change it"))
     two.shows("the knobs were changed since this page was made")
-    assert control.live_knobs().queues["mail"].rate == 1.0
+    assert control.queues.live().queues["mail"].rate == 1.0
     two.go(served.root + "queues/mail")
     assert knob(two, "rate") == "1"
     two.type("input[name='knob.rate']", "2")
     two.follow(lambda: two.press("button", "Preview"))
     two.follow(lambda: two.press("button", "Change it"))
-    assert control.live_knobs().queues["mail"].rate == 2.0
-    changes = [entry.action for entry in control.audit(subject="queue:mail")]
+    assert control.queues.live().queues["mail"].rate == 2.0
+    changes = [entry.action for entry in control.audit.entries(subject="queue:mail")]
     assert changes == ["queue.set", "queue.set"]
 
 
@@ -193,16 +196,16 @@ def test_what_a_page_shows_that_is_gone_meanwhile_is_told(
     tab: Tab, served: Served, control: Control, scene: Scene
 ) -> None:
     tab.go(f"{served.root}tasks/{scene.dead[1]}")
-    control.purge(Filter(task_id=scene.dead[1]))
+    control.dead_letters.purge(Filter(task_id=scene.dead[1]))
     tab.follow(lambda: tab.press("button", "Send back in default"))
     tab.shows("it is no dead letter any more")
     tab.go(served.root + "schedules")
-    control.remove_schedule("sweep")
+    control.schedules.remove("sweep")
     tab.follow(lambda: tab.press("form[action$='/schedules/sweep/run'] button"))
     tab.shows("sweep", ".notice.bad")
     # Letters that die while a preview is read are not meant by it.
     tab.go(served.root + "dead?queue=mail")
     tab.follow(lambda: tab.press("button", "Preview redrive"))
-    control.redrive(Filter(queue="mail"))
+    control.dead_letters.redrive(Filter(queue="mail"))
     tab.follow(lambda: tab.press(".preview button", "Send them back"))
-    assert control.dead_letters(Filter(queue="mail")) == []
+    assert control.dead_letters.find(Filter(queue="mail")) == []

@@ -131,10 +131,10 @@ def test_an_open_page_follows_and_leaves_what_is_typed_into(
         "window.looks = 0; window.stays = true;"
         "new EventSource('/ui/live').addEventListener('look', () => window.looks++)"
     )
-    control.turn_knobs("queue", "mail", {"paused": True})
+    control.queues.change("queue", "mail", {"paused": True})
     tab.shows("paused", "#live table")
     tab.evaluate("document.querySelector('#live input[name=text]').focus()")
-    control.turn_knobs("queue", "mail", {"closed": True})
+    control.queues.change("queue", "mail", {"closed": True})
     tab.evaluate("window.looks = 0")
     tab.wait("window.looks > 1")
     assert tab.evaluate("document.activeElement.name") == "text"
@@ -159,18 +159,18 @@ def test_a_knob_is_changed_without_scripts(tab: Tab, served: Served, control: Co
     tab.follow(lambda: tab.press("button", "Preview"))
     tab.follow(lambda: tab.press("button", "Change it"))
     tab.shows("Workers follow within five seconds.")
-    assert control.live_knobs().queues["receipts"].rate == 7.0
+    assert control.queues.live().queues["receipts"].rate == 7.0
 
 
 def test_a_queue_that_was_renamed_keeps_its_knobs_in_sight(
     tab: Tab, served: Served, control: Control
 ) -> None:
     with acting("olga"):
-        control.turn_knobs("queue", "old-name", {"paused": True})
+        control.queues.change("queue", "old-name", {"paused": True})
     tab.go(served.root + "queues")
     tab.follow(lambda: tab.press("#live a", "old-name"))
     tab.shows("It may be empty, or have another name by now.")
     tab.choose("select[name='knob.paused']", "")
     tab.follow(lambda: tab.press("button", "Preview"))
     tab.follow(lambda: tab.press("button", "Change it"))
-    assert not control.live_knobs().queues["old-name"].paused
+    assert not control.queues.live().queues["old-name"].paused

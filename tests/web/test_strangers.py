@@ -167,12 +167,12 @@ def test_a_form_of_another_site_changes_nothing(
         tab.wait("window.sent")
         framed = [fault for fault in tab.faults if "frame" in fault.lower()]
         assert framed, tab.faults
-    assert control.group("default").state == "working"
-    assert control.audit(subject="group:default") == []
+    assert control.groups.get("default").state == "working"
+    assert control.audit.entries(subject="group:default") == []
     # The same from our own page is heard: what was refused is where it came from.
     tab.go(served.root + "groups/default")
     tab.follow(lambda: tab.press("button", "Pause"))
-    assert control.group("default").state == "paused"
+    assert control.groups.get("default").state == "paused"
 
 
 def test_who_may_look_finds_nothing_to_press_and_is_refused(
@@ -180,7 +180,7 @@ def test_who_may_look_finds_nothing_to_press_and_is_refused(
 ) -> None:
     secrets = {}
     for name, scope in (("eve", "view"), ("olga", "operate")):
-        secrets[name], _ = control.create_token(name, scopes=[scope], queues=["*"])
+        secrets[name], _ = control.tokens.create(name, scopes=[scope], queues=["*"])
     with Served(scene.url, auth=True) as served:
         tabs = {}
         for name, secret in secrets.items():
@@ -207,12 +207,12 @@ def test_who_may_look_finds_nothing_to_press_and_is_refused(
             "fetch('/ui/groups/audit/pause', {method: 'POST', body: new URLSearchParams({token:"
             " document.querySelector('input[name=token]').value})}).then((each) => each.status)"
         )
-        assert (refused, control.group("audit").state) == (403, "idle")
+        assert (refused, control.groups.get("audit").state) == (403, "idle")
         olga.go(f"{served.root}tasks/{scene.dead[0]}?payload=1")
         olga.shows("12.50")
         olga.go(served.root + "groups/audit")
         olga.follow(lambda: olga.press("button", "Pause"))
-        assert control.audit(limit=1)[0].actor == "olga@page"
+        assert control.audit.entries(limit=1)[0].actor == "olga@page"
         olga.follow(lambda: olga.press("button", "Sign out"))
         olga.go(served.root + "queues")
         assert olga.text("h1") == "Sign in"

@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 
 from late.control import Control
+from late.control.autoscale_journal import AutoscalerControl
+from late.control.dead_letters.commands import DeadLetterControl
+from late.control.queue_settings import QueueControl
+from late.control.schedules import ScheduleControl
+from late.control.status.queries import StatusControl
+from late.control.task_commands import TaskControl
 from late.errors import StoreUnavailable
 from tests.integration.control_kit import execute
 from tests.web.chromium import LOOK_EVERY_S, PATIENCE_S, Person, Tab
@@ -60,7 +66,7 @@ def test_a_page_follows_again_after_the_server_came_back(
     tab.wait("!document.getElementById('lost').hidden", "that it is not live")
     assert "payments" in tab.text("#live table"), "what was there stays"
     with Served(scene.url, port=served.port):
-        control.turn_knobs("queue", "payments", {"paused": True})
+        control.queues.change("queue", "payments", {"paused": True})
         tab.shows("paused", "#live tr:has(a[href$='/payments'])")
         tab.wait("document.getElementById('lost').hidden")
         assert tab.evaluate("window.stays")
@@ -72,12 +78,16 @@ def test_a_dead_database_is_said_on_every_screen_and_so_is_its_return(
     def fails(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("no route to db.internal, user=admin")
 
-    names = ("detailed", "latest_dead", "timers", "schedules", "live_knobs", "turn_knobs",
-             "show", "owners", "redrive", "controllers")  # fmt: skip
+    methods = [
+        (StatusControl, "detailed"), (StatusControl, "timers"), (StatusControl, "owners"),
+        (DeadLetterControl, "page"), (DeadLetterControl, "redrive"), (ScheduleControl, "all"),
+        (QueueControl, "live"), (QueueControl, "change"), (TaskControl, "show"),
+        (AutoscalerControl, "all"),
+    ]  # fmt: skip
     tab.go(served.root + "queues")
     with monkeypatch.context() as broken:
-        for name in names:
-            broken.setattr(Control, name, fails)
+        for part, name in methods:
+            broken.setattr(part, name, fails)
         tab.shows("The database does not answer. What you see is")
         assert "payments" in tab.text("#live table")
         for path in ("", "groups", "shards", "workers"):
@@ -93,7 +103,7 @@ def test_a_dead_database_is_said_on_every_screen_and_so_is_its_return(
     tab.wait("!document.querySelector('#live .notice')", "that it answers again")
     tab.go(served.root + "schedules")
     with monkeypatch.context() as broken:
-        broken.setattr(Control, "schedules", fails)
+        broken.setattr(ScheduleControl, "all", fails)
         tab.wait("!document.getElementById('lost').hidden", "that a part could not be shown anew")
         assert "nightly-report" in tab.text("#live")
     tab.wait("document.getElementById('lost').hidden")

@@ -143,7 +143,7 @@ def _limits(control: Any) -> dict[str, Limit]:
     from late_spark.throughput import Limit
 
     found = {}
-    for each in control.knobs("queue"):
+    for each in control.queues.settings("queue"):
         concurrency = each.knobs.concurrency
         fixed = concurrency if isinstance(concurrency, int) else None
         found[each.name] = Limit(fixed, each.knobs.rate)

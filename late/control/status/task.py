@@ -110,7 +110,7 @@ def _with_traces(connection: Connection, view: TaskInGroup, task_id: str) -> Tas
 
 
 def result(engine: Engine, task_id: str, group: str) -> bytes | None:
-    """See `Control.result`."""
+    """See `TaskControl.result`."""
     shard_of(task_id)
     with reading(engine) as connection:
         return _result(connection, task_id, group)
