@@ -1,10 +1,11 @@
 """The autoscaler: the database's size follows its load.
 
-    metrics ──▶ Seen ──▶ decide(policy, seen, state) ──▶ Decision ──▶ journal ──▶ resize
-                              (pure)                                 (fenced)
+    metrics ──▶ Observation ──▶ decide(policy, seen, state) ──▶ Decision ──▶ journal ──▶ resize
+                                         (pure)                              (fenced)
 
-`policy` says what is wanted, `decide` is the rule and knows no clock, `simulator` drives the same
-rule on recorded or made load, and `autoscaler` is the thin loop that carries decisions out. What
-may never happen (below the minimum, below what the storage needs, faster than the limits, on stale
-metrics) is the last step of `decide`, after every rule, so that no rule can get around it.
+`policy` holds the settings, `decide` is the rule and reads no clock, `simulation` drives the same
+rule on recorded or generated load, and `autoscaler` is the loop that carries decisions out. The
+limits that must always hold (the minimum, the room that the storage needs, the step limits, no
+change on stale metrics) are the last step of `decide`, after every rule, so that no rule can
+bypass them.
 """

@@ -1,13 +1,13 @@
-"""The loop: look, decide, write down, resize.
+"""The loop: look, decide, record, resize.
 
-    hold the term ─▶ ask the resize under way ─▶ size, metrics ─▶ decide ─▶ journal ─▶ resize
+    hold the term ─▶ check the resize under way ─▶ size, metrics ─▶ decide ─▶ journal ─▶ resize
 
-A change is written down as `started` by an update that only the holder of the present epoch can
-make, and only then asked for. Whoever was paused meanwhile finds at that update that the term has
-gone to another; and right before the call, that its own trust in the term is over (the monotonic
-time before the term was asked for, plus its length, minus a margin). What is left is a pause
-between that check and the call: the service refuses a resize while another is under way, and
-otherwise it sets a size that was right a moment ago, which the next look corrects.
+A change is first recorded as `started`, by an update that only the holder of the current epoch can
+make, and then asked for. A controller that was paused in between learns from that update that
+another has the term. Right before the call it also checks that its own trust in the term has not
+ended (the monotonic time before the term was asked for, plus its length, minus a margin). A pause
+between that check and the call remains possible: the service refuses a resize while another is
+under way, and otherwise it sets a size that was right a moment ago, which the next look corrects.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class TermLost(LateError):
-    """Another controller has the term."""
+    """The term has gone to another controller."""
 
 
 class Journal(Protocol):
-    """Who controls, and what was decided. Raises `StoreError` where the database does."""
+    """The record of the term and of every decision. Raises `StoreError` when the database fails."""
 
     def hold(self, controller: str, owner: str, ttl_s: float) -> Term | None:
-        """Take or keep the term for `ttl_s`; None while another has it."""
+        """Take or renew the term for `ttl_s`; None while another has it."""
 
     def looked(self, term: Term, text: str) -> None:
-        """Keep what the last look found. Raises `TermLost`."""
+        """Store the result of the last look. Raises `TermLost`."""
 
     def record(self, term: Term, decision: Decision, result: str) -> int:
-        """Append a decision and return its number; one that is `started` counts as a step from
-        now on. Raises `TermLost`."""
+        """Append a decision and return its number. A `started` one counts as a step from now on.
+        Raises `TermLost`."""
 
     def finish(self, term: Term, seq: int, result: str) -> None:
-        """How a started one ended; one that failed was no step, and the cool-downs are the term's
-        again. Raises `TermLost`."""
+        """Record how a started decision ended. A failed one was no step: the cool-downs become
+        those of `term` again. Raises `TermLost`."""
 
     def give_back(self, term: Term) -> None:
-        """End the term, so that the next one need not wait."""
+        """End the term, so that the next controller need not wait."""
 
 
 class _Resize(msgspec.Struct, frozen=True):
@@ -108,11 +108,11 @@ class Autoscaler:
         self._noted: tuple[object, ...] | None = None
         self._ahead: tuple[int, float | None] = (-1, None)
         self.result: str | None = None
-        """What became of the last decision, as it is recorded; None: nothing was decided yet."""
+        """The recorded result of the last decision; None: nothing was decided yet."""
 
     def run(self, stop: threading.Event) -> None:
-        """Look until `stop` is set; then give the term back. Errors of the database, the metrics
-        and the service are survived, one log line each."""
+        """Look until `stop` is set, then give the term back. Errors of the database, the metrics
+        and the service do not end the loop; each is logged in one line."""
         while not stop.is_set():
             try:
                 self.look()
@@ -127,11 +127,12 @@ class Autoscaler:
                 self._blind(error, 0.0)
 
     def look(self) -> Decision | None:
-        """One round. None where nothing was decided: another has the term, a resize is under way,
-        or the size is not known.
+        """Do one round. Return None when nothing was decided: another has the term, a resize is
+        under way, or the size is not known.
 
         Raises:
-            StoreError: from the journal. Lost: the term went to another. Nothing was changed.
+            StoreError: from the journal.
+            TermLost: the term went to another. Nothing was changed.
         """
         sent = self._monotonic()
         term = self._journal.hold(self._name, self._owner, self._ttl_s)
@@ -141,7 +142,7 @@ class Autoscaler:
         if self._resize is not None:
             if not self._over(term, self._resize):
                 return None
-            # How it ended may have changed when the last step was.
+            # The end of the resize may have changed the time of the last step.
             term = self._journal.hold(self._name, self._owner, self._ttl_s)
             self._notice(term)
             if term is None:
@@ -168,10 +169,10 @@ class Autoscaler:
         return decision
 
     def await_resize(self, timeout_s: float, pause_s: float = 1.0) -> bool:
-        """For who looks once: wait for the resize under way. False if it takes longer.
+        """Wait for the resize under way, after a single `look`. False if it takes longer.
 
         Raises:
-            StoreError, Lost: as `look`.
+            StoreError, TermLost: as `look`.
         """
         until = self._monotonic() + timeout_s
         while self._resize is not None:
@@ -188,18 +189,18 @@ class Autoscaler:
 
     def _notice(self, term: Term | None) -> None:
         epoch = None if term is None else term.epoch
-        # The first look is said in any case: one that only waits is not silent.
+        # The first look is reported in any case, so that a waiting controller is not silent.
         if epoch == self._epoch and self._asked:
             return
         self._asked = True
-        # What was begun under another epoch is the present owner's to follow.
+        # The present owner follows a resize that began under another epoch.
         self._epoch, self._resize = epoch, None
         self._emit.emit(
             events.CONTROLLER, controller=self._name, epoch=epoch, acts=term is not None
         )
 
     def _decide(self, term: Term, size: int) -> tuple[Decision, str]:
-        """The decision, and why there are no metrics if there are none."""
+        """Decide, and say why there are no metrics if there are none."""
         now_us, why = term.now_us, ""
         ahead: float | None = None
         try:
@@ -260,7 +261,7 @@ class Autoscaler:
             self._failed(term, seq, decision, error)
 
     def _over(self, term: Term, resize: _Resize) -> bool:
-        """Whether the resize under way has ended, well or not."""
+        """Return True once the resize under way has ended, well or not."""
         try:
             if not resize.pending.done():
                 self._journal.looked(term, f"to {resize.decision.to_size}: under way")
@@ -286,7 +287,7 @@ class Autoscaler:
         self._blind(f"{decision.from_size} to {decision.to_size}: {error}", wait_s)
 
     def _note(self, term: Term, decision: Decision, result: str) -> None:
-        """Keep a decision that changes nothing, once: not every look that says the same."""
+        """Record a decision that changes nothing; a repeated one only updates the last look."""
         self.result = result
         key = (decision.rule, decision.from_size, decision.to_size, decision.wanted, result)
         if key == self._noted:

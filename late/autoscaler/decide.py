@@ -1,13 +1,13 @@
-"""The decision: from what is seen, what was seen and done before, to one size and the reason. Pure.
+"""The decision: one size and its reason, from an observation and the state before it. Pure.
 
     1. hold on metrics that are missing or stale
-    2. the rule: overload | linear | stepwise | direct, then what forecast and hints ask for more
-    3. scale-in only when it may be, and to what would have done throughout the stable window
+    2. the rule: overload | linear | stepwise | direct; the forecast and hints may ask for more
+    3. scale in only at allowed times, and to a size that was enough throughout the stable window
     4. cool-downs, then step limits
-    5. the floors and the ceiling, last: minimum, storage, databases, maximum
+    5. last, the floors and the ceiling: minimum, storage, databases, maximum
 
-A floor that rises above the present size (data has grown, the file was changed) is met at once: no
-cool-down protects a database that cannot hold its data.
+When a floor rises above the present size (data has grown, the file was changed), the size follows
+at once: a cool-down must not delay a database that cannot hold its data.
 """
 
 from __future__ import annotations
@@ -24,55 +24,56 @@ READINGS_MAX = 2_000
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What is known of the database now. Every figure but the size may be missing."""
+    """The known figures of the database now. Each but the size may be missing."""
 
     size: int
     at_us: int | None = None
-    """When `cpu` was measured; not when it was asked for."""
+    """The time when `cpu` was measured, not when it was asked for."""
     cpu: float | None = None
     """High-priority CPU of all nodes, percent."""
     measured_size: int | None = None
-    """The size that `cpu` was measured with; None: the present one. A reading is minutes old, and
-    taken with the size of now it would ask twice for what was just granted."""
+    """The size that `cpu` was measured with; None: the present one. A reading is minutes old: with
+    the present size it would ask again for what was just granted."""
     cpu_24h: float | None = None
     storage_bytes: int | None = None
     databases: int | None = None
     forecast: float | None = None
-    """Load to be ready for, in units of size at 100 % CPU: `predict.forecast`."""
+    """Load to be ready for, in units of size at 100 % CPU: `forecast.forecast`."""
     cpu_total: float | None = None
     """CPU of all priorities, measured with `cpu`, percent."""
 
 
 class Reading(msgspec.Struct, frozen=True, array_like=True):
-    """A past reading that the stable window and the averages need."""
+    """One past reading, for the stable window and the averages."""
 
     at_us: int
     load: float
-    """In units of size at 100 % CPU: what another size would make of it follows. Where the total
-    CPU asks for more, it is the high-priority load that would ask for as much."""
+    """Load in units of size at 100 % CPU, from which the CPU at any other size follows. If the
+    total CPU asks for more, it is the high-priority load that would ask for as much."""
 
 
 class State(msgspec.Struct, frozen=True):
-    """What a decision remembers. Without it (a new controller) nothing shrinks before a whole
+    """The memory between decisions. Without it (a new controller) nothing shrinks before a whole
     stable window was seen."""
 
     readings: tuple[Reading, ...] = ()
     up_us: int | None = None
-    """When it was last enlarged, and when made smaller."""
+    """Time of the last step up."""
     down_us: int | None = None
+    """Time of the last step down."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One look: what was wanted, by which rule, and what is done about it."""
+    """The result of one look: the size asked for, the rule behind it, and the size to set."""
 
     at_us: int
     rule: str
     from_size: int
     to_size: int
     wanted: int
-    """What the rule asked for before limits and cool-downs."""
+    """The size that the rule asked for, before limits and cool-downs."""
     why: str
-    """For people: why `to_size` and not `wanted`, or why nothing."""
+    """The reason, for people, why it is `to_size` and not `wanted`, or why nothing changes."""
     inputs: dict[str, Any]
 
     @property
@@ -81,8 +82,8 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def decide(policy: Policy, seen: Observation, state: State, now_us: int) -> tuple[Decision, State]:
-    """One decision, and what to remember for the next. The caller says with `after_step` whether it
-    was carried out; until then nothing counts as a step."""
+    """Decide once; return the decision and the state for the next. The caller reports with
+    `after_step` that it was carried out; until then nothing counts as a step."""
     floor, floor_rule = least_size(policy, seen, now_us)
     stale = _reason_to_hold(policy, seen, now_us)
     if stale is not None:
@@ -104,7 +105,7 @@ def decide(policy: Policy, seen: Observation, state: State, now_us: int) -> tupl
         to, why = _limit_scale_out(policy, seen, state, now_us, wanted, rule)
     elif wanted < seen.size:
         to, why = _limit_scale_in(policy, seen, state, now_us, wanted, floor)
-    # Whatever a rule, a limit or a cool-down made of it: never below the minimum or the data.
+    # No rule, limit or cool-down may lead below the minimum or the size of the data.
     hard, hard_rule = _least_needed(policy, seen)
     if to < hard and hard > seen.size:
         to, rule, why = min(hard, policy.max), hard_rule, "met at once"
@@ -124,7 +125,7 @@ def after_step(decision: Decision, state: State) -> State:
 
 
 def least_size(policy: Policy, seen: Observation, now_us: int) -> tuple[int, str]:
-    """The least size that may be decided now, and what asks for it."""
+    """Return the least size that may be decided now, and the rule that demands it."""
     floor, rule = _least_needed(policy, seen)
     for hint in policy.hints:
         if hint.size > floor and contains(hint, now_us):
@@ -133,7 +134,7 @@ def least_size(policy: Policy, seen: Observation, now_us: int) -> tuple[int, str
 
 
 def _least_needed(policy: Policy, seen: Observation) -> tuple[int, str]:
-    """Below this the database does not work, whatever its load."""
+    """Return the size below which the database does not work at any load, and the reason."""
     floor, rule = policy.min, "minimum"
     if seen.storage_bytes is not None:
         room = policy.storage_per_node_gib * 2**30 * policy.storage_fill / 100
@@ -151,12 +152,12 @@ def _reason_to_hold(policy: Policy, seen: Observation, now_us: int) -> str | Non
     if seen.cpu is None or seen.at_us is None:
         return "no metrics: the size is held"
     if not (math.isfinite(seen.cpu) and 0 <= seen.cpu <= 1000):
-        return f"CPU {seen.cpu} can mean nothing: the size is held"
+        return f"CPU {seen.cpu} is not a possible value: the size is held"
     if policy.target_cpu_total is not None:
         if seen.cpu_total is None:
             return "no metrics of the total CPU: the size is held"
         if not (math.isfinite(seen.cpu_total) and 0 <= seen.cpu_total <= 1000):
-            return f"total CPU {seen.cpu_total} can mean nothing: the size is held"
+            return f"total CPU {seen.cpu_total} is not a possible value: the size is held"
     age_s = (now_us - seen.at_us) / 1e6
     if age_s > policy.stale_s:
         return f"metrics are {age_s:.0f} s old, at most {policy.stale_s:.0f}: the size is held"
@@ -166,7 +167,7 @@ def _reason_to_hold(policy: Policy, seen: Observation, now_us: int) -> str | Non
 
 
 def _settling(seen: Observation, state: State) -> bool:
-    """Whether nobody knows the size that the CPU was measured with."""
+    """Return True while the size that the CPU was measured with is unknown."""
     last = max((each for each in (state.up_us, state.down_us) if each is not None), default=None)
     return seen.measured_size is None and last is not None and (seen.at_us or 0) <= last
 
@@ -180,7 +181,7 @@ def _remember(policy: Policy, seen: Observation, state: State) -> State:
     assert seen.cpu is not None
     if state.readings and state.readings[-1].at_us >= seen.at_us:
         return state  # the same reading again
-    # Long enough for the window to be seen whole, also when readings are `stale_s` apart.
+    # Long enough to see the whole window even when readings are `stale_s` apart.
     since = seen.at_us - round((policy.stable_s + policy.stale_s) * 1e6)
     kept = [each for each in state.readings if each.at_us >= since]
     cpu = effective_cpu(policy, seen.cpu, seen.cpu_total)
@@ -189,8 +190,8 @@ def _remember(policy: Policy, seen: Observation, state: State) -> State:
 
 
 def effective_cpu(policy: Policy, cpu: float, total: float | None) -> float:
-    """The CPU that the target is compared with: the high-priority one, or what that would be if it
-    asked for as much as the total does."""
+    """Return the CPU to compare with the target: the high-priority CPU, or the value at which it
+    would ask for as much as the total CPU does, if that is more."""
     if policy.target_cpu_total is None or total is None:
         return cpu
     return max(cpu, total * policy.target / policy.target_cpu_total)
@@ -199,13 +200,13 @@ def effective_cpu(policy: Policy, cpu: float, total: float | None) -> float:
 def _smoothed(policy: Policy, state: State) -> float:
     last = state.readings[-policy.smooth :]
     newest = last[-1].at_us
-    # A reading from before a gap says nothing about now.
+    # A reading from before a gap tells nothing about now.
     near = [each.load for each in last if newest - each.at_us <= policy.stale_s * 1e6]
     return sum(near) / len(near)
 
 
 def _wanted(policy: Policy, seen: Observation, load: float) -> tuple[int, str]:
-    """What the method asks for, and its name."""
+    """Return the size that the method asks for, and the name of the rule."""
     assert seen.cpu is not None
     size = seen.size
     if policy.method == "direct":
@@ -237,12 +238,12 @@ def _wanted(policy: Policy, seen: Observation, load: float) -> tuple[int, str]:
 def _limit_scale_out(
     policy: Policy, seen: Observation, state: State, now_us: int, wanted: int, rule: str
 ) -> tuple[int, str]:
-    # An overload goes on without waiting for the step before it, but never turns right after a
-    # step down: that would be an oscillation.
+    # An overload does not wait for the last step up, but it does wait after a step down: turning
+    # at once would be an oscillation.
     moments = [state.down_us] if rule == "overload" else [state.down_us, state.up_us]
     wait_s = _wait_s(moments, policy.up_cooldown_s, now_us)
     if rule == "overload" and wait_s <= 0 and (seen.at_us or 0) <= (state.up_us or 0):
-        # It says nothing about what that step will do.
+        # The reading does not show the effect of that step yet.
         return seen.size, "measured before the last step up"
     if wait_s > 0:
         return seen.size, f"up to {wanted} waits for {wait_s:.0f} s more"
@@ -250,7 +251,7 @@ def _limit_scale_out(
     if policy.up_percent_max is not None:
         limits.append(math.floor(seen.size * policy.up_percent_max / 100))
     if limits:
-        # One size that exists at least: under a limit below that it would never grow.
+        # At least to the next size that exists; with a lower limit it would never grow.
         most = max(policy.size_at_least(seen.size + 1) - seen.size, min(limits))
         if wanted > seen.size + most:
             return policy.size_at_most(seen.size + most), f"at most {most} more at once"
@@ -275,8 +276,8 @@ def _limit_scale_in(
         why = f"{needed} was needed within the last {policy.stable_s:.0f} s"
     limits = [each for each in (policy.down_step_max,) if each is not None]
     if policy.down_percent_max is not None:
-        # One size that exists at least, as upwards: shards are halved, and above a node processing
-        # units go in thousands, so that under a smaller share it would never shrink.
+        # At least to the next size that exists, as upwards: shards are halved, and above one node
+        # processing units come in thousands; with a smaller share it would never shrink.
         one = seen.size - policy.size_at_most(seen.size - 1)
         limits.append(max(one, math.floor(seen.size * policy.down_percent_max / 100)))
     if limits and least < seen.size - min(limits):
@@ -288,8 +289,8 @@ def _limit_scale_in(
 
 
 def _stable_size(policy: Policy, state: State) -> int | None:
-    """The size that every reading of the stable window would have been content with; None while
-    the window was not seen whole, or with a gap in it."""
+    """Return the size that would have been enough for every reading of the stable window; None if
+    the window was not seen whole or has a gap."""
     readings = state.readings
     if not readings:
         return None

@@ -1,7 +1,7 @@
-"""What the same hour of earlier weeks says about the load to come. Pure.
+"""The forecast of the load from the same hour of earlier weeks. Pure.
 
-The median of the weeks is taken, so that one burst or one outage of the past is no forecast, and
-of the hours ahead the highest. Load is in units of size at 100 % CPU.
+It is the median of the weeks, so that one past burst or outage does not become a forecast, and the
+highest value of the time ahead. Load is in units of size at 100 % CPU.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ SLOT_US = 300 * 1_000_000
 def forecast(
     at_us: Sequence[int], load: Sequence[float], now_us: int, *, weeks: int, lead_us: int
 ) -> float | None:
-    """The load to be ready for between now and `lead_us` from now.
+    """Return the load to be ready for between now and `lead_us` from now.
 
     Args:
-        at_us: when `load` was observed, ascending.
+        at_us: times when `load` was observed, ascending.
 
     Returns:
-        None where fewer than two earlier weeks are known of that hour: a single one may have been
+        None if fewer than two earlier weeks are known of that hour: a single one may have been
         the exception.
     """
     highest: float | None = None

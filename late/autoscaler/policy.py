@@ -1,8 +1,8 @@
-"""What is wanted of a database's size: read from a file, refused with field and value named.
+"""The policy: the settings for a database's size, read from a file and checked.
 
-Source: the figures of Google's guidance for Spanner (high-priority CPU 65 % in one region, 45 % in
-several; storage per node), and the settings of the autoscalers of Google's cloudspannerecosystem
-and of Mercari, which `docs/autoscaler.md` compares.
+An error names the field and its value. Source: Google's guidance for Spanner (high-priority CPU
+65 % in one region, 45 % in several; storage per node), and the settings of the autoscalers of
+Google's cloudspannerecosystem and of Mercari, which `docs/autoscaler.md` compares.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ Seconds = Annotated[float, Meta(ge=0, le=7 * 86_400)]
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A time of the week: `windows.within`."""
+    """A time of the week: `time_windows.contains`."""
 
     at: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
-    """When it begins, by the clock of `zone`."""
+    """Its begin, by the clock of `zone`."""
     minutes: Annotated[int, Meta(ge=1, le=7 * 1440)]
     days: Annotated[tuple[Day, ...], Meta(min_length=1)] = DAYS
     zone: str = "UTC"
 
 
 class Hint(Window, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One that needs a size: "Friday 18:00 needs 12"."""
+    """A window with a minimum size: "Friday 18:00 needs 12"."""
 
     size: Size
-    """At least so much meanwhile; reached by the limits, so begin early enough."""
+    """The least size during the window. The step limits apply on the way, so begin early enough."""
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one database is sized. Sizes are in `units`; times in seconds; CPU in percent."""
+    """The settings for one database. Sizes are in `units`, times in seconds, CPU in percent."""
 
     min: Size
     max: Size
@@ -64,48 +64,49 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topology: Literal["regional", "multi-regional"] = "regional"
     method: Method = "linear"
     target_cpu: Percent | None = None
-    """High-priority CPU to keep; by default what Google advises for the topology."""
+    """High-priority CPU to keep; by default Google's advice for the topology."""
     target_cpu_total: Percent | None = None
-    """The same for the CPU of all priorities. Of the two the one that asks for more counts."""
+    """The same for the CPU of all priorities. The one of the two that asks for more counts."""
     margin: Annotated[float, Meta(ge=0, lt=50)] = 5.0
-    """Within so many points of the target nothing is changed."""
+    """Nothing changes while the CPU is within this many points of the target."""
     target_cpu_24h: Percent = 90.0
-    """For the 24 h average of all CPU, where it is measured: only ever asks for more."""
+    """Target for the 24 h average of all CPU, if it is measured. It only ever asks for more."""
     step: Size = 1
-    """What `stepwise` adds or takes away."""
+    """The size that `stepwise` adds or takes away."""
     overload_cpu: Percent = 90.0
-    """From here on the CPU no longer tells how much is missing."""
+    """From here on the CPU does not tell how much is missing."""
     overload_factor: Annotated[float, Meta(gt=1, le=10)] = 2.0
-    """So the size is multiplied instead."""
+    """In an overload the size is multiplied by this."""
     up_step_max: Size | None = None
-    """At one step; but always one size that exists."""
+    """Limit of one step up; the next size that exists is always allowed."""
     up_percent_max: Annotated[float, Meta(gt=0, le=1000)] | None = None
-    """Of the present size, in the same way."""
+    """The same limit, in percent of the present size."""
     down_step_max: Size | None = None
+    """Limit of one step down."""
     down_percent_max: Percent | None = None
-    """Of the present size, at one step."""
+    """Limit of one step down, in percent of the present size."""
     up_cooldown_s: Seconds = 300.0
-    """Between any step and the next one up; an overload does not wait after a step up."""
+    """Time between any step and the next one up; an overload does not wait after a step up."""
     down_cooldown_s: Seconds = 900.0
-    """Between any step and the next one down."""
+    """Time between any step and the next one down."""
     stable_s: Seconds = 300.0
-    """Scale in only to what would have done for all of this time."""
+    """Scale in only to a size that would have been enough for all of this time."""
     smooth: Annotated[int, Meta(ge=1, le=60)] = 5
-    """Readings that are averaged. An overload is judged by the last one alone."""
+    """Number of readings to average. An overload is judged by the last one alone."""
     stale_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0
-    """Metrics older than this change nothing."""
+    """Metrics older than this lead to no change."""
     storage_per_node_gib: Annotated[float, Meta(gt=0, le=1_000_000)] = 10_240.0
     storage_fill: Percent = 75.0
-    """How full of it a node may be."""
+    """Share of it that may be used, in percent."""
     down_only: tuple[Window, ...] = ()
-    """Scale in at these times alone; none: at any."""
+    """Scale in only at these times; none given: at any time."""
     down_never: tuple[Window, ...] = ()
     """Never scale in at these times."""
     hints: tuple[Hint, ...] = ()
     predict_weeks: Annotated[int, Meta(ge=0, le=12)] = 0
-    """Look at the same hour of so many earlier weeks; 0: do not."""
+    """Number of earlier weeks whose same hour makes the forecast; 0: no forecast."""
     predict_lead_s: Seconds = 1200.0
-    """How far ahead: what it takes to be ready."""
+    """Time that the forecast looks ahead: as long as it takes to be ready."""
     dry_run: bool = False
     """Decide and record, change nothing."""
 
@@ -120,9 +121,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1000 if self.units == "processing_units" else 1
 
     def size_at_least(self, size: float) -> int:
-        """The smallest size that exists and is at least `size`: below a node in hundreds of
-        processing units, above in whole nodes; shards in powers of two, so that a step is worth
-        the keys that it moves, and half of them stay."""
+        """Return the smallest size that exists and is at least `size`.
+
+        Processing units come in hundreds up to one node and in thousands above. Shards come in
+        powers of two: such a step is worth the keys that it moves, and half of them stay.
+        """
         if self.units == "nodes":
             return max(1, math.ceil(size - 1e-9))
         if self.units == "shards":
@@ -131,7 +134,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(100, math.ceil(size / step - 1e-9) * step)
 
     def size_at_most(self, size: float) -> int:
-        """The largest size that exists and is at most `size`."""
+        """Return the largest size that exists and is at most `size`."""
         if self.units == "nodes":
             return max(1, math.floor(size + 1e-9))
         if self.units == "shards":
@@ -141,11 +144,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(text: str, where: str = "policy") -> Policy:
-    """A policy from TOML.
+    """Read a policy from TOML.
 
     Raises:
-        ConfigError: not TOML, an unknown field, or a value that can mean nothing; field and value
-            are named.
+        ConfigError: not TOML, an unknown field, or an impossible value; it names field and value.
     """
     try:
         found: dict[str, Any] = tomllib.loads(text)
@@ -155,17 +157,17 @@ def parse(text: str, where: str = "policy") -> Policy:
 
 
 def read(path: Path) -> Policy:
-    """The policy of a file: TOML, or YAML where its name ends so.
+    """Read the policy of a file: YAML if its name ends in .yaml or .yml, else TOML.
 
     Raises:
-        ConfigError: it cannot be read, YAML without PyYAML, or as `parse`.
+        ConfigError: the file cannot be read, it is YAML and PyYAML is missing, or as `parse`.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"policy {path}: {error.strerror}") from None
     except UnicodeError:
-        raise ConfigError(f"policy {path} is no text in UTF-8") from None
+        raise ConfigError(f"policy {path} is not text in UTF-8") from None
     if path.suffix not in (".yaml", ".yml"):
         return parse(text, str(path))
     return policy_from(_yaml(text, str(path)), str(path))
@@ -176,7 +178,7 @@ def _yaml(text: str, where: str) -> dict[str, Any]:
         import yaml  # type: ignore[import-untyped,unused-ignore]
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{where}: YAML takes `pip install pyyaml`; TOML takes nothing"
+            f"{where}: YAML needs `pip install pyyaml`; TOML needs nothing"
         ) from error
     try:
         found = yaml.safe_load(text)
@@ -188,7 +190,7 @@ def _yaml(text: str, where: str) -> dict[str, Any]:
 
 
 def policy_from(values: dict[str, Any], where: str = "policy") -> Policy:
-    """A policy from plain values, checked.
+    """Make a policy from plain values and check it.
 
     Raises:
         ConfigError: as `parse`.
@@ -210,8 +212,8 @@ _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", 
 
 
 def _named(values: dict[str, Any], message: str) -> str:
-    """`message` with field and value, and what could be there instead: msgspec names a field at
-    most."""
+    """Return `message` with the field, its value and what could be there instead; msgspec names
+    only the field."""
     text, _, place = message.partition(" - at `$")
     path = place.removesuffix("`").lstrip(".")
     found = _at(values, path)
@@ -235,7 +237,7 @@ def _named(values: dict[str, Any], message: str) -> str:
 
 
 def _at(values: Any, path: str) -> Any:
-    """What is at `hints[0].days`; None where nothing is."""
+    """Return the value at a path such as `hints[0].days`; None if there is none."""
     for part in re.findall(r"[^.\[\]]+", path):
         try:
             values = values[int(part) if isinstance(values, list) else part]
@@ -245,7 +247,7 @@ def _at(values: Any, path: str) -> Any:
 
 
 def _problems(policy: Policy) -> list[str]:
-    """What single fields cannot show."""
+    """List the problems between fields, which the type of a single field cannot show."""
     found = []
     if policy.min > policy.max:
         found.append(f"min = {policy.min} is above max = {policy.max}")

@@ -9,9 +9,12 @@ from late.autoscaler.policy import DAYS, Policy, Window
 
 
 def contains(window: Window, now_us: int) -> bool:
-    """Whether the clock of the window's zone shows a time in it, from its begin for so many minutes
-    of that clock: what ends at 22:00 does so on days when the clock changes, too. An hour that a
-    zone repeats counts both times, and what would begin in one that it skips begins after it."""
+    """Return True if the clock of the window's zone shows a time within the window.
+
+    Its minutes are those of that clock: a window that ends at 22:00 does so on days when the clock
+    changes, too. An hour that a zone repeats counts both times; a window that would begin in a
+    skipped hour begins after it.
+    """
     now = datetime.fromtimestamp(now_us / 1e6, ZoneInfo(window.zone)).replace(tzinfo=None)
     for back in range(window.minutes // 1440 + 2):
         day = now.date() - timedelta(days=back)
@@ -23,7 +26,7 @@ def contains(window: Window, now_us: int) -> bool:
 
 
 def scale_in_forbidden_by(policy: Policy, now_us: int) -> str:
-    """The field that forbids to scale in now; empty where none does."""
+    """Return the name of the policy's field that forbids scaling in now; empty if none does."""
     if any(contains(each, now_us) for each in policy.down_never):
         return "down_never"
     if policy.down_only and not any(contains(each, now_us) for each in policy.down_only):

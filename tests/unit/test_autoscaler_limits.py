@@ -81,7 +81,9 @@ def test_a_total_at_its_ceiling_is_no_overload() -> None:
     assert (found.rule, found.to_size) == ("linear", 12)
 
 
-@pytest.mark.parametrize(("total", "words"), [(None, "no metrics of the total"), (-1.0, "nothing")])
+@pytest.mark.parametrize(
+    ("total", "words"), [(None, "no metrics of the total"), (-1.0, "not a possible")]
+)
 def test_without_the_total_the_size_is_held(total: float | None, words: str) -> None:
     found = looked(Policy(min=1, max=100, target_cpu_total=70), 10, 20, total)
     assert (found.rule, found.to_size) == ("hold", 10)

@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(
         policies.read(tmp_path)
     path = tmp_path / "sizes.toml"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"sizes\.toml is no text in UTF-8"):
+    with pytest.raises(ConfigError, match=r"sizes\.toml is not text in UTF-8"):
         policies.read(path)
 
     def denied(*_: Any, **__: Any) -> str:
@@ -238,7 +238,7 @@ def test_limits_of_one_step() -> None:
 @pytest.mark.parametrize(
     ("cpu", "age_us", "words"),
     [(None, 0, "no metrics"), (99.0, 11 * MINUTE, "660 s old"), (99.0, -11 * MINUTE, "ahead"),
-     (float("nan"), 0, "nothing")],
+     (float("nan"), 0, "not a possible")],
 )  # fmt: skip
 def test_without_fresh_metrics_the_size_is_held(cpu: float | None, age_us: int, words: str) -> None:
     decision = Run(Policy(min=1, max=100), 10).look(cpu, age_us=age_us)

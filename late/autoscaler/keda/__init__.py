@@ -1,1 +1,1 @@
-"""How many workers a fleet needs, told to KEDA."""
+"""The number of workers that a fleet needs, reported to KEDA."""

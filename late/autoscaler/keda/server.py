@@ -1,14 +1,14 @@
-"""KEDA's external scaler: how many workers a group needs, for a Kubernetes HPA.
+"""KEDA's external scaler: the number of workers that a group needs, for a Kubernetes HPA.
 
-The metric is that number itself with a target of 1, so that the HPA's own rule (metric / target)
-ends at it, with the HPA's own limits and stabilization. Fields of a ScaledObject's `metadata`:
+The metric is that number with a target of 1, so that the HPA's own rule (metric / target) leads to
+it, within the HPA's limits and stabilization. Fields of a ScaledObject's `metadata`:
 
     group: default     queue: payments (all)     slots: 16     drainSeconds: 60
 
-With `oldestAgeSeconds` there is a second metric, the age of the oldest task, with that as its
-target; the HPA takes what asks for more.
+`oldestAgeSeconds` adds a second metric, the age of the oldest task, with that value as its target;
+the HPA follows the metric that asks for more.
 
-Source: kedacore/keda, pkg/scalers/externalscaler; the interface is theirs.
+Source: kedacore/keda, pkg/scalers/externalscaler, which defines the interface.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STREAMS = 8
 THREADS = STREAMS + 4
 FIELDS = {"group", "queue", "slots", "drainSeconds", "oldestAgeSeconds"}
 KEDA_FIELDS = {"scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert", "tlsClientKey"}
-"""Fields of a trigger that are for KEDA, which hands all of them on."""
+"""Fields of a trigger that are for KEDA itself; it passes all fields on."""
 
 
 Key = tuple[str, str | None]
@@ -46,28 +46,28 @@ T = TypeVar("T")
 
 
 class ScalingTarget(msgspec.Struct, frozen=True):
-    """What one ScaledObject asks about."""
+    """The question of one ScaledObject: a group or queue, and the settings for its workers."""
 
     group: str = "default"
     queue: str | None = None
     slots: int = 16
     drain_s: float = 60.0
     oldest_age_s: float | None = None
-    """How old the oldest task may be with one worker; twice as old asks for two."""
+    """Age of the oldest task at which one worker is right; twice the age asks for two."""
 
 
 def parse_metadata(metadata: Mapping[str, str]) -> ScalingTarget:
-    """A ScaledObject's metadata, checked.
+    """Parse and check the metadata of a ScaledObject.
 
     Raises:
-        ConfigError: an unknown field or a value that can mean nothing, named.
+        ConfigError: an unknown field or an impossible value; it names the field.
     """
     for name in metadata:
         if name not in FIELDS | KEDA_FIELDS:
             raise ConfigError(f"unknown field {name[:64]!r}; known: {', '.join(sorted(FIELDS))}")
 
     for name in ("group", "queue"):
-        # Here, as a name is kept for a while also where it is refused.
+        # Checked here because the cache also keeps names that are refused later.
         if len(metadata.get(name, "")) > NAME_MAX:
             raise ConfigError(f"{name}: a name has up to {NAME_MAX} characters")
 
@@ -93,9 +93,10 @@ def parse_metadata(metadata: Mapping[str, str]) -> ScalingTarget:
 
 
 class SignalsCache:
-    """Signals that are at most `KEEP_S` old: however often KEDA asks, the database is asked as
-    often as that, once at a time. That there is no such group is kept as long; of either no more
-    than `KEPT`, the oldest of which goes first, for a caller may make up a name for each call."""
+    """Signals that are at most `KEEP_S` old, so that the database is asked no more often than that
+    and by one thread at a time, however often KEDA asks. The refusal of an unknown group is kept as
+    long. Of either kind at most `KEPT` are kept, the newest, because a caller may invent a name for
+    each call."""
 
     def __init__(
         self,
@@ -106,12 +107,13 @@ class SignalsCache:
         self._lock = threading.Lock()
         self._kept: dict[Key, tuple[float, Signals]] = {}
         self._refused: dict[Key, tuple[float, str]] = {}
-        """Apart, so that made-up groups drive no real one out."""
+        """Refusals are kept apart, so that invented names do not push real groups out."""
 
     def get(self, group: str, queue: str | None) -> Signals:
-        """
+        """Return the signals of a group, or of one of its queues.
+
         Raises:
-            ConfigError: what can be no group or queue, or no such group.
+            ConfigError: an impossible name of a group or queue, or no such group.
             StoreError: the database does not answer; that is not kept.
         """
         with self._lock:
@@ -130,7 +132,7 @@ class SignalsCache:
 
 
 def _keep(kept: dict[Key, tuple[float, T]], key: Key, answer: tuple[float, T]) -> None:
-    """As the newest; without those that are over, and without the oldest of too many."""
+    """Add an answer as the newest; remove expired ones, and the oldest if there are too many."""
     kept.pop(key, None)
     for each in [k for k, (at, _) in kept.items() if at <= answer[0] - KEEP_S]:
         del kept[each]
@@ -140,8 +142,8 @@ def _keep(kept: dict[Key, tuple[float, T]], key: Key, answer: tuple[float, T]) -
 
 
 class ExternalScaler(rpc.ExternalScalerServicer):
-    """KEDA's service. A question that cannot be answered is an error, and never a zero: KEDA keeps
-    the present number of workers then."""
+    """KEDA's service. A question without an answer is an error and never a zero, because at an
+    error KEDA keeps the present number of workers."""
 
     def __init__(self, cache: SignalsCache) -> None:
         self._cache = cache
@@ -182,7 +184,7 @@ class ExternalScaler(rpc.ExternalScalerServicer):
         wish = self._wish(ref, context)
         if wish.oldest_age_s is not None and request.metricName.endswith(AGE_METRIC):
             seen = self._seen(wish, context)
-            # No more workers than shards: the others would own none.
+            # Never more workers than shards: the rest would own none.
             name, value = AGE_METRIC, min(seen.age_s, wish.oldest_age_s * max(1, seen.shards))
         else:
             name, value = METRIC, float(self._wanted(ref, context))
@@ -215,17 +217,17 @@ class ExternalScaler(rpc.ExternalScalerServicer):
 
 
 class KedaServer:
-    """Listens from its making on; `port` is the real one.
+    """The server; it listens once it is made. `port` is the real one.
 
     Raises:
-        ConfigError: nobody can listen there.
+        ConfigError: the address cannot be listened on.
     """
 
     def __init__(
         self, cache: SignalsCache, host: str, port: int, *, credentials: Any = None
     ) -> None:
         self._scaler = ExternalScaler(cache)
-        # A stream holds a thread: there are always some left for questions.
+        # Each stream holds a thread; `STREAMS` leaves some for questions.
         self._server = grpc.server(
             ThreadPoolExecutor(THREADS),
             options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 * 1024)],
@@ -243,6 +245,6 @@ class KedaServer:
         self._server.start()
 
     def stop(self) -> None:
-        """End streams, then calls under way after a second."""
+        """End the streams at once, and calls under way after a second."""
         self._scaler.stopping.set()
         self._server.stop(1.0).wait()

@@ -1,1 +1,1 @@
-"""Where the autoscaler reads the load: Cloud Monitoring, or a file."""
+"""Sources of the load that the autoscaler reads: Google's Cloud Monitoring, or a file."""

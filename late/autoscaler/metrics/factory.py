@@ -12,12 +12,12 @@ from late.errors import ConfigError
 
 
 def create_source(text: str, instance: str | None, units: Units, *, total: bool = False) -> Source:
-    """The source that a command line names: a path, or `monitoring` of the instance, with the CPU
-    of all priorities where it is asked for.
+    """Make the source that a command line names: the file at a path, or `monitoring` for the
+    instance (with the CPU of all priorities if `total`).
 
     Raises:
-        ConfigError: no such file or columns, monitoring of nothing, or Google's client is not
-            installed.
+        ConfigError: no such file or columns, monitoring without an instance, or Google's client is
+            not installed.
     """
     if text != "monitoring":
         if not Path(text).exists():
@@ -35,5 +35,5 @@ def create_source(text: str, instance: str | None, units: Units, *, total: bool 
     try:
         from late.autoscaler.metrics.google_metrics import MonitoringSource
     except ImportError:
-        raise ConfigError("Cloud Monitoring takes pip install 'late[spanner]'") from None
+        raise ConfigError("Cloud Monitoring needs pip install 'late[spanner]'") from None
     return MonitoringSource(instance, units, total=total)

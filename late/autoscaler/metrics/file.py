@@ -1,4 +1,4 @@
-"""Where the figures come from: a file that others write, or Cloud Monitoring (`monitoring`)."""
+"""Metrics from a CSV file that another program writes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LINE_BYTES_MAX = 65_536
 
 class FileSource:
     """CSV with the columns `at` (microseconds, or ISO 8601 with a zone) and `cpu`, and if known
-    `cpu_total`, `size`, `cpu_24h`, `storage_bytes`. The last line counts; whoever writes it appends
-    lines, or replaces the file by renaming. Of a large file the last 8 MiB are read."""
+    `cpu_total`, `size`, `cpu_24h`, `storage_bytes`. The last line counts; the writer appends lines,
+    or replaces the file by a rename. Only the last 8 MiB of a large file are read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -34,7 +34,7 @@ class FileSource:
             try:
                 row = self._row(line)
             except MetricsError:
-                continue  # one bad line of months costs its minute, and not all forecasts
+                continue  # one bad line among months loses its minute, not every forecast
             if row.at_us is None or row.cpu is None or row.measured_size is None:
                 continue
             if from_us <= row.at_us < until_us:
@@ -42,22 +42,22 @@ class FileSource:
         return sorted(found)
 
     def check(self) -> None:
-        """For the start, when what is wrong with the file is a setting that is wrong. One that is
-        empty may yet be written.
+        """Check the file at the start, where a problem with it is a wrong setting. An empty file is
+        accepted: it may be written later.
 
         Raises:
-            MetricsError: it cannot be read, or its first line has not the columns.
+            MetricsError: it cannot be read, or its first line lacks the columns.
         """
         self._lines(0)
 
     def _lines(self, most: int) -> list[dict[str, str]]:
-        """The whole lines within the last `most` bytes, by column."""
+        """Read the whole lines within the last `most` bytes, by column."""
         try:
             with self._path.open("rb") as file:
                 head = file.readline(LINE_BYTES_MAX)
                 size = file.seek(0, io.SEEK_END)
                 start = max(len(head), size - most)
-                # From the byte before: what begins there is a whole line if that ends one.
+                # From the byte before: if it ends a line, the first line read is whole.
                 file.seek(start - 1 if start else 0)
                 body = file.read(most + 1) if most else b""
         except OSError as error:
@@ -66,7 +66,7 @@ class FileSource:
         for name in ("at", "cpu") if columns else ():
             if name not in columns:
                 raise MetricsError(f"metrics {self._path}: no column `{name}`")
-        # Of a line without its end the rest is being written, or its begin is further up.
+        # The first text may lack its begin; the last one is still being written.
         texts = body.decode("utf-8", errors="replace").split("\n")[1:-1]
         return [dict(zip(columns, _fields(t), strict=False)) for t in texts if t.strip()]
 
@@ -103,7 +103,7 @@ def _fields(line: str) -> list[str]:
 
 
 def moment_us(text: str) -> int:
-    """Microseconds, or ISO 8601 with a zone. Raises ValueError."""
+    """Parse a time: microseconds, or ISO 8601 with a zone. Raises ValueError."""
     if text.strip().isdigit():
         return int(text)
     moment = datetime.fromisoformat(text.strip())

@@ -1,8 +1,8 @@
 """Metrics of a Spanner instance from Cloud Monitoring.
 
-The series are those that Google's guidance for sizing names: high-priority CPU (all locations and
-databases added up, the highest of each minute), the 24 h average of all CPU, bytes of storage, and
-the size at that time, without which a reading from before a resize would be taken for one after it.
+The series are the ones in Google's guidance for sizing: high-priority CPU (the sum over locations
+and databases, the highest of each minute), the 24 h average of all CPU, bytes of storage, and the
+size at that time. Without that size a reading from before a resize would pass for one after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Points = dict[int, float]
 
 
 class MonitoringSource:
-    """One instance's series. `client` is Google's, or answers like it."""
+    """The series of one instance. `client` is Google's, or one that answers like it."""
 
     def __init__(
         self, instance: str, units: Units = "nodes", client: Any = None, *, total: bool = False
@@ -51,8 +51,8 @@ class MonitoringSource:
         if not cpu:
             return Metrics()
         totals = self._series(CPU_TOTAL, since, now_us) if self._total else {}
-        # What both say of the same minute: one that stops must be seen to be old, and not be taken
-        # for a reading of now beside the other.
+        # The newest minute that both have: if one series stops, its last value must not pass for
+        # a present one beside the other.
         at_us = max(cpu.keys() & totals.keys() or cpu)
         total = totals.get(at_us)
         size = _near(self._series(self._size, since, now_us), at_us)
@@ -115,6 +115,6 @@ def _newest(points: Points) -> float | None:
 
 
 def _near(points: Points, at_us: int) -> float | None:
-    """The value at a moment, or the last one before it."""
+    """Return the value at a moment, or the last one before it."""
     before = [each for each in points if each <= at_us]
     return points[max(before)] if before else None

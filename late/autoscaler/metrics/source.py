@@ -11,11 +11,11 @@ from late.errors import LateError
 
 
 class MetricsError(LateError):
-    """Metrics that could not be read. The size is held meanwhile."""
+    """The metrics could not be read. The size is held meanwhile."""
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """The newest reading; None for what is not known. `at_us` is when the CPU was measured."""
+    """The newest reading; None for an unknown figure. `at_us` is when the CPU was measured."""
 
     at_us: int | None = None
     cpu: float | None = None
@@ -29,15 +29,15 @@ class Source(Protocol):
     """Metrics of one database. Calls may block for seconds."""
 
     def read(self, now_us: int) -> Metrics:
-        """The newest reading.
+        """Read the newest figures.
 
         Raises:
-            MetricsError: it could not be asked for.
+            MetricsError: the source does not answer.
         """
 
     def past(self, from_us: int, until_us: int) -> Sequence[tuple[int, float]]:
-        """(time, load) between two moments, ascending; empty where nothing is known.
+        """Read (time, load) between two moments, ascending; empty if nothing is known.
 
         Raises:
-            MetricsError: it could not be asked for.
+            MetricsError: the source does not answer.
         """

@@ -1,1 +1,1 @@
-"""A policy beside its rivals on recorded and made loads."""
+"""A simulation of a policy beside other autoscalers' rules, on recorded or generated load."""

@@ -1,9 +1,9 @@
-"""Rules to compare with: those of the open-source autoscalers, and one that sees the future. Pure.
+"""Rules to compare with: those of the open-source autoscalers, and one that knows the load. Pure.
 
-The first three are what `cloudspannerecosystem/autoscaler` documents (`poller/README.md`,
-`scaler/README.md`): a margin of 5 points, 5 minutes between steps out and 30 before one in, an
-overload from 90 % on. Written anew from that description. They use the newest reading and the
-present size, as the originals do.
+The first three follow the documentation of `cloudspannerecosystem/autoscaler` (`poller/README.md`,
+`scaler/README.md`) and not its code: a margin of 5 points, 5 minutes between steps out and 30
+before one in, an overload from 90 % on. Like the originals they use the newest reading and the
+present size.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ OVERLOAD = 90.0
 
 
 class Rule(Protocol):
-    """One controller for one run: it may remember."""
+    """One controller for one run; it may have a memory."""
 
     def want(self, seen: Observation, now_us: int) -> int:
-        """The size to ask for; the present one for no change."""
+        """Return the size to ask for; the present one for no change."""
 
     def applied(self, size: int, now_us: int) -> None:
-        """That the last wish was granted."""
+        """Take note that the last wanted size was granted."""
 
 
 class LatePolicy:
-    """`decide`, with what it needs to be remembered around it."""
+    """The rule of `late`: `decide`, its state, and the load of earlier weeks for the forecast."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -46,7 +46,7 @@ class LatePolicy:
         self._load: list[float] = []
         self._ahead: tuple[int, float | None] = (-1, None)
         self.steps: Counter[str] = Counter()
-        """How many steps each rule has made: where a setting takes effect."""
+        """The number of steps by each rule, which shows where a setting takes effect."""
 
     def want(self, seen: Observation, now_us: int) -> int:
         if seen.cpu is not None and seen.at_us is not None and self.policy.predict_weeks:
@@ -72,7 +72,7 @@ class LatePolicy:
 
 
 class Baseline:
-    """Cool-downs, margin and limits, around one of the suggestions below."""
+    """The rule of another autoscaler: cool-downs and limits around one of the suggestions below."""
 
     def __init__(
         self, policy: Policy, suggest: Callable[[Policy, Observation, float], float]
@@ -97,7 +97,7 @@ class Baseline:
 
 
 def stepwise(policy: Policy, seen: Observation, cpu: float) -> float:
-    """Two nodes more or less; five more in an overload."""
+    """Suggest two nodes more or less; five more in an overload."""
     if cpu > OVERLOAD:
         return seen.size + 5 * policy.node
     if abs(cpu - policy.target) <= MARGIN:
@@ -106,19 +106,19 @@ def stepwise(policy: Policy, seen: Observation, cpu: float) -> float:
 
 
 def linear(policy: Policy, seen: Observation, cpu: float) -> float:
-    """In proportion."""
+    """Suggest a size in proportion to the CPU."""
     if abs(cpu - policy.target) <= MARGIN:
         return seen.size
     return math.ceil(seen.size * cpu / policy.target)
 
 
 def direct(policy: Policy, seen: Observation, cpu: float) -> float:
-    """The maximum, whatever the load."""
+    """Suggest the maximum at any load."""
     return policy.max
 
 
 def clairvoyant(policy: Policy, load: float, low: float = 0.0) -> int:
-    """The least size that keeps the targets at this very minute, without any way there."""
+    """Return the least size that keeps the targets at this minute, if it could be set at once."""
     need = effective_cpu(policy, load, load + low)
     size = policy.size_at_least(need / policy.target * 100 * policy.node)
     return min(max(size, policy.min), policy.max)

@@ -1,7 +1,7 @@
-"""One page that shows a simulation: self-contained HTML with inline SVG, for screen and print.
+"""A page that shows a simulation: self-contained HTML with inline SVG, for screen and print.
 
-Pure. Every picture has at most `POINTS` points a line, each the mean of its stretch (for
-the CPU the highest of it as well, so that a peak of one minute is not averaged away).
+Pure. Each line has at most `POINTS` points; a point is the mean of the minutes it stands for. The
+CPU has a second line of the highest values, so that a peak of one minute does not disappear.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ text{font:11px system-ui,sans-serif;fill:#555}
 
 
 def page(trace: Trace, policy: Policy, runs: Sequence[Run]) -> str:
-    """The figures of every run in a table, then size and CPU of each."""
+    """Return the page: a table with the figures of every run, then size and CPU of each."""
     title = escape(f"late autoscale simulate: {trace.name}")
     body = "".join(_run(trace, policy, run) for run in runs)
     return (
@@ -54,7 +54,7 @@ COLUMNS = (
 
 
 def cells(run: Run) -> tuple[str, ...]:
-    """One run's figures as texts, in the order of `COLUMNS`."""
+    """Format the figures of a run, in the order of `COLUMNS`."""
     f = run.figures
     return (
         run.name, f"{f.within:.1%}", f"{f.hot:.2%}", f"{f.wait_max_s:,.0f} s", str(f.steps),

@@ -1,15 +1,15 @@
-"""A database under a load, and a controller that sizes it: what would have become of them. Pure.
+"""A simulated database under a load, and the controller that sizes it. Pure.
 
 The model is a fluid queue, one step a minute. `size` nodes do `size` node-minutes of work a
-minute; what comes on top waits:
+minute; the rest waits:
 
     served = min(waiting + load, capacity)    cpu = 100 served / capacity
 
-so that in an overload the CPU stands at 100 % and does not tell how much is missing, as on a real
+so that in an overload the CPU stays at 100 % and does not tell how much is missing, as on a real
 database. New nodes come after `provision` minutes and take their share over `ramp` more; removed
-ones are gone when the resize is done. The controller sees what Cloud Monitoring would show:
-readings that are `delay` old, noisy, and sometimes missing. The random draws are the trace's and
-not the controller's, so that every rule meets the same luck.
+ones are gone when the resize ends. The controller sees readings like those of Cloud Monitoring:
+`delay` minutes old, noisy, and sometimes missing. The random draws depend on the trace and the
+seed only, so that every rule has the same luck.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from late.autoscaler.simulation.traces import MINUTE_US, Trace
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a run is judged by. Shares are of all minutes, bursts aside where it says so."""
+    """The figures of one run. Shares are of all minutes, except where bursts are left out."""
 
     within: float
-    """CPU within 10 points of the target, bursts aside; the total CPU in its relation to its own
-    target, where that asks for more."""
+    """Share of minutes with CPU within 10 points of the target, bursts left out; `effective_cpu`
+    if the policy has a target for the total CPU."""
     hot: float
-    """CPU above 90 %."""
+    """Share of minutes with CPU above 90 %."""
     wait_max_s: float
-    """The longest that work waited: what stood in the queue, at the rate of that minute."""
+    """The longest wait: the work in the queue, at the rate of that minute."""
     steps: int
     turns: int
-    """Two opposite steps, the second within its cool-down."""
+    """Pairs of opposite steps, the second within its cool-down."""
     cost_peak: float
-    """Node-minutes, as a share of the peak's size all the time."""
+    """Node-minutes, relative to the size of the peak for the whole time."""
     cost_clairvoyant: float
-    """The same, in relation to the least that keeps the target at every minute."""
+    """Node-minutes, relative to the least size for the target at every minute."""
     refused: int
     """Resizes that failed."""
 
@@ -57,11 +57,11 @@ class Run(msgspec.Struct, frozen=True):
     waiting: tuple[float, ...]
     figures: Figures
     by_rule: dict[str, int] = {}
-    """Of our own runs: how many steps each rule has made."""
+    """The number of steps by each rule; only for `late`."""
 
 
 class _Database:
-    """The plant: what is granted, what works already, what waits."""
+    """The database: its granted size, the capacity that works already, and the work that waits."""
 
     def __init__(self, size: int, trace: Trace, node: int) -> None:
         self.size, self.waiting = size, 0.0
@@ -81,7 +81,7 @@ class _Database:
             self.size, self._pending = self._pending[1], None
         if self._capacity > self.size:
             self._capacity = float(self.size)
-        # Towards the full size in `ramp` equal parts of what is left.
+        # Each minute adds one part in `ramp` of the capacity that is still missing.
         self._capacity += (self.size - self._capacity) / max(1, self._world.ramp)
         capacity = self._capacity / self._node
         served = min(self.waiting + load, capacity)
@@ -89,12 +89,13 @@ class _Database:
         return 100 * served / capacity
 
     def total(self, cpu: float, low: float) -> float:
-        """The CPU of all priorities in the minute that was worked last."""
+        """Return the CPU of all priorities in the last minute worked."""
         return min(100.0, cpu + 100 * low * self._node / self._capacity)
 
 
 def _luck(trace: Trace, seed: int) -> tuple[list[float], list[bool], list[bool]]:
-    """Per minute: a factor of the reading, whether it is missing, whether a resize is refused."""
+    """Draw for each minute the factor of the reading, if it is missing, and if a resize is
+    refused."""
     rng, world = random.Random(seed), trace.world
     noise, missing, refused, gap = [], [], [], 0
     for _ in trace.load:
@@ -108,7 +109,7 @@ def _luck(trace: Trace, seed: int) -> tuple[list[float], list[bool], list[bool]]
 
 
 def simulate(trace: Trace, rule: Rule, policy: Policy, *, name: str, seed: int = 7) -> Run:
-    """One rule on one trace; `policy` gives target, bounds and the cool-downs of `turns`."""
+    """Run one rule on one trace; `policy` gives target, bounds and the cool-downs of `turns`."""
     noise, missing, refused = _luck(trace, seed)
     lows = trace.low or (0.0,) * len(trace.load)
     start = rules.clairvoyant(policy, trace.load[0], lows[0])
@@ -181,7 +182,7 @@ def _judge(
 
 
 def compare(trace: Trace, policy: Policy, *, seed: int = 7) -> list[Run]:
-    """Our policy, then the rules of the open-source autoscalers, on the same trace and luck."""
+    """Run the policy, then the rules of the open-source autoscalers, on the same trace and luck."""
     others = {"stepwise": rules.stepwise, "linear": rules.linear, "direct": rules.direct}
     ours = rules.LatePolicy(policy)
     run = simulate(trace, ours, policy, name="late", seed=seed)
@@ -193,4 +194,4 @@ def compare(trace: Trace, policy: Policy, *, seed: int = 7) -> list[Run]:
 
 
 SHIPPED_POLICY = Policy(min=3, max=100)
-"""What the shipped traces are shown with: the defaults."""
+"""The default policy for the shipped traces."""

@@ -1,7 +1,7 @@
-"""Load over time: four that ship with `late`, made from a seed, and files. Pure but for `read`.
+"""Traces of load over time: four that are made from a seed, and files. Pure but for `read`.
 
-Load is in nodes at 100 % CPU, one figure a minute. The shapes are those that a dispatch service
-sees: people by day and by week, a Friday night, one flood, and a fortnight of bad luck.
+Load is in nodes at 100 % CPU, one figure a minute. The shapes are those of a dispatch service:
+people by day and by week, a Friday night, one burst, and two weeks of bad luck.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ START_US = 1_767_571_200_000_000
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """What is between the database and its controller. Times in minutes."""
+    """The delays and faults between the database and its controller. Times are in minutes."""
 
     delay: int = 3
-    """How old the newest metric is."""
+    """Age of the newest metric."""
     noise: float = 0.02
     """Standard deviation of a reading, as a share of it."""
     gap: float = 0.0
-    """Chance per minute that metrics stop for a while."""
+    """Chance per minute that metrics stop for `gap_length`."""
     gap_length: int = 20
     provision: int = 2
-    """How long a resize takes."""
+    """Duration of a resize."""
     ramp: int = 2
-    """Over how long new nodes take their share of the work."""
+    """Time over which new nodes take their share of the work."""
     failure: float = 0.0
     """Chance that a resize is refused."""
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A load, and the world that it happens in."""
+    """A load, and the conditions around it."""
 
     name: str
     load: tuple[float, ...]
@@ -53,12 +53,12 @@ class Trace(msgspec.Struct, frozen=True):
     bursts: tuple[tuple[int, int], ...] = ()
     """Minutes (from, until) that are a burst, for which no target is promised."""
     low: tuple[float, ...] = ()
-    """What work of lower priorities would take, one figure a minute; none: there is none. It takes
-    what the others leave, and what finds no room is not counted: nobody waits for it."""
+    """Work of lower priorities, one figure a minute; empty: there is none. It uses the capacity
+    that the others leave, and work without room is not counted: nobody waits for it."""
 
 
 def _people(minute: int, peak: float) -> float:
-    """Day and week: least at four in the morning, less at the weekend."""
+    """Return the load of people by day and week: least at four in the morning, less at weekends."""
     hour = minute % DAY / 60
     day = (1 - math.cos((hour - 4) / 24 * 2 * math.pi)) / 2
     weekend = 0.8 if minute // DAY % 7 >= 5 else 1.0
@@ -67,7 +67,7 @@ def _people(minute: int, peak: float) -> float:
 
 
 def _wobble(rng: random.Random, minutes: int, share: float) -> list[float]:
-    """A slow random factor around 1: what makes one day unlike another."""
+    """Draw a slow random factor around 1, so that the days differ."""
     found, now = [], 0.0
     for _ in range(minutes):
         now = 0.98 * now + rng.gauss(0, share * 0.2)
@@ -76,7 +76,8 @@ def _wobble(rng: random.Random, minutes: int, share: float) -> list[float]:
 
 
 def _friday(minute: int) -> float:
-    """Friday from 18:00 on it nearly doubles, within half an hour, until after 22:00."""
+    """Return the factor of Friday night: from 18:00 it nearly doubles within half an hour, until
+    after 22:00."""
     if minute // DAY % 7 != 4:
         return 1.0
     since = minute % DAY - 18 * 60
@@ -84,14 +85,14 @@ def _friday(minute: int) -> float:
 
 
 def daily(seed: int = 1) -> Trace:
-    """Two weeks of days and nights."""
+    """Make two weeks of days and nights."""
     rng, minutes = random.Random(seed), 2 * WEEK
     wobble = _wobble(rng, minutes, 0.03)
     return Trace("daily", tuple(_people(i, 24) * wobble[i] for i in range(minutes)))
 
 
 def friday(seed: int = 2) -> Trace:
-    """Three weeks, each with a peak on Friday night."""
+    """Make three weeks, each with a peak on Friday night."""
     rng, minutes = random.Random(seed), 3 * WEEK
     wobble = _wobble(rng, minutes, 0.03)
     load = tuple(_people(i, 20) * _friday(i) * wobble[i] for i in range(minutes))
@@ -99,19 +100,19 @@ def friday(seed: int = 2) -> Trace:
 
 
 def burst(seed: int = 3) -> Trace:
-    """Two weeks with ten times the load for a quarter of an hour, once, out of nothing."""
+    """Make two weeks with one sudden burst: ten times the load for a quarter of an hour."""
     rng, minutes = random.Random(seed), 2 * WEEK
     wobble = _wobble(rng, minutes, 0.03)
     at = 9 * DAY + 6 * 60
     load = [_people(i, 16) * wobble[i] for i in range(minutes)]
     for i in range(at, at + 15):
         load[i] *= 10
-    # Counted as the burst: it, working off what waits, and the way back.
+    # The burst, working off the queue, and the way back to the old size.
     return Trace("burst", tuple(load), bursts=((at, at + 180),))
 
 
 def rough(seed: int = 4) -> Trace:
-    """Two weeks of noisy, late and missing metrics, slow provisioning and refused calls."""
+    """Make two weeks of noisy, late and missing metrics, slow provisioning and refused calls."""
     rng, minutes = random.Random(seed), 2 * WEEK
     wobble = _wobble(rng, minutes, 0.06)
     load = tuple(_people(i, 20) * wobble[i] for i in range(minutes))
@@ -128,12 +129,12 @@ SHIPPED: dict[str, Callable[[], Trace]] = {
 
 
 def read(path: Path) -> Trace:
-    """A recorded load: CSV with a column `load`, and `low` where there is one; one line a minute.
-    With a column `at` it begins when its first line says, else on a Monday at 00:00 UTC.
+    """Read a recorded load: CSV with a column `load`, optionally `low`, one line a minute. With a
+    column `at` it begins at the time of its first line, else on a Monday at 00:00 UTC.
 
     Raises:
         ConfigError: it cannot be read, has no such column, a value that is no load, or lines that
-            are not a minute apart; the line is named.
+            are not a minute apart; it names the line.
     """
     load: list[float] = []
     low: list[float] = []

@@ -1,1 +1,1 @@
-"""What the autoscaler sets: Spanner instances, lanes, a command."""
+"""Things that the autoscaler can size: Spanner instances, lanes, and any other by a command."""

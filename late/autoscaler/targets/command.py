@@ -1,4 +1,4 @@
-"""What a controller asks of the thing that it sizes, and a command for what is not known here."""
+"""A sizer that runs commands, for databases that have no sizer of their own."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ POLL_S = 0.05
 
 
 class CommandSizer:
-    """Sizes with commands: CockroachDB, replicas of PostgreSQL, whatever has a tool.
+    """Sizes with commands: CockroachDB, replicas of PostgreSQL, anything that has a tool.
 
     No shell reads them. `{size}` and `{before}` in an argument become the numbers, which are also
-    in the environment as LATE_SIZE and LATE_SIZE_BEFORE. The size command prints the present size,
-    alone. A resize may be asked for twice and must not mind.
+    in the environment as LATE_SIZE and LATE_SIZE_BEFORE. The size command prints the present size
+    and nothing else. A resize must be idempotent: it may be asked for twice.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class CommandSizer:
         return CompletedResize()
 
     def _run(self, command: Sequence[str], extra: dict[str, str]) -> str:
-        """What it prints.
+        """Run a command and return its output.
 
-        The command is a group of processes of its own: what it has started ends with it when the
-        time is up, or the next try would run beside it; and a Ctrl-C meant for the controller does
-        not break a resize off.
+        It gets a process group of its own. At the time-out the whole group is killed, so that the
+        next try does not run beside it, and a Ctrl-C for the controller does not interrupt a
+        resize.
         """
         try:
             child = subprocess.Popen(
@@ -93,11 +93,11 @@ class CommandSizer:
 
 
 def _printed(child: subprocess.Popen[bytes], until: float) -> tuple[str, str]:
-    """Both streams of a process that has ended by the monotonic time `until`: the last
-    `PRINTED_MAX` bytes of each, so that one that never ceases to print does not fill the memory.
+    """Wait for a process until the monotonic time `until` and return both its streams: only the
+    last `PRINTED_MAX` bytes of each, so that endless output does not fill the memory.
 
     Raises:
-        TimeoutError: it goes on.
+        TimeoutError: it still runs.
     """
     streams = child.stdout, child.stderr
     kept: dict[Any, bytes] = dict.fromkeys(streams, b"")
@@ -109,7 +109,7 @@ def _printed(child: subprocess.Popen[bytes], until: float) -> tuple[str, str]:
             ended = child.poll() is not None
             ready = reading.select(0 if ended else POLL_S)
             if ended and not ready:
-                break  # also where what it has left behind still holds a stream
+                break  # even if a process that it left behind still holds a stream
             for key, _ in ready:
                 part = os.read(key.fd, 65_536)
                 kept[key.fileobj] = (kept[key.fileobj] + part)[-PRINTED_MAX:]

@@ -1,10 +1,10 @@
-"""The shards of a lane as something to size: its load is what they have to read and to work off.
+"""The shards of a lane as a size: their load is the work that arrives and waits.
 
-    load = (attempts a second + backlog / drain) / what one shard does
+    load = (attempts a second + backlog / drain) / rate of one shard
 
-in shards that are fully used, so that the policy's target is the share of that which a shard is to
-have. Every consumer group reads every shard: the busiest one counts. Latency is not asked: where
-the workers are too few, more shards change nothing, and `late autoscale workers` is for that.
+in fully used shards; the policy's target is the share of its rate that a shard shall use. Every
+consumer group reads every shard: the busiest one counts. Latency is not considered: with too few
+workers more shards change nothing, and `late autoscale workers` is for that.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from late.autoscaler.targets.sizer import CompletedResize, PendingResize, Resize
 from late.errors import LateError
 
 CPU_MAX = 1000.0
-"""A policy takes more for a mistake; from its `overload_cpu` on it is all the same."""
+"""`decide` refuses a higher figure; above `overload_cpu` the value makes no difference."""
 
 
 def load(seen: Sequence[Signals], *, shard_rate: float, drain_s: float) -> float:
-    """How many shards would be fully used, by the busiest group.
+    """Return the number of shards that the busiest group would fully use.
 
     Args:
-        shard_rate: attempts a second that one shard is good for.
-        drain_s: in what time a backlog is to be gone.
+        shard_rate: attempts a second that one shard can do.
+        drain_s: time in which a backlog shall be worked off.
     """
     return max((each.rate + each.backlog / drain_s for each in seen), default=0.0) / shard_rate
 
 
 class LaneSource:
-    """Metrics of a lane, of this moment. `width` and `signals` may raise `LateError`."""
+    """The present metrics of a lane. `width` and `signals` may raise `LateError`."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class LaneSource:
 
 
 class LaneSizer:
-    """One lane. A resize is done when it returns; that it drains takes longer, and the next one is
-    refused until it is far enough, which is a failed step like others."""
+    """The size of one lane. A resize has ended when the call returns. Draining the old shards takes
+    longer: until then the next resize may be refused, and that counts as a failed step."""
 
     def __init__(
         self, name: str, width: Callable[[], int], resize: Callable[[int], object]

@@ -8,7 +8,7 @@ from late.errors import LateError
 
 
 class ResizeError(LateError):
-    """A resize, or the question for the size, that did not work."""
+    """A resize failed, or the size could not be read."""
 
     def __init__(self, cause: str, detail: str) -> None:
         super().__init__(f"{cause}: {detail}" if detail else cause)
@@ -20,38 +20,38 @@ class PendingResize(Protocol):
     """A resize under way."""
 
     def done(self) -> bool:
-        """Whether it is over, without waiting.
+        """Return True once it has ended; do not wait.
 
         Raises:
-            ResizeError: it is, and it failed.
+            ResizeError: it has ended and failed.
         """
 
 
 class Sizer(Protocol):
-    """One database that can be sized. Calls may block for as long as their time-out."""
+    """One thing that can be sized. Calls may block for as long as their time-out."""
 
     @property
     def name(self) -> str:
-        """For people, and the name of its controller unless another is given."""
+        """The name for people, and for its controller unless another is given."""
 
     def size(self) -> int:
-        """The present size.
+        """Read the present size.
 
         Raises:
-            ResizeError: it could not be found out.
+            ResizeError: it could not be read.
         """
 
     def resize(self, before: int, size: int) -> PendingResize:
         """Begin a resize.
 
         Raises:
-            ResizeError: it was refused, or nobody knows whether it began; the next look asks for
-                the size again.
+            ResizeError: it was refused, or it is unknown whether it began; the next look reads the
+                size again.
         """
 
 
 class CompletedResize:
-    """A resize that was over when it returned."""
+    """A resize that had ended when the call returned."""
 
     def done(self) -> bool:
         return True

@@ -1,8 +1,8 @@
-"""Sizes a Spanner instance through Google's own client: InstanceAdmin.
+"""The size of a Spanner instance, set through Google's own client: InstanceAdmin.
 
-An update is a long-running operation: it is begun, and asked for at every later look, so that a
-slow one blocks nothing. A second one meanwhile is refused by the service (FAILED_PRECONDITION),
-also when another controller began the first: the service is the last fence.
+An update is a long-running operation: it is begun once and checked at every later look, so that a
+slow one blocks nothing. The service refuses a second one meanwhile (FAILED_PRECONDITION), even
+when another controller began the first: the service is the last fence.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _NAME = re.compile(r"projects/[a-z0-9.:-]{1,80}/instances/[a-z0-9-]{1,64}\Z")
 
 
 def client() -> Any:
-    """Google's client with the default credentials, or for the emulator that the environment
-    names.
+    """Make Google's client with the default credentials, or for the emulator in the environment.
 
     Raises:
         ConfigError: there are no credentials.
@@ -47,7 +46,7 @@ def client() -> Any:
 
 
 class SpannerSizer:
-    """One instance, in nodes or in processing units. Safe to call from one thread at a time."""
+    """One instance, in nodes or processing units. Call it from one thread at a time."""
 
     def __init__(self, instance: str, units: Units, api_client: Any = None) -> None:
         if not _NAME.match(instance):
@@ -64,7 +63,7 @@ class SpannerSizer:
 
     def size(self) -> int:
         try:
-            # No retry of the client's own: pacing is the loop's, and a line in the log for each.
+            # No retry by the client: the loop paces the tries and logs each of them.
             found = self._client.get_instance(name=self._instance, timeout=TIMEOUT_S, retry=None)
         except (api.GoogleAPIError, GoogleAuthError) as error:
             raise failed(error) from error
@@ -101,7 +100,7 @@ class _Update:
 
 
 def failed(error: Exception) -> ResizeError:
-    """Google's error as ours: the status by its name, and the first line of the text."""
+    """Turn Google's error into ours: the name of the status, and the first line of the text."""
     code = getattr(error, "grpc_status_code", None)
     cause = code.name if code is not None else type(error).__name__
     text = str(getattr(error, "message", None) or error).strip().splitlines() or [""]
