@@ -113,14 +113,6 @@ class StoreRefused(StoreError):
     """A guard refused to start: a standby, a restored or cloned copy, an unsafe setting."""
 
 
-class LeaseError(LateError):
-    """Ownership of a shard."""
-
-
-class LeaseLost(LeaseError):
-    """Another worker owns the shard now; what was in memory for it must be thrown away."""
-
-
 class DispatchError(LateError):
     """A task could not be handed to its target."""
 

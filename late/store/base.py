@@ -66,7 +66,7 @@ class Page(msgspec.Struct, frozen=True):
     """One step of the tail of one shard.
 
     `records` are ascending by (position, task_id). `cursor` covers them all; a cursor that covers
-    only the first few is `cursor_after(record)`.
+    only the first few is `cursor_within(window, record)`.
     """
 
     shard_id: ShardId
@@ -79,10 +79,6 @@ class Page(msgspec.Struct, frozen=True):
     now_us: int
     """The database's clock when the page was read."""
 
-    def cursor_after(self, record: Record) -> Cursor:
-        """A cursor that covers everything up to and including `record` of this page."""
-        return cursor_within(self.window, record)
-
 
 def taken(page: Page, reads: Reads) -> Page:
     """The page without what a group passes over. Its cursor stays: that is covered, and as no
@@ -94,7 +90,7 @@ def taken(page: Page, reads: Reads) -> Page:
 
 
 def cursor_within(window: str, record: Record) -> Cursor:
-    """`Page.cursor_after` for who keeps the window's mark and not the page."""
+    """A cursor that covers all up to and including `record` of a page of `window`."""
     return Cursor(f"{window}@{record.position},{record.task_id}")
 
 

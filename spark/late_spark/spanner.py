@@ -29,7 +29,7 @@ from late.errors import ConfigError
 from late.schema.engine import translated
 from late.schema.spanner import deadlines as spanner_bounds
 from late.schema.spanner.migrate import open_database
-from late.store.spanner.row_codec import moment_of, nanoseconds
+from late.store.spanner.cursor import moment_of, nanoseconds
 
 PART_TIMEOUT_S = 900.0
 """Until the reader of one part gives up."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from late.model.task import NewTask, Record, ShardId
-from late.store.base import Page
+from late.store.base import Page, cursor_within
 from tests.conformance.kit import task
 from tests.conformance.machine_model import Producer, Reader
 from tests.conformance.machine_worlds import Transaction, World
@@ -181,7 +181,7 @@ class ReadingMachine(RuleBasedStateMachine):
         if page is not None and fork is not None and page.records:
             last = fork % len(page.records)
             before.due = before.due or frozenset(self.committed[reader.shard_id])
-            before.cursor = page.cursor_after(page.records[last])
+            before.cursor = cursor_within(page.window, page.records[last])
             before.seen.update(record.task_id for record in page.records[: last + 1])
             self.readers.append(before)
         del self.readers[:-READERS_MAX]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from late.model.task import Cursor, Record
-from late.store.base import Store
+from late.store.base import Store, cursor_within
 from tests.conformance.backends import Backend, Raw
 from tests.conformance.kit import BEGINNING, ids, open_of, own, read_all, task, until, worker
 
@@ -23,7 +23,7 @@ async def page_of(store: Store, records: list[Record], number: int) -> Cursor:
     """The cursor that covers the first `number` of `records`, as read from the beginning."""
     shard = records[0].shard_id
     (page,) = await store.read({shard: BEGINNING}, 1000)  # type: ignore[dict-item]
-    return page.cursor_after(page.records[number - 1])
+    return cursor_within(page.window, page.records[number - 1])
 
 
 async def filled(store: Store, raw: Raw, count: int = 6) -> tuple[list[Record], Cursor]:

@@ -7,7 +7,7 @@ import pytest
 from late.errors import StoreError, StoreRefused
 from late.model.task import ShardId
 from late.store import open_store
-from late.store.base import SettleResult, Store
+from late.store.base import SettleResult, Store, cursor_within
 from tests.conformance.backends import Raw
 from tests.conformance.kit import BEGINNING, ids, open_of, own, parked, read_all, task, worker
 
@@ -56,7 +56,9 @@ async def test_rebase_runs_the_unsettled_and_only_those(store: Store, url: str, 
     owner = await own(store)
     waiting = parked(5)
     await owner.settle(
-        cursor=page.cursor_after(page.records[3]), open=(open_of(records[1]),), parked=(waiting,)
+        cursor=cursor_within(page.window, page.records[3]),
+        open=(open_of(records[1]),),
+        parked=(waiting,),
     )
     move_elsewhere(raw)
 

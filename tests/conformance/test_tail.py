@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from late.model.task import ShardId
-from late.store.base import Store
+from late.store.base import Store, cursor_within
 from tests.conformance.backends import Backend, Raw
 from tests.conformance.kit import BEGINNING, ids, open_of, read_all, record, task
 
@@ -167,7 +167,7 @@ async def test_reading_resumes_in_the_middle_of_a_page(store: Store, raw: Raw, l
     by_id = {t.task_id: t for t in wanted}
     for number, last in enumerate(page.records[:5], start=1):
         missing = [by_id[task_id] for task_id in ids(in_order[number:])]
-        rest, _ = await read_all(store, missing, cursor=page.cursor_after(last))
+        rest, _ = await read_all(store, missing, cursor=cursor_within(page.window, last))
         assert rest == in_order[number:], f"resumed after record {number}"
 
 
@@ -183,7 +183,7 @@ async def test_a_cursor_inside_a_page_survives_later_commits(
     producer.insert(*before)
     in_order, _ = await read_all(store, before)
     (page,) = await store.read({ShardId(0): BEGINNING}, 100)
-    middle = page.cursor_after(page.records[1])
+    middle = cursor_within(page.window, page.records[1])
     if store.features.commit_order:
         slow.begin()
         slow.insert(overtaken)

@@ -153,7 +153,7 @@ def end_known_by_a_later_version() -> None:
         tail._look(connection)
         return found
 
-    old = replace(sqlite_tail.Tail, "_page", page)
+    old = replace(sqlite_tail.SqliteTail, "_page", page)
 
 
 def prune_by_age() -> None:

@@ -13,6 +13,7 @@ from late.control.sql.rows import log_table_of
 from late.model.task import ENQUEUED, HELD_US, OpenTask, Record, ShardId, Usage
 from late.schema.tables import dead, lease, schedule, settlement, timer, unique
 from late.store import open_store
+from late.store.base import cursor_within
 from tests.conformance import kit
 from tests.integration.control_kit import transaction
 
@@ -49,7 +50,7 @@ async def keep_books(url: str) -> Books:
     books = Books(done, running, retried, died, held, rows[7], owner.seq + 3, page.cursor)
     due = await store.now() + 10**9
     await owner.settle(
-        cursor=page.cursor_after(rows[6]),
+        cursor=cursor_within(page.window, rows[6]),
         open=(kit.open_of(books.open),),
         parked=(
             kit.parked(due, of=books.parked, reason="retry", attempts=1),

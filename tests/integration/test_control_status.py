@@ -15,6 +15,7 @@ from late.model.task import HELD_US, AttemptError, Suspect
 from late.schema import migrate
 from late.schema.engine import make_engine
 from late.store import open_store
+from late.store.base import cursor_within
 from late.testing.drain_worker import busy
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task, worker
 from tests.integration.control_kit import execute, insert, transaction
@@ -35,7 +36,7 @@ async def test_the_four_counts_follow_a_task_through_its_life(url: str) -> None:
         (page,) = await store.read({3: ""}, 100)
         now = await store.now()
         await owner.settle(
-            cursor=page.cursor_after(page.records[3]),
+            cursor=cursor_within(page.window, page.records[3]),
             open=(open_of(page.records[1]),),
             parked=(parked(now + 10**9, of=page.records[2], reason="retry"),),
             dead=(dead(of=page.records[3]),),

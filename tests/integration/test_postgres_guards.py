@@ -16,7 +16,7 @@ import pytest
 from late.errors import SchemaMismatch, StoreRefused, StoreUnavailable
 from late.model.task import Cursor, OpenTask, ShardId, TaskId
 from late.schema import migrate
-from late.store.base import Settlement, SettleResult, WorkerInfo
+from late.store.base import Settlement, SettleResult, WorkerInfo, cursor_within
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests.integration.postgres_kit import (
@@ -198,7 +198,7 @@ async def settled(store: PostgresStore, url: str) -> tuple[list[TaskId], list[Ta
             seq=lease.seq + 1,
             epoch=lease.epoch,
             owner="w1",
-            cursor=page.cursor_after(page.records[11 if lease.group == "default" else 4]),
+            cursor=cursor_within(page.window, page.records[11 if lease.group == "default" else 4]),
             open=(open_task,) if lease.group == "default" else (),
         )
         for lease in leases

@@ -23,9 +23,10 @@ from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, PartialResultSet
 
 import late
 from late.model.task import HELD_US, Cursor, Record, ShardId
-from late.store.base import SettleResult
+from late.store.base import SettleResult, cursor_within
 from late.store.spanner.client import close_database, open_database
-from late.store.spanner.row_codec import LOG, LOG_COLUMNS, task_row, timestamp
+from late.store.spanner.cursor import timestamp
+from late.store.spanner.row_codec import LOG, LOG_COLUMNS, task_row
 from late.store.spanner.store import SpannerStore
 from late.testing.servers import spanner
 from tests.conformance.kit import BEGINNING, own, parked, task
@@ -235,7 +236,7 @@ async def test_a_settlement_is_two_calls_and_one_row_whatever_it_ends(
     await owner.settle()  # makes the session
     for records in (page.records[:250], page.records):
         wire.heard.clear()
-        cursor = page.cursor_after(records[-1])
+        cursor = cursor_within(page.window, records[-1])
         assert await owner.settle(cursor=cursor) is SettleResult.SETTLED
         assert calls(wire) == {"StreamingRead": 1, "Commit": 1}
         assert mutations(wire) == 14

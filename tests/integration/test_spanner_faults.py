@@ -18,7 +18,8 @@ from late.store.base import SettleResult
 from late.store.spanner import journal as spanner_journal
 from late.store.spanner.client import close_database, open_database
 from late.store.spanner.connection import THREADS
-from late.store.spanner.row_codec import LOG, LOG_COLUMNS, task_row, timestamp
+from late.store.spanner.cursor import timestamp
+from late.store.spanner.row_codec import LOG, LOG_COLUMNS, task_row
 from late.store.spanner.store import SpannerStore
 from late.testing.servers import spanner
 from tests.conformance.kit import BEGINNING, Owner, own, parked, task

@@ -17,7 +17,7 @@ from late.store.cockroach.cursor import (
     LAG_US,
     RECENT_US,
     SWEEP_US,
-    Window,
+    CockroachWindow,
     first_id,
     parse,
     position_of,
@@ -33,19 +33,21 @@ IDS = st.builds(lambda us, tail: first_id(us)[:-4] + f"{tail:04x}", MOMENTS, st.
 
 
 @st.composite
-def between(draw: st.DrawFn) -> Window:
+def between(draw: st.DrawFn) -> CockroachWindow:
     swept, seen = sorted((draw(MOMENTS), draw(MOMENTS)))
-    return Window(*draw(st.sampled_from([(0, 0), (0, seen), (swept, seen), (seen, seen)])))
+    return CockroachWindow(*draw(st.sampled_from([(0, 0), (0, seen), (swept, seen), (seen, seen)])))
 
 
 @st.composite
-def inside(draw: st.DrawFn) -> Window:
+def inside(draw: st.DrawFn) -> CockroachWindow:
     base = draw(between())
     until = base.seen + draw(st.integers(1, 100_000_000))
-    return Window(base.swept, base.seen, until, draw(st.booleans()), draw(st.just(FIRST_ID) | IDS))
+    return CockroachWindow(
+        base.swept, base.seen, until, draw(st.booleans()), draw(st.just(FIRST_ID) | IDS)
+    )
 
 
-def by_scan(window: Window, moment: int, task_id: str) -> bool:
+def by_scan(window: CockroachWindow, moment: int, task_id: str) -> bool:
     """What `cockroach_sql.PAGE` selects: its conditions, word by word."""
     given = values_of(0, window, 1)
     stamp = moment * 1_000
@@ -60,7 +62,9 @@ def by_scan(window: Window, moment: int, task_id: str) -> bool:
 
 @PATIENT
 @given(inside(), MOMENTS, IDS)
-def test_a_pass_finds_exactly_what_it_adds(window: Window, moment: int, task_id: str) -> None:
+def test_a_pass_finds_exactly_what_it_adds(
+    window: CockroachWindow, moment: int, task_id: str
+) -> None:
     before, after = window.covers(moment, task_id), window.end().covers(moment, task_id)
 
     assert by_scan(window, moment, task_id) == (after and not before)
@@ -69,10 +73,10 @@ def test_a_pass_finds_exactly_what_it_adds(window: Window, moment: int, task_id:
 @PATIENT
 @given(inside(), MOMENTS, IDS, IDS)
 def test_a_page_adds_what_lies_up_to_its_last_id(
-    window: Window, moment: int, task_id: str, key: str
+    window: CockroachWindow, moment: int, task_id: str, key: str
 ) -> None:
     key = max(key, window.key)
-    further = Window(window.swept, window.seen, window.until, window.sweep, key)
+    further = CockroachWindow(window.swept, window.seen, window.until, window.sweep, key)
 
     found = by_scan(window, moment, task_id) and task_id <= key
     assert found == (further.covers(moment, task_id) and not window.covers(moment, task_id))
@@ -81,7 +85,7 @@ def test_a_page_adds_what_lies_up_to_its_last_id(
 @PATIENT
 @given(between(), st.integers(0, SHARDS_MAX - 1), MOMENTS, MOMENTS, IDS)
 def test_what_is_covered_stays_covered(
-    window: Window, shard: int, at: int, moment: int, task_id: str
+    window: CockroachWindow, shard: int, at: int, moment: int, task_id: str
 ) -> None:
     following = window.next(shard, at)
     if following is None:
@@ -99,7 +103,7 @@ def test_what_is_covered_stays_covered(
 def test_the_recent_range_does_not_move_between_two_sweeps(
     seen: int, more: int, id_s: int, moment_s: int
 ) -> None:
-    window = Window(T0, T0 + seen)
+    window = CockroachWindow(T0, T0 + seen)
     task_id = first_id(T0 - RECENT_US + id_s * 1_000_000)
     moment = T0 + seen + moment_s * 1_000_000
     following = window.next(15, T0 + seen + more)
@@ -112,7 +116,7 @@ def test_the_recent_range_does_not_move_between_two_sweeps(
 @PATIENT
 @given(between(), MOMENTS, MOMENTS, IDS)
 def test_nothing_beyond_what_was_read_is_claimed(
-    window: Window, at: int, moment: int, task_id: str
+    window: CockroachWindow, at: int, moment: int, task_id: str
 ) -> None:
     following = window.next(0, at)
     if following is not None and moment > at:
@@ -122,7 +126,7 @@ def test_nothing_beyond_what_was_read_is_claimed(
 
 
 def test_a_shard_is_swept_first_and_then_every_15_to_30_s() -> None:
-    first = Window().next(0, T0)
+    first = CockroachWindow().next(0, T0)
     assert first is not None
     assert first.sweep
     for shard in range(SHARDS_MAX):
@@ -138,7 +142,7 @@ def test_a_shard_is_swept_first_and_then_every_15_to_30_s() -> None:
 @PATIENT
 @given(st.lists(between() | inside(), min_size=1, max_size=3), MOMENTS, IDS)
 def test_only_what_every_group_covers_is_pruned(
-    windows: list[Window], moment: int, task_id: str
+    windows: list[CockroachWindow], moment: int, task_id: str
 ) -> None:
     settled = agreed(windows, frozenset())
     # As `cockroach_sql.PRUNABLE` has it.
@@ -153,16 +157,16 @@ def test_only_what_every_group_covers_is_pruned(
 
 
 def test_a_gateway_that_is_behind_waits() -> None:
-    window = Window(T0, T0 + 5)
+    window = CockroachWindow(T0, T0 + 5)
     assert window.next(0, T0 + 5) is None
-    assert Window(T0, T0 + 5, T0 + 9, True).next(0, T0 + 8) is None
-    begun = Window(T0, T0 + 5, T0 + 9, True, first_id(T0))
+    assert CockroachWindow(T0, T0 + 5, T0 + 9, True).next(0, T0 + 8) is None
+    begun = CockroachWindow(T0, T0 + 5, T0 + 9, True, first_id(T0))
     assert begun.next(0, T0 + 10**9) is begun, "a pass goes on, however much later"
 
 
 @PATIENT
 @given(between() | inside())
-def test_texts_come_back(window: Window) -> None:
+def test_texts_come_back(window: CockroachWindow) -> None:
     if window.until is None:
         assert parse(window.text) == window
     else:
@@ -171,8 +175,8 @@ def test_texts_come_back(window: Window) -> None:
 
 
 def test_the_beginning_covers_nothing() -> None:
-    assert parse(Cursor("")) == Window()
-    assert not Window().covers(1, new_id(0))
+    assert parse(Cursor("")) == CockroachWindow()
+    assert not CockroachWindow().covers(1, new_id(0))
 
 
 @pytest.mark.parametrize(

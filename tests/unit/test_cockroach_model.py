@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from late.model.task import Cursor, OpenTask, Record, ShardId
-from late.store.cockroach.cursor import LAG_US, SWEEP_US, Window, first_id, parse
-from late.store.cockroach.tail import Handed, page_of, values_of
+from late.store.cockroach.cursor import LAG_US, SWEEP_US, CockroachWindow, first_id, parse
+from late.store.cockroach.tail import RowsRead, page_of, values_of
 
 T0 = 1_800_000_000_000_000
 SHARD = ShardId(3)
@@ -39,7 +39,7 @@ class Database:
         """Of each id, ascending: (timestamp, whether the row is there)."""
         self.reads: list[tuple[str, str, int]] = []
         """(first id, last id, timestamp): no write in that range commits at or below it."""
-        self.watched: list[Window] = []
+        self.watched: list[CockroachWindow] = []
         """Cursors that somebody holds."""
 
     def commit(self, task_id: str, begun_ns: int, *, present: bool = True) -> int:
@@ -53,7 +53,7 @@ class Database:
         last.append((stamp, present))
         return stamp
 
-    def scan(self, window: Window, at_us: int) -> list[Any]:
+    def scan(self, window: CockroachWindow, at_us: int) -> list[Any]:
         """What `cockroach_sql.PAGE` finds in a transaction at `at_us`."""
         given = values_of(SHARD, window, LIMIT)
         found: list[Any] = []
@@ -84,7 +84,7 @@ class Worker:
         """Read and not settled: whether the cursor of the checkpoint covers it."""
         self.queue: list[tuple[Record, str]] = []
         """Read and not covered, in order, with the mark of the window."""
-        self.handed = Handed()
+        self.handed = RowsRead()
 
 
 class Tailing(RuleBasedStateMachine):
@@ -148,7 +148,9 @@ class Tailing(RuleBasedStateMachine):
                 self.worker.queue.append((record, page.window))
         self._watch()
 
-    def _page_is_right(self, before: Window, after: Window, found: list[str], at: int) -> None:
+    def _page_is_right(
+        self, before: CockroachWindow, after: CockroachWindow, found: list[str], at: int
+    ) -> None:
         assert found == sorted(set(found))
         assert set(found) <= self.committed, "not committed"
         for task_id, versions in self.database.versions.items():

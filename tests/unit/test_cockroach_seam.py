@@ -25,11 +25,12 @@ from late.store import open_store
 from late.store.base import Settlement, SettleResult
 from late.store.cockroach import statements as cockroach_sql
 from late.store.cockroach import store as cockroach
-from late.store.cockroach.connection import TRIES, Guard, conninfo_of, is_repeated, repeated
-from late.store.cockroach.cursor import Window, first_id
-from late.store.cockroach.journal import Settler, acquire
+from late.store.cockroach.connection import TRIES, conninfo_of, is_repeated, repeated
+from late.store.cockroach.cursor import CockroachWindow, first_id
+from late.store.cockroach.guard import CockroachGuard
+from late.store.cockroach.journal import CockroachSettler, acquire
 from late.store.cockroach.store import FEATURES, CockroachStore
-from late.store.cockroach.tail import Handed, read
+from late.store.cockroach.tail import RowsRead, read
 from late.store.postgres.connection import translate
 
 SHARD = ShardId(3)
@@ -156,10 +157,10 @@ FAULTS: dict[str, tuple[str, Exception]] = {
 @pytest.mark.parametrize("name", FAULTS)
 async def test_a_settlement_is_written_once_whatever_it_is_told(name: str) -> None:
     fake = Fake([FAULTS[name]])
-    handed = Handed()
+    handed = RowsRead()
     handed.add(SHARD, first_id(1), 9)
 
-    result = await Settler(handed).settle(fake, settlement())  # type: ignore[arg-type]
+    result = await CockroachSettler(handed).settle(fake, settlement())  # type: ignore[arg-type]
 
     assert result is SettleResult.SETTLED
     assert fake.journal == {1: "takeover", 2: "mine"}
@@ -173,7 +174,7 @@ async def test_a_rival_fences_also_after_doubt(name: str) -> None:
         fake = Fake([("commit", Ambiguous("result is ambiguous"))])
     else:
         fake = Fake([FAULTS[name]])
-    handed = Handed()
+    handed = RowsRead()
     handed.add(SHARD, first_id(1), 9)
     real = fake.fail_at
 
@@ -189,7 +190,7 @@ async def test_a_rival_fences_also_after_doubt(name: str) -> None:
     fake.fail_at = overtaken  # type: ignore[method-assign]
     before = dict(fake.journal)
 
-    result = await Settler(handed).settle(fake, settlement())  # type: ignore[arg-type]
+    result = await CockroachSettler(handed).settle(fake, settlement())  # type: ignore[arg-type]
 
     assert before == {1: "takeover"}
     assert result is SettleResult.FENCED
@@ -201,7 +202,7 @@ async def test_a_rival_fences_also_after_doubt(name: str) -> None:
 async def test_starting_again_has_an_end() -> None:
     fake = Fake([("commit", START_AGAIN)] * (TRIES + 1))
     with pytest.raises(errors.SerializationFailure) as raised:
-        await Settler(Handed()).settle(fake, settlement())  # type: ignore[arg-type]
+        await CockroachSettler(RowsRead()).settle(fake, settlement())  # type: ignore[arg-type]
 
     assert fake.sent.count("begin") == TRIES
     assert fake.journal == {1: "takeover"}
@@ -278,8 +279,8 @@ def test_errors_come_out_as_ours(code: str, kind: type[StoreError]) -> None:
 async def test_what_another_group_needs_is_not_deleted() -> None:
     ids = [first_id(ms * 1_000) for ms in (1, 2, 3)]
 
-    def handed() -> Handed:
-        made = Handed()
+    def handed() -> RowsRead:
+        made = RowsRead()
         for number, task_id in enumerate(ids):
             made.add(SHARD, task_id, 5 + number)
         return made
@@ -287,19 +288,19 @@ async def test_what_another_group_needs_is_not_deleted() -> None:
     fake = Fake()
     fake.groups = ["audit", "default"]
     fake.answers["select s.cursor, s.open"] = []
-    await Settler(handed()).settle(fake, settlement())  # type: ignore[arg-type]
+    await CockroachSettler(handed()).settle(fake, settlement())  # type: ignore[arg-type]
     assert fake.deleted == [], "it has read nothing yet"
 
     # Covers the first two, and has the first still open.
     fake.answers["select s.cursor, s.open"] = [("6,6", f'[[1,"{ids[0]}"]]')]
-    await Settler(handed()).settle(fake, settlement(3))  # type: ignore[arg-type]
+    await CockroachSettler(handed()).settle(fake, settlement(3))  # type: ignore[arg-type]
     assert fake.deleted == [ids[1]]
 
 
 async def test_a_group_that_appears_stops_the_deletes() -> None:
     fake = Fake()
-    handed = Handed()
-    settler = Settler(handed)
+    handed = RowsRead()
+    settler = CockroachSettler(handed)
     handed.add(SHARD, first_id(1_000), 5)
     await settler.settle(fake, settlement())  # type: ignore[arg-type]
     assert len(fake.deleted) == 1
@@ -314,13 +315,13 @@ async def test_a_group_that_appears_stops_the_deletes() -> None:
 
 async def test_what_is_open_or_not_covered_is_not_deleted() -> None:
     ids = [first_id(ms * 1_000) for ms in (1, 2, 3)]
-    handed = Handed()
+    handed = RowsRead()
     for moment, task_id in zip((5, 6, 11), ids, strict=True):
         handed.add(SHARD, task_id, moment)
     fake = Fake()
 
     opened = (OpenTask(1, TaskId(ids[1])),)
-    await Settler(handed).settle(fake, settlement(open=opened))  # type: ignore[arg-type]
+    await CockroachSettler(handed).settle(fake, settlement(open=opened))  # type: ignore[arg-type]
 
     assert fake.deleted == [ids[0]]
 
@@ -342,7 +343,7 @@ async def test_a_read_is_one_transaction_in_the_past() -> None:
     fake = Fake()
     cursors = {ShardId(0): Cursor(""), ShardId(1): Cursor(f"5,{NOW_US}"), SHARD: Cursor("5,6")}
 
-    pages = await read(fake, cursors, 10, Handed())  # type: ignore[arg-type]
+    pages = await read(fake, cursors, 10, RowsRead())  # type: ignore[arg-type]
 
     at = NOW_US - 20_000
     begin, first, second, end = fake.sent[1:]
@@ -359,11 +360,11 @@ async def test_a_read_is_one_transaction_in_the_past() -> None:
 async def test_an_empty_recent_pass_is_no_news() -> None:
     fake = Fake()
     at = NOW_US - 20_000
-    cursor = Window(at - 1_000, at - 500).text
-    assert await read(fake, {SHARD: cursor}, 10, Handed()) == []  # type: ignore[arg-type]
+    cursor = CockroachWindow(at - 1_000, at - 500).text
+    assert await read(fake, {SHARD: cursor}, 10, RowsRead()) == []  # type: ignore[arg-type]
 
-    inside = Cursor(f"{Window(at - 1_000, at - 500, at - 100).mark}@1,{first_id(at)}")
-    (page,) = await read(fake, {SHARD: inside}, 10, Handed())  # type: ignore[arg-type]
+    inside = Cursor(f"{CockroachWindow(at - 1_000, at - 500, at - 100).mark}@1,{first_id(at)}")
+    (page,) = await read(fake, {SHARD: inside}, 10, RowsRead())  # type: ignore[arg-type]
     assert page.cursor == f"{at - 1_000},{at - 100}", "or the pass would never end"
 
 
@@ -403,18 +404,18 @@ class Server:
 
 async def test_the_guard_adopts_once_and_refuses_a_copy() -> None:
     new = Server()
-    await Guard()(new)  # type: ignore[arg-type]
+    await CockroachGuard()(new)  # type: ignore[arg-type]
     assert new.adopted == [("identity", "c1")]
-    await Guard()(Server(identity="c1"))  # type: ignore[arg-type]
+    await CockroachGuard()(Server(identity="c1"))  # type: ignore[arg-type]
     with pytest.raises(StoreRefused, match="late rebase"):
-        await Guard()(Server(identity="c0"))  # type: ignore[arg-type]
+        await CockroachGuard()(Server(identity="c0"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [errors.InsufficientPrivilege("no"), errors.UndefinedFunction()])
 async def test_a_cluster_that_hides_its_id_is_fine(error: Exception) -> None:
     server = Server(identity="c0")
     server.cluster = error
-    await Guard()(server)  # type: ignore[arg-type]
+    await CockroachGuard()(server)  # type: ignore[arg-type]
 
 
 def _postgres(server: Server) -> None:
@@ -443,11 +444,11 @@ async def test_the_guard_refuses(
     server = Server()
     change(server)
     with pytest.raises(kind, match=words):
-        await Guard()(server)  # type: ignore[arg-type]
+        await CockroachGuard()(server)  # type: ignore[arg-type]
 
 
 async def test_another_deployment_at_the_address_is_refused() -> None:
-    guard = Guard()
+    guard = CockroachGuard()
     await guard(Server(identity="c1"))  # type: ignore[arg-type]
     with pytest.raises(StoreRefused, match="another database"):
         await guard(Server(identity="c1", deployment="d2"))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from late.errors import StoreError
 from late.model.task import Cursor, OpenTask, ShardId, TaskId
 from late.store.postgres.cursor import FIRST_ID, LAST_ID, parse, parse_snapshot
-from late.store.postgres.prune import Checkpoint, Journal
+from late.store.postgres.prune import LastCheckpoints, PostgresCheckpoint
 from late.store.postgres.tail import _values
 
 ID = "01900000-0000-7000-8000-{:012d}"
@@ -77,7 +77,7 @@ def test_everything_below_the_floor_is_covered(cursor: str) -> None:
 @given(cursors(), st.lists(XIDS, max_size=3), XIDS, XIDS)
 def test_what_may_go_is_settled(cursor: str, opened: list[int], low: int, last: int) -> None:
     tasks = tuple(OpenTask(xid, TaskId(ID.format(1))) for xid in opened)
-    checkpoint = Checkpoint(parse(Cursor(cursor)), tasks)
+    checkpoint = PostgresCheckpoint(parse(Cursor(cursor)), tasks)
     if checkpoint.settled(low, last, ID.format(2)):
         assert not any(low <= xid <= last for xid in opened)
         assert all(naive_covers(cursor, xid, LAST_ID) for xid in range(low, last))
@@ -86,8 +86,8 @@ def test_what_may_go_is_settled(cursor: str, opened: list[int], low: int, last: 
 
 
 def test_a_group_without_a_checkpoint_holds_everything() -> None:
-    done = Checkpoint(parse(Cursor("90:90:")), ())
-    journal = Journal(frozenset({"a", "b"}), {("a", 0): done})
+    done = PostgresCheckpoint(parse(Cursor("90:90:")), ())
+    journal = LastCheckpoints(frozenset({"a", "b"}), {("a", 0): done})
 
     assert not journal.settled(0, [(0, 5, FIRST_ID)])
     assert journal.floor(0) == 0

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from late.control.sql import positions
 from late.control.status import backlog
 from late.model.task import Reads
-from late.store.spanner.row_codec import cursor_at
+from late.store.spanner.cursor import cursor_at
 
 SHARDS = 64
 

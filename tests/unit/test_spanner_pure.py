@@ -27,7 +27,7 @@ from late.store import open_store
 from late.store.spanner import membership as spanner_fleet
 from late.store.spanner import prune as spanner_prune
 from late.store.spanner.client import _Database
-from late.store.spanner.row_codec import beyond, moment_of, nanoseconds, place_of, timestamp
+from late.store.spanner.cursor import beyond, moment_of, nanoseconds, parse, timestamp
 
 ID = "01a1fc28-e4c7-7000-8000-032c1f517f29"
 NS = 1_795_231_900_895_684_123
@@ -79,18 +79,18 @@ def test_timestamps_keep_every_nanosecond() -> None:
 
 
 def test_cursors_are_told_apart_and_ordered() -> None:
-    nothing, all_of, inside = place_of(""), place_of(f"{NS}"), place_of(f"{NS + 9}@{NS},{ID}")
+    nothing, all_of, inside = parse(""), parse(f"{NS}"), parse(f"{NS + 9}@{NS},{ID}")
     assert (nothing.position, all_of.task_id, inside.window) == (0, None, NS + 9)
     assert nothing.key < inside.key < all_of.key, "a whole timestamp covers more than one row of it"
     for wrong in ("x", "1:2:", f"@{NS},{ID}", f"{NS}@{NS}", "12345678901234567890"):
         with pytest.raises(StoreError, match="not a cursor"):
-            place_of(wrong)
+            parse(wrong)
 
 
 def test_a_range_leaves_out_ties_only_where_all_of_them_are_covered() -> None:
-    assert beyond(3, place_of("")).start_closed == [3]
-    assert beyond(3, place_of(f"{NS}")).start_open == [3, timestamp(NS)]
-    assert beyond(3, place_of(f"{NS}@{NS},{ID}")).start_open == [3, timestamp(NS), ID]
+    assert beyond(3, parse("")).start_closed == [3]
+    assert beyond(3, parse(f"{NS}")).start_open == [3, timestamp(NS)]
+    assert beyond(3, parse(f"{NS}@{NS},{ID}")).start_open == [3, timestamp(NS), ID]
 
 
 def test_ranges_to_delete_leave_what_must_stay() -> None:

@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from late.model.task import Cursor, ShardId
-from late.store.spanner.row_codec import moment_of, nanoseconds
-from late.store.spanner.tail import WINDOW_NS, Tail
+from late.store.base import cursor_within
+from late.store.spanner.cursor import moment_of, nanoseconds
+from late.store.spanner.tail import WINDOW_NS, SpannerTail
 
 BASE = 1_795_231_900_895_684_000
 """Nanoseconds; what the tests call time is counted from here."""
@@ -101,7 +102,9 @@ def _moment(text: str) -> Any:
     return type(moment_of(BASE)).from_rfc3339(text)
 
 
-def follow(tail: Tail, spanner: Spanner, cursor: Cursor, limit: int) -> tuple[list[str], Cursor]:
+def follow(
+    tail: SpannerTail, spanner: Spanner, cursor: Cursor, limit: int
+) -> tuple[list[str], Cursor]:
     """All that shard 0 has from `cursor` on."""
     found: list[str] = []
     while pages := tail.read(spanner, {ShardId(0): cursor}, limit):
@@ -115,7 +118,7 @@ def follow(tail: Tail, spanner: Spanner, cursor: Cursor, limit: int) -> tuple[li
 
 @pytest.mark.parametrize("limit", range(1, 8))
 def test_ties_across_pages_are_read_once_each(limit: int) -> None:
-    spanner, tail = Spanner(), Tail(0)
+    spanner, tail = Spanner(), SpannerTail(0)
     for number in range(6):
         spanner.commit(0, number, tied=number % 5 > 0)
     found, cursor = follow(tail, spanner, BEGINNING, limit)
@@ -125,7 +128,7 @@ def test_ties_across_pages_are_read_once_each(limit: int) -> None:
 
 
 def test_neighbouring_nanoseconds_are_two_moments() -> None:
-    spanner, tail = Spanner(), Tail(0)
+    spanner, tail = Spanner(), SpannerTail(0)
     spanner.commit(0, 1)
     found, cursor = follow(tail, spanner, BEGINNING, 10)
     spanner.commit(0, 0)
@@ -135,7 +138,7 @@ def test_neighbouring_nanoseconds_are_two_moments() -> None:
 
 def test_a_replica_behind_the_cursor_says_nothing() -> None:
     """Between two ties: the answer may not be taken as one about the cursor's own timestamp."""
-    spanner, tail = Spanner(), Tail(2)
+    spanner, tail = Spanner(), SpannerTail(2)
     spanner.commit(0, 0)
     spanner.commit(0, 1, tied=True)
     [page] = tail.read(spanner, {ShardId(0): BEGINNING}, 1)
@@ -149,7 +152,7 @@ def test_a_replica_behind_the_cursor_says_nothing() -> None:
 
 
 def test_the_cursor_is_the_timestamp_that_spanner_chose() -> None:
-    spanner, tail = Spanner(), Tail(2)
+    spanner, tail = Spanner(), SpannerTail(2)
     spanner.commit(0, 0)
     chosen = spanner.now
     spanner.commit(0, 1)
@@ -163,7 +166,7 @@ def test_the_cursor_is_the_timestamp_that_spanner_chose() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["slept for long", "a new owner"])
 def test_a_window_whose_versions_are_gone_is_given_up(restarted: bool) -> None:
-    spanner, tail = Spanner(), Tail(0)
+    spanner, tail = Spanner(), SpannerTail(0)
     for number in range(4):
         spanner.commit(0, number)
     [page] = tail.read(spanner, {ShardId(0): BEGINNING}, 2)
@@ -171,14 +174,14 @@ def test_a_window_whose_versions_are_gone_is_given_up(restarted: bool) -> None:
     spanner.now += 3_600 * 1_000_000_000
     spanner.kept_from = spanner.now - 1
     spanner.asked.clear()
-    found, _ = follow(Tail(0) if restarted else tail, spanner, page.cursor, 5)
+    found, _ = follow(SpannerTail(0) if restarted else tail, spanner, page.cursor, 5)
     assert found == [name(number) for number in (2, 3, 4)]
     # A new owner does not even try: it cannot know how old the window is.
     assert ("read_timestamp" in spanner.asked[0]) is not restarted
 
 
 def test_a_strong_read_that_is_refused_is_an_error() -> None:
-    spanner, tail = Spanner(), Tail(0)
+    spanner, tail = Spanner(), SpannerTail(0)
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise api.FailedPrecondition("something else")
@@ -209,7 +212,7 @@ def test_whatever_happens_each_row_is_read_once_and_in_order(
     A tie joins the last commit only if no read has been at its timestamp: a read at T forces what
     commits later above T.
     """
-    spanner, tail = Spanner(), Tail(staleness_s)
+    spanner, tail = Spanner(), SpannerTail(staleness_s)
     cursors = {ShardId(shard): BEGINNING for shard in range(3)}
     found: dict[int, list[tuple[int, str]]] = {0: [], 1: [], 2: []}
     read_since_commit = True
@@ -221,7 +224,7 @@ def test_whatever_happens_each_row_is_read_once_and_in_order(
             spanner.lag = min(number, spanner.now - BASE)
         elif what == "forget":
             spanner.kept_from = spanner.now - number
-            tail = Tail(staleness_s) if flag else tail
+            tail = SpannerTail(staleness_s) if flag else tail
         else:
             read_since_commit = True
             _take(tail.read(spanner, cursors, number), cursors, found, partly=flag)
@@ -244,4 +247,4 @@ def _take(
         taken = page.records[:1] if partly else page.records
         found[page.shard_id] += [(r.position, r.task_id) for r in taken]
         within = taken and (partly or page.more)
-        cursors[page.shard_id] = page.cursor_after(taken[-1]) if within else page.cursor
+        cursors[page.shard_id] = cursor_within(page.window, taken[-1]) if within else page.cursor

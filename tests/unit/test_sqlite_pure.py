@@ -21,8 +21,8 @@ from late.errors import (
 from late.model.ids import new_id
 from late.store import open_store
 from late.store.sqlite import guard as sqlite_guards
+from late.store.sqlite.cursor import cursor_at, position_of
 from late.store.sqlite.errors import BY_CODE, translate
-from late.store.sqlite.statements import cursor_at, position_of
 from late.store.sqlite.store import SqliteStore
 
 

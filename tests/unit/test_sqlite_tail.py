@@ -110,7 +110,7 @@ def test_what_one_row_cannot_hold_is_read_row_by_row(
     connection.commit()
     assert sqlite_page.read(connection, ShardId(0), 0, 10) is None
 
-    pages, left = sqlite_tail.Tail().read([(ShardId(0), Cursor(""))], 10, connection)
+    pages, left = sqlite_tail.SqliteTail().read([(ShardId(0), Cursor(""))], 10, connection)
 
     assert [record.payload for record in pages[0].records] == [b"{}", payload]
     assert not left

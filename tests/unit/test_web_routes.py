@@ -21,6 +21,7 @@ from late.model.tokens import Token
 from late.schema.tables import dead as letters
 from late.schema.tables import schedule
 from late.store import open_store
+from late.store.base import cursor_within
 from late.web import usage_today as today
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
 from tests.integration.control_kit import insert, transaction
@@ -54,7 +55,7 @@ async def filled(folder: Path, **options: Any) -> AsyncIterator[tuple[Page, list
             now = await store.now()
             error = AttemptError(3, now, "w1", f"ValueError: {HOSTILE}")
             await owner.settle(
-                cursor=read.cursor_after(read.records[3]),
+                cursor=cursor_within(read.window, read.records[3]),
                 open=(open_of(records[1]),),
                 parked=(parked(now + 10**9, of=records[2], reason="retry"),),
                 dead=(dead(of=records[3], errors=(error,)),),

@@ -16,7 +16,7 @@ from late.schema import migrate
 from late.schema.engine import make_engine, writing
 from late.schema.tables import controller, decision
 from late.store import open_store
-from late.store.base import Store
+from late.store.base import Store, cursor_within
 from tests.conformance.kit import Owner, dead, open_of, parked, task, worker
 
 SECOND = 1_000_000
@@ -116,7 +116,7 @@ async def _shard(scene: Scene, store: Store, shard: int, name: str) -> None:
         for outcome in (("done", "retried") if n == 1 else ("done",))
     ]
     await owner.settle(
-        cursor=page.cursor_after(found[8]),
+        cursor=cursor_within(page.window, found[8]),
         open=(open_of(found[7]), open_of(found[8])),
         parked=tuple(put_off),
         dead=tuple(letters),

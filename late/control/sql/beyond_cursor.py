@@ -72,7 +72,7 @@ def beyond(connection: Connection, shard_id: int, cursor: str) -> ColumnElement[
         return and_(log.c.shard_id == shard_id, _beyond_timestamp(log, cursor))
     if connection.dialect.name == COCKROACH:
         return and_(log.c.shard_id == shard_id, _beyond_passes(log, cursor))
-    from late.store.sqlite.statements import position_of
+    from late.store.sqlite.cursor import position_of
 
     try:
         position = position_of(cursor)
@@ -102,9 +102,9 @@ def window_of(shard_id: int, cursor: str) -> tuple[int | str, ...]:
 
 
 def _beyond_timestamp(log: FromClause, cursor: str) -> ColumnElement[bool]:
-    from late.store.spanner.row_codec import moment_of, place_of
+    from late.store.spanner.cursor import moment_of, parse
 
-    place = place_of(cursor)
+    place = parse(cursor)
     moment = literal(moment_of(place.position), DateTime(timezone=True))
     later = log.c.created_at > moment
     if place.task_id is None:

@@ -72,7 +72,7 @@ def head(engine: Engine) -> str:
 def _read_timestamp(engine: Engine) -> str:
     """Of a strong read by the driver itself: SQL cannot ask for it."""
     from late.schema.engine import translated
-    from late.store.spanner.row_codec import cursor_at, nanoseconds
+    from late.store.spanner.cursor import cursor_at, nanoseconds
 
     with translated(), engine.connect() as connection:
         driver: Any = connection.connection.driver_connection

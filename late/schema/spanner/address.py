@@ -23,7 +23,7 @@ TURN_WAIT_S = 2.0
 _turns: dict[str, threading.Lock] = {}
 
 
-class Place(NamedTuple):
+class DatabaseAddress(NamedTuple):
     """What a URL names."""
 
     project: str
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     database: str
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str) -> DatabaseAddress:
     """Read `spanner+spanner:///projects/P/instances/I/databases/D`, as SQLAlchemy writes it.
 
     Raises:
@@ -43,7 +43,7 @@ def place_of(url: str) -> Place:
         raise ConfigError(
             "a Spanner URL is spanner+spanner:///projects/PROJECT/instances/INSTANCE/databases/NAME"
         )
-    return Place(*found.groups())
+    return DatabaseAddress(*found.groups())
 
 
 def emulator_settings() -> None:

@@ -16,18 +16,14 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import IsolationLevel, crdb
 
-from late.errors import ConfigError, SchemaMismatch, StoreRefused
-from late.schema import version
-from late.store.cockroach import statements as sql
+from late.errors import ConfigError
 from late.store.postgres import connection as postgres_link
-from late.store.postgres.connection import Connection, Links
+from late.store.postgres.connection import Connection, ConnectionPool
 
 T = TypeVar("T")
 
 NAME = "CockroachDB"
 SCHEMES = ("cockroachdb", "cockroachdb+psycopg")
-VERSION_MIN = 23_01_00
-"""The first with DELETE ... USING, as psycopg counts: v23.1.0."""
 REPEATED = frozenset({"40001", "40003"})
 """Start again; and: look what became of it, which is how every transaction here begins."""
 TRIES = 6
@@ -80,8 +76,8 @@ def conninfo_of(url: str) -> dict[str, object]:
         ) from None
 
 
-class CockroachLinks(Links):
-    """See `Links`: here every connection is SERIALIZABLE."""
+class CockroachPool(ConnectionPool):
+    """See `ConnectionPool`: here every connection is SERIALIZABLE."""
 
     name = NAME
 
@@ -113,70 +109,3 @@ async def rows_of(connection: Connection, statement: str, values: Any = None) ->
     """All rows of one statement."""
     cursor = await connection.execute(statement, values)
     return await cursor.fetchall()
-
-
-class Guard:
-    """Checks every new connection of one store, and adopts a database that nobody ran on yet.
-
-    Timestamps of a restored copy are above every cursor, so that nothing could be lost in it; but
-    a copy must not do the original's work. So a database belongs to the cluster that it was first
-    opened on, until an operator says `late rebase`.
-
-    Args:
-        deployment: see `postgres_guard.Guard`.
-    """
-
-    def __init__(self, deployment: str | None = None) -> None:
-        self._deployment = deployment
-
-    async def __call__(self, connection: Connection) -> None:
-        """Raises:
-        SchemaMismatch: no schema, or one of another version.
-        StoreRefused: not CockroachDB, too old, or a copy.
-        """
-        meta = await checked(connection)
-        name = f"database {connection.info.dbname!r}"
-        found = meta.get("deployment")
-        if self._deployment is None:
-            self._deployment = found
-        if self._deployment != found:
-            raise StoreRefused(
-                f"{name} is deployment {found!r} and not {self._deployment!r}: another database "
-                "answers at this address"
-            )
-        cluster = await cluster_of(connection)
-        if cluster is None:
-            return
-        identity = meta.get("identity")
-        if identity is None:
-            await connection.execute(sql.ADOPT, ("identity", cluster))
-        elif identity != cluster:
-            raise StoreRefused(
-                f"{name} was adopted on cluster {identity} and is now on {cluster}: if this copy "
-                "is to be worked on, run `late rebase URL`"
-            )
-
-
-async def checked(connection: Connection) -> dict[str, str]:
-    """`late_meta`, once server and schema are what this code was written for."""
-    if not crdb.AsyncCrdbConnection.is_crdb(connection.pgconn):
-        raise StoreRefused("this server is not CockroachDB: use a postgresql:// URL for PostgreSQL")
-    if connection.info.server_version < VERSION_MIN:
-        raise StoreRefused("CockroachDB is too old: late needs v23.1 or newer")
-    name = f"database {connection.info.dbname!r}"
-    try:
-        meta = dict(await rows_of(connection, sql.META))
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-        raise SchemaMismatch(f"{name} has no schema of late: run `late migrate URL`") from None
-    version.check(meta.get("schema_version"), where=name)
-    return meta
-
-
-async def cluster_of(connection: Connection) -> str | None:
-    """The cluster's id; None where the role may not ask for it: then there is no guard on copies
-    but the name of the deployment."""
-    try:
-        ((cluster,),) = await rows_of(connection, sql.CLUSTER)
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFunction):
-        return None
-    return str(cluster)

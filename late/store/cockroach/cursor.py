@@ -51,7 +51,7 @@ _TEXT = re.compile(
 )
 
 
-class Window(msgspec.Struct, frozen=True):
+class CockroachWindow(msgspec.Struct, frozen=True):
     """A cursor taken apart. Moments are microseconds: a version of a row belongs to the first
     whole microsecond that is not before its commit, and every bound is a whole one."""
 
@@ -84,7 +84,7 @@ class Window(msgspec.Struct, frozen=True):
             return False
         return moment <= self.until and task_id <= self.key
 
-    def next(self, shard_id: int, at: int) -> Window | None:
+    def next(self, shard_id: int, at: int) -> CockroachWindow | None:
         """The pass to go on with, or a new one up to `at`.
 
         None where `at` is not beyond what is known: another gateway's clock was ahead of this
@@ -95,12 +95,12 @@ class Window(msgspec.Struct, frozen=True):
         if at <= self.seen:
             return None
         sweep = at - self.swept >= sweep_every_us(shard_id)
-        return Window(self.swept, self.seen, at, sweep)
+        return CockroachWindow(self.swept, self.seen, at, sweep)
 
-    def end(self) -> Window:
+    def end(self) -> CockroachWindow:
         """What is covered once the pass has come to its end."""
         assert self.until is not None
-        return Window(self.until if self.sweep else self.swept, self.until)
+        return CockroachWindow(self.until if self.sweep else self.swept, self.until)
 
     @property
     def first_key(self) -> str:
@@ -136,20 +136,20 @@ def position_of(task_id: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def parse(cursor: Cursor) -> Window:
+def parse(cursor: Cursor) -> CockroachWindow:
     """Take a cursor apart.
 
     Raises:
         StoreError: not a cursor of this store.
     """
     if not cursor:
-        return Window()
+        return CockroachWindow()
     match = _TEXT.match(cursor)
     if match is not None:
         swept, seen, kind, until, key = match.groups()
         window = int(swept), int(seen)
         if window[0] <= window[1] and until is None:
-            return Window(*window)
+            return CockroachWindow(*window)
         if window[0] <= window[1] < int(until or 0):
-            return Window(*window, int(until), kind == ">>", key)
+            return CockroachWindow(*window, int(until), kind == ">>", key)
     raise StoreError(f"not a cursor of the CockroachDB store: {cursor[:200]!r}")

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
-import msgspec
 import psycopg
 
 from late.errors import TransactionAborted
-from late.model.task import Cursor, Epoch, OpenTask, Reads, ShardId
+from late.model.task import Cursor, Epoch, Reads, ShardId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
 from late.store.cockroach import statements as sql
 from late.store.cockroach.connection import repeated, rows_of
 from late.store.cockroach.cursor import parse
-from late.store.cockroach.tail import Handed
+from late.store.cockroach.tail import RowsRead
+from late.store.common.columns import journal_values, open_of
 from late.store.common.groups import reads_of
 from late.store.common.suspects import inherited, suspects_of, suspects_text
 from late.store.postgres.connection import Connection, translate
@@ -27,19 +26,18 @@ from late.store.postgres.journal import carried_of, ends_of
 from late.store.postgres.statements import SETTLEMENT_ID
 
 Shard = tuple[str, ShardId]
+_JOURNAL = ("group", "shard", "seq", "id", "epoch", "owner", "cursor", "open", "usage", "suspects")
+"""Parameters of `sql.SETTLE`, in the order of `journal_values`."""
 
-_encode = msgspec.json.Encoder().encode
-_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 
-
-class Settler:
+class CockroachSettler:
     """Writes settlements, and deletes with each the log rows that no group needs any more.
 
     Args:
         handed: what has been read here; only that can be deleted at once.
     """
 
-    def __init__(self, handed: Handed) -> None:
+    def __init__(self, handed: RowsRead) -> None:
         self._handed = handed
         self._groups: frozenset[str] = frozenset()
         """The groups that there are, as far as is known: the delete itself makes sure."""
@@ -81,7 +79,7 @@ class Settler:
             if not last:
                 return []  # it has read nothing of the shard: all of it is held for it
             ((cursor, open_text),) = last
-            held = {task.task_id for task in _open_of(open_text)}
+            held = {task.task_id for task in open_of(open_text)}
             covered = self._handed.only(settlement.shard_id, task_ids, parse(Cursor(cursor)))
             task_ids = [task_id for task_id in covered if task_id not in held]
         return task_ids
@@ -93,7 +91,9 @@ async def _write(
     """The journal first, for it decides; then what hangs on it. Whether it was written, and how
     many log rows went."""
     async with connection.transaction() as transaction:
-        cursor = await connection.execute(sql.SETTLE, _journal_row(settlement))
+        cursor = await connection.execute(
+            sql.SETTLE, dict(zip(_JOURNAL, journal_values(settlement), strict=True))
+        )
         if cursor.rowcount != 1:
             raise psycopg.Rollback(transaction)
         for statement, values in carried_of([settlement]):
@@ -116,21 +116,6 @@ async def _of_whom(connection: Connection, settlement: Settlement) -> SettleResu
     rows = await rows_of(connection, SETTLEMENT_ID, key)
     ours = bool(rows) and rows[0][0] == settlement.settlement_id
     return SettleResult.SETTLED if ours else SettleResult.FENCED
-
-
-def _journal_row(settlement: Settlement) -> dict[str, Any]:
-    return {
-        "group": settlement.group,
-        "shard": settlement.shard_id,
-        "seq": settlement.seq,
-        "id": settlement.settlement_id,
-        "epoch": settlement.epoch,
-        "owner": settlement.owner,
-        "cursor": settlement.cursor,
-        "open": _encode(settlement.open).decode(),
-        "usage": _encode(settlement.usage).decode() if settlement.usage else None,
-        "suspects": suspects_text(settlement.suspects),
-    }
 
 
 async def _tick(connection: Connection, tick: Tick) -> None:
@@ -208,7 +193,7 @@ async def _take(
         epoch=Epoch(epoch),
         seq=seq,
         cursor=Cursor(cursor),
-        open=_open_of(open_text),
+        open=open_of(open_text),
         held_keys={name: HeldKey(count, parked) for name, count, parked in waiting},
         taken_at_us=taken_at_us,
         suspects=suspects,
@@ -222,30 +207,5 @@ async def release(connection: Connection, lease: Lease) -> None:
 
     async def work() -> None:
         await connection.execute(sql.RELEASE, key)
-
-    await repeated(work)
-
-
-async def rebase(connection: Connection, cluster: str | None) -> None:
-    """Adopt the database for `cluster`: raise every epoch, free every shard, forget the workers.
-
-    Cursors stay: in a restored copy every row has a timestamp above them, so that nothing can be
-    lost, and what another group still needed runs again for those that had settled it.
-    """
-
-    async def work() -> None:
-        async with connection.transaction():
-            for group, shard_id in await rows_of(connection, sql.LEASES):
-                key = (group, shard_id)
-                ((_, epoch, *_),) = await rows_of(connection, sql.LEASE, key)
-                last = await rows_of(connection, sql.LAST, key)
-                seq, last_epoch, cursor, open_text, _ = last[0] if last else (0, 0, "", "[]", None)
-                epoch = max(epoch, last_epoch) + 1
-                await connection.execute(sql.GRANT, (*key, None, epoch, None))
-                made = (uuid.uuid4().hex, epoch, "rebase", cursor, open_text, None)
-                await connection.execute(sql.TAKE_OVER, (*key, seq + 1, *made))
-            await connection.execute("delete from late_worker")
-            if cluster is not None:
-                await connection.execute(sql.CLAIM_IDENTITY, (cluster,))
 
     await repeated(work)

@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from late.model.task import Cursor, OpenTask
+from late.model.task import Cursor
 from late.store.base import PruneReport
 from late.store.cockroach import statements as sql
 from late.store.cockroach.connection import repeated, rows_of
-from late.store.cockroach.cursor import FIRST_ID, LAG_US, Window, parse
-from late.store.postgres.connection import Connection, Links
+from late.store.cockroach.cursor import FIRST_ID, LAG_US, CockroachWindow, parse
+from late.store.common.columns import open_of
+from late.store.postgres.connection import Connection, ConnectionPool
 from late.store.postgres.statements import CLOCK
 
 BATCH = 1_000
@@ -25,24 +26,22 @@ BATCH = 1_000
 WORKER_KEEP_S = 3_600
 """A worker that has been silent for an hour is a row that nobody asks for any more."""
 
-_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 
-
-class Settled(msgspec.Struct, frozen=True):
+class CockroachSettled(msgspec.Struct, frozen=True):
     """What every group has settled of one shard: what `window`, between two passes, covers,
     without `open`."""
 
-    window: Window
+    window: CockroachWindow
     recent_from: str
     """The highest of all groups, which may have been swept at different times."""
     open: frozenset[str]
 
 
-class Pruner:
+class CockroachPruner:
     """One round of house-keeping, step by step, each on a connection only for as long as it
     takes. Any number may run at once, anywhere."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: ConnectionPool) -> None:
         self._links = links
 
     async def run(self, journal_keep_s: float) -> PruneReport:
@@ -88,29 +87,31 @@ class Pruner:
                 return deleted
 
 
-async def settled_of(connection: Connection, groups: frozenset[str], shard_id: int) -> Settled:
+async def settled_of(
+    connection: Connection, groups: frozenset[str], shard_id: int
+) -> CockroachSettled:
     """What the last words of all groups on a shard agree on; of a pass that is under way, only
     what was covered before it."""
-    windows: list[Window] = []
+    windows: list[CockroachWindow] = []
     held: set[str] = set()
     for group in groups:
         last = await rows_of(connection, sql.CHECKPOINT, (group, shard_id))
         cursor, open_text = last[0] if last else ("", "[]")
         windows.append(parse(Cursor(cursor)))
-        held.update(task.task_id for task in _open_of(open_text))
+        held.update(task.task_id for task in open_of(open_text))
     return agreed(windows, frozenset(held))
 
 
-def agreed(windows: Sequence[Window], held: frozenset[str]) -> Settled:
+def agreed(windows: Sequence[CockroachWindow], held: frozenset[str]) -> CockroachSettled:
     """What all of `windows` cover, and no more: the least of each bound."""
     swept = min((window.swept for window in windows), default=0)
     seen = min((window.seen for window in windows), default=0)
     recent = max((window.recent_from for window in windows), default=FIRST_ID)
-    return Settled(Window(swept, seen), recent, held)
+    return CockroachSettled(CockroachWindow(swept, seen), recent, held)
 
 
 async def _prunable(
-    connection: Connection, shard_id: int, settled: Settled, after: str
+    connection: Connection, shard_id: int, settled: CockroachSettled, after: str
 ) -> list[str]:
     """Ids of a batch of settled rows, read a little in the past: it meets nobody's writes."""
     ((now_us,),) = await rows_of(connection, CLOCK)

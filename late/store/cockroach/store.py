@@ -12,16 +12,12 @@ up to a fixed timestamp that no later commit in the range can get below.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import msgspec
-
-from late.errors import ConfigError, StoreError
-from late.model.task import SHARDS_MAX, Cursor, OpenTask, Parked, Record, ShardId, TaskId
+from late.errors import StoreError
+from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
     Features,
     Lease,
-    LeaseView,
     Membership,
     Page,
     PruneReport,
@@ -29,23 +25,15 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.store.cockroach import journal, tail
-from late.store.cockroach import statements as sql
-from late.store.cockroach.connection import (
-    NAME,
-    CockroachLinks,
-    Guard,
-    checked,
-    cluster_of,
-    connect,
-    conninfo_of,
-    rows_of,
-)
-from late.store.cockroach.prune import Pruner
-from late.store.common.groups import ACTIVE
+from late.store.cockroach import journal, membership, tail
+from late.store.cockroach.connection import NAME, CockroachPool, connect, conninfo_of, rows_of
+from late.store.cockroach.guard import CockroachGuard, checked, cluster_of
+from late.store.cockroach.prune import CockroachPruner
+from late.store.cockroach.rebase import rebase
+from late.store.common.columns import parked_of
 from late.store.postgres import statements as postgres_sql
-from late.store.postgres.connection import Connection, translate
-from late.store.postgres.store import due_query, parked_of
+from late.store.postgres import timers
+from late.store.postgres.connection import StorePools, translate
 
 FEATURES = Features(
     # Within a pass the order is that of the ids, which producers make.
@@ -61,32 +49,26 @@ FEATURES = Features(
     lease_margin_min_s=0.5,
 )
 
-_names_of = msgspec.json.Decoder(tuple[str, ...]).decode
-
 
 class CockroachStore:
     """One database of CockroachDB. Safe to call concurrently, from one event loop.
 
     Args:
         url: `cockroachdb://...` or `cockroachdb+psycopg://...`, as SQLAlchemy writes it.
-        connections: most connections that are open at once, 3 or more: one that reads the log,
-            one that settles, the others for the rest.
+        connections: most connections that are open at once, 3 or more.
         deployment: what `late_meta` must say under `deployment`; None takes what is there.
 
     Raises:
-        ConfigError: the URL cannot be read.
+        ConfigError: the URL cannot be read, or `connections` is below 3.
     """
 
     def __init__(self, url: str, *, connections: int = 4, deployment: str | None = None) -> None:
-        if connections < 3:
-            raise ConfigError(f"connections must be 3 or more, not {connections}")
         self._conninfo = conninfo_of(url)
-        guard = Guard(deployment)
-        self._handed = tail.Handed()
-        self._settler = journal.Settler(self._handed)
-        self._reading = CockroachLinks(self._conninfo, 1, guard)
-        self._settling = CockroachLinks(self._conninfo, 1, guard)
-        self._working = CockroachLinks(self._conninfo, connections - 2, guard)
+        self._handed = tail.RowsRead()
+        self._settler = journal.CockroachSettler(self._handed)
+        self._pools = StorePools(
+            self._conninfo, connections, CockroachGuard(deployment), CockroachPool
+        )
 
     @property
     def features(self) -> Features:
@@ -100,22 +82,15 @@ class CockroachStore:
             StoreRefused: another server, one that is too old, a restored or copied database.
             StoreUnavailable: no connection.
         """
-        self._reading.open()
-        self._settling.open()
-        self._working.open()
-        for links in (self._working, self._settling):
-            async with links.use() as connection:
-                await connection.execute(postgres_sql.CLOCK)
+        await self._pools.open()
 
     async def close(self) -> None:
         """Close all connections. Calling it twice, or before `open`, is fine."""
-        await self._reading.close()
-        await self._settling.close()
-        await self._working.close()
+        await self._pools.close()
 
     async def now(self) -> int:
         """A gateway's clock, microseconds since the Unix epoch: one of the cluster's."""
-        async with self._working.use() as connection:
+        async with self._pools.working.use() as connection:
             ((now_us,),) = await rows_of(connection, postgres_sql.CLOCK)
         return int(now_us)
 
@@ -123,14 +98,14 @@ class CockroachStore:
         """The next page of each shard, see `Store.read`: two round trips for all of them."""
         if not cursors:
             return []
-        async with self._reading.use() as connection:
+        async with self._pools.reading.use() as connection:
             return await tail.read(connection, cursors, limit, self._handed)
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
         """The records of `keys` that are still in the log, in no order."""
         if not keys:
             return []
-        async with self._working.use() as connection:
+        async with self._pools.working.use() as connection:
             return await tail.fetch(connection, shard_id, keys, self._handed)
 
     async def due(
@@ -145,29 +120,29 @@ class CockroachStore:
         task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
         """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
-        statement, values = due_query(group, shard_id, until_us, limit, after, held_key, task_ids)
+        query = timers.due_query(group, shard_id, until_us, limit, after, held_key, task_ids)
         async with (
-            self._working.use() as connection,
+            self._pools.working.use() as connection,
             connection.cursor(binary=True) as cursor,
         ):
-            await cursor.execute(statement, values)
+            await cursor.execute(*query)
             return [parked_of(row) for row in await cursor.fetchall()]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         """Write settlements; see `Store.settle`. One transaction each, see `cockroach_journal`."""
-        async with self._settling.use() as connection:
+        async with self._pools.settling.use() as connection:
             return [await self._settler.settle(connection, each) for each in settlements]
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
         """Remove what every group has settled; see `Store.prune`."""
-        return await Pruner(self._working).run(journal_keep_s)
+        return await CockroachPruner(self._pools.working).run(journal_keep_s)
 
     async def rebase(self) -> None:
         """Adopt a restored or copied database. For operators, with producers stopped."""
         try:
             async with await connect(self._conninfo) as connection:
                 await checked(connection)
-                await journal.rebase(connection, await cluster_of(connection))
+                await rebase(connection, await cluster_of(connection))
         except StoreError:
             raise
         except Exception as error:
@@ -175,74 +150,17 @@ class CockroachStore:
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """Say that the worker lives, and see who else does; see `Store.heartbeat`."""
-        values = {
-            "id": worker.worker_id,
-            "ttl": round(ttl_s * 1_000_000),
-            "address": worker.address,
-            "groups": msgspec.json.encode(worker.groups).decode(),
-            "capacity": worker.capacity,
-            "version": worker.version,
-        }
-        async with self._working.use() as connection:
-            said = postgres_sql.HEARTBEAT if ttl_s > 0 else postgres_sql.LEAVE
-            async with connection.pipeline():
-                await connection.execute(said, values)
-                asked = [
-                    await connection.execute(statement)
-                    for statement in (
-                        postgres_sql.CLOCK,
-                        postgres_sql.WORKERS,
-                        postgres_sql.LEASES,
-                        sql.LANES,
-                        ACTIVE,
-                    )
-                ]
-            rows: list[list[Any]] = [await cursor.fetchall() for cursor in asked]
-            clock, workers, leases, lanes, active = rows
-            shards = await _shards(connection, lanes, leases)
-        return Membership(
-            now_us=clock[0][0],
-            workers=tuple(
-                WorkerInfo(worker_id, address, _names_of(groups), capacity, version)
-                for worker_id, address, groups, capacity, version in workers
-            ),
-            leases=tuple(LeaseView(*row) for row in leases),
-            shards=shards,
-            groups=frozenset(name for (name,) in active),
-        )
+        async with self._pools.working.use() as connection:
+            return await membership.heartbeat(connection, worker, ttl_s)
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         """Take those of `shards` that are free; see `Store.acquire`."""
-        async with self._working.use() as connection:
+        async with self._pools.working.use() as connection:
             return await journal.acquire(connection, worker_id, shards)
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give leases back; those held under another epoch by now are left alone."""
         for lease in leases:
             self._handed.forget(lease.shard_id)
-            async with self._working.use() as connection:
+            async with self._pools.working.use() as connection:
                 await journal.release(connection, lease)
-
-
-async def _shards(
-    connection: Connection, lanes: list[Any], leases: list[Any]
-) -> tuple[ShardId, ...]:
-    """Every shard of a lane, and every other that holds records, timers or schedules (a lane that
-    was made smaller): a look into each gap between the lanes, one step down the index per shard
-    found."""
-    shards = {shard for first, count in lanes for shard in range(first, first + count)}
-    shards |= {row[0] for row in await rows_of(connection, sql.SCHEDULED)}
-    for group, shard, *_ in leases:
-        # Timers are written by owners only, so that there was a lease.
-        if shard not in shards and await rows_of(connection, sql.TIMED, (group, shard)):
-            shards.add(shard)
-    low = 0
-    for first, count in [*sorted(lanes), (SHARDS_MAX, 0)]:
-        while low < first:
-            found = await rows_of(connection, sql.LOGGED, (low, first))
-            if not found:
-                break
-            shards.add(found[0][0])
-            low = found[0][0] + 1
-        low = max(low, first + count)
-    return tuple(ShardId(shard) for shard in sorted(shards))

@@ -20,7 +20,7 @@ from late.model.task import Cursor, OpenTask, Record, ShardId, TaskId
 from late.store.base import Page
 from late.store.cockroach import statements as sql
 from late.store.cockroach.connection import rows_of
-from late.store.cockroach.cursor import LAG_US, Window, parse, position_of
+from late.store.cockroach.cursor import LAG_US, CockroachWindow, parse, position_of
 from late.store.postgres.connection import Connection
 from late.store.postgres.statements import CLOCK
 
@@ -28,7 +28,7 @@ HANDED_MAX = 20_000
 """Rows of one shard that are remembered; what is forgotten is left to the pruning."""
 
 
-class Handed:
+class RowsRead:
     """What this process has read and not yet deleted: the moment of each row, by shard and id.
 
     For the deletes only. Forgetting a row is harmless, it goes with the next round of pruning.
@@ -53,7 +53,7 @@ class Handed:
             if window.covers(moment, task_id) and task_id not in kept
         ]
 
-    def only(self, shard_id: int, task_ids: Sequence[str], window: Window) -> list[str]:
+    def only(self, shard_id: int, task_ids: Sequence[str], window: CockroachWindow) -> list[str]:
         """Those of `task_ids` that another group's cursor covers as well."""
         rows = self._shards.get(shard_id, {})
         return [i for i in task_ids if i in rows and window.covers(rows[i], i)]
@@ -69,7 +69,7 @@ class Handed:
 
 
 async def read(
-    connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int, handed: Handed
+    connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int, handed: RowsRead
 ) -> list[Page]:
     """The next page of each shard; those with nothing new are left out."""
     ((now_us,),) = await rows_of(connection, CLOCK)
@@ -101,7 +101,7 @@ async def read(
     return pages
 
 
-def values_of(shard_id: int, window: Window, limit: int) -> dict[str, Any]:
+def values_of(shard_id: int, window: CockroachWindow, limit: int) -> dict[str, Any]:
     """Parameters of `sql.PAGE`. Moments are whole microseconds, timestamps are nanoseconds."""
     assert window.until is not None
     return {
@@ -117,7 +117,12 @@ def values_of(shard_id: int, window: Window, limit: int) -> dict[str, Any]:
 
 
 def page_of(
-    shard_id: ShardId, window: Window, rows: list[Any], limit: int, now_us: int, handed: Handed
+    shard_id: ShardId,
+    window: CockroachWindow,
+    rows: list[Any],
+    limit: int,
+    now_us: int,
+    handed: RowsRead,
 ) -> Page:
     """What a scan of `window` found. A page that is not full is the end of the pass."""
     records = []
@@ -162,7 +167,7 @@ def record_of(shard_id: int, row: Any) -> Record:
 
 
 async def fetch(
-    connection: Connection, shard_id: ShardId, keys: Sequence[OpenTask], handed: Handed
+    connection: Connection, shard_id: ShardId, keys: Sequence[OpenTask], handed: RowsRead
 ) -> list[Record]:
     """The records of `keys` that are still in the log, by their ids: a position is part of one."""
     async with connection.cursor(binary=True) as cursor:

@@ -26,6 +26,7 @@ from late.errors import (
     TransactionAborted,
 )
 from late.store.common.statement_counts import count
+from late.store.postgres.statements import CLOCK
 
 Connection = AsyncConnection[tuple[object, ...]]
 
@@ -114,7 +115,7 @@ def conninfo_of(url: str) -> dict[str, object]:
     return {**CONNECT, **given}
 
 
-class Counted(AsyncCursor[Any]):
+class CountedCursor(AsyncCursor[Any]):
     """A cursor whose statements are counted."""
 
     async def execute(self, query: Any, params: Any = None, **more: Any) -> Self:
@@ -126,7 +127,7 @@ class Counted(AsyncCursor[Any]):
         await super().executemany(query, params_seq, **more)
 
 
-class Links:
+class ConnectionPool:
     """Up to `size` connections of one store, handed out one call at a time, last used first.
 
     After any doubt (an error without an answer of the server, a time-out, a cancelled call) a
@@ -219,6 +220,50 @@ class Links:
         await self._drop_idle()
 
 
+class StorePools:
+    """The connections of one store, in three pools: reading the log never waits for writing.
+
+    A settlement never queues behind loads: after a backlog there may be one load for each of a
+    thousand ordering keys, and a task that has run and is not settled would run again after a kill.
+
+    Args:
+        connections: most connections that are open at once: one that reads the log, one that
+            settles, the others for the rest.
+
+    Raises:
+        ConfigError: fewer than 3 connections.
+    """
+
+    def __init__(
+        self,
+        conninfo: dict[str, object],
+        connections: int,
+        guard: Callable[[Connection], Awaitable[None]],
+        pool: type[ConnectionPool] = ConnectionPool,
+    ) -> None:
+        if connections < 3:
+            raise ConfigError(f"connections must be 3 or more, not {connections}")
+        self.reading = pool(conninfo, 1, guard)
+        self.settling = pool(conninfo, 1, guard)
+        self.working = pool(conninfo, connections - 2, guard)
+
+    async def open(self) -> None:
+        """Allow calls, and make two connections, so that their guards run now. Calling it twice
+        is fine."""
+        self.reading.open()
+        self.settling.open()
+        self.working.open()
+        for pool in (self.working, self.settling):
+            async with pool.use() as connection:
+                await connection.execute(CLOCK)
+
+    async def close(self) -> None:
+        """Close all connections. Calling it twice, or before `open`, is fine."""
+        await self.reading.close()
+        await self.settling.close()
+        await self.working.close()
+
+
 async def connect(conninfo: dict[str, object]) -> Connection:
     """One new connection, not guarded.
 
@@ -228,7 +273,7 @@ async def connect(conninfo: dict[str, object]) -> Connection:
     connection: Connection = await AsyncConnection.connect(
         autocommit=True,
         prepare_threshold=None,
-        cursor_factory=Counted,
+        cursor_factory=CountedCursor,
         **conninfo,  # type: ignore[arg-type]
     )
     try:

@@ -75,7 +75,7 @@ def parse_snapshot(text: str) -> Snapshot:
     return Snapshot(int(xmin), int(xmax), running)
 
 
-class Window(msgspec.Struct, frozen=True):
+class PostgresWindow(msgspec.Struct, frozen=True):
     """A cursor taken apart: where a reader is between two snapshots.
 
     `cur` is None between windows: the next read takes the snapshot of its moment.
@@ -118,7 +118,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=4096)
-def parse(cursor: Cursor) -> Window:
+def parse(cursor: Cursor) -> PostgresWindow:
     """Take a cursor apart.
 
     Raises:
@@ -127,10 +127,10 @@ def parse(cursor: Cursor) -> Window:
     prev, mark, rest = cursor.partition("|")
     parse_snapshot(prev)
     if not mark:
-        return Window(prev, None, (0, FIRST_ID))
+        return PostgresWindow(prev, None, (0, FIRST_ID))
     cur, at, key = rest.partition("@")
     xid, comma, task_id = key.partition(",")
     if not (cur and at and comma and xid.isdigit() and _TASK_ID.match(task_id)):
         raise StoreError(f"not a cursor of the PostgreSQL store: {cursor[:200]!r}")
     parse_snapshot(cur)
-    return Window(prev, cur, (int(xid), task_id))
+    return PostgresWindow(prev, cur, (int(xid), task_id))

@@ -57,7 +57,7 @@ on conflict (key) do update set value = excluded.value
 """
 
 
-class State:
+class ServerState:
     """What the database says of itself."""
 
     def __init__(self, row: TupleRow) -> None:
@@ -66,7 +66,7 @@ class State:
         self.meta: dict[str, str] = msgspec.json.decode(meta) if meta else {}
 
 
-async def state_of(connection: Connection) -> State:
+async def state_of(connection: Connection) -> ServerState:
     """Read the state and check what even a rebase cannot heal.
 
     Raises:
@@ -84,7 +84,7 @@ async def state_of(connection: Connection) -> State:
             f"database {connection.info.dbname!r} has no schema of late: run `late migrate URL`"
         ) from None
     assert row is not None
-    state = State(row)
+    state = ServerState(row)
     version.check(state.meta.get("schema_version"), where=f"database {state.database!r}")
     if state.in_recovery:
         raise StoreRefused(
@@ -94,7 +94,7 @@ async def state_of(connection: Connection) -> State:
     return state
 
 
-class Guard:
+class PostgresGuard:
     """Checks every new connection of one store, and adopts a database that nobody ran on yet.
 
     Args:
@@ -132,7 +132,7 @@ class Guard:
         self._timeline = state.timeline
 
 
-async def _check_copy(connection: Connection, state: State) -> None:
+async def _check_copy(connection: Connection, state: ServerState) -> None:
     """Refuse a database whose transaction ids are not those that its rows were written under."""
     remedy = (
         "it is a restored or copied database; stop producers and run `late rebase URL` to adopt it"

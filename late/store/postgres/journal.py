@@ -13,10 +13,11 @@ import psycopg
 from psycopg import errors
 
 from late.errors import TransactionAborted
-from late.model.task import Cursor, DeadLetter, Epoch, OpenTask, Parked, Reads, ShardId
+from late.model.task import Cursor, Epoch, Parked, Reads, ShardId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
+from late.store.common.columns import carried, journal_values, open_of
 from late.store.common.groups import reads_of
-from late.store.common.suspects import suspects_of, suspects_text
+from late.store.common.suspects import suspects_of
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection
 
@@ -27,7 +28,6 @@ ROWS_MAX = 200
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 
 
 class _Key(msgspec.Struct):
@@ -100,7 +100,7 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterator[Statement]:
     Nothing crosses from one settlement to another, and within one the deletes of timers still
     come before the inserts.
     """
-    yield sql.SETTLE, [_encode([_journal_row(each) for each in settlements]).decode()]
+    yield sql.SETTLE, [_encode([_Row(*journal_values(each)) for each in settlements]).decode()]
     yield from carried_of(settlements)
     for settlement in settlements:
         for tick in settlement.ticks:
@@ -115,7 +115,7 @@ def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
         yield sql.UNPARK, [_encode([_TimerKey(*key) for key in some]).decode()]
     for part in _parts([(g, i, p) for g, i, s in keyed for p in s.parked]):
         yield sql.PARK, [_encode([_timer(*each) for each in part]).decode()]
-    dead = [(g, i, d.record.task_id, d.reason, *_carried(d)) for g, i, s in keyed for d in s.dead]
+    dead = [(g, i, d.record.task_id, d.reason, *carried(d)) for g, i, s in keyed for d in s.dead]
     if dead:
         yield sql.BURY, _columns(dead, 15)
     revived = [(g, i, r.task_id, r.due_at_us, r.payload) for g, i, s in keyed for r in s.revived]
@@ -172,21 +172,6 @@ class _Row(msgspec.Struct):
     suspects: str | None
 
 
-def _journal_row(settlement: Settlement) -> _Row:
-    return _Row(
-        settlement.group,
-        settlement.shard_id,
-        settlement.seq,
-        settlement.settlement_id,
-        settlement.epoch,
-        settlement.owner,
-        settlement.cursor,
-        _encode(settlement.open).decode(),
-        _encode(settlement.usage).decode() if settlement.usage else None,
-        suspects_text(settlement.suspects),
-    )
-
-
 class _TimerKey(msgspec.Struct):
     """Of a row of the timer table, as `sql.UNPARK` takes it."""
 
@@ -216,24 +201,7 @@ class _Timer(_TimerKey):
 
 def _timer(group: str, shard_id: ShardId, task: Parked) -> _Timer:
     key = (group, shard_id, task.due_at_us, task.record.task_id)
-    return _Timer(*key, task.reason, task.held_key, *_carried(task))
-
-
-def _carried(task: Parked | DeadLetter) -> tuple[Any, ...]:
-    record = task.record
-    return (
-        record.position,
-        record.sequence,
-        record.queue,
-        record.name,
-        record.payload,
-        record.headers,
-        record.options,
-        record.created_at_us,
-        task.attempts,
-        task.deaths,
-        _encode(task.errors).decode() if task.errors else None,
-    )
+    return _Timer(*key, task.reason, task.held_key, *carried(task))
 
 
 def _tick(tick: Tick) -> dict[str, Any]:
@@ -327,7 +295,7 @@ def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
         epoch=Epoch(epoch),
         seq=seq,
         cursor=Cursor(checkpoint),
-        open=_open_of(open_text),
+        open=open_of(open_text),
         held_keys={k.key: HeldKey(k.waiting, k.head_parked) for k in _keys_of(held)},
         taken_at_us=taken_at_us,
         suspects=suspects_of(marks),

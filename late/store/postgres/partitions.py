@@ -185,7 +185,7 @@ async def _lay_out(connection: Connection) -> int:
     return sum(1 for leaf in plan.over if leaf.low <= snapshot.xmax)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PartitionPlan(msgspec.Struct, frozen=True):
     """What one round does to the layout."""
 
     over: Sequence[Partition]
@@ -195,7 +195,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan_layout(
     leaves: Sequence[Partition], snapshot: Snapshot, now_us: int, sample: str | None
-) -> Plan | None:
+) -> PartitionPlan | None:
     """Decide on the layout; None when there is no reason to take the lock.
 
     Args:
@@ -225,7 +225,7 @@ def plan_layout(
             begin += units * width
     if not new and len(over) < DROP_AT:
         return None
-    return Plan(over, new)
+    return PartitionPlan(over, new)
 
 
 def _width(rate: float, leaves: Sequence[Partition], snapshot: Snapshot) -> int:

@@ -14,10 +14,11 @@ import msgspec
 
 from late.model.task import Cursor, OpenTask
 from late.store.base import PruneReport
+from late.store.common.columns import open_of
 from late.store.common.groups import RETENTION
 from late.store.postgres import statements as sql
-from late.store.postgres.connection import Connection, Links
-from late.store.postgres.cursor import XID_MAX, Window, parse
+from late.store.postgres.connection import Connection, ConnectionPool
+from late.store.postgres.cursor import XID_MAX, PostgresWindow, parse
 from late.store.postgres.guard import POSITION_MAX
 from late.store.postgres.partitions import Partition, lay_out, list_partitions, truncate
 
@@ -61,16 +62,15 @@ delete from late_settlement d where (d.consumer_group, d.shard_id, d.seq) in (
 """
 _DELETE_WORKERS = f"delete from late_worker where expires_at_us < {sql.NOW} - %s::bigint"
 
-_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 
 LastRow = tuple[int, int, str]
 """Shard, xid and task id of the last row of a shard in a partition."""
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class PostgresCheckpoint(msgspec.Struct, frozen=True):
     """Of one group and shard: what is settled is what `window` covers without `open`."""
 
-    window: Window
+    window: PostgresWindow
     open: tuple[OpenTask, ...]
 
     def settled(self, low: int, xid: int, task_id: str) -> bool:
@@ -85,15 +85,15 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return min([self.window.floor, *(task.position for task in self.open)])
 
 
-class Journal(msgspec.Struct, frozen=True):
+class LastCheckpoints(msgspec.Struct, frozen=True):
     """The last word of every group on every shard."""
 
     groups: frozenset[str]
-    checkpoints: dict[tuple[str, int], Checkpoint]
-    past: dict[tuple[str, int], Checkpoint] | None = None
+    checkpoints: dict[tuple[str, int], PostgresCheckpoint]
+    past: dict[tuple[str, int], PostgresCheckpoint] | None = None
     """As they were before the time for which the log is kept; None: it is not."""
 
-    def of(self, shard_id: int) -> list[Checkpoint | None]:
+    def of(self, shard_id: int) -> list[PostgresCheckpoint | None]:
         ages = [self.checkpoints] if self.past is None else [self.checkpoints, self.past]
         return [age.get((group, shard_id)) for group in self.groups for age in ages]
 
@@ -113,11 +113,11 @@ class Journal(msgspec.Struct, frozen=True):
         )
 
 
-class Pruner:
+class PostgresPruner:
     """One round of house-keeping, step by step, each on a connection only for as long as it
     takes. Any number may run at once, anywhere."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: ConnectionPool) -> None:
         self._links = links
 
     async def run(self, journal_keep_s: float) -> PruneReport:
@@ -143,7 +143,7 @@ class Pruner:
             tasks=tasks, partitions=removed, settlements=settlements, workers=workers.rowcount
         )
 
-    async def _truncate(self, partition: Partition, journal: Journal) -> int:
+    async def _truncate(self, partition: Partition, journal: LastCheckpoints) -> int:
         """Empty a partition in which nothing is needed any more.
 
         Also one that is still being filled, if that is worth it: with its lock held nobody is
@@ -160,7 +160,7 @@ class Pruner:
             emptied = await truncate(connection, partition, settled)
         return int(emptied and not partition.is_default)
 
-    async def _delete_rows(self, partition: Partition, journal: Journal) -> int:
+    async def _delete_rows(self, partition: Partition, journal: LastCheckpoints) -> int:
         """Delete what is settled from a partition that cannot be emptied as a whole."""
         async with self._links.use() as connection:
             rows = await partition.last_rows(connection)
@@ -184,12 +184,12 @@ class Pruner:
                 return total
 
 
-async def _journal(connection: Connection) -> Journal:
+async def _journal(connection: Connection) -> LastCheckpoints:
     cursor = await connection.execute(_GROUPS)
     groups: list[Any] = await cursor.fetchall()
     cursor = await connection.execute(RETENTION)
     kept: Any = await cursor.fetchone()
-    return Journal(
+    return LastCheckpoints(
         groups=frozenset(name for (name,) in groups),
         checkpoints=await _checkpoints(connection, "", ()),
         past=None if kept is None else await _checkpoints(connection, _PAST, (int(kept[0]),)),
@@ -198,10 +198,10 @@ async def _journal(connection: Connection) -> Journal:
 
 async def _checkpoints(
     connection: Connection, condition: str, values: tuple[int, ...]
-) -> dict[tuple[str, int], Checkpoint]:
+) -> dict[tuple[str, int], PostgresCheckpoint]:
     cursor = await connection.execute(_CHECKPOINTS.format(and_=condition), values)
     rows: list[Any] = await cursor.fetchall()
     return {
-        (group, shard_id): Checkpoint(parse(Cursor(text)), _open_of(open_text))
+        (group, shard_id): PostgresCheckpoint(parse(Cursor(text)), open_of(open_text))
         for group, shard_id, text, open_text in rows
     }

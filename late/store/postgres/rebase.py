@@ -14,14 +14,13 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-import msgspec
-
 from late.errors import StoreRefused
-from late.model.task import Cursor, OpenTask
+from late.model.task import Cursor
+from late.store.common.columns import open_of
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection
 from late.store.postgres.cursor import Snapshot, parse, parse_snapshot
-from late.store.postgres.guard import State, state_of
+from late.store.postgres.guard import ServerState, state_of
 
 CLASSES_MAX = 1_000
 LOCK_TIMEOUT_S = 10
@@ -79,8 +78,6 @@ on conflict (key) do update set value = excluded.value
 # `pg_visible_in_snapshot` of a snapshot that sees nothing: what "" stands for in SQL.
 _BLIND = "1:1:"
 
-_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
-
 
 async def rebase(connection: Connection, burner: Connection) -> None:
     """Give log and journal positions of this cluster, in one transaction.
@@ -127,11 +124,11 @@ async def rebase(connection: Connection, burner: Connection) -> None:
             await connection.execute(_META, ("identity", state.system))
 
 
-async def _judge(connection: Connection, state: State, journals: list[Any]) -> None:
+async def _judge(connection: Connection, state: ServerState, journals: list[Any]) -> None:
     """Fill `late_rebase` with the log and, for each row, who has settled it."""
     windows = [parse(Cursor(row[4])) for row in journals]
     highest = max([int(state.meta.get("position_max", 0)), *(w.xmax for w in windows)])
-    opened = [(row[0], row[1], task) for row in journals for task in _open_of(row[5])]
+    opened = [(row[0], row[1], task) for row in journals for task in open_of(row[5])]
     await connection.execute(
         _JUDGE,
         {

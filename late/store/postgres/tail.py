@@ -19,17 +19,17 @@ from late.model.task import Cursor, Record, ShardId
 from late.store.base import Page
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import CALL_TIMEOUT_S, Connection
-from late.store.postgres.cursor import LAST_ID, Window, parse, parse_snapshot
+from late.store.postgres.cursor import LAST_ID, PostgresWindow, parse, parse_snapshot
 
 CHUNK = 1_000
 """Rows turned into records before the event loop gets its turn."""
 ADVANCE_S = 1.0
 """Empty pages wait for a flush of their own at most this often."""
 
-Windows = Mapping[ShardId, Window]
+Windows = Mapping[ShardId, PostgresWindow]
 
 
-class Frame(msgspec.Struct, frozen=True):
+class TailFrame(msgspec.Struct, frozen=True):
     """Where the database is when a step begins."""
 
     snapshot: str
@@ -40,7 +40,7 @@ class Frame(msgspec.Struct, frozen=True):
     now_us: int
 
 
-class Tail:
+class PostgresTail:
     """Reads pages, by one call at a time, on a connection that has no transaction of its own.
 
     Args:
@@ -65,7 +65,7 @@ class Tail:
         frame = await _frame(connection)
         # Shards that have caught up share a window, so as a rule there is one group. Those that
         # are at its end already are done: no transaction has ended since.
-        groups: dict[tuple[str, str], dict[ShardId, Window]] = defaultdict(dict)
+        groups: dict[tuple[str, str], dict[ShardId, PostgresWindow]] = defaultdict(dict)
         for shard_id, window in windows.items():
             if window.prev != frame.snapshot:
                 groups[window.prev, window.cur or frame.snapshot][shard_id] = window
@@ -75,7 +75,7 @@ class Tail:
         return await self._durable_pages(connection, pages, frame)
 
     async def _durable_pages(
-        self, connection: Connection, pages: list[Page], frame: Frame
+        self, connection: Connection, pages: list[Page], frame: TailFrame
     ) -> list[Page]:
         """`pages` once what the frame's snapshot sees is on disk.
 
@@ -94,12 +94,12 @@ class Tail:
         return pages
 
 
-async def _frame(connection: Connection) -> Frame:
+async def _frame(connection: Connection) -> TailFrame:
     cursor = await connection.execute(sql.FRAME)
     row: Any = await cursor.fetchone()
     if row is None:
         raise StoreRefused("the server is a standby now: connect to the primary")
-    return Frame(*row)
+    return TailFrame(*row)
 
 
 async def _read_group(

@@ -33,7 +33,7 @@ RETRY_DELAY_S = 0.015
 """After ABORTED, where the server does not say how long to wait (the emulator never does)."""
 
 
-class Link:
+class SpannerClients:
     """The two clients of a store, each opened when it is first needed.
 
     Args:

@@ -38,7 +38,7 @@ class Stamp(NamedTuple):
 _TAGGED = ("ReadRequest", "ExecuteSqlRequest", "ExecuteBatchDmlRequest")
 
 
-class Pool(Protocol):
+class CallPool(Protocol):
     """What a call must know of the channels that it is made through."""
 
     @property
@@ -52,10 +52,10 @@ class Pool(Protocol):
         """The call has ended."""
 
 
-class Answers:
+class CountedStream:
     """A server stream that counts what comes; everything else is the call's own."""
 
-    def __init__(self, call: Call, answers: Any, deserialize: Callable[[bytes], Any]) -> None:
+    def __init__(self, call: GrpcCall, answers: Any, deserialize: Callable[[bytes], Any]) -> None:
         self._call = call
         self._answers = answers
         self._deserialize = deserialize
@@ -91,12 +91,14 @@ class Answers:
         self._call.end(grpc.StatusCode.OK)
 
 
-class Call:
+class GrpcCall:
     """One attempt of one call: where it runs, and what is told of it at its end."""
 
     _last = threading.local()
 
-    def __init__(self, pool: Pool, method: str, request: Any, sent: bytes, metadata: Any) -> None:
+    def __init__(
+        self, pool: CallPool, method: str, request: Any, sent: bytes, metadata: Any
+    ) -> None:
         self.member: Any = pool.take()
         self.sent = sent
         self.received = 0

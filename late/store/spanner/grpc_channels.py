@@ -26,7 +26,7 @@ from typing import Any
 import grpc
 
 from late import events
-from late.store.spanner.grpc_calls import Answers, Call, Stamp, code_of
+from late.store.spanner.grpc_calls import CountedStream, GrpcCall, Stamp, code_of
 
 KEEPALIVE_TIME_S = 4.0
 KEEPALIVE_TIMEOUT_S = 2.0
@@ -189,9 +189,9 @@ class _Method:
         self._serialize = serializer or bytes
         self._deserialize = deserializer or bytes
 
-    def _start(self, request: Any, metadata: Any) -> Call:
+    def _start(self, request: Any, metadata: Any) -> GrpcCall:
         self._pool.stamp.put(request)
-        return Call(self._pool, self._method, request, self._serialize(request), metadata)
+        return GrpcCall(self._pool, self._method, request, self._serialize(request), metadata)
 
 
 class _Unary(_Method, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
@@ -237,4 +237,4 @@ class _Stream(_Method, grpc.UnaryStreamMultiCallable):  # type: ignore[type-arg]
         except BaseException as error:
             call.end(code_of(error))
             raise
-        return Answers(call, answers, self._deserialize)
+        return CountedStream(call, answers, self._deserialize)

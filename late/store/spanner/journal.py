@@ -20,8 +20,9 @@ from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, KeyRange, KeySet
 
 from late.model.task import HELD_US, Cursor, Epoch, NewTask, Reads, ShardId, TaskId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Step
+from late.store.common.columns import journal_values, open_of
 from late.store.common.groups import reads_of
-from late.store.common.suspects import inherited, suspects_of, suspects_text
+from late.store.common.suspects import inherited, suspects_of
 from late.store.spanner.row_codec import (
     DEAD_COLUMNS,
     JOURNAL_COLUMNS,
@@ -30,14 +31,11 @@ from late.store.spanner.row_codec import (
     NOW,
     TIMER_COLUMNS,
     bytes_in,
-    carried,
-    open_of,
-    open_text,
+    carried_row,
     task_row,
-    usage_text,
 )
 
-_TAKE = f"""
+CHECKPOINT = f"""
 SELECT {NOW},
   ARRAY(SELECT AS STRUCT seq, epoch, cursor, open, suspects
         FROM late_settlement@{{FORCE_INDEX=late_settlement_last}}
@@ -79,27 +77,11 @@ def settle(transaction: Any, settlement: Settlement, now_us: int) -> SettleResul
         return SettleResult.FENCED
     schedules = _schedules(transaction, settlement)
     keys_held = _unique_keys(transaction, settlement)
-    transaction.insert("late_settlement", JOURNAL_COLUMNS, [_journal_row(settlement, now_us)])
+    transaction.insert("late_settlement", JOURNAL_COLUMNS, [(*journal_values(settlement), now_us)])
     _timers_and_dead(transaction, settlement, now_us)
     _ticks(transaction, settlement, schedules, keys_held, now_us)
     _released(transaction, settlement, keys_held)
     return SettleResult.SETTLED
-
-
-def _journal_row(settlement: Settlement, now_us: int) -> tuple[object, ...]:
-    return (
-        settlement.group,
-        settlement.shard_id,
-        settlement.seq,
-        settlement.settlement_id,
-        settlement.epoch,
-        settlement.owner,
-        settlement.cursor,
-        open_text(settlement.open),
-        usage_text(settlement.usage),
-        now_us,
-        suspects_text(settlement.suspects),
-    )
 
 
 def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> None:
@@ -112,7 +94,7 @@ def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> N
             "late_timer",
             TIMER_COLUMNS,
             [
-                (*prefix, p.due_at_us, p.record.task_id, p.reason, p.held_key, *carried(p))
+                (*prefix, p.due_at_us, p.record.task_id, p.reason, p.held_key, *carried_row(p))
                 for p in settlement.parked
             ],
         )
@@ -120,7 +102,10 @@ def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> N
         transaction.insert_or_update(
             "late_dead",
             DEAD_COLUMNS,
-            [(*prefix, now_us, d.record.task_id, d.reason, *carried(d)) for d in settlement.dead],
+            [
+                (*prefix, now_us, d.record.task_id, d.reason, *carried_row(d))
+                for d in settlement.dead
+            ],
         )
     if settlement.results:
         transaction.insert_or_update(
@@ -177,7 +162,9 @@ def _revive(transaction: Any, settlement: Settlement, now_us: int) -> Collection
     keys += [
         [*prefix, now_us, d.record.task_id] for d in settlement.dead if d.record.task_id in last
     ]
-    found += [(d.record.task_id, carried(d)) for d in settlement.dead if d.record.task_id in last]
+    found += [
+        (d.record.task_id, carried_row(d)) for d in settlement.dead if d.record.task_id in last
+    ]
     if not keys:
         return ()
     transaction.delete("late_dead", KeySet(keys=keys))
@@ -283,7 +270,7 @@ def _released(transaction: Any, settlement: Settlement, keys_held: _Held) -> Non
 def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lease | None:
     """Take one shard if it is free; see `Store.acquire`. None where a live worker holds it."""
     where = {"group": group, "shard": shard_id}
-    ((now_us, journal, leases, groups),) = transaction.execute_sql(_TAKE, where)
+    ((now_us, journal, leases, groups),) = transaction.execute_sql(CHECKPOINT, where)
     seq, last_epoch, cursor, open_json, marks = journal[0] if journal else (0, 0, "", "[]", None)
     owner, epoch, expires_at_us, taken_at_us = leases[0] if leases else (None, 0, None, None)
     live = expires_at_us is not None and expires_at_us > now_us
@@ -314,7 +301,7 @@ def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lea
         ("consumer_group", "shard_id", "owner", "epoch", "taken_at_us"),
         [(group, shard_id, worker_id, granted, taken_at_us)],
     )
-    transaction.insert("late_settlement", JOURNAL_COLUMNS, [_journal_row(takeover, now_us)])
+    transaction.insert("late_settlement", JOURNAL_COLUMNS, [(*journal_values(takeover), now_us)])
     return Lease(
         group=group,
         shard_id=shard_id,
@@ -342,34 +329,3 @@ def release(transaction: Any, leases: Sequence[Lease]) -> None:
     ]
     if free:
         transaction.update("late_lease", ("consumer_group", "shard_id", "owner"), free)
-
-
-def leases(database: Any) -> list[tuple[str, int]]:
-    """Every (group, shard) that was ever owned."""
-    with database.snapshot() as snapshot:
-        rows = snapshot.read("late_lease", ("consumer_group", "shard_id"), KeySet(all_=True))
-        return [(group, shard_id) for group, shard_id in rows]
-
-
-def free(transaction: Any, group: str, shard_id: int) -> None:
-    """Raise the epoch of a shard and leave it to whoever comes. Doing it again is fine."""
-    where = {"group": group, "shard": shard_id}
-    ((now_us, journal, found, _),) = transaction.execute_sql(_TAKE, where)
-    seq, last_epoch, cursor, open_json, _ = journal[0] if journal else (0, 0, "", "[]", None)
-    granted = Epoch(max(found[0][1] if found else 0, last_epoch) + 1)
-    # A takeover by nobody: the same checkpoint under the raised epoch fences who ran before.
-    nobody = (group, shard_id, seq + 1, uuid.uuid4().hex, granted, "rebase", cursor, open_json)
-    transaction.insert("late_settlement", JOURNAL_COLUMNS, [(*nobody, None, now_us, None)])
-    row = (group, shard_id, None, granted)
-    transaction.insert_or_update(
-        "late_lease", ("consumer_group", "shard_id", "owner", "epoch"), [row]
-    )
-
-
-def adopt(transaction: Any, identity: str) -> None:
-    """Forget the workers and claim the database: the last step of adopting a copy.
-
-    Cursors stay: they are Spanner's own timestamps, which a restored copy continues.
-    """
-    transaction.delete("late_worker", KeySet(all_=True))
-    transaction.insert_or_update("late_meta", ("key", "value"), [("identity", identity)])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 from google.cloud.spanner_v1 import KeyRange, KeySet
 from google.cloud.spanner_v1.param_types import FLOAT64, INT64, STRING
 
-from late.model.task import SHARDS_MAX, ShardId
-from late.store.base import LeaseView, Membership, WorkerInfo
+from late.model.task import SHARDS_MAX
+from late.store.base import Membership, WorkerInfo
+from late.store.common.fleet import groups_text, membership_of
 from late.store.common.groups import ACTIVE
-from late.store.spanner.row_codec import LOG, NOW, groups_of
+from late.store.spanner.row_codec import LOG, NOW
 
 _VALUES = {
     "worker_id": STRING, "ttl_us": INT64, "address": STRING, "groups": STRING,
@@ -49,7 +49,7 @@ def beat(transaction: Any, worker: WorkerInfo, ttl_s: float) -> None:
         "worker_id": worker.worker_id,
         "ttl_us": round(ttl_s * 1_000_000),
         "address": worker.address,
-        "groups": msgspec.json.encode(worker.groups).decode(),
+        "groups": groups_text(worker),
         "capacity": float(worker.capacity),
         "version": worker.version,
     }
@@ -67,18 +67,8 @@ def membership(database: Any) -> Membership:
     for first, count in lanes:
         shards.update(range(first, first + count))
     _outside(database, moment, shards, [(group, shard) for group, shard, _, _ in leases])
-    return Membership(
-        now_us=now_us,
-        workers=tuple(
-            WorkerInfo(worker_id, address, groups_of(groups), capacity, version)
-            for worker_id, address, groups, capacity, version in sorted(workers)
-        ),
-        leases=tuple(
-            LeaseView(*lease) for lease in sorted(leases, key=lambda lease: tuple(lease[:2]))
-        ),
-        shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
-        groups=frozenset(active),
-    )
+    in_order = sorted(leases, key=lambda lease: tuple(lease[:2]))
+    return membership_of(now_us, sorted(workers), in_order, shards, active)
 
 
 def _outside(database: Any, moment: Any, shards: set[int], leases: list[tuple[str, int]]) -> None:

@@ -21,8 +21,10 @@ import msgspec
 from google.cloud.spanner_v1 import KeyRange, KeySet
 
 from late.model.task import OpenTask
+from late.store.common.columns import open_of
 from late.store.common.groups import RETENTION
-from late.store.spanner.row_codec import LOG, NOW, Place, nanoseconds, open_of, place_of, timestamp
+from late.store.spanner.cursor import SpannerCursor, nanoseconds, parse, timestamp
+from late.store.spanner.row_codec import LOG, NOW
 
 BATCH = 2_000
 """Rows per transaction: far below what one commit may touch, and done in milliseconds."""
@@ -47,15 +49,15 @@ _PAST = _CHECKPOINTS.replace("l.shard_id\n", f"l.shard_id AND s.settled_at_us <=
 _WORKERS = f"DELETE FROM late_worker WHERE expires_at_us < {NOW} - {WORKER_KEEP_US}"
 
 
-class Settled(msgspec.Struct, frozen=True):
+class SettledShard(msgspec.Struct, frozen=True):
     """What every group has settled of one shard: up to `floor`, without `open`."""
 
     shard_id: int
-    floor: Place
+    floor: SpannerCursor
     open: tuple[OpenTask, ...]
 
 
-class Journal(msgspec.Struct, frozen=True):
+class JournalRange(msgspec.Struct, frozen=True):
     """One journal: its last row is always kept."""
 
     group: str
@@ -66,13 +68,13 @@ class Journal(msgspec.Struct, frozen=True):
     """Everything below is known to be gone."""
 
 
-class Plan(msgspec.Struct, frozen=True):
-    settled: list[Settled]
-    journals: list[Journal]
+class PrunePlan(msgspec.Struct, frozen=True):
+    settled: list[SettledShard]
+    journals: list[JournalRange]
     now_us: int
 
 
-class Batch(msgspec.Struct, frozen=True):
+class PruneBatch(msgspec.Struct, frozen=True):
     """Rows of one shard to delete in one transaction."""
 
     ranges: list[tuple[list[Any], list[Any]]]
@@ -84,7 +86,7 @@ class Batch(msgspec.Struct, frozen=True):
     full: bool
 
 
-def plan(database: Any) -> Plan:
+def plan(database: Any) -> PrunePlan:
     """What the last settlements of all groups agree on.
 
     A group that exists but has no settlement for a shard has read nothing of it: it holds the
@@ -104,26 +106,26 @@ def plan(database: Any) -> Plan:
         voices *= 2
     with database.snapshot() as snapshot:
         ((now_us,),) = snapshot.execute_sql(f"SELECT {NOW}")
-    of_shard: dict[int, list[tuple[Place, tuple[OpenTask, ...]]]] = {}
+    of_shard: dict[int, list[tuple[SpannerCursor, tuple[OpenTask, ...]]]] = {}
     journals = []
     for group, shard_id, last in rows:
         if last:
             seq, cursor, open_json = last[0]
-            journals.append(Journal(group, shard_id, seq))
-            of_shard.setdefault(shard_id, []).append((place_of(cursor), open_of(open_json)))
+            journals.append(JournalRange(group, shard_id, seq))
+            of_shard.setdefault(shard_id, []).append((parse(cursor), open_of(open_json)))
     for _, shard_id, last in before:
         for _, cursor, open_json in last:
-            of_shard.setdefault(shard_id, []).append((place_of(cursor), open_of(open_json)))
+            of_shard.setdefault(shard_id, []).append((parse(cursor), open_of(open_json)))
     settled = []
     for shard_id, checkpoints in sorted(of_shard.items()):
         floor = min((place for place, _ in checkpoints), key=lambda place: place.key)
         if len(checkpoints) == voices and floor.position > 0:
             kept = {task for _, open_tasks in checkpoints for task in open_tasks}
-            settled.append(Settled(shard_id, floor, tuple(kept)))
-    return Plan(settled, journals, int(now_us))
+            settled.append(SettledShard(shard_id, floor, tuple(kept)))
+    return PrunePlan(settled, journals, int(now_us))
 
 
-def next_batch(database: Any, settled: Settled, after: Key) -> Batch:
+def next_batch(database: Any, settled: SettledShard, after: Key) -> PruneBatch:
     """The next rows of `settled` behind `after`: one read of keys, nothing is deleted yet."""
     floor = settled.floor
     end: list[Any] = [settled.shard_id, timestamp(floor.position)]
@@ -135,7 +137,7 @@ def next_batch(database: Any, settled: Settled, after: Key) -> Batch:
         found = [(nanoseconds(created_at), task_id) for created_at, task_id in rows]
     stay: set[Key] = {(task.position, task.task_id) for task in settled.open}
     ranges = list(_ranges(found, stay))
-    return Batch(
+    return PruneBatch(
         ranges=ranges,
         rows=sum(key not in stay for key in found),
         end=found[-1] if found else after,
@@ -168,7 +170,7 @@ def _pieces(run: list[Key]) -> Iterator[tuple[list[Any], list[Any]]]:
         yield [between[0]], [between[-1]]
 
 
-def delete_batch(transaction: Any, shard_id: int, batch: Batch) -> None:
+def delete_batch(transaction: Any, shard_id: int, batch: PruneBatch) -> None:
     """One mutation per range; rows that somebody else has deleted meanwhile are fine."""
 
     def key(of: list[Any]) -> list[Any]:
@@ -179,7 +181,7 @@ def delete_batch(transaction: Any, shard_id: int, batch: Batch) -> None:
 
 
 def old_settlements(
-    database: Any, journal: Journal, horizon_us: int, limit: int = BATCH
+    database: Any, journal: JournalRange, horizon_us: int, limit: int = BATCH
 ) -> tuple[int, int, bool]:
     """(how many go, the last seq that goes, whether there may be more) of one journal.
 
@@ -203,7 +205,7 @@ def old_settlements(
     return count, last, count == limit
 
 
-def delete_settlements(transaction: Any, journal: Journal, last: int) -> None:
+def delete_settlements(transaction: Any, journal: JournalRange, last: int) -> None:
     # A full key at both ends: Spanner deletes only ranges that differ in the last part.
     low, high = ([journal.group, journal.shard_id, seq] for seq in (journal.first, last))
     old = KeyRange(start_closed=low, end_closed=high)

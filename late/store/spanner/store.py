@@ -2,7 +2,7 @@
 
 **Why the tail is gap-free.** A commit gets a timestamp, and a read at T sees every commit at or
 before T and none after; what commits later gets a timestamp above T. So T, as Spanner returns it
-with the rows, is a cursor. See `spanner_tail`.
+with the rows, is a cursor. See `tail`.
 
 Every call runs in a thread with a deadline (`spanner_link`); no call keeps a transaction open
 between two others. The tail and house-keeping go through a client of low priority, everything
@@ -33,23 +33,10 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.store.spanner import (
-    guard as spanner_guard,
-)
-from late.store.spanner import (
-    journal as spanner_journal,
-)
-from late.store.spanner import (
-    membership as spanner_fleet,
-)
-from late.store.spanner import (
-    prune as spanner_prune,
-)
-from late.store.spanner import (
-    tail as spanner_tail,
-)
+from late.store.spanner import guard, journal, membership, prune, rebase, tail
 from late.store.spanner.client import place_of
-from late.store.spanner.connection import Link
+from late.store.spanner.connection import SpannerClients
+from late.store.spanner.prune import JournalRange, SettledShard
 
 T = TypeVar("T")
 
@@ -83,13 +70,13 @@ class SpannerStore:
     def __init__(self, url: str, *, staleness_s: float = 0.0) -> None:
         self._url, staleness_s = _options(url, staleness_s)
         place_of(self._url)
-        self._link = Link(self._url)
-        self._tail = spanner_tail.Tail(staleness_s)
+        self._link = SpannerClients(self._url)
+        self._tail = tail.SpannerTail(staleness_s)
         self._clock = DatabaseClock()
         self._opened = False
         self._opening = asyncio.Lock()
         # Up to which key each shard is known to be empty of settled rows.
-        self._pruned: dict[int, spanner_prune.Key] = {}
+        self._pruned: dict[int, prune.Key] = {}
         # And up to which `seq` each journal, by (group, shard).
         self._journals: dict[tuple[str, int], int] = {}
 
@@ -105,12 +92,12 @@ class SpannerStore:
             StoreRefused: no such database, no permission, another dialect, a restored copy.
         """
         async with self._opening:
-            facts = await self._link.call(spanner_guard.facts, self._url)
-            ours = spanner_guard.identity_of(self._url)
+            facts = await self._link.call(guard.facts, self._url)
+            ours = guard.identity_of(self._url)
             found = facts.get("identity")
             if found is None:
-                found = await self._link.write(spanner_guard.claim, ours)
-            spanner_guard.check_identity(found, ours, self._url)
+                found = await self._link.write(guard.claim, ours)
+            guard.check_identity(found, ours, self._url)
             self._opened = True
 
     async def rebase(self) -> None:
@@ -118,12 +105,12 @@ class SpannerStore:
 
         Raises every epoch, frees every shard and claims the database. Calling it twice is fine.
         """
-        await self._link.call(spanner_guard.facts, self._url)
+        await self._link.call(guard.facts, self._url)
         # One transaction per shard, because one for thousands would take longer than a call may.
         # Cut off in the middle, the database is still nobody's: it is done again.
-        for lease in await self._link.call(spanner_journal.leases):
-            await self._link.write(spanner_journal.free, *lease)
-        await self._link.write(spanner_journal.adopt, spanner_guard.identity_of(self._url))
+        for lease in await self._link.call(rebase.leases):
+            await self._link.write(rebase.free, *lease)
+        await self._link.write(rebase.adopt, guard.identity_of(self._url))
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         """The next page of each shard that has one; a shard with nothing new is left out."""
@@ -134,7 +121,7 @@ class SpannerStore:
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
         """The records of `keys` that are still in the log, in no order."""
-        return await self._opened_link.call(spanner_tail.fetch, shard_id, keys)
+        return await self._opened_link.call(tail.fetch, shard_id, keys)
 
     async def due(
         self,
@@ -150,12 +137,12 @@ class SpannerStore:
         """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
         link = self._opened_link
         if task_ids:
-            return await link.call(spanner_tail.of_ids, group, shard_id, task_ids, limit)
+            return await link.call(tail.of_ids, group, shard_id, task_ids, limit)
         if held_key is not None:
-            return await link.call(spanner_tail.held, group, shard_id, held_key, limit)
+            return await link.call(tail.held, group, shard_id, held_key, limit)
         if until_us < after[0]:
             return []
-        return await link.call(spanner_tail.due, group, shard_id, until_us, limit, after)
+        return await link.call(tail.due, group, shard_id, until_us, limit, after)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         """Write settlements, each in a transaction of its own, side by side.
@@ -167,32 +154,30 @@ class SpannerStore:
             return []
         now_us = await self._now()
         return await _all(
-            [link.write(spanner_journal.settle, settlement, now_us) for settlement in settlements]
+            [link.write(journal.settle, settlement, now_us) for settlement in settlements]
         )
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
         """Remove what every group has settled; see `Store.prune`. Cancelling it is fine."""
         link = self._opened_link
         background = partial(link.call, role="background")
-        plan = await background(spanner_prune.plan)
+        plan = await background(prune.plan)
         tasks = settlements = 0
         for settled in plan.settled:
             tasks += await self._prune_shard(settled)
         horizon_us = plan.now_us - round(journal_keep_s * 1_000_000)
-        for journal in plan.journals:
-            settlements += await self._prune_journal(journal, horizon_us)
-        workers = await link.write(spanner_prune.delete_workers, role="background")
+        for kept in plan.journals:
+            settlements += await self._prune_journal(kept, horizon_us)
+        workers = await link.write(prune.delete_workers, role="background")
         return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
 
-    async def _prune_shard(self, settled: spanner_prune.Settled) -> int:
+    async def _prune_shard(self, settled: SettledShard) -> int:
         after, deleted, more = self._pruned.get(settled.shard_id, (0, "")), 0, True
         while more:
-            batch = await self._link.call(
-                spanner_prune.next_batch, settled, after, role="background"
-            )
+            batch = await self._link.call(prune.next_batch, settled, after, role="background")
             if batch.ranges:
                 await self._link.write(
-                    spanner_prune.delete_batch, settled.shard_id, batch, role="background"
+                    prune.delete_batch, settled.shard_id, batch, role="background"
                 )
             deleted += batch.rows
             after, more = batch.end, batch.full
@@ -201,7 +186,7 @@ class SpannerStore:
         self._pruned[settled.shard_id] = min(after, (stay - 1, ""))
         return deleted
 
-    async def _prune_journal(self, journal: spanner_prune.Journal, horizon_us: int) -> int:
+    async def _prune_journal(self, journal: JournalRange, horizon_us: int) -> int:
         place = (journal.group, journal.shard_id)
         deleted, more = 0, True
         # Mostly nothing is old enough: one row tells.
@@ -209,39 +194,37 @@ class SpannerStore:
         while more:
             journal = msgspec.structs.replace(journal, first=self._journals.get(place, 0))
             count, last, more = await self._link.call(
-                spanner_prune.old_settlements, journal, horizon_us, limit, role="background"
+                prune.old_settlements, journal, horizon_us, limit, role="background"
             )
             if limit == 1:
-                limit = spanner_prune.BATCH
+                limit = prune.BATCH
                 continue
             if count:
-                await self._link.write(
-                    spanner_prune.delete_settlements, journal, last, role="background"
-                )
+                await self._link.write(prune.delete_settlements, journal, last, role="background")
                 self._journals[place] = last + 1
                 deleted += count
         return deleted
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
-        await self._opened_link.write(spanner_fleet.beat, worker, ttl_s)
-        return await self._opened_link.call(spanner_fleet.membership)
+        await self._opened_link.write(membership.beat, worker, ttl_s)
+        return await self._opened_link.call(membership.membership)
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         """Take the free ones of `shards`; see `Store.acquire`."""
         link = self._opened_link
-        taken = await _all([link.write(spanner_journal.take, worker_id, *each) for each in shards])
+        taken = await _all([link.write(journal.take, worker_id, *each) for each in shards])
         return [lease for lease in taken if lease is not None]
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give leases back; those held under another epoch by now are left alone."""
         link = self._opened_link
         if leases:
-            await link.write(spanner_journal.release, leases)
+            await link.write(journal.release, leases)
 
     async def now(self) -> int:
         """The database's clock, microseconds since the Unix epoch."""
-        now_us = await self._opened_link.call(spanner_fleet.now)
+        now_us = await self._opened_link.call(membership.now)
         self._clock.sample(now_us, time.monotonic())
         return now_us
 
@@ -260,7 +243,7 @@ class SpannerStore:
         await self._link.close()
 
     @property
-    def _opened_link(self) -> Link:
+    def _opened_link(self) -> SpannerClients:
         if not self._opened:
             raise StoreClosed(f"{self._url} is not open: call `await store.open()` first")
         return self._link

@@ -24,20 +24,16 @@ from google.cloud.spanner_v1 import KeyRange, KeySet
 
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import Page
-from late.store.spanner.row_codec import (
-    LOG,
-    LOG_COLUMNS,
-    TIMER_COLUMNS,
-    Place,
+from late.store.spanner.cursor import (
+    SpannerCursor,
     beyond,
     cursor_at,
     moment_of,
     nanoseconds,
-    parked_of,
-    place_of,
-    record_of,
+    parse,
     timestamp,
 )
+from late.store.spanner.row_codec import LOG, LOG_COLUMNS, TIMER_COLUMNS, parked_of, record_of
 
 WINDOW_NS = 60 * 1_000_000_000
 """A window that is older than this is given up for a new one. Any read at or above a cursor's
@@ -45,7 +41,7 @@ window is gap-free; one at the window's own timestamp can be served by the neare
 Spanner keeps old versions for an hour only."""
 
 
-class Tail:
+class SpannerTail:
     """Reads pages. Safe to use from several threads.
 
     Args:
@@ -61,9 +57,9 @@ class Tail:
 
     def read(self, database: Any, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         """The next page of each shard that has one; see `Store.read`."""
-        windows: dict[int | None, dict[ShardId, Place]] = {}
+        windows: dict[int | None, dict[ShardId, SpannerCursor]] = {}
         for shard_id in sorted(cursors):
-            place = place_of(cursors[shard_id])
+            place = parse(cursors[shard_id])
             # Compared with what Spanner itself has told, never with a clock of this machine; while
             # it has told nothing, a window may be one that a predecessor opened days ago.
             newest_ns = self._newest_ns
@@ -83,7 +79,7 @@ class Tail:
         return pages
 
     def _step(
-        self, database: Any, window: int | None, places: dict[ShardId, Place], limit: int
+        self, database: Any, window: int | None, places: dict[ShardId, SpannerCursor], limit: int
     ) -> list[Page]:
         """One read; takes the shards that it has dealt with out of `places`."""
         ranges = [beyond(shard_id, place) for shard_id, place in places.items()]

@@ -17,8 +17,9 @@ from urllib.parse import quote, unquote
 from late.errors import ConfigError, SchemaMismatch, StoreRefused
 from late.schema import version as schema_version
 from late.store.common.statement_counts import count
-from late.store.sqlite import write_lock as sqlite_lock
-from late.store.sqlite.statements import LAST_CHECKPOINTS, position_of
+from late.store.sqlite import write_lock
+from late.store.sqlite.cursor import position_of
+from late.store.sqlite.statements import LAST_CHECKPOINTS
 
 log = logging.getLogger("late.store")
 
@@ -53,7 +54,7 @@ def path_of(url: str) -> Path:
     return Path(name)
 
 
-class Counted(sqlite3.Connection):
+class CountedConnection(sqlite3.Connection):
     """A connection whose statements are counted."""
 
     def execute(self, statement: str, values: Any = (), /) -> sqlite3.Cursor:
@@ -67,7 +68,7 @@ class Counted(sqlite3.Connection):
 
 def connect(path: Path, url: str) -> sqlite3.Connection:
     """A connection with our settings and every guard passed but the one on identity. It does not
-    wait for locks: calls on it are made `sqlite_lock.patiently`.
+    wait for locks: calls on it are made `write_lock.patiently`.
 
     Raises:
         SchemaMismatch: no such file, no schema, or one of another version.
@@ -83,9 +84,9 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         where,
         uri=True,
-        timeout=sqlite_lock.BUSY_TIMEOUT_S,
+        timeout=write_lock.BUSY_TIMEOUT_S,
         isolation_level=None,
-        factory=Counted,
+        factory=CountedConnection,
     )
     try:
         _settings(connection, path)

@@ -15,8 +15,9 @@ import msgspec
 
 from late.model.task import Cursor, Epoch, NewTask, Reads, ShardId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
+from late.store.common.columns import carried, journal_values, open_of
 from late.store.common.groups import reads_of
-from late.store.common.suspects import inherited, suspects_of, suspects_text
+from late.store.common.suspects import inherited, suspects_of
 from late.store.sqlite import statements as sql
 from late.store.sqlite.write_lock import clock, transaction
 
@@ -81,7 +82,7 @@ def _follow(
     Raises:
         _SeqTaken: at least one does not follow the last row of its journal.
     """
-    rows = msgspec.json.encode([_journal_row(settlement) for settlement in settlements]).decode()
+    rows = msgspec.json.encode([journal_values(settlement) for settlement in settlements]).decode()
     if connection.execute(sql.SETTLE, (rows, now_us)).rowcount != len(settlements):
         raise _SeqTaken
 
@@ -105,7 +106,7 @@ def _write_more(
         connection,
         sql.PARK,
         [
-            (g, i, p.due_at_us, p.record.task_id, p.reason, p.held_key, *sql.carried(p))
+            (g, i, p.due_at_us, p.record.task_id, p.reason, p.held_key, *carried(p))
             for g, i, s in keyed
             for p in s.parked
         ],
@@ -114,7 +115,7 @@ def _write_more(
         connection,
         sql.BURY,
         [
-            (g, i, now_us, d.record.task_id, d.reason, *sql.carried(d))
+            (g, i, now_us, d.record.task_id, d.reason, *carried(d))
             for g, i, s in keyed
             for d in s.dead
         ],
@@ -150,21 +151,6 @@ def _many(
 ) -> None:
     if rows:
         connection.executemany(statement, rows)
-
-
-def _journal_row(settlement: Settlement) -> tuple[object, ...]:
-    return (
-        settlement.group,
-        settlement.shard_id,
-        settlement.seq,
-        settlement.settlement_id,
-        settlement.epoch,
-        settlement.owner,
-        settlement.cursor,
-        sql.open_text(settlement.open),
-        sql.usage_text(settlement.usage),
-        suspects_text(settlement.suspects),
-    )
 
 
 def _tick(connection: sqlite3.Connection, tick: Tick, now_us: int) -> None:
@@ -228,7 +214,7 @@ def _take(
     epoch, taken_at_us = Epoch(granted[0]), granted[1]
     # The same moment of an earlier takeover is no matter: it has left no mark to be counted.
     suspects = inherited(suspects_of(marks), died=taken_at_us == now_us)
-    open_tasks = sql.open_of(open_text)
+    open_tasks = open_of(open_text)
     takeover = Settlement(
         settlement_id=uuid.uuid4().hex,
         group=group,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-import msgspec
-
-from late.model.task import ShardId
-from late.store.base import LeaseView, Membership, WorkerInfo
+from late.store.base import Membership, WorkerInfo
+from late.store.common.fleet import groups_text, membership_of
 from late.store.common.groups import ACTIVE
 from late.store.sqlite import statements as sql
 from late.store.sqlite.write_lock import clock, transaction
@@ -23,7 +21,7 @@ def heartbeat(connection: sqlite3.Connection, worker: WorkerInfo, ttl_s: float) 
                 now_us + round(ttl_s * 1_000_000),
                 now_us,
                 worker.address,
-                msgspec.json.encode(worker.groups).decode(),
+                groups_text(worker),
                 worker.capacity,
                 worker.version,
             )
@@ -37,15 +35,7 @@ def _membership(connection: sqlite3.Connection, now_us: int) -> Membership:
     shards = {shard_id for (shard_id,) in connection.execute(sql.SHARDS_WITH_WORK)}
     for first, count in connection.execute(sql.LANES):
         shards.update(range(first, first + count))
-    return Membership(
-        now_us=now_us,
-        workers=tuple(
-            WorkerInfo(worker_id, address, sql.groups_of(groups), capacity, version)
-            for worker_id, address, groups, capacity, version in connection.execute(
-                sql.WORKERS, (now_us,)
-            )
-        ),
-        leases=tuple(LeaseView(*row) for row in connection.execute(sql.LEASES)),
-        shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
-        groups=frozenset(name for (name,) in connection.execute(ACTIVE)),
-    )
+    workers = connection.execute(sql.WORKERS, (now_us,))
+    leases = connection.execute(sql.LEASES)
+    active = (name for (name,) in connection.execute(ACTIVE))
+    return membership_of(now_us, workers, leases, shards, active)

@@ -42,7 +42,7 @@ _columns = msgspec.json.Decoder(
 )  # fmt: skip
 
 
-class Found(NamedTuple):
+class DecodedPage(NamedTuple):
     """A page, and what was true in the moment of its snapshot."""
 
     now_us: int
@@ -51,7 +51,9 @@ class Found(NamedTuple):
     records: list[Record]
 
 
-def read(connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int) -> Found | None:
+def read(
+    connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int
+) -> DecodedPage | None:
     """Up to `limit` records above position `after`, ascending; None: they have to be read row by
     row."""
     most = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES_MAX)
@@ -63,7 +65,7 @@ def read(connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: i
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
     now_us, version, columns, joined = found
     page = records(shard_id, columns, joined or b"")
-    return None if page is None else Found(now_us, version, page)
+    return None if page is None else DecodedPage(now_us, version, page)
 
 
 def records(shard_id: ShardId, columns: bytes, joined: bytes) -> list[Record] | None:

@@ -13,8 +13,10 @@ from itertools import pairwise
 
 import msgspec
 
+from late.store.common.columns import open_of
 from late.store.common.groups import RETENTION
 from late.store.sqlite import statements as sql
+from late.store.sqlite.cursor import position_of
 from late.store.sqlite.write_lock import clock, transaction
 
 BATCH = 2_000
@@ -23,7 +25,7 @@ WORKER_KEEP_US = 3_600_000_000
 """A worker that has been silent for an hour is a row that nobody asks for any more."""
 
 
-class Range(msgspec.Struct):
+class SettledRange(msgspec.Struct):
     """Log rows that every group has settled: above `after`, up to `through`, without `open`."""
 
     shard_id: int | None
@@ -34,7 +36,7 @@ class Range(msgspec.Struct):
     """Positions that some group still needs, ascending."""
 
 
-def settled_ranges(connection: sqlite3.Connection) -> list[Range]:
+def settled_ranges(connection: sqlite3.Connection) -> list[SettledRange]:
     """What the last settlements of all groups agree on.
 
     A group that exists but has no settlement for a shard has read nothing of it: it holds the
@@ -54,8 +56,8 @@ def settled_ranges(connection: sqlite3.Connection) -> list[Range]:
     covered: dict[int, list[int]] = defaultdict(list)
     needed: dict[int, set[int]] = defaultdict(set)
     for _, shard_id, cursor, open_text in rows:
-        covered[shard_id].append(sql.position_of(cursor))
-        needed[shard_id].update(task.position for task in sql.open_of(open_text))
+        covered[shard_id].append(position_of(cursor))
+        needed[shard_id].update(task.position for task in open_of(open_text))
     floors = {s: min(at) for s, at in covered.items() if len(at) == voices and min(at) > 0}
     if not floors:
         return []
@@ -67,15 +69,15 @@ def settled_ranges(connection: sqlite3.Connection) -> list[Range]:
         (unsettled,) = connection.execute(sql.FIRST_AFTER, key).fetchone()
         if unsettled is not None:
             common = min(common, unsettled - 1)
-    everywhere = Range(None, 0, common, sorted(set().union(*needed.values())))
+    everywhere = SettledRange(None, 0, common, sorted(set().union(*needed.values())))
     return [everywhere] + [
-        Range(shard_id, common, floor, sorted(needed[shard_id]))
+        SettledRange(shard_id, common, floor, sorted(needed[shard_id]))
         for shard_id, floor in sorted(floors.items())
         if floor > common
     ]
 
 
-def delete_batch(connection: sqlite3.Connection, todo: Range) -> int | None:
+def delete_batch(connection: sqlite3.Connection, todo: SettledRange) -> int | None:
     """Delete the next `BATCH` rows of `todo` and move its `after` on.
 
     Returns:

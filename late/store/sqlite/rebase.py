@@ -6,7 +6,7 @@ import sqlite3
 import uuid
 from pathlib import Path
 
-from late.store.sqlite import guard as sqlite_guards
+from late.store.sqlite import guard
 from late.store.sqlite.write_lock import clock, patiently, transaction
 
 _CLAIM = (
@@ -31,7 +31,7 @@ def rebase(path: Path, url: str) -> None:
         SchemaMismatch, StoreRefused: the guards on schema, build and log; those that this call
             is the remedy for are left out.
     """
-    connection = sqlite_guards.connect(path, url)
+    connection = guard.connect(path, url)
     try:
         patiently(lambda: _rebase(connection, path))
     finally:
@@ -45,7 +45,7 @@ def _rebase(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(_TAKE_OVER, (uuid.uuid4().hex, now_us))
         connection.execute("delete from late_worker")
         _lift_positions(connection)
-        identity = sqlite_guards.identity_of(path)
+        identity = guard.identity_of(path)
         if identity is not None:
             connection.execute(_CLAIM, (identity,))
 
@@ -57,8 +57,8 @@ def _lift_positions(connection: sqlite3.Connection) -> None:
     pruned: nothing tells them apart any more. All of it is moved above the cursors, in its order,
     and runs (again): a repeat is allowed, a loss is not.
     """
-    covered = sqlite_guards.highest_covered(connection)
-    if covered <= sqlite_guards.highest_given(connection):
+    covered = guard.highest_covered(connection)
+    if covered <= guard.highest_given(connection):
         return
     connection.execute("update late_task set seq = seq + ?", (covered,))
     connection.execute("delete from sqlite_sequence where name = 'late_task'")

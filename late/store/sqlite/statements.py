@@ -6,17 +6,8 @@ transaction, so that everything written by it bears one time.
 
 from __future__ import annotations
 
-import msgspec
-
 from late.model.task import (
     HELD_US,
-    AttemptError,
-    Cursor,
-    DeadLetter,
-    OpenTask,
-    Parked,
-    Record,
-    Usage,
 )
 from late.schema.tables import NOW_US
 
@@ -247,61 +238,3 @@ DELETE_SETTLEMENTS = (
     "delete from late_settlement where consumer_group = ? and shard_id = ? and seq < ?"
 )
 DELETE_WORKERS = "delete from late_worker where expires_at_us < ?"
-
-# --- values --------------------------------------------------------------------------------------
-
-
-def cursor_at(position: int) -> Cursor:
-    """A cursor is the last rowid it covers; the empty string covers nothing."""
-    return Cursor(str(position) if position else "")
-
-
-def position_of(cursor: str) -> int:
-    """The last rowid that `cursor` covers: of a page's end (`17`), or of a record (`@17,id`)."""
-    return int(cursor.rpartition("@")[2].partition(",")[0] or 0)
-
-
-def open_text(open_tasks: tuple[OpenTask, ...]) -> str:
-    return msgspec.json.encode(open_tasks).decode()
-
-
-def usage_text(usage: tuple[Usage, ...]) -> str | None:
-    return msgspec.json.encode(usage).decode() if usage else None
-
-
-open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
-groups_of = msgspec.json.Decoder(tuple[str, ...]).decode
-_errors_of = msgspec.json.Decoder(tuple[AttemptError, ...]).decode
-
-
-def carried(task: Parked | DeadLetter) -> tuple[object, ...]:
-    """The columns of `_CARRIED`."""
-    record = task.record
-    errors = msgspec.json.encode(task.errors).decode() if task.errors else None
-    return (
-        record.position,
-        record.sequence,
-        record.queue,
-        record.name,
-        record.payload,
-        record.headers,
-        record.options,
-        record.created_at_us,
-        task.attempts,
-        task.deaths,
-        errors,
-    )
-
-
-def parked_of(row: tuple[object, ...]) -> Parked:
-    """A row of `_PARKED`."""
-    due_at_us, reason, attempts, deaths, held_key, errors, *record = row
-    return Parked(
-        Record(*record),  # type: ignore[arg-type]
-        due_at_us,  # type: ignore[arg-type]
-        reason,  # type: ignore[arg-type]
-        attempts,  # type: ignore[arg-type]
-        deaths,  # type: ignore[arg-type]
-        held_key,  # type: ignore[arg-type]
-        _errors_of(errors) if errors else (),  # type: ignore[arg-type]
-    )

@@ -27,27 +27,11 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.store.sqlite import (
-    guard as sqlite_guards,
-)
-from late.store.sqlite import (
-    journal as sqlite_journal,
-)
-from late.store.sqlite import (
-    membership as sqlite_fleet,
-)
-from late.store.sqlite import (
-    prune as sqlite_prune,
-)
-from late.store.sqlite import (
-    rebase as sqlite_rebase,
-)
+from late.store.common.columns import parked_of
+from late.store.sqlite import guard, journal, membership, prune, rebase, tail
 from late.store.sqlite import statements as sql
-from late.store.sqlite import (
-    tail as sqlite_tail,
-)
-from late.store.sqlite.connection_thread import ConnectionThread
-from late.store.sqlite.tail import Cursors, Row, Tail
+from late.store.sqlite.connection import ConnectionThread
+from late.store.sqlite.tail import Cursors, Row, SqliteTail
 from late.store.sqlite.write_lock import clock
 
 T = TypeVar("T")
@@ -78,9 +62,9 @@ class SqliteStore:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._path = sqlite_guards.path_of(url)
+        self._path = guard.path_of(url)
         self._thread = ConnectionThread(url)
-        self._tail = Tail()  # the thread's
+        self._tail = SqliteTail()  # the thread's
 
     @property
     def features(self) -> Features:
@@ -91,15 +75,15 @@ class SqliteStore:
 
         Raises:
             SchemaMismatch: no file, no schema, or one of another version.
-            StoreRefused: a guard, see `sqlite_guards`.
+            StoreRefused: a guard, see `guard`.
         """
         await self._thread.open(self._connect)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite_guards.connect(self._path, self._url)
+        connection = guard.connect(self._path, self._url)
         try:
-            sqlite_guards.check_positions(connection, self._url)
-            sqlite_guards.check_identity(connection, self._path, self._url)
+            guard.check_positions(connection, self._url)
+            guard.check_identity(connection, self._path, self._url)
         except BaseException:
             connection.close()
             raise
@@ -111,7 +95,7 @@ class SqliteStore:
         Raises every epoch, frees every shard and claims the file. Cursors stay: log and journal
         are in the same file and agree. Calling it twice is fine; the store need not be open.
         """
-        await self._thread.run(lambda: sqlite_rebase.rebase(self._path, self._url))
+        await self._thread.run(lambda: rebase.rebase(self._path, self._url))
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         """The next page of each shard that has one; a shard with nothing new is left out."""
@@ -135,9 +119,7 @@ class SqliteStore:
         def fetch(connection: sqlite3.Connection) -> list[Record]:
             found = []
             for key in keys:
-                found += sqlite_tail.by_row(
-                    connection, sql.FETCH, (key.position, shard_id, key.task_id)
-                )
+                found += tail.by_row(connection, sql.FETCH, (key.position, shard_id, key.task_id))
             return found
 
         return await self._on_connection(fetch)
@@ -158,15 +140,13 @@ class SqliteStore:
         def due(connection: sqlite3.Connection) -> list[Parked]:
             if task_ids:
                 wanted = json.dumps(list(task_ids))
-                rows = sqlite_tail.rows(connection, sql.DUE_OF, (group, shard_id, wanted, limit))
+                rows = tail.rows(connection, sql.DUE_OF, (group, shard_id, wanted, limit))
             elif held_key is None:
                 values: Row = (group, shard_id, *after, until_us, limit)
-                rows = sqlite_tail.rows(connection, sql.DUE, values)
+                rows = tail.rows(connection, sql.DUE, values)
             else:
-                rows = sqlite_tail.rows(
-                    connection, sql.DUE_HELD, (group, shard_id, held_key, limit)
-                )
-            return [sql.parked_of(row) for row in rows]
+                rows = tail.rows(connection, sql.DUE_HELD, (group, shard_id, held_key, limit))
+            return [parked_of(row) for row in rows]
 
         return await self._on_connection(due)
 
@@ -176,7 +156,7 @@ class SqliteStore:
         def settle(connection: sqlite3.Connection) -> list[SettleResult]:
             if any(settlement.ticks for settlement in settlements):
                 self._tail.forget()
-            return sqlite_journal.settle(connection, settlements)
+            return journal.settle(connection, settlements)
 
         return await self._on_connection(settle) if settlements else []
 
@@ -188,35 +168,33 @@ class SqliteStore:
         Cancelling it between two batches is fine.
         """
         tasks = 0
-        for todo in await self._on_connection(sqlite_prune.settled_ranges):
-            while (deleted := await self._paced(sqlite_prune.delete_batch, todo)) is not None:
+        for todo in await self._on_connection(prune.settled_ranges):
+            while (deleted := await self._paced(prune.delete_batch, todo)) is not None:
                 tasks += deleted
         settlements = 0
         for group, shard_id, first, keep in await self._on_connection(
-            lambda connection: sqlite_prune.old_settlements(connection, journal_keep_s)
+            lambda connection: prune.old_settlements(connection, journal_keep_s)
         ):
-            for before in (*range(first + sqlite_prune.BATCH, keep, sqlite_prune.BATCH), keep):
-                settlements += await self._paced(
-                    sqlite_prune.delete_settlements, group, shard_id, before
-                )
-        workers = await self._on_connection(sqlite_prune.delete_workers)
+            for before in (*range(first + prune.BATCH, keep, prune.BATCH), keep):
+                settlements += await self._paced(prune.delete_settlements, group, shard_id, before)
+        workers = await self._on_connection(prune.delete_workers)
         return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
         return await self._on_connection(
-            lambda connection: sqlite_fleet.heartbeat(connection, worker, ttl_s)
+            lambda connection: membership.heartbeat(connection, worker, ttl_s)
         )
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         """Take the free ones of `shards`; see `Store.acquire`."""
         return await self._on_connection(
-            lambda connection: sqlite_journal.acquire(connection, worker_id, shards)
+            lambda connection: journal.acquire(connection, worker_id, shards)
         )
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give leases back; those held under another epoch by now are left alone."""
-        await self._on_connection(lambda connection: sqlite_journal.release(connection, leases))
+        await self._on_connection(lambda connection: journal.release(connection, leases))
 
     async def now(self) -> int:
         """The database's clock, microseconds since the Unix epoch, in steps of a millisecond."""

@@ -1,6 +1,6 @@
 """The tail of the SQLite store: from cursors to pages, in parts.
 
-Why it is gap-free: `sqlite.py`. How a page is read: `sqlite_page.py`.
+Why it is gap-free: `sqlite.py`. How a page is read: `page_decoder.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from itertools import starmap
 
 from late.model.task import Cursor, Record, ShardId
 from late.store.base import Page
-from late.store.sqlite import guard as sqlite_guards
-from late.store.sqlite import page_decoder as sqlite_page
+from late.store.sqlite import guard, page_decoder
 from late.store.sqlite import statements as sql
+from late.store.sqlite.cursor import cursor_at, position_of
 from late.store.sqlite.write_lock import clock
 
 PART = 1_000
@@ -23,7 +23,7 @@ Row = tuple[object, ...]
 Cursors = Sequence[tuple[ShardId, Cursor]]
 
 
-class Tail:
+class SqliteTail:
     """What the reads of one connection have found. Belongs to the thread of the connection."""
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class Tail:
         for number, (shard_id, cursor) in enumerate(cursors):
             if count >= PART:
                 return pages, cursors[number:]
-            position = sql.position_of(cursor)
+            position = position_of(cursor)
             if shard_id in self._ends and not looked:
                 looked = True
                 self._look(connection)
-            if position >= self._ends.get(shard_id, sqlite_guards.POSITION_MAX):
+            if position >= self._ends.get(shard_id, guard.POSITION_MAX):
                 continue
             now_us, records = self._page(connection, shard_id, position, limit)
             count += len(records)
@@ -58,14 +58,14 @@ class Tail:
             if not more:
                 self._ends[shard_id] = end
             if records:
-                pages.append(Page(shard_id, records, sql.cursor_at(end), "", more, now_us))
+                pages.append(Page(shard_id, records, cursor_at(end), "", more, now_us))
         return pages, ()
 
     def _page(
         self, connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int
     ) -> tuple[int, list[Record]]:
         """One page, and the database's clock."""
-        found = sqlite_page.read(connection, shard_id, after, limit)
+        found = page_decoder.read(connection, shard_id, after, limit)
         if found is None:
             # Looked before the rows are read: a commit in between is then read twice, never missed.
             self._look(connection)

@@ -1,0 +1,47 @@
+"""The fleet from rows: workers, leases, shards and groups, in every store alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from late.model.task import ShardId
+from late.store.base import LeaseView, Membership, WorkerInfo
+
+Row = Any
+
+_names_of = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def groups_text(worker: WorkerInfo) -> str:
+    """The column `consumer_groups`: JSON list of names."""
+    return msgspec.json.encode(worker.groups).decode()
+
+
+def membership_of(
+    now_us: int,
+    workers: Iterable[Row],
+    leases: Iterable[Row],
+    shards: Iterable[int],
+    groups: Iterable[str],
+) -> Membership:
+    """The fleet at one moment.
+
+    Args:
+        workers: (worker_id, address, consumer_groups, capacity, version) of those that live,
+            ascending by id.
+        leases: (consumer_group, shard_id, owner, epoch), ascending.
+        groups: the names of those that may be worked.
+    """
+    return Membership(
+        now_us=now_us,
+        workers=tuple(
+            WorkerInfo(worker_id, address, _names_of(names), capacity, version)
+            for worker_id, address, names, capacity, version in workers
+        ),
+        leases=tuple(LeaseView(*row) for row in leases),
+        shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
+        groups=frozenset(groups),
+    )

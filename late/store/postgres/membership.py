@@ -1,0 +1,40 @@
+"""Heartbeats and the view of the fleet on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from late.store.base import Membership, WorkerInfo
+from late.store.common.fleet import groups_text, membership_of
+from late.store.common.groups import ACTIVE
+from late.store.postgres import statements as sql
+from late.store.postgres.connection import Connection
+
+
+def beat(worker: WorkerInfo, ttl_s: float) -> tuple[str, dict[str, Any]]:
+    """The statement of a heartbeat, or of leaving with a `ttl_s` of 0, and its parameters."""
+    values = {
+        "id": worker.worker_id,
+        "ttl": round(ttl_s * 1_000_000),
+        "address": worker.address,
+        "groups": groups_text(worker),
+        "capacity": worker.capacity,
+        "version": worker.version,
+    }
+    return sql.HEARTBEAT if ttl_s > 0 else sql.LEAVE, values
+
+
+async def heartbeat(connection: Connection, worker: WorkerInfo, ttl_s: float) -> Membership:
+    """Write the heartbeat and read the fleet, in one implicit transaction and one round trip."""
+    async with connection.pipeline():
+        await connection.execute(sql.NO_JIT)
+        await connection.execute(*beat(worker, ttl_s))
+        asked = [
+            await connection.execute(statement)
+            for statement in (sql.CLOCK, sql.WORKERS, sql.LEASES, sql.SHARDS, ACTIVE)
+        ]
+    rows: list[list[Any]] = [await cursor.fetchall() for cursor in asked]
+    ((now_us,),), workers, leases, shards, active = rows
+    return membership_of(
+        now_us, workers, leases, (shard for (shard,) in shards), (name for (name,) in active)
+    )

@@ -1,0 +1,43 @@
+"""`late rebase` on Spanner: make a restored database one that workers may run on."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from google.cloud.spanner_v1 import KeySet
+
+from late.model.task import Epoch
+from late.store.spanner.journal import CHECKPOINT
+from late.store.spanner.row_codec import JOURNAL_COLUMNS
+
+
+def leases(database: Any) -> list[tuple[str, int]]:
+    """Every (group, shard) that was ever owned."""
+    with database.snapshot() as snapshot:
+        rows = snapshot.read("late_lease", ("consumer_group", "shard_id"), KeySet(all_=True))
+        return [(group, shard_id) for group, shard_id in rows]
+
+
+def free(transaction: Any, group: str, shard_id: int) -> None:
+    """Raise the epoch of a shard and leave it to whoever comes. Doing it again is fine."""
+    where = {"group": group, "shard": shard_id}
+    ((now_us, journal, found, _),) = transaction.execute_sql(CHECKPOINT, where)
+    seq, last_epoch, cursor, open_json, _ = journal[0] if journal else (0, 0, "", "[]", None)
+    granted = Epoch(max(found[0][1] if found else 0, last_epoch) + 1)
+    # A takeover by nobody: the same checkpoint under the raised epoch fences who ran before.
+    nobody = (group, shard_id, seq + 1, uuid.uuid4().hex, granted, "rebase", cursor, open_json)
+    transaction.insert("late_settlement", JOURNAL_COLUMNS, [(*nobody, None, None, now_us)])
+    row = (group, shard_id, None, granted)
+    transaction.insert_or_update(
+        "late_lease", ("consumer_group", "shard_id", "owner", "epoch"), [row]
+    )
+
+
+def adopt(transaction: Any, identity: str) -> None:
+    """Forget the workers and claim the database: the last step of adopting a copy.
+
+    Cursors stay: they are Spanner's own timestamps, which a restored copy continues.
+    """
+    transaction.delete("late_worker", KeySet(all_=True))
+    transaction.insert_or_update("late_meta", ("key", "value"), [("identity", identity)])
