@@ -106,8 +106,11 @@ def test_a_step_reads_what_the_cursor_does_not_cover(
     values = _values(window.prev, cur, {ShardId(0): window}, 10)
     row = (xid, ID.format(number))
     running = [int(x) for x in values["xips"].strip("{}").split(",") if x]
-    by_key = xid in running and row > (int(values["key_xids"].strip("{}")), values["key_ids"][0])
-    start = (int(values["from_xids"].strip("{}")), values["from_ids"][0])
+    by_key = xid in running and row > (
+        int(values["key_xids"].strip("{}")),
+        values["key_ids"].strip("{}"),
+    )
+    start = (int(values["from_xids"].strip("{}")), values["from_ids"].strip("{}"))
     by_range = row > start and int(values["low"]) <= xid < int(values["high"])
     read = (by_key or by_range) and naive_sees(cur, xid)
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from late.model.task import Cursor, OpenTask, Record, ShardId, TaskId
-from late.store.base import Page
+from late.store.base import Page, cursor_within
 from late.store.cockroach import statements as sql
 from late.store.cockroach.connection import rows_of
 from late.store.cockroach.cursor import LAG_US, CockroachWindow, parse, position_of
@@ -132,8 +132,7 @@ def page_of(
         records.append(record)
     full = len(records) == limit
     if full:
-        last = records[-1]
-        end = Cursor(f"{window.mark}@{last.position},{last.task_id}")
+        end = cursor_within(window.mark, records[-1])
     else:
         end = window.end().text
     return Page(shard_id, records, end, window.mark, full, now_us)

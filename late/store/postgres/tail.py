@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from late.errors import StoreRefused, StoreUnavailable
 from late.model.task import Cursor, Record, ShardId
-from late.store.base import Page
+from late.store.base import Page, cursor_within
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import CALL_TIMEOUT_S, Connection
 from late.store.postgres.cursor import LAST_ID, PostgresWindow, parse, parse_snapshot
@@ -121,35 +121,41 @@ async def _read_group(
     pages = []
     for shard_id, found in records.items():
         full = len(found) == limit
-        end = f"{mark}@{found[-1].position},{found[-1].task_id}" if full else cur
-        pages.append(Page(shard_id, found, Cursor(end), mark, full, now_us))
+        end = cursor_within(mark, found[-1]) if full else Cursor(cur)
+        pages.append(Page(shard_id, found, end, mark, full, now_us))
     return pages
 
 
 def _values(prev: str, cur: str, windows: Windows, limit: int) -> dict[str, Any]:
-    """Parameters of `sql.TAIL`, with everything that can be worked out here as a constant."""
+    """Parameters of `sql.TAIL`, with everything that can be worked out here as a constant.
+
+    Arrays are written as text: psycopg has no type for xid8, and looks at every element of a list.
+    """
     before = parse_snapshot(prev)
     keys = [each.key for each in windows.values()]
     # Where the range begins, as an exclusive row: at the page key, or right below `xmax(prev)`.
-    starts = [max(key, (before.xmax - 1, LAST_ID)) if before.xmax else key for key in keys]
-    running = sorted(xid for xid in before.xip if xid >= min(keys)[0])
+    floor = (before.xmax - 1, LAST_ID)
+    starts = [max(key, floor) for key in keys] if before.xmax else keys
+    key_xids, key_ids = zip(*keys, strict=True)
+    from_xids, from_ids = zip(*starts, strict=True)
+    least = min(key_xids)
     return {
         "cur": cur,
-        "shards": list(windows),
-        "from_xids": _array(xid for xid, _ in starts),
-        "from_ids": [task_id for _, task_id in starts],
-        "key_xids": _array(xid for xid, _ in keys),
-        "key_ids": [task_id for _, task_id in keys],
-        "xips": _array(running),
-        "low": str(max(before.xmax, min(starts)[0])),
+        "shards": _array(windows),
+        "from_xids": _array(from_xids),
+        "from_ids": _array(from_ids),
+        "key_xids": _array(key_xids),
+        "key_ids": _array(key_ids),
+        "xips": _array(sorted([xid for xid in before.xip if xid >= least])),
+        "low": str(max(before.xmax, min(from_xids))),
         "high": str(parse_snapshot(cur).xmax),
         "limit": limit,
     }
 
 
-def _array(xids: Any) -> str:
-    """An array literal; psycopg has no type for xid8."""
-    return "{" + ",".join(map(str, xids)) + "}"
+def _array(values: Iterable[int | str]) -> str:
+    """An array literal of values that need no quotes: numbers and task ids of parsed cursors."""
+    return "{" + ",".join(map(str, values)) + "}"
 
 
 async def _flushed(connection: Connection, lsn: str) -> None:

@@ -23,7 +23,7 @@ from google.api_core import exceptions as api
 from google.cloud.spanner_v1 import KeyRange, KeySet
 
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
-from late.store.base import Page
+from late.store.base import Page, cursor_within
 from late.store.spanner.cursor import (
     SpannerCursor,
     beyond,
@@ -118,7 +118,7 @@ class SpannerTail:
 
 
 def _full_page(shard_id: ShardId, records: list[Record], read_ns: int) -> Page:
-    end = Cursor(f"{read_ns}@{records[-1].position},{records[-1].task_id}")
+    end = cursor_within(str(read_ns), records[-1])
     return Page(shard_id, records, end, str(read_ns), True, read_ns // 1_000)
 
 
