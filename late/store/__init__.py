@@ -11,7 +11,7 @@ SPANNER_SCHEMES = ("spanner", "spanner+spanner")
 
 
 def open_store(url: str) -> Store:
-    """The store that `url` names, not yet connected: `await store.open()` does that.
+    """Return the store for `url`, not yet connected: `await store.open()` does that.
 
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://...`,

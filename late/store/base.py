@@ -2,13 +2,13 @@
 
 The contract of the tail, which everything rests on:
 
-- **T1 completeness** every record whose commit is covered by a page's new cursor and not by the
-  old one is in that step; nothing covered can appear later.
-- **T2 soundness** every returned record is committed, and durable as the database's commit is.
-- **T3 no hold** paging keeps no transaction open.
-- **T4 monotone** a new cursor covers all that the old one covers.
+- **T1 completeness** A page holds every record whose commit its new cursor covers and the old one
+  does not. Nothing covered can appear later.
+- **T2 soundness** Every returned record is committed, and as durable as the database's commit is.
+- **T3 no hold** Paging keeps no transaction open.
+- **T4 monotone** A new cursor covers all that the old one covers.
 
-And of the settlement journal, which is the fence: a settlement is an *insert* of
+The contract of the settlement journal, which is the fence: a settlement is an *insert* of
 `(group, shard, seq = last + 1)`. Two owners cannot both insert the same `seq`; the loser is
 fenced and must throw its state away.
 
@@ -46,20 +46,21 @@ class Features(msgspec.Struct, frozen=True):
     """Honest differences between stores, as data. Code asks these, never a store's name."""
 
     commit_order: bool
-    """Whether the log's order is the order of commits."""
+    """The log's order is the order of commits."""
     delay_counts_from: Literal["commit", "insert"]
     time_resolution_s: float
     """The step of the database's clock as this store reads it."""
     poll_min_s: float
-    """How often an idle tail may ask without being a burden."""
+    """The shortest useful pause between two polls of an idle tail."""
     group_commit: bool
-    """Whether settlements of several shards are cheaper in one transaction."""
+    """Settlements of several shards are cheaper in one transaction."""
     batch_size_max: int
-    """Most tasks that one enqueue statement carries."""
+    """The most tasks that one enqueue statement carries."""
     experimental: bool = False
-    """Whether it has never been run on the database that it is for. Said at every start."""
+    """The store has never been run on the database that it is for. Every start says so."""
     lease_margin_min_s: float = 0.0
-    """How far the clocks that judge a lease may be apart: an owner stops that long before."""
+    """The largest difference between the clocks that judge a lease: an owner stops that much
+    earlier."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -73,16 +74,16 @@ class Page(msgspec.Struct, frozen=True):
     records: Sequence[Record]
     cursor: Cursor
     window: str
-    """The store's own mark of the window that this page was read in."""
+    """The store's own name for the window that this page was read in, for `cursor_within`."""
     more: bool
-    """The page was full: read on at once."""
+    """The page was full: more records are there to be read at once."""
     now_us: int
     """The database's clock when the page was read."""
 
 
 def taken(page: Page, reads: Reads) -> Page:
-    """The page without what a group passes over. Its cursor stays: that is covered, and as no
-    record of it is ever started, parked or settled, it costs the group nothing."""
+    """Leave out the records that a group passes over. The cursor stays: it covers them, and as none
+    of them is ever started, parked or settled, they cost the group nothing."""
     if reads == ALL:
         return page
     records = [record for record in page.records if reads.takes(record)]
@@ -90,17 +91,17 @@ def taken(page: Page, reads: Reads) -> Page:
 
 
 def cursor_within(window: str, record: Record) -> Cursor:
-    """A cursor that covers all up to and including `record` of a page of `window`."""
+    """Return a cursor that covers all up to and including `record` of a page of `window`."""
     return Cursor(f"{window}@{record.position},{record.task_id}")
 
 
 class HeldKey(msgspec.Struct, frozen=True):
-    """What the timer table holds of one ordering key."""
+    """The rows of one ordering key in the timer table."""
 
     waiting: int
-    """Rows with this `held_key` and due at `HELD_US`: they wait for the key."""
+    """The number of rows with this `held_key` and due at `HELD_US`: they wait for the key."""
     head_parked: bool
-    """Whether the key's head is there too, with a due time of its own (a retry)."""
+    """The key's head is there too, with a due time of its own (a retry)."""
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -117,37 +118,38 @@ class Lease(msgspec.Struct, frozen=True):
     held_keys: Mapping[str, HeldKey]
     """Every `held_key` of the shard's parked tasks."""
     taken_at_us: int | None = None
-    """When it was last taken from an owner who had not given it back, by this takeover or an
-    earlier one; None: never. What existed then may have killed that owner."""
+    """The last time it was taken from an owner who had not given it back, by this takeover or an
+    earlier one; None: never. A task that existed then may have killed that owner."""
     suspects: tuple[Suspect, ...] = ()
-    """Tasks with deaths of their own, this takeover's included: `store/suspects.py`."""
+    """Tasks with deaths of their own, those of this takeover included: see
+    `store/common/suspects.py`."""
     reads: Reads = ALL
-    """As its group is registered: read with the checkpoint, so that a reset changes both."""
+    """The group's registration, read with the checkpoint, so that a reset changes both."""
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """One firing of a schedule: takes effect only if the schedule still expects `due_at_us`."""
+    """One firing of a schedule. It takes effect only if the schedule still expects `due_at_us`."""
 
     schedule: str
     due_at_us: int
-    """What `late_schedule.next_due_at_us` must still be."""
+    """The value that `late_schedule.next_due_at_us` must still have."""
     next_due_at_us: int | None
-    """What it becomes; None when the rule never fires again."""
+    """The value that it gets; None when the rule never fires again."""
     tasks: tuple[NewTask, ...]
     """Rows to insert into the log; empty for a tick that policy skipped."""
 
 
 class Revival(msgspec.Struct, frozen=True):
-    """A dead letter that is to run again: from `late_dead` to `late_timer`, if it is there."""
+    """A dead letter that is to run again: it moves from `late_dead` to `late_timer`, if it is there."""
 
     task_id: TaskId
     due_at_us: int
     payload: bytes | None = None
-    """Instead of its own."""
+    """The payload that takes the place of its own; None keeps that."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """How a task ended, for whoever waits for it."""
+    """The result of a task, for the caller that waits for it."""
 
     task_id: TaskId
     value: bytes
@@ -155,7 +157,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What happened to one task, for its history."""
+    """One event in the history of a task."""
 
     task_id: TaskId
     at_us: int
@@ -169,7 +171,7 @@ class Settlement(msgspec.Struct, frozen=True):
     """One row of the journal and all that must commit with it, in this order."""
 
     settlement_id: str
-    """Made by the owner: tells its own unknown commit from another owner's row."""
+    """A name made by the owner: it tells its own unknown commit from another owner's row."""
     group: str
     shard_id: ShardId
     seq: int
@@ -184,16 +186,16 @@ class Settlement(msgspec.Struct, frozen=True):
     """Timer rows to insert, after the deletes."""
     dead: tuple[DeadLetter, ...] = ()
     revived: tuple[Revival, ...] = ()
-    """One for a task; after `dead`. The delete is the claim: a letter that an operator has taken
-    away is left alone, so that no task can be in two places. Attempts and deaths count from
-    zero. Of those whose history is kept, the store writes a step `redriven` after `history`."""
+    """At most one for a task; after `dead`. The delete is the claim: a letter that an operator has
+    taken away is left alone, so that no task can be in two places. Attempts and deaths count from
+    zero. Where a task's history is kept, the store adds a step `redriven` after `history`."""
     results: tuple[Result, ...] = ()
-    """Kept for their time from now; a later one of the same task takes the place of the first."""
+    """Kept for `ttl_us` from now; a later one of the same task replaces the first."""
     history: tuple[Step, ...] = ()
-    """In their order; each is numbered after the last one of its task."""
+    """Steps in their order; each is numbered after the last one of its task."""
     ticks: tuple[Tick, ...] = ()
     ended_ticks: tuple[tuple[str, TaskId], ...] = ()
-    """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it is that."""
+    """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it names the task."""
     released_keys: tuple[tuple[str, TaskId], ...] = ()
     """(unique key, task) to free in `late_unique`."""
     suspects: tuple[Suspect, ...] = ()
@@ -201,28 +203,30 @@ class Settlement(msgspec.Struct, frozen=True):
 
 
 class SettleResult(Enum):
-    """What became of one settlement. An unknown outcome is not a result: it raises."""
+    """The outcome of one settlement. An unknown outcome is not a result: it raises."""
 
     SETTLED = "settled"
-    """The journal holds this settlement, by this call or by an earlier one that was unsure."""
+    """The journal holds this settlement, from this call or an earlier one with an unknown
+    outcome."""
     FENCED = "fenced"
     """Another settlement has this `seq`: the shard belongs to someone else."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """What a worker says of itself with each heartbeat."""
+    """A worker's description of itself, sent with each heartbeat."""
 
     worker_id: str
-    """New for every process start, never a hostname: a restarted process is another worker."""
+    """A new name for every process start, never a hostname: a restarted process is another
+    worker."""
     address: str
-    """Host and process id, for people."""
+    """Host and process id, for people to read."""
     groups: tuple[str, ...]
     capacity: float = 1.0
     version: str = ""
 
 
 class LeaseView(msgspec.Struct, frozen=True):
-    """Who holds a shard, as everyone can see it. `owner` is None after a release."""
+    """The public part of a lease: the holder of a shard. `owner` is None after a release."""
 
     group: str
     shard_id: ShardId
@@ -235,7 +239,7 @@ class Membership(msgspec.Struct, frozen=True):
 
     now_us: int
     workers: tuple[WorkerInfo, ...]
-    """Live ones only, ascending by id, the caller included unless it is leaving."""
+    """Live workers only, ascending by id, the caller included unless it is leaving."""
     leases: tuple[LeaseView, ...]
     shards: tuple[ShardId, ...]
     """Every shard that must be owned: those of the lanes and any other that holds records."""
@@ -244,10 +248,10 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class PruneReport(msgspec.Struct, frozen=True):
-    """What one round of house-keeping removed."""
+    """The numbers of rows and partitions that one round of pruning removed."""
 
     tasks: int = 0
-    """Log rows removed by range deletes; rows of a dropped partition are not counted."""
+    """Log rows removed by deletes; rows of a dropped partition are not counted."""
     partitions: int = 0
     settlements: int = 0
     workers: int = 0
@@ -279,7 +283,7 @@ class Store(Protocol):
         """
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
-        """The records of `keys` that are still in the log, in no order."""
+        """Read the records of `keys` that are still in the log, in no order."""
 
     async def due(
         self,
@@ -292,39 +296,39 @@ class Store(Protocol):
         held_key: str | None = None,
         task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        """Up to `limit` parked tasks with (due_at_us, task_id) > `after` and due <= `until_us`,
-        ascending; or, with `held_key`, those parked with that key, whatever their due time,
-        ascending by (sequence, task_id); or, with `task_ids`, those of them that are parked.
+        """Read up to `limit` parked tasks with (due_at_us, task_id) > `after` and due <=
+        `until_us`, ascending; or, with `held_key`, those parked with that key, whatever their due
+        time, ascending by (sequence, task_id); or, with `task_ids`, those of them that are parked.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        """Write settlements, at most one per (group, shard), and what hangs on each atomically
-        with it. Results are in the order of the argument. Idempotent by `settlement_id`.
+        """Write settlements, at most one per (group, shard), each in one transaction with all
+        that it carries. Results are in the order of the argument. Idempotent by `settlement_id`.
         """
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
         """Remove log rows that every group has settled, judged by the journal alone and never by
         age; journal rows older than `journal_keep_s` that are not the last of their shard;
-        workers long gone. Makes room for what comes (partitions). Safe to call from anyone.
+        workers long gone. Makes partitions ahead of time. Any process may call it at any time.
         """
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
+        """Record that the worker lives for `ttl_s` from now; 0 means that it leaves."""
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         """Take those of (group, shard) that are free: never owned, released, or whose owner's
         heartbeat has expired by the database's clock. Raises the epoch, writes the takeover
-        settlement (same cursor and open, new epoch, and of the marks what `suspects.inherited`
-        makes of them) and returns the checkpoint, all in one transaction per shard. What is held
-        by a live worker is left out, not an error; what the caller already holds is granted again
-        under a new epoch.
+        settlement (same cursor and open, new epoch, and the marks as `suspects.inherited` returns
+        them) and returns the checkpoint, all in one transaction per shard. A shard that a live
+        worker holds is left out, which is no error; one that the caller holds already is granted
+        again under a new epoch.
         """
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give leases back; those that are held under another epoch by now are left alone."""
 
     async def now(self) -> int:
-        """The database's clock, microseconds since the Unix epoch."""
+        """Read the database's clock, in microseconds since the Unix epoch."""
 
     async def close(self) -> None:
         """Close all connections. Calling it twice, or before `open`, is fine."""

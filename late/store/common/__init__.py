@@ -1,1 +1,1 @@
-"""What the stores share."""
+"""Parts that several stores use."""

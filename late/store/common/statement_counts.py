@@ -1,7 +1,7 @@
-"""How many statements this process has sent to databases, by their first word.
+"""Counts of the statements that this process has sent to databases, by their first word.
 
-Counted where the driver takes them, so that it costs the same for every caller: one addition for a
-page, a commit, a heartbeat. A batch (`executemany`) counts once.
+They are counted in the driver's cursor, so that it costs the same for every caller: one addition
+for a page, a commit, a heartbeat. A batch (`executemany`) counts once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import Counter
 from functools import lru_cache
 
 statements: Counter[str] = Counter()
-"""By verb. Additions of two threads at the same moment may lose one: it is for graphs."""
+"""Counts by verb. Two threads that add at the same moment may lose one: this is for graphs."""
 _VERBS = frozenset(("select", "insert", "update", "delete", "with", "pragma", "set", "merge"))
 
 
 def count(statement: object) -> None:
-    """One more."""
+    """Add one for this statement."""
     statements[_verb(statement) if isinstance(statement, str) else OTHER] += 1
 
 

@@ -1,9 +1,10 @@
 """Marks in the journal that tell which task may have killed its worker.
 
-In the common path nothing durable says what runs: that would be a write per task. So when a worker
-dies, any task that it may have been running is as likely as another to have killed it. The next
-owner of its shards therefore marks what it starts (`late/scheduler/core/crash_suspects.py`), in the
-settlements that it writes anyway. If it dies as well, the marks name a handful of tasks.
+In the common path nothing durable says which tasks run: that would be a write per task. So when a
+worker dies, each task that it may have been running is equally likely to have killed it. The next
+owner of its shards therefore marks the tasks that it starts
+(`late/scheduler/core/crash_suspects.py`), in the settlements that it writes anyway. If it dies as
+well, the marks name only a few tasks.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ _decode = msgspec.json.Decoder(tuple[Suspect, ...]).decode
 
 
 def inherited(suspects: Iterable[Suspect], *, died: bool) -> tuple[Suspect, ...]:
-    """What a takeover writes of the marks that it finds.
+    """Return the marks that a takeover writes, given those that it finds.
 
-    A task that was running when its owner `died` has one death more. Otherwise all stays as it is:
-    what an owner has not marked as ended may still be running, or bring it down. It may be dead
-    already, too, for a takeover that it had sent can be carried out after its death: were the marks
-    wiped by that, the death would count for nobody.
+    A task that was running when its owner `died` has one more death. Otherwise all marks stay: a
+    task that its owner has not marked as ended may still be running, and may still kill it. The
+    owner may even be dead already, as a takeover that it had sent can be carried out after its
+    death. If that removed the marks, the death would be counted for no task.
     """
     if not died:
         return tuple(suspects)
@@ -32,10 +33,10 @@ def inherited(suspects: Iterable[Suspect], *, died: bool) -> tuple[Suspect, ...]
 
 
 def suspects_text(suspects: tuple[Suspect, ...]) -> str | None:
-    """As the journal keeps them: JSON, NULL when there are none, which is nearly always."""
+    """Encode the marks for the journal: JSON, or NULL when there are none, which is usual."""
     return msgspec.json.encode(suspects).decode() if suspects else None
 
 
 def suspects_of(text: str | None) -> tuple[Suspect, ...]:
-    """What `suspects_text` wrote."""
+    """Decode the text that `suspects_text` wrote."""
     return _decode(text) if text else ()
