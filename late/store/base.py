@@ -140,7 +140,7 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class Revival(msgspec.Struct, frozen=True):
-    """A dead letter that is to run again: it moves from `late_dead` to `late_timer`, if it is there."""
+    """A dead letter that is to run again: if it is there, it moves to `late_timer`."""
 
     task_id: TaskId
     due_at_us: int
@@ -195,7 +195,7 @@ class Settlement(msgspec.Struct, frozen=True):
     """Steps in their order; each is numbered after the last one of its task."""
     ticks: tuple[Tick, ...] = ()
     ended_ticks: tuple[tuple[str, TaskId], ...] = ()
-    """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it names the task."""
+    """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it is that task."""
     released_keys: tuple[tuple[str, TaskId], ...] = ()
     """(unique key, task) to free in `late_unique`."""
     suspects: tuple[Suspect, ...] = ()

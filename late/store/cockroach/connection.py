@@ -1,9 +1,9 @@
-"""Connections of the CockroachDB store: those of PostgreSQL's, with its own guard and its retries.
+"""Connections of the CockroachDB store: PostgreSQL's, but SERIALIZABLE, and the retries.
 
-SERIALIZABLE is CockroachDB's word for "correct", and it has a price that the client must pay: a
-transaction may be told to start again (40001), whatever it did. And a commit may be told that
-nobody knows whether it happened (40003, "result is ambiguous"). Every transaction of this store
-is a function that can be run again from its beginning, finds what it did before, and is.
+SERIALIZABLE has a price that the client must pay: the server may tell a transaction to start again
+(40001), whatever it did, and it may answer a commit with "result is ambiguous" (40003). Therefore
+every transaction of this store is a function that can run again from its beginning and finds out
+what it did before.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ T = TypeVar("T")
 NAME = "CockroachDB"
 SCHEMES = ("cockroachdb", "cockroachdb+psycopg")
 REPEATED = frozenset({"40001", "40003"})
-"""Start again; and: look what became of it, which is how every transaction here begins."""
+"""The states after which a transaction is run again; it begins by looking for its own rows."""
 TRIES = 6
 PAUSE_S = 0.010
 """The longest pause before the second try; it doubles with each."""
 
 
 def is_repeated(error: BaseException) -> bool:
-    """Whether the transaction that failed with it is to be run again from its beginning."""
+    """Return True if the transaction that failed with it must run again from its beginning."""
     return isinstance(error, psycopg.Error) and error.sqlstate in REPEATED
 
 
@@ -43,11 +43,11 @@ async def repeated(
 ) -> T:
     """Run a transaction until it is told neither 40001 nor 40003, at most `TRIES` times.
 
-    Pauses have full jitter: two transactions that met once must not meet again in step.
+    Pauses have full jitter, so that two transactions that met once do not meet again.
 
     Raises:
-        psycopg.Error: another one, or the last of these: `translate` makes a transient
-            `TransactionAborted` of it, and the caller above the seam goes on from there.
+        psycopg.Error: another error, or the last of these: `translate` makes a transient
+            `TransactionAborted` of it, and the caller above the seam decides.
     """
     for number in range(1, TRIES):
         try:
@@ -60,7 +60,7 @@ async def repeated(
 
 
 def conninfo_of(url: str) -> dict[str, object]:
-    """Connection parameters from a URL.
+    """Read connection parameters from a URL.
 
     Raises:
         ConfigError: not such a URL. The message does not repeat it, it may hold a password.
@@ -77,7 +77,7 @@ def conninfo_of(url: str) -> dict[str, object]:
 
 
 class CockroachPool(ConnectionPool):
-    """See `ConnectionPool`: here every connection is SERIALIZABLE."""
+    """A `ConnectionPool` whose connections are SERIALIZABLE."""
 
     name = NAME
 
@@ -86,7 +86,7 @@ class CockroachPool(ConnectionPool):
 
 
 async def connect(conninfo: dict[str, object]) -> Connection:
-    """One new connection, not guarded.
+    """Make one new connection, not guarded.
 
     Raises:
         psycopg.Error: it could not be made.
@@ -97,15 +97,15 @@ async def connect(conninfo: dict[str, object]) -> Connection:
         **conninfo,  # type: ignore[arg-type]
     )
     try:
-        # Whatever the cluster's default is: the fence and the takeover are argued for SERIALIZABLE.
+        # Whatever the cluster's default is: the fence and the takeover need SERIALIZABLE.
         await connection.set_isolation_level(IsolationLevel.SERIALIZABLE)
-    except BaseException:  # whoever connects may be cancelled here, and nobody else knows of it
+    except BaseException:  # also a cancellation: nobody else knows of this connection
         await connection.close()
         raise
     return cast(Connection, connection)
 
 
 async def rows_of(connection: Connection, statement: str, values: Any = None) -> list[Any]:
-    """All rows of one statement."""
+    """Run one statement and return all of its rows."""
     cursor = await connection.execute(statement, values)
     return await cursor.fetchall()

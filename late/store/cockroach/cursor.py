@@ -1,20 +1,20 @@
-"""Cursors of the CockroachDB store: which versions of which tasks have been read, as arithmetic.
+"""Cursors of the CockroachDB store: arithmetic on the versions of tasks that have been read.
 
-CockroachDB gives every row version the timestamp of its commit, and a read at T keeps later
-writes to what it read above T. So a read at T over a range of keys settles that range up to T for
-good. What it does not give is an index on that timestamp: to find what is new, a range of the
-primary key must be scanned. Hence two kinds of passes over one shard, each at a fixed end T:
+CockroachDB gives every row version the timestamp of its commit, and after a read at T all later
+writes to the rows that it read get timestamps above T. So after a read at T over a range of keys
+nothing new can appear there up to T. There is no index on that timestamp: to find new rows, a range
+of the primary key must be scanned. Hence two kinds of passes over one shard, each up to a fixed T:
 
 - a **sweep** scans all of the shard, every 15 to 30 s. It is the guarantee.
 - a **recent** pass scans the tasks whose id was made less than a minute before the last sweep:
-  where nearly all new ones are. It is for latency only, and claims nothing beyond its range.
+  nearly all new tasks are there. It is for latency only, and says nothing beyond its range.
 
-So what has been read is always two numbers, `swept` and `seen`, in microseconds:
+So two numbers, `swept` and `seen` in microseconds, always say all that has been read:
 
     covered(moment, id) = moment <= swept, or moment <= seen and id >= recent_from(swept)
 
 `recent_from` depends on `swept` alone: the range stays where it is until the next sweep, so that
-one recent pass adds to the one before it and the two numbers say all.
+one recent pass adds to the one before it and the two numbers are enough.
 
 Within a pass the order is that of the ids, the primary key. That also is a record's `position`
 (the milliseconds at the front of its id): it survives a rewrite of the row, which its timestamp
@@ -35,9 +35,9 @@ from late.errors import StoreError
 from late.model.task import Cursor
 
 LAG_US = 20_000
-"""A pass ends this long before now: reading the very present would meet every commit under way."""
+"""The time from the end of a pass to now: a read of the present would meet every open commit."""
 RECENT_US = 60_000_000
-"""How much older than the last sweep an id may be to be found at once, and not by the next one."""
+"""The recent range begins this long before the last sweep; older ids are found by the next one."""
 SWEEP_US = 15_000_000
 """The shortest time between two sweeps of a shard; the longest is nearly twice that, so that the
 shards of one worker do not all sweep at the same moment."""
@@ -52,17 +52,17 @@ _TEXT = re.compile(
 
 
 class CockroachWindow(msgspec.Struct, frozen=True):
-    """A cursor taken apart. Moments are microseconds: a version of a row belongs to the first
-    whole microsecond that is not before its commit, and every bound is a whole one."""
+    """A parsed cursor. Moments are microseconds: a version of a row belongs to the first whole
+    microsecond that is not before its commit, and every bound is a whole one."""
 
     swept: int = 0
-    """Every version up to here is covered."""
+    """The moment up to which every version is covered."""
     seen: int = 0
-    """Up to here, every version of a task in the recent range is; never below `swept`."""
+    """The moment up to which every version in the recent range is covered; never below `swept`."""
     until: int | None = None
     """The end of the pass that is under way; None between two passes."""
     sweep: bool = False
-    """Whether that pass scans the whole shard."""
+    """That pass scans the whole shard."""
     key: str = FIRST_ID
     """The last id that the pass has dealt with."""
 
@@ -76,7 +76,7 @@ class CockroachWindow(msgspec.Struct, frozen=True):
         return first_id(self.swept - RECENT_US)
 
     def covers(self, moment: int, task_id: str) -> bool:
-        """Whether a version has been read by whoever holds this cursor."""
+        """Return True if the holder of this cursor has read the version."""
         recent = task_id >= self.recent_from
         if moment <= self.swept or (recent and moment <= self.seen):
             return True
@@ -85,10 +85,10 @@ class CockroachWindow(msgspec.Struct, frozen=True):
         return moment <= self.until and task_id <= self.key
 
     def next(self, shard_id: int, at: int) -> CockroachWindow | None:
-        """The pass to go on with, or a new one up to `at`.
+        """Return the pass to go on with, or a new one up to `at`.
 
-        None where `at` is not beyond what is known: another gateway's clock was ahead of this
-        one's. Skew costs time and never a task.
+        None if `at` is not after `seen`: the clock of another gateway was ahead of this one's. Such
+        a difference costs time and never a task.
         """
         if self.until is not None:
             return self if at >= self.until else None
@@ -98,46 +98,47 @@ class CockroachWindow(msgspec.Struct, frozen=True):
         return CockroachWindow(self.swept, self.seen, at, sweep)
 
     def end(self) -> CockroachWindow:
-        """What is covered once the pass has come to its end."""
+        """Return the window after the end of the pass."""
         assert self.until is not None
         return CockroachWindow(self.until if self.sweep else self.swept, self.until)
 
     @property
     def first_key(self) -> str:
-        """The ids that are still to be scanned are from here on (`key` itself is done)."""
+        """The id from which the scan goes on (`key` itself is done)."""
         return self.key if self.sweep else max(self.key, self.recent_from)
 
     @property
     def mark(self) -> str:
-        """Of the pass, as `Page.window`: a cursor inside it is `mark@position,id`."""
+        """The name of the pass, for `Page.window`: a cursor inside it is `mark@position,id`."""
         return f"{self.swept},{self.seen}{'>>' if self.sweep else '>'}{self.until}"
 
     @property
     def text(self) -> Cursor:
-        """Of a window between two passes."""
+        """The cursor of a window between two passes."""
         assert self.until is None
         return Cursor(f"{self.swept},{self.seen}")
 
 
 def sweep_every_us(shard_id: int) -> int:
-    """How long after its last sweep a shard is swept again."""
+    """Return the time between two sweeps of a shard."""
     return SWEEP_US + SWEEP_US * (shard_id % SPREAD) // SPREAD
 
 
 def first_id(us: int) -> str:
-    """The lowest id that a producer could make at `us`: ids begin with their milliseconds."""
+    """Return the lowest id that a producer could make at `us`: ids begin with their time in
+    milliseconds."""
     high = f"{max(0, us) // 1_000:012x}"
     return f"{high[:8]}-{high[8:]}{FIRST_ID[13:]}"
 
 
 def position_of(task_id: str) -> int:
-    """The place of a task within its shard, up to ties: (position, id) sorts as the id does."""
+    """Return the position of a task in its shard: (position, id) sorts as the id does."""
     return int(task_id[:8] + task_id[9:13], 16)
 
 
 @lru_cache(maxsize=4096)
 def parse(cursor: Cursor) -> CockroachWindow:
-    """Take a cursor apart.
+    """Parse a cursor.
 
     Raises:
         StoreError: not a cursor of this store.

@@ -1,4 +1,4 @@
-"""Guards: on which databases the CockroachDB store refuses to run, checked on every connection."""
+"""Guards of the CockroachDB store: they refuse unsafe databases, on every new connection."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from late.store.cockroach.connection import rows_of
 from late.store.postgres.connection import Connection
 
 VERSION_MIN = 23_01_00
-"""The first with DELETE ... USING, as psycopg counts: v23.1.0."""
+"""The first version with DELETE ... USING, as psycopg writes it: v23.1.0."""
 
 
 class CockroachGuard:
-    """Checks every new connection of one store, and adopts a database that nobody ran on yet.
+    """Check every new connection of one store, and adopt a database that nobody ran on yet.
 
-    Timestamps of a restored copy are above every cursor, so that nothing could be lost in it; but
-    a copy must not do the original's work. So a database belongs to the cluster that it was first
-    opened on, until an operator says `late rebase`.
+    The timestamps of a restored copy are above every cursor, so nothing could be lost in it; but a
+    copy must not do the original's work. So a database belongs to the cluster on which it was first
+    opened, until an operator runs `late rebase`.
 
     Args:
-        deployment: see `postgres_guard.Guard`.
+        deployment: as of `PostgresGuard`.
     """
 
     def __init__(self, deployment: str | None = None) -> None:
         self._deployment = deployment
 
     async def __call__(self, connection: Connection) -> None:
-        """Raises:
-        SchemaMismatch: no schema, or one of another version.
-        StoreRefused: not CockroachDB, too old, or a copy.
+        """Check one connection.
+
+        Raises:
+            SchemaMismatch: no schema, or one of another version.
+            StoreRefused: not CockroachDB, too old, or a copy.
         """
         meta = await checked(connection)
         name = f"database {connection.info.dbname!r}"
@@ -58,7 +60,7 @@ class CockroachGuard:
 
 
 async def checked(connection: Connection) -> dict[str, str]:
-    """`late_meta`, once server and schema are what this code was written for."""
+    """Read `late_meta`, once server and schema are those that this code was written for."""
     if not crdb.AsyncCrdbConnection.is_crdb(connection.pgconn):
         raise StoreRefused("this server is not CockroachDB: use a postgresql:// URL for PostgreSQL")
     if connection.info.server_version < VERSION_MIN:
@@ -73,8 +75,8 @@ async def checked(connection: Connection) -> dict[str, str]:
 
 
 async def cluster_of(connection: Connection) -> str | None:
-    """The cluster's id; None where the role may not ask for it: then there is no guard on copies
-    but the name of the deployment."""
+    """Read the cluster's id; None if the role may not ask for it: then only the name of the
+    deployment tells copies apart."""
     try:
         ((cluster,),) = await rows_of(connection, sql.CLUSTER)
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFunction):

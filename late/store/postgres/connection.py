@@ -1,7 +1,7 @@
-"""Connections of the PostgreSQL store: opened when needed, guarded, dropped at the first doubt.
+"""Connections of the PostgreSQL store: opened when needed, guarded, closed at the first doubt.
 
 Every connection is autocommit, prepares nothing and keeps no session state, so that it works
-behind a PgBouncer in transaction mode; what must be set is set for one transaction.
+behind a PgBouncer in transaction mode. Settings are made for one transaction only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from late.store.postgres.statements import CLOCK
 Connection = AsyncConnection[tuple[object, ...]]
 
 CALL_TIMEOUT_S = 60.0
-"""Longest that one call waits for the database; a lost packet must not hold a shard for ever."""
+"""The longest time that one call waits for the database: a lost packet must not block a shard for
+ever."""
 CONNECT = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -41,11 +42,11 @@ CONNECT = {
     "application_name": "late",
     "client_encoding": "utf8",
 }
-"""What a URL that does not say otherwise gets; all of it passes a PgBouncer."""
+"""Parameters that a URL gets unless it sets them itself; a PgBouncer accepts all of them."""
 XID8_OID = 5069
 
-# By the first characters of the SQLSTATE, the longest match decides. What is not listed is a
-# `StoreError` that no repeat will heal.
+# By the first characters of the SQLSTATE; the longest match decides. Any other state is a
+# `StoreError`, which no repeat will cure.
 SQLSTATES: dict[str, type[StoreError]] = {
     "08": StoreUnavailable,  # connection exceptions
     "53": StoreUnavailable,  # disk full, out of memory, too many connections
@@ -69,8 +70,8 @@ _IN_MESSAGE = re.compile(r"(password\s*[=:]\s*|://[^:@/\s]*:)[^@\s]+", re.IGNORE
 
 
 def translate(error: BaseException, name: str = "PostgreSQL") -> StoreError:
-    """The error of `late` for one of psycopg's. Only the first line of the server's message is
-    kept: the rest may quote a row, which may be a payload. `name` is the database's."""
+    """Return the error of `late` for one of psycopg's. Only the first line of the server's message
+    is kept: the rest may quote a row, which may be a payload. `name` is the database's."""
     if isinstance(error, StoreError):
         return error
     lines = str(error).strip().splitlines()
@@ -82,7 +83,7 @@ def translate(error: BaseException, name: str = "PostgreSQL") -> StoreError:
             return kind(f"{name}: {message} ({state}){_ADVICE.get(kind, '')}")
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"{name} did not answer within {CALL_TIMEOUT_S:g} s")
-    # Without a SQLSTATE the server said nothing: it was not reached, or the connection broke.
+    # Without a SQLSTATE there was no answer: the server was not reached, or the connection broke.
     if not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError):
         return StoreUnavailable(f"{name}: {message}")
     return StoreError(f"{name}: {message}" + (f" ({state})" if state else ""))
@@ -90,7 +91,7 @@ def translate(error: BaseException, name: str = "PostgreSQL") -> StoreError:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Errors of psycopg leave as ours."""
+    """Raise errors of psycopg as those of `late`."""
     try:
         yield
     except (psycopg.Error, TimeoutError, OSError) as error:
@@ -98,7 +99,7 @@ def translated() -> Iterator[None]:
 
 
 def conninfo_of(url: str) -> dict[str, object]:
-    """Connection parameters from a URL as SQLAlchemy or libpq writes it.
+    """Read connection parameters from a URL as SQLAlchemy or libpq writes it.
 
     Raises:
         ConfigError: not such a URL. The message does not repeat it, it may hold a password.
@@ -135,7 +136,7 @@ class ConnectionPool:
     """
 
     name = "PostgreSQL"
-    """The database in messages."""
+    """The name of the database in messages."""
 
     def __init__(
         self, conninfo: dict[str, object], size: int, guard: Callable[[Connection], Awaitable[None]]
@@ -158,10 +159,10 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Connection]:
-        """A connection outside any transaction. Errors of psycopg leave as ours.
+        """Lend a connection outside any transaction. Errors of psycopg are raised as ours.
 
         Raises:
-            StoreClosed, StoreUnavailable, TransactionAborted, and what the guard raises.
+            StoreClosed, StoreUnavailable, TransactionAborted, and all that the guard raises.
         """
         async with self._free:
             if self._state != "open":
@@ -178,7 +179,7 @@ class ConnectionPool:
                     yield connection
                 kept = True
             except psycopg.Error as error:
-                # An error that the server told us ended the transaction: the connection is sound.
+                # The server itself reported the error, so the connection is sound.
                 kept = connection is not None and error.sqlstate is not None
                 raise translate(error, self.name) from error
             except (TimeoutError, OSError) as error:
@@ -194,7 +195,7 @@ class ConnectionPool:
             return
         await connection.close()
         if connection.broken:
-            # A restarted server broke the others as well; they would each cost a failed call.
+            # A restart of the server broke the others as well: each would cost a failed call.
             await self._drop_idle()
 
     async def _connect(self) -> Connection:
@@ -215,7 +216,7 @@ class ConnectionPool:
             await connection.close()
 
     async def close(self) -> None:
-        """Close what is idle now, and the rest as its call ends. Calling it twice is fine."""
+        """Close idle connections now, the others when their calls end. Calling it twice is fine."""
         self._state = "closed"
         await self._drop_idle()
 
@@ -265,7 +266,7 @@ class StorePools:
 
 
 async def connect(conninfo: dict[str, object]) -> Connection:
-    """One new connection, not guarded.
+    """Make one new connection, not guarded.
 
     Raises:
         psycopg.Error: it could not be made.
@@ -277,10 +278,10 @@ async def connect(conninfo: dict[str, object]) -> Connection:
         **conninfo,  # type: ignore[arg-type]
     )
     try:
-        # For explicit transactions, whatever the role's default: what is read under a lock must be
-        # read by a snapshot that is taken after the lock was got.
+        # For explicit transactions, whatever the role's default: a read under a lock must use a
+        # snapshot that is taken after the lock was got.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-    except BaseException:  # whoever connects may be cancelled here, and nobody else knows of it
+    except BaseException:  # also a cancellation: nobody else knows of this connection
         await connection.close()
         raise
     # psycopg knows no xid8; on the wire it is a 64 bit integer.

@@ -1,4 +1,4 @@
-"""Cursors of the PostgreSQL store: text, parsed once, and plain arithmetic on what they cover.
+"""Cursors of the PostgreSQL store: text, parsed once, and plain arithmetic on their coverage.
 
 A position is the `xid8` of the top-level transaction that inserted the row, and a lower one may
 commit later: a number cannot be a cursor. A **snapshot** can, `xmin:xmax:xip,...` as
@@ -9,8 +9,8 @@ Texts:
 
 - the empty string: nothing is covered;
 - `snapshot`: every row whose xid the snapshot sees;
-- `prev|cur@xid,task_id`: inside the window from `prev` to `cur`: what `prev` sees, and of what
-  `cur` sees the rows up to and including the page key (xid, task_id).
+- `prev|cur@xid,task_id`: inside the window from `prev` to `cur`: every row that `prev` sees, and
+  of those that `cur` sees the rows up to and including the page key (xid, task_id).
 
 Source: PgQ (Skype) tails by the difference of two snapshots; SpiceDB's Watch does the same.
 """
@@ -34,24 +34,25 @@ _TASK_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Which transactions were finished at one moment: those it `sees`."""
+    """The transactions that were finished at one moment: those it `sees`."""
 
     xmin: int
-    """The lowest transaction that was running: all below were finished."""
+    """The lowest transaction that was running: all below it were finished."""
     xmax: int
-    """Where the transactions begin that had not started."""
+    """The lowest transaction that had not started."""
     xip: frozenset[int]
+    """The transactions below `xmax` that were running."""
 
     def sees(self, xid: int) -> bool:
         return xid < self.xmax and xid not in self.xip
 
     def sees_all(self, low: int, high: int) -> bool:
-        """Whether it sees every transaction in [low, high)."""
+        """Return True if it sees every transaction in [low, high)."""
         return high <= self.xmax and not any(low <= xid < high for xid in self.xip)
 
     @property
     def floor(self) -> int:
-        """It sees every transaction below."""
+        """The number below which it sees every transaction."""
         return min(self.xip, default=self.xmax)
 
 
@@ -76,9 +77,9 @@ def parse_snapshot(text: str) -> Snapshot:
 
 
 class PostgresWindow(msgspec.Struct, frozen=True):
-    """A cursor taken apart: where a reader is between two snapshots.
+    """A parsed cursor: the place of a reader between two snapshots.
 
-    `cur` is None between windows: the next read takes the snapshot of its moment.
+    `cur` is None between windows: the next read takes a new snapshot.
     """
 
     prev: str
@@ -86,7 +87,7 @@ class PostgresWindow(msgspec.Struct, frozen=True):
     key: tuple[int, str]
 
     def covers(self, xid: int, task_id: str) -> bool:
-        """Whether a row has been read by whoever holds this cursor."""
+        """Return True if the holder of this cursor has read the row."""
         if parse_snapshot(self.prev).sees(xid):
             return True
         if self.cur is None:
@@ -94,7 +95,7 @@ class PostgresWindow(msgspec.Struct, frozen=True):
         return parse_snapshot(self.cur).sees(xid) and (xid, task_id) <= self.key
 
     def covers_all(self, low: int, high: int) -> bool:
-        """Whether every row with a xid in [low, high), present or future, is covered."""
+        """Return True if every row with a xid in [low, high), present or future, is covered."""
         if parse_snapshot(self.prev).sees_all(low, high):
             return True
         if self.cur is None:
@@ -103,23 +104,23 @@ class PostgresWindow(msgspec.Struct, frozen=True):
 
     @property
     def floor(self) -> int:
-        """Every row with a xid below, present or future, is covered."""
+        """The xid below which every row, present or future, is covered."""
         floor = parse_snapshot(self.prev).floor
         if self.cur is not None:
-            # Below the page key the window is read, except for what its snapshot did not see.
+            # Below the page key the window is read, except for rows that its snapshot did not see.
             floor = max(floor, min(self.key[0], parse_snapshot(self.cur).floor))
         return floor
 
     @property
     def xmax(self) -> int:
-        """The database had reached this transaction when the cursor was made."""
+        """The transaction that the database had reached when the cursor was made."""
         newest = parse_snapshot(self.prev if self.cur is None else self.cur)
         return newest.xmax
 
 
 @lru_cache(maxsize=4096)
 def parse(cursor: Cursor) -> PostgresWindow:
-    """Take a cursor apart.
+    """Parse a cursor.
 
     Raises:
         StoreError: not a cursor of this store.

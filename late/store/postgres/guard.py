@@ -1,9 +1,9 @@
-"""Guards: on which databases the PostgreSQL store refuses to run, checked on every connection.
+"""Guards of the PostgreSQL store: they refuse unsafe databases, on every new connection.
 
-Positions and cursors are transaction ids of one cluster. In a copy that counts from elsewhere they
-are plain wrong numbers: new rows count as read, old ones lie in the future. So a database is
-adopted once (`identity`, the cluster's system identifier) and a copy is refused until an operator
-says `late rebase`.
+Positions and cursors are transaction ids of one cluster. In a copy with another counter they are
+wrong numbers: new rows count as read, old ones lie in the future. So a database is adopted once
+(`identity`, the cluster's system identifier), and a copy is refused until an operator runs
+`late rebase`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from late.store.postgres.connection import Connection
 
 VERSION_MIN = 130000
 
-# `pg_control_system` may be closed to the role; then the counters are the only guard.
+# The role may lack the right to `pg_control_system`; then the counters are the only guard.
 _STATE = """
 select pg_is_in_recovery(), pg_snapshot_xmax(pg_current_snapshot())::text,
        case when has_function_privilege('pg_control_system()', 'execute')
@@ -58,7 +58,7 @@ on conflict (key) do update set value = excluded.value
 
 
 class ServerState:
-    """What the database says of itself."""
+    """The state of the database and its server, read on a new connection."""
 
     def __init__(self, row: TupleRow) -> None:
         self.in_recovery, xmax, self.system, self.database, self.timeline, meta = row
@@ -67,7 +67,7 @@ class ServerState:
 
 
 async def state_of(connection: Connection) -> ServerState:
-    """Read the state and check what even a rebase cannot heal.
+    """Read the state and check all that even a rebase cannot repair.
 
     Raises:
         SchemaMismatch: no schema, or one of another version.
@@ -95,12 +95,12 @@ async def state_of(connection: Connection) -> ServerState:
 
 
 class PostgresGuard:
-    """Checks every new connection of one store, and adopts a database that nobody ran on yet.
+    """Check every new connection of one store, and adopt a database that nobody ran on yet.
 
     Args:
         deployment: the name that `late_meta` must have under `deployment`: physical clones keep
-            the system identifier, only this tells them apart. None takes what the first
-            connection finds, and holds later ones to it.
+            the system identifier, and only this tells them apart. With None, the first connection
+            decides, and later ones must find the same.
     """
 
     def __init__(self, deployment: str | None = None) -> None:
@@ -108,7 +108,11 @@ class PostgresGuard:
         self._timeline: str | None = None
 
     async def __call__(self, connection: Connection) -> None:
-        """Raises what `state_of` does, and `StoreRefused` for a copy."""
+        """Check one connection.
+
+        Raises:
+            SchemaMismatch, StoreRefused: as `state_of`, and `StoreRefused` for a copy.
+        """
         state = await state_of(connection)
         found = state.meta.get("deployment", "")
         if self._deployment is not None and found != self._deployment:
@@ -117,7 +121,7 @@ class PostgresGuard:
                 f"{self._deployment!r}: check the URL"
             )
         # A promoted standby may lack the last commits, and gives their transaction ids again. The
-        # journal went back together with the log; what this process has in memory did not.
+        # journal went back together with the log; the memory of this process did not.
         if self._timeline not in (None, state.timeline):
             raise StoreRefused(
                 f"database {state.database!r} failed over (timeline {self._timeline} to "
@@ -133,7 +137,7 @@ class PostgresGuard:
 
 
 async def _check_copy(connection: Connection, state: ServerState) -> None:
-    """Refuse a database whose transaction ids are not those that its rows were written under."""
+    """Refuse a database whose transaction ids are not the ones that its rows were written with."""
     remedy = (
         "it is a restored or copied database; stop producers and run `late rebase URL` to adopt it"
     )
@@ -148,10 +152,10 @@ async def _check_copy(connection: Connection, state: ServerState) -> None:
         raise StoreRefused(
             f"{name} is at transaction {state.xmax} and was at {highest} before: {remedy}"
         )
-    # Others settle and insert meanwhile, so the counter to compare with is read last.
+    # Others settle and insert at the same time, so the counter to compare with is read last.
     cursors = await _rows(connection, _CURSORS)
-    # Once adopted on this very cluster, a row ahead of the counter can only be a forged one. It is
-    # never read, and must not keep workers out.
+    # Once adopted on this very cluster, only a forged row can be ahead of the counter. It is never
+    # read, and must not stop workers from starting.
     rows = await _rows(connection, _LAST_ROWS) if identity is None else []
     xmax = await _xmax(connection)
     for group, shard_id, text in cursors:

@@ -1,4 +1,4 @@
-"""Settling, taking over and giving back on PostgreSQL: every write of the workers."""
+"""Settlements, takeovers and releases on PostgreSQL: every write of the workers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from late.store.postgres.connection import Connection
 T = TypeVar("T")
 Statement = tuple[str, Any]
 ROWS_MAX = 200
-"""Of one statement that parks: the worker's loop stands still while they are encoded."""
+"""The most rows of one statement that parks: the worker's loop stops while they are encoded."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 class _Key(msgspec.Struct):
-    """A row of what `sql.ACQUIRE` says of the ordering keys."""
+    """A row of the ordering keys that `sql.TAKE_OVER` returns."""
 
     key: str
     waiting: int
@@ -45,11 +45,11 @@ _REFUSED = (errors.UniqueViolation, errors.NotNullViolation)
 
 
 async def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[SettleResult]:
-    """All in one transaction and, as a rule, one round trip; if one is refused, one by one.
+    """Write all in one transaction and usually one round trip; if one is refused, one by one.
 
-    An error on the way leaves those that came before settled: repeating the call is fine.
+    An error on the way leaves the earlier ones settled: repeating the call is fine.
     """
-    # In one order everywhere: two workers that disagree over several shards do not deadlock.
+    # The same order everywhere: two workers that compete for several shards do not deadlock.
     ordered = sorted(settlements, key=lambda s: (s.group, s.shard_id))
     try:
         await _write(connection, ordered)
@@ -71,7 +71,7 @@ async def _settle_one(connection: Connection, settlement: Settlement) -> SettleR
         key = (settlement.group, settlement.shard_id, settlement.seq)
         cursor = await connection.execute(sql.SETTLEMENT_ID, key)
         row = await cursor.fetchone()
-        # Our own id: an earlier call whose outcome we did not learn had committed after all.
+        # Our own id: an earlier call with an unknown outcome had committed after all.
         ours = row is not None and row[0] == settlement.settlement_id
         return SettleResult.SETTLED if ours else SettleResult.FENCED
     return SettleResult.SETTLED
@@ -90,15 +90,15 @@ async def _write(connection: Connection, settlements: Sequence[Settlement]) -> N
     async with connection.pipeline(), connection.transaction():
         for statement, values in chain((journal, more), statements):
             await connection.execute(statement, values)
-            await asyncio.sleep(0)  # what it takes to encode rows is not taken from others at once
+            await asyncio.sleep(0)  # rows take time to encode: others have their turn in between
 
 
 def statements_of(settlements: Sequence[Settlement]) -> Iterator[Statement]:
-    """The journal first, for it decides; then what hangs on it, one statement per table and
-    `ROWS_MAX` rows.
+    """Yield the statement of the journal first, because it decides; then those of all that the
+    settlements carry, one statement per table and `ROWS_MAX` rows.
 
-    Nothing crosses from one settlement to another, and within one the deletes of timers still
-    come before the inserts.
+    Settlements do not touch each other's rows, and within one the deletes of timers still come
+    before the inserts.
     """
     yield sql.SETTLE, [_encode([_Row(*journal_values(each)) for each in settlements]).decode()]
     yield from carried_of(settlements)
@@ -109,7 +109,7 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterator[Statement]:
 
 
 def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
-    """Tasks that leave the timer table, enter it, and die."""
+    """Yield the statements for tasks that leave the timer table, enter it, die, or have results."""
     keyed = [(s.group, s.shard_id, s) for s in settlements]
     for some in _parts([(g, i, *timer) for g, i, s in keyed for timer in s.unparked]):
         yield sql.UNPARK, [_encode([_TimerKey(*key) for key in some]).decode()]
@@ -141,7 +141,7 @@ def _parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
-    """What waits for tasks that have ended: schedules and unique keys."""
+    """Yield the statements that free schedules and unique keys of tasks that have ended."""
     ended = [end for s in settlements for end in s.ended_ticks]
     if ended:
         yield sql.END_TICK, _columns(ended, 2)
@@ -152,7 +152,7 @@ def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
 
 
 def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:
-    """Rows turned into one array per column, for `unnest`."""
+    """Turn rows into one array per column, for `unnest`."""
     assert len(rows[0]) == width
     return [list(column) for column in zip(*rows, strict=True)]
 
@@ -173,7 +173,7 @@ class _Row(msgspec.Struct):
 
 
 class _TimerKey(msgspec.Struct):
-    """Of a row of the timer table, as `sql.UNPARK` takes it."""
+    """The key of a row of the timer table, as `sql.UNPARK` takes it."""
 
     consumer_group: str
     shard_id: int
@@ -224,13 +224,13 @@ def _tick(tick: Tick) -> dict[str, Any]:
 
 
 TAKEOVERS = 3
-"""How often a takeover is tried against an owner who goes on settling."""
+"""The number of tries of a takeover against an owner who goes on settling."""
 
 Shard = tuple[str, ShardId]
 
 
 async def acquire(connection: Connection, worker_id: str, shards: Sequence[Shard]) -> list[Lease]:
-    """Take what is free and return the checkpoints: all in one transaction, and if an old owner
+    """Take the free shards and return the checkpoints: all in one transaction, and if an old owner
     still settles one of them, one by one.
 
     Raises:
@@ -257,7 +257,7 @@ async def acquire(connection: Connection, worker_id: str, shards: Sequence[Shard
 
 
 async def _take_one(connection: Connection, worker_id: str, shard: Shard) -> list[Lease] | None:
-    """One shard, if it is free; None where its owner turns out to be settling all the time."""
+    """Take one shard, if it is free; None where its owner goes on settling."""
     for _ in range(TAKEOVERS):
         try:
             return await _take(connection, worker_id, [shard])

@@ -12,7 +12,7 @@ from late.store.postgres.connection import Connection
 
 
 def beat(worker: WorkerInfo, ttl_s: float) -> tuple[str, dict[str, Any]]:
-    """The statement of a heartbeat, or of leaving with a `ttl_s` of 0, and its parameters."""
+    """Return the statement of a heartbeat, or of leaving if `ttl_s` is 0, and its parameters."""
     values = {
         "id": worker.worker_id,
         "ttl": round(ttl_s * 1_000_000),

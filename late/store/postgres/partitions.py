@@ -1,17 +1,17 @@
 """Partitions of the task log on PostgreSQL: ranges of `xid8`, made ahead, emptied and dropped.
 
-What a producer must never notice: an insert takes a lock on `late_task` and on the one leaf that
-its xid falls into, until its transaction ends. So
+A producer must never notice this work. An insert takes a lock on `late_task` and on the one leaf
+that its xid falls into, until its transaction ends. So
 
 - a consumed leaf is emptied by TRUNCATE, which locks that leaf only;
 - leaves are made ahead of time, and attached and dropped together in one short transaction that
-  locks `late_task`, prepared before, and given up after `LOCK_TIMEOUT_MS`: while it waits for a
-  long transaction, later inserts queue behind it;
-- a DEFAULT leaf (made by the migration) takes what falls into no range: inserts never fail.
+  locks `late_task`. It is prepared before, and gives up after `LOCK_TIMEOUT_MS`: while it waits
+  for a long transaction, later inserts queue behind it;
+- a DEFAULT leaf (made by the migration) takes the rows that fall into no range: inserts never fail.
 
 Ahead of the present lie three ranges of the width that fits the observed rate, then two much wider
-ones for the time in which nobody prunes. They are empty and cost nothing; the next round replaces
-them as long as the present has not reached them.
+ones for a time without pruning. They are empty and cost nothing; the next round replaces them as
+long as the present has not reached them.
 
 Source: PgQ rotates three tables by TRUNCATE; ranges of transaction ids are ours.
 """
@@ -31,20 +31,20 @@ from late.store.postgres.cursor import XID_MAX, Snapshot, parse_snapshot
 
 LOCK_TIMEOUT_MS = 25
 WORK_TIMEOUT_MS = 500
-"""For what happens under the lock; attaching scans the DEFAULT leaf, as a rule empty."""
+"""The time limit of the work under the lock; attaching scans the DEFAULT leaf, usually empty."""
 PERIOD_S = 600
-"""How long one range of the common width is meant to last."""
+"""The time that one range of the common width is meant to last."""
 MARGIN_S = 1.0
-"""How far ahead of the present the first range begins: the lock may take that long to get."""
+"""The time from the present to the first range: the lock may take that long to get."""
 SIZE_BYTES = 256 << 20
-"""How large a leaf of the common width is meant to get."""
+"""The size that a leaf of the common width is meant to reach."""
 WIDTH_MIN = 1 << 10
 WIDTH_MAX = 1 << 24
 AHEAD = (1, 1, 1, 16, 256)
 """Widths of the ranges ahead, in units of the common width."""
 DROP_AT = 8
-"""So many empty leaves are worth a lock on the log, if nothing else is."""
-_KEY = 0x6C6174657072  # "latepr": the advisory lock of who lays out
+"""The number of empty leaves that justify a lock on the log by themselves."""
+_KEY = 0x6C6174657072  # "latepr": the advisory lock of the layout
 
 # `to_regclass`-like text is quoted and qualified as the search path needs it.
 _LIST = """
@@ -81,28 +81,28 @@ class Partition(msgspec.Struct, frozen=True):
     """One leaf: rows with a xid in [low, high), or the DEFAULT one."""
 
     name: str
-    """As SQL wants it."""
+    """The quoted name, as SQL needs it."""
     low: int
     high: int
     size_bytes: int
     is_default: bool = False
 
     async def finished(self, connection: Connection) -> bool:
-        """Whether no transaction of its range runs or will ever run."""
+        """Return True if no transaction of its range runs or will ever run."""
         if self.is_default:
             return False
         snapshot, _ = await _now(connection)
         return snapshot.sees_all(self.low, self.high)
 
     async def last_rows(self, connection: Connection) -> list[tuple[int, int, str]]:
-        """The last row of each shard, one step down the index each."""
+        """Read (shard, xid, task id) of each shard's last row, one step down the index each."""
         cursor = await connection.execute(_LAST_ROWS.format(leaf=self.name))
         rows: list[Any] = await cursor.fetchall()
         return [(shard_id, int(xid), task_id) for shard_id, xid, task_id in rows]
 
 
 async def list_partitions(connection: Connection) -> list[Partition]:
-    """All leaves, ascending, the DEFAULT one first; those of another shape are left out."""
+    """Read all leaves, ascending, the DEFAULT one first; leaves of another shape are left out."""
     cursor = await connection.execute(_LIST)
     rows: list[Any] = await cursor.fetchall()
     found = []
@@ -137,10 +137,13 @@ async def truncate(
 
 
 async def lay_out(connection: Connection) -> int:
-    """Make room ahead and drop what is over, if there is reason to; how many were dropped.
+    """Make leaves ahead and drop those that are not needed, if there is a reason to.
 
-    Does nothing, and is asked again in the next round, where the lock is not to be had, the role
-    may not, or somebody else is at it.
+    It does nothing, and the next round tries again, if the lock is not free, the role lacks the
+    right, or another process does it now.
+
+    Returns:
+        The number of leaves dropped.
     """
     try:
         async with connection.transaction():
@@ -169,7 +172,7 @@ async def _lay_out(connection: Connection) -> int:
         )
     await connection.execute("lock table only late_task in access exclusive mode")
     for leaf in plan.over:
-        # They are empty by what was proven before; dropping a row would be losing a task.
+        # They are empty, as was proven before. Still: to drop a row would be to lose a task.
         cursor = await connection.execute(f"select exists (select 1 from only {leaf.name})")
         occupied: Any = await cursor.fetchone()
         if occupied[0]:
@@ -186,11 +189,12 @@ async def _lay_out(connection: Connection) -> int:
 
 
 class PartitionPlan(msgspec.Struct, frozen=True):
-    """What one round does to the layout."""
+    """The changes that one round makes to the layout."""
 
     over: Sequence[Partition]
-    """To drop: behind the present and empty, or ahead of it and about to be replaced."""
+    """Leaves to drop: behind the present and empty, or ahead of it and about to be replaced."""
     new: Sequence[tuple[int, int]]
+    """Ranges [low, high) of the leaves to make."""
 
 
 def plan_layout(
@@ -207,7 +211,7 @@ def plan_layout(
         xmax, at_us = map(int, sample.split(","))
         elapsed_s, grown = (now_us - at_us) / 1e6, max(0, snapshot.xmax - xmax)
     rate = grown / elapsed_s if elapsed_s > 1 else 0.0
-    # Where the present may be by the time the lock is held.
+    # The present may have reached this xid by the time the lock is held.
     present = snapshot.xmax + max(WIDTH_MIN, round(rate * MARGIN_S))
     over = [
         leaf for leaf in leaves if leaf.size_bytes == 0 and snapshot.sees_all(leaf.low, leaf.high)
@@ -217,7 +221,7 @@ def plan_layout(
     inside = any(leaf.low <= present < leaf.high for leaf in leaves)
     if len(ahead) <= 2 or not inside:
         over += ahead
-        # Ranges above a gap are a restored copy's; nothing is in them yet, so they go as well.
+        # Ranges above a gap come from a restored copy; nothing is in them yet, so they go as well.
         begin = max([present, *(leaf.high for leaf in leaves if leaf not in over)])
         width = _width(rate, leaves, snapshot)
         for units in AHEAD:
@@ -229,7 +233,7 @@ def plan_layout(
 
 
 def _width(rate: float, leaves: Sequence[Partition], snapshot: Snapshot) -> int:
-    """Transaction ids per range: by time, and narrower where one carries many rows."""
+    """Return the transaction ids per range: by time, and fewer where each inserts many rows."""
     width = round(rate * PERIOD_S)
     for leaf in leaves:
         used = min(leaf.high, snapshot.xmax) - leaf.low

@@ -1,8 +1,8 @@
-"""House-keeping on PostgreSQL: what may go, judged by the journal alone and never by age.
+"""Pruning on PostgreSQL: the journal alone decides which rows go, and never their age.
 
 A row that committed late may be old by its clock and read by nobody. So a row may go when the
-checkpoint of *every* group covers it and none has it in `open`; a group that has no journal for a
-shard has read nothing of it and holds it from its beginning.
+checkpoint of *every* group covers it and none has it in `open`. A group that has no journal for a
+shard has read nothing of it: all its rows must stay.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from late.store.postgres.partitions import Partition, lay_out, list_partitions, 
 BATCH = 2_000
 """Rows per transaction of a delete: a few milliseconds of work."""
 WORKER_KEEP_S = 3_600
-"""A worker that has been silent for an hour is a row that nobody asks for any more."""
+"""The time after which the row of a silent worker goes: nobody needs it any more."""
 WORTH_TRUNCATING = 1 << 20
-"""Bytes below which a partition that is still being filled is left alone."""
+"""A partition that is still being filled is left alone below this size in bytes."""
 
 _GROUPS = "select name from late_group union select consumer_group from late_lease"
 _CHECKPOINTS = """
@@ -68,37 +68,38 @@ LastRow = tuple[int, int, str]
 
 
 class PostgresCheckpoint(msgspec.Struct, frozen=True):
-    """Of one group and shard: what is settled is what `window` covers without `open`."""
+    """The checkpoint of one group and shard: the rows that `window` covers are settled, except
+    `open`."""
 
     window: PostgresWindow
     open: tuple[OpenTask, ...]
 
     def settled(self, low: int, xid: int, task_id: str) -> bool:
-        """Whether all rows from xid `low` up to and including this one are settled."""
+        """Return True if all rows from xid `low` up to and including this one are settled."""
         if any(low <= task.position <= xid for task in self.open):
             return False
         return self.window.covers_all(low, xid) and self.window.covers(xid, task_id)
 
     @property
     def floor(self) -> int:
-        """Every row with a xid below is settled."""
+        """The xid below which every row is settled."""
         return min([self.window.floor, *(task.position for task in self.open)])
 
 
 class LastCheckpoints(msgspec.Struct, frozen=True):
-    """The last word of every group on every shard."""
+    """The last checkpoint of every group on every shard."""
 
     groups: frozenset[str]
     checkpoints: dict[tuple[str, int], PostgresCheckpoint]
     past: dict[tuple[str, int], PostgresCheckpoint] | None = None
-    """As they were before the time for which the log is kept; None: it is not."""
+    """The checkpoints of the time before which the log need not be kept; None without a limit."""
 
     def of(self, shard_id: int) -> list[PostgresCheckpoint | None]:
         ages = [self.checkpoints] if self.past is None else [self.checkpoints, self.past]
         return [age.get((group, shard_id)) for group in self.groups for age in ages]
 
     def settled(self, low: int, rows: Iterable[LastRow]) -> bool:
-        """Whether every group has settled everything from xid `low` up to the last rows."""
+        """Return True if every group has settled everything from xid `low` up to the last rows."""
         return all(
             checkpoint is not None and checkpoint.settled(low, xid, task_id)
             for shard_id, xid, task_id in rows
@@ -106,7 +107,7 @@ class LastCheckpoints(msgspec.Struct, frozen=True):
         )
 
     def floor(self, shard_id: int) -> int:
-        """Every row of the shard with a xid below is settled by every group."""
+        """Return the xid below which every group has settled every row of the shard."""
         return min(
             (checkpoint.floor if checkpoint is not None else 0 for checkpoint in self.of(shard_id)),
             default=0,
@@ -114,14 +115,14 @@ class LastCheckpoints(msgspec.Struct, frozen=True):
 
 
 class PostgresPruner:
-    """One round of house-keeping, step by step, each on a connection only for as long as it
-    takes. Any number may run at once, anywhere."""
+    """One round of pruning, step by step; each step holds a connection only while it runs. Any
+    number may run at once, anywhere."""
 
     def __init__(self, links: ConnectionPool) -> None:
         self._links = links
 
     async def run(self, journal_keep_s: float) -> PruneReport:
-        """Cancelling it between two steps is fine."""
+        """Prune once. Cancelling it between two steps is fine."""
         async with self._links.use() as connection:
             journal = await _journal(connection)
             partitions = await list_partitions(connection)
@@ -146,8 +147,8 @@ class PostgresPruner:
     async def _truncate(self, partition: Partition, journal: LastCheckpoints) -> int:
         """Empty a partition in which nothing is needed any more.
 
-        Also one that is still being filled, if that is worth it: with its lock held nobody is
-        inserting into it, so what is in it then is all there is.
+        This includes one that is still being filled, if it is large enough: while its lock is held
+        nobody inserts into it, so its rows are then all there are.
         """
         low = 0 if partition.is_default else partition.low
 
@@ -161,7 +162,7 @@ class PostgresPruner:
         return int(emptied and not partition.is_default)
 
     async def _delete_rows(self, partition: Partition, journal: LastCheckpoints) -> int:
-        """Delete what is settled from a partition that cannot be emptied as a whole."""
+        """Delete the settled rows of a partition that cannot be emptied as a whole."""
         async with self._links.use() as connection:
             rows = await partition.last_rows(connection)
         deleted = 0
@@ -174,7 +175,7 @@ class PostgresPruner:
         return deleted
 
     async def _repeat(self, statement: str, values: Any) -> int:
-        """A delete in batches until one is not full. How many rows went."""
+        """Delete in batches until one is not full, and return the number of rows."""
         total = 0
         while True:
             async with self._links.use() as connection:

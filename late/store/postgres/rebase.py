@@ -1,12 +1,12 @@
 """`late rebase` on PostgreSQL: make a restored or copied database one that workers may run on.
 
-Positions and cursors of the old cluster are compared with each other only: which rows each group
-had settled is plain arithmetic on stored values. What is left gets positions of this cluster, and
-every group a cursor that says the same in new numbers.
+Positions and cursors of the old cluster are compared only with each other: plain arithmetic on
+stored values tells which rows each group had settled. The rows that are left get positions of this
+cluster, and every group gets a cursor with the same meaning in new numbers.
 
-The trick for several groups: rows that were settled by the same set of groups form a class, and
-each class gets a transaction id of its own, used for nothing else. A group's cursor is a snapshot
-in which the classes it has settled are finished and the others still running.
+With several groups, rows that were settled by the same set of groups form a class, and each class
+gets a transaction id that is used for nothing else. A group's cursor is a snapshot in which the
+classes that it has settled are finished and the others still run.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ insert into late_meta (key, value) values (%s, %s)
 on conflict (key) do update set value = excluded.value
 """
 
-# `pg_visible_in_snapshot` of a snapshot that sees nothing: what "" stands for in SQL.
+# A snapshot that sees nothing, in SQL: the meaning of an empty cursor.
 _BLIND = "1:1:"
 
 
@@ -83,16 +83,16 @@ async def rebase(connection: Connection, burner: Connection) -> None:
     """Give log and journal positions of this cluster, in one transaction.
 
     Every epoch is raised, every shard freed, every worker forgotten; parked tasks and dead letters
-    stay as they are. What every group has settled is removed from the log. Calling it twice is
-    fine.
+    stay as they are. Rows that every group has settled are removed from the log. Calling it twice
+    is fine.
 
     Args:
         connection: neither it nor `burner` is guarded.
         burner: takes transaction ids that nothing else will use.
 
     Raises:
-        SchemaMismatch, StoreRefused: what no rebase can heal.
-        psycopg.Error: among others when the locks are not to be had within `LOCK_TIMEOUT_S`.
+        SchemaMismatch, StoreRefused: a fault that no rebase can repair.
+        psycopg.Error: among others if the locks are not free within `LOCK_TIMEOUT_S`.
     """
     state = await state_of(connection)
     async with connection.transaction():
@@ -106,8 +106,8 @@ async def rebase(connection: Connection, burner: Connection) -> None:
         await connection.execute(
             _REFILL, (list(classes), [str(xid) for xid, _ in classes.values()])
         )
-        # Taken under the locks and after the ids were burnt: it sees them all as finished, and
-        # whoever holds an id and waits for us to insert his tasks as running.
+        # Taken under the locks and after the ids were used up: it sees all of these as finished,
+        # and a transaction that waits for the locks to insert its tasks as running.
         ((text,),) = await _rows(connection, "select pg_current_snapshot()::text")
         now = parse_snapshot(text)
         for group, shard_id, seq, epoch, _, _ in journals:
@@ -125,7 +125,7 @@ async def rebase(connection: Connection, burner: Connection) -> None:
 
 
 async def _judge(connection: Connection, state: ServerState, journals: list[Any]) -> None:
-    """Fill `late_rebase` with the log and, for each row, who has settled it."""
+    """Fill `late_rebase` with the log and, for each row, the groups that have settled it."""
     windows = [parse(Cursor(row[4])) for row in journals]
     highest = max([int(state.meta.get("position_max", 0)), *(w.xmax for w in windows)])
     opened = [(row[0], row[1], task) for row in journals for task in open_of(row[5])]
@@ -150,7 +150,7 @@ async def _judge(connection: Connection, state: ServerState, journals: list[Any]
 async def _classes(
     connection: Connection, burner: Connection, groups: list[str]
 ) -> dict[str, tuple[int, set[str]]]:
-    """A transaction id for each set of groups that has settled rows which another still needs."""
+    """Take a transaction id for each set of groups that has settled rows which another needs."""
     found = await _rows(connection, "select distinct r.done::text, r.done from late_rebase r")
     needed = {text: set(done) for text, done in found if not set(groups) <= set(done)}
     if len(needed) > CLASSES_MAX:

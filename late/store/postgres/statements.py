@@ -2,10 +2,10 @@
 
 Rules that all of them keep:
 
-- One statement is one transaction (autocommit) wherever that is possible: no session state, no
-  prepared statement, nothing that a PgBouncer in transaction mode would tear apart.
-- Parameters of unnamed statements are planned as constants. That is what keeps the tail cheap:
-  the planner prunes partitions and picks index ranges by the very numbers, and never goes generic.
+- One statement is one transaction (autocommit) wherever possible: no session state and no prepared
+  statement, because of a PgBouncer in transaction mode.
+- Parameters of unnamed statements are planned as constants. This keeps the tail cheap: the planner
+  prunes partitions and chooses index ranges by the very numbers, and never uses a generic plan.
 - Columns are qualified. `select xid::text ... order by xid` sorts by the output column, as text.
 """
 
@@ -18,16 +18,16 @@ NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _BODY = "queue, name, payload, headers, options, created_at_us"
 _L_BODY = ", ".join(f"l.{column}" for column in _BODY.split(", "))
 # In the order of the fields of `Record`. `sequence` is the time of the insert: a transaction that
-# began early and inserted late has a low xid, so the xid would turn cause and effect around.
+# began early and inserted late has a low xid, so the xid would put the effect before the cause.
 _L_RECORD = f"l.shard_id, l.xid, l.task_id::text, {_L_BODY}, l.created_at_us"
 
 # --- the tail ------------------------------------------------------------------------------------
 # First a step's frame: the snapshot that becomes its upper end, and an LSN read after it was taken,
-# which is therefore at or above the commit record of everything that the snapshot sees. In a
-# statement of its own, and before the rows: whatever it sees, a later statement sees as well, and
-# what that one sees in addition is held back by `pg_visible_in_snapshot`. The other way round, rows
-# first, loses what commits between the two. And never in a transaction that has an xid: its own
-# later rows would count as seen.
+# which is therefore at or above the commit record of everything that the snapshot sees. It has a
+# statement of its own, before the rows: a later statement sees all rows that it sees, and
+# `pg_visible_in_snapshot` holds back those that the later one sees in addition. The other order,
+# rows first, loses the rows that commit between the two. And it must not run in a transaction that
+# has an xid: the later rows of that transaction would count as seen.
 FRAME = f"""
 select s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins, {NOW}
   from (select pg_current_snapshot() as cur,
@@ -35,8 +35,9 @@ select s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins, {NOW}
           offset 0) s
  where not pg_is_in_recovery()
 """
-# Then the rows that `cur` sees and `prev` does not, for many shards that share the window. Form B:
-# what was running in `prev` by key (`xips`), what had not begun by range (`low`). The wrong shapes:
+# Then the rows that `cur` sees and `prev` does not, for many shards that share the window: the
+# transactions that ran in `prev` by key (`xips`), those that had not begun by range (`low`). The
+# wrong shapes:
 #
 # - `where xid > last` loses tasks: a lower xid commits later.
 # - `xid >= xmin(prev) and not visible in prev` reads everything behind an open transaction again
@@ -74,11 +75,11 @@ _RUNNING = """
 _MERGED = "\n    order by xid, task_id limit %(limit)s"
 TAIL = _TAIL.format(running=_RUNNING, merged=_MERGED)
 TAIL_QUIET = _TAIL.format(running="", merged="")
-"""The same where nothing was running in `prev`."""
+"""The same for a `prev` in which no transaction ran."""
 FLUSHED = "select pg_current_wal_flush_lsn() >= %s::pg_lsn"
-# True where nothing was left to do. Else it writes something: a commit that did, and waits for its
-# flush, takes all WAL before it along, whatever the role's own `synchronous_commit` says. An xid
-# alone would commit without a flush. Both functions are called: neither returns null.
+# True if WAL is flushed already. Otherwise it writes a message: a commit that waits for its flush
+# also flushes all WAL before it, whatever the role's own `synchronous_commit` is. An xid
+# alone would commit without a flush. Both functions are called, as neither returns null.
 FLUSH = """
 select case when pg_current_wal_flush_lsn() >= %s::pg_lsn then true
             else (set_config('synchronous_commit', 'local', true)
@@ -120,8 +121,8 @@ select {_T_PARKED} from late_timer t
 # --- the journal, which is the fence -------------------------------------------------------------
 # Two owners cannot both insert the same seq. The primary key alone would not do: retention removes
 # old rows, and a zombie that slept that long would find its next seq free again. So a row must
-# also follow the last one; one that does not gets no owner, and NOT NULL fails the transaction,
-# which needs no round trip to be found out. The rows come as one JSON text: ten arrays, which
+# also follow the last one; one that does not gets no owner, and NOT NULL fails the transaction
+# without a further round trip. The rows come as one JSON text: ten arrays, which
 # psycopg writes in Python, took a tenth of a busy worker's time.
 SETTLE = f"""
 insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
@@ -140,7 +141,7 @@ SETTLEMENT_ID = (
     " where consumer_group = %s and shard_id = %s and seq = %s"
 )
 # The timers, too, come as one JSON text: seventeen arrays took 11 µs of the worker's loop per row,
-# in which nothing else starts. Payloads travel in it as base64.
+# during which nothing else starts. Payloads are in it as base64.
 _TIMER = "consumer_group text, shard_id smallint, due_at_us bigint, task_id uuid"
 UNPARK = f"""
 delete from late_timer t using json_to_recordset(%s::json) u ({_TIMER})
@@ -159,7 +160,7 @@ _KEPT = ", ".join(
     f"{column} = excluded.{column}" for column in ["reason", "held_key", *_CARRIED.split(", ")]
 )
 _U_CARRIED = ", ".join(f"u.{column}" for column in _CARRIED.split(", "))
-# Parking the same task for the same time again is one timer, as it was said last.
+# A task that is parked twice for the same time has one timer, with the later values.
 PARK = f"""
 insert into late_timer (consumer_group, shard_id, due_at_us, task_id, reason, held_key, {_CARRIED})
 select u.consumer_group, u.shard_id, u.due_at_us, u.task_id, u.reason, u.held_key,
@@ -176,7 +177,7 @@ select u.g, u.s, {NOW}, u.id, u.reason, {_U_CARRIED}
        u (g, s, id, reason, {_CARRIED})
 on conflict (consumer_group, shard_id, dead_at_us, task_id) do nothing
 """
-# The delete is the claim: what an operator has taken away meanwhile is left alone.
+# The delete is the claim: a letter that an operator has taken away in the meantime is left alone.
 REVIVE = f"""
 with u as (select * from unnest(%s::text[], %s::smallint[], %s::uuid[], %s::bigint[], %s::bytea[])
              u (g, s, id, due, body)),
@@ -207,7 +208,7 @@ select u.g, u.id,
   from unnest(%s::text[], %s::uuid[], %s::int[], %s::bigint[], %s::text[], %s::text[],
               %s::text[]) u (g, id, place, at, event, worker, detail)
 """
-# Of those that REVIVE has moved, and whose history is kept.
+# A step for those that REVIVE has moved and whose history is kept.
 REVIVED = f"""
 insert into late_history (consumer_group, task_id, number, at_us, event, worker)
 select u.g, u.id, max(h.number) + 1, {NOW}, 'redriven', u.owner
@@ -256,10 +257,10 @@ update late_unique k set expires_at_us = -k.expires_at_us
 """
 
 # --- ownership -----------------------------------------------------------------------------------
-# Two statements in one transaction. With the lease's row locked nobody else can take over, and the
-# takeover's own snapshot is taken after that lock was got. If its seq is then free, no settlement
-# exists that this snapshot does not see: checkpoint and held keys are the old owner's last word.
-# If he slips one in meanwhile, the key is taken and all is undone.
+# Two statements in one transaction. While the lease's row is locked nobody else can take over, and
+# the takeover's own snapshot is taken after that lock was got. If its seq is then free, there is no
+# settlement that this snapshot does not see: checkpoint and held keys are the old owner's last ones. If
+# the old owner settles in between, the key is taken and all is rolled back.
 # The time of the transaction, so that the second statement knows what the first one did. It may be
 # a little earlier than the grant, which may have waited.
 _BEGUN = "(extract(epoch from transaction_timestamp()) * 1000000)::bigint"
@@ -275,7 +276,7 @@ on conflict (consumer_group, shard_id) do update
  where e.owner is null or e.owner = excluded.owner or not exists (
        select 1 from late_worker w where w.worker_id = e.owner and w.expires_at_us > {NOW})
 """
-# `suspects.inherited`, here because nothing is read in between.
+# `suspects.inherited` in SQL, because nothing is read between the two statements.
 _INHERITED = f"""(
          select case when e.taken_at_us = {_BEGUN} then (
            select json_agg(json_build_array(m.id, m.deaths, false))::text from (
@@ -357,7 +358,7 @@ union select shard_id from late_schedule
 order by 1
 """
 CLOCK = f"select {NOW}"
-# For the transaction, so that no session keeps it. PostgreSQL takes the recursion above for far
-# dearer than it is, and while the statistics of small tables are missing it compiles it, for three
-# seconds with every heartbeat: longer than a lease may be.
+# For the transaction, so that no session keeps it. PostgreSQL estimates the recursion above as far
+# more expensive than it is, and compiles it while the statistics of small tables are missing: three
+# seconds with every heartbeat, longer than a lease may be.
 NO_JIT = "select set_config('jit', 'off', true)"

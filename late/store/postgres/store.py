@@ -2,12 +2,12 @@
 
 **Why the tail is gap-free.** A row's position is its transaction's `xid8`, and a lower one may
 commit later, so positions are only the order within a page. The cursor is a whole snapshot: a
-read returns what the snapshot of this very statement sees and the cursor's does not. What a
-transaction has written is either seen as a whole or not at all, so the difference of two
-snapshots neither skips nor waits: not for long transactions, not for prepared ones.
+read returns the rows that the snapshot of this very statement sees and the cursor's does not. A
+snapshot sees all rows of a transaction or none, so the difference of two snapshots neither skips a
+row nor waits, not even for long or prepared transactions.
 
-**Connections.** One for the tail, so that reading never waits for writing, and a few for the rest.
-Each call opens what it needs and drops what is in doubt.
+**Connections.** See `StorePools`. Each call opens the connection that it needs, and closes it after
+any doubt.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class PostgresStore:
         url: `postgresql://...` or `postgresql+psycopg://...`; a PgBouncer in transaction mode in
             front is fine.
         connections: most connections that are open at once, 3 or more.
-        durable: hand out only tasks whose commit is on disk; see `postgres_tail.Tail`.
-        deployment: what `late_meta` must say under `deployment`; None takes what is there.
+        durable: return only tasks whose commit is on disk; see `PostgresTail`.
+        deployment: the value of `deployment` in `late_meta`; None accepts any.
 
     Raises:
         ConfigError: the URL cannot be read, or `connections` is below 3.
@@ -91,14 +91,14 @@ class PostgresStore:
         await self._pools.close()
 
     async def now(self) -> int:
-        """The database's clock, microseconds since the Unix epoch."""
+        """Read the database's clock, in microseconds since the Unix epoch."""
         (row,) = await self._rows(sql.CLOCK, {})
         return int(row[0])
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
-        """The next page of each shard, see `Store.read`; one statement per distinct window.
+        """Read the next page of each shard, see `Store.read`; one statement per distinct window.
 
-        All shards that have caught up share a window, so as a rule it is one statement.
+        All shards that have caught up share a window, so usually it is one statement.
         """
         if not cursors:
             return []
@@ -106,7 +106,7 @@ class PostgresStore:
             return await self._tail.read(connection, cursors, limit)
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
-        """The records of `keys` that are still in the log, in no order."""
+        """Read the records of `keys` that are still in the log, in no order."""
         if not keys:
             return []
         values = {
@@ -127,26 +127,26 @@ class PostgresStore:
         held_key: str | None = None,
         task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
+        """Read parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
         query = timers.due_query(group, shard_id, until_us, limit, after, held_key, task_ids)
         return [parked_of(row) for row in await self._rows(*query)]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        """Write settlements; see `Store.settle`. One transaction for all where none is refused."""
+        """Write settlements; see `Store.settle`. One transaction for all if none is refused."""
         if not settlements:
             return []
         async with self._pools.settling.use() as connection:
             return await journal.settle(connection, settlements)
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
-        """Remove what every group has settled; see `Store.prune`."""
+        """Remove the rows that every group has settled; see `Store.prune`."""
         return await PostgresPruner(self._pools.working).run(journal_keep_s)
 
     async def rebase(self) -> None:
         """Adopt a restored or copied database. For operators, with producers stopped.
 
-        Raises every epoch, frees every shard and claims the database; what was settled stays
-        settled. Calling it twice is fine; the store need not be open.
+        Raises every epoch, frees every shard and claims the database; settled tasks stay settled.
+        Calling it twice is fine; the store need not be open.
         """
         with translated():
             async with (
@@ -156,12 +156,12 @@ class PostgresStore:
                 await rebase(connection, burner)
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        """Say that the worker lives, and see who else does; see `Store.heartbeat`."""
+        """Record that the worker lives and read the fleet; see `Store.heartbeat`."""
         async with self._pools.working.use() as connection:
             return await membership.heartbeat(connection, worker, ttl_s)
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
-        """Take those of `shards` that are free; see `Store.acquire`."""
+        """Take the free ones of `shards`; see `Store.acquire`."""
         async with self._pools.working.use() as connection:
             return await journal.acquire(connection, worker_id, shards)
 

@@ -1,7 +1,7 @@
 """The tail of the PostgreSQL store: from cursors to pages, proven complete and durable.
 
-See `postgres_cursor` for what a cursor is, `postgres_sql.TAIL` for the statement and
-`docs/design/0003-postgres-tail.md` for what was measured.
+`cursor.py` explains cursors, `statements.py` the statement `TAIL`, and
+`docs/design/0003-postgres-tail.md` the measurements.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from late.store.postgres.connection import CALL_TIMEOUT_S, Connection
 from late.store.postgres.cursor import LAST_ID, PostgresWindow, parse, parse_snapshot
 
 CHUNK = 1_000
-"""Rows turned into records before the event loop gets its turn."""
+"""The number of rows turned into records before the event loop has its turn."""
 ADVANCE_S = 1.0
-"""Empty pages wait for a flush of their own at most this often."""
+"""The shortest time between two flushes for empty pages alone."""
 
 Windows = Mapping[ShardId, PostgresWindow]
 
 
 class TailFrame(msgspec.Struct, frozen=True):
-    """Where the database is when a step begins."""
+    """The state of the database when a step begins."""
 
     snapshot: str
     ins: str
-    """Once WAL is flushed up to here, all that `snapshot` sees is durable."""
+    """The WAL position up to which a flush makes durable all that `snapshot` sees."""
     durable: bool
-    """Whether it was flushed at once: so it is where everybody commits synchronously."""
+    """It was flushed already: the usual case if all commits are synchronous."""
     now_us: int
 
 
 class PostgresTail:
-    """Reads pages, by one call at a time, on a connection that has no transaction of its own.
+    """Reads pages, one call at a time, on a connection without a transaction.
 
     Args:
-        durable: hand out a page only when all that it may contain is on disk. Without it a task
-            that was committed with `synchronous_commit = off` may run and then never have
-            existed, if the server crashes.
+        durable: return a page only when all that it may contain is on disk. Otherwise a task that
+            was committed with `synchronous_commit = off` may run, and be gone after a crash of the
+            server.
     """
 
     def __init__(self, *, durable: bool) -> None:
@@ -56,15 +56,15 @@ class PostgresTail:
     async def read(
         self, connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int
     ) -> list[Page]:
-        """One page per shard; shards with nothing new may be left out.
+        """Read one page per shard; shards with nothing new may be left out.
 
         Raises:
             StoreRefused: the server turned out to be a standby.
         """
         windows = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
         frame = await _frame(connection)
-        # Shards that have caught up share a window, so as a rule there is one group. Those that
-        # are at its end already are done: no transaction has ended since.
+        # Shards that have caught up share a window, so usually there is one group. A shard that is
+        # at its end already is done: no transaction has ended since.
         groups: dict[tuple[str, str], dict[ShardId, PostgresWindow]] = defaultdict(dict)
         for shard_id, window in windows.items():
             if window.prev != frame.snapshot:
@@ -77,11 +77,11 @@ class PostgresTail:
     async def _durable_pages(
         self, connection: Connection, pages: list[Page], frame: TailFrame
     ) -> list[Page]:
-        """`pages` once what the frame's snapshot sees is on disk.
+        """Return `pages` once all that the frame's snapshot sees is on disk.
 
-        Cursors need it as much as rows: an xid that a crash takes back is given again, and a
-        cursor that had seen it would hide the second transaction. So an empty page is left out
-        rather than handed out early, except that once in a while it is worth a flush.
+        Cursors need this as much as rows: after a crash an xid may be given a second time, and a
+        cursor that had seen the first one would hide the second transaction. So empty pages are
+        left out rather than returned early, except once every `ADVANCE_S`, with a flush.
         """
         now = time.monotonic()
         if self._durable and not frame.durable:
@@ -105,7 +105,7 @@ async def _frame(connection: Connection) -> TailFrame:
 async def _read_group(
     connection: Connection, prev: str, cur: str, windows: Windows, limit: int, now_us: int
 ) -> list[Page]:
-    """The next page of each of the shards that share the window from `prev` to `cur`."""
+    """Read the next page of each of the shards that share the window from `prev` to `cur`."""
     records: dict[ShardId, list[Record]] = {shard_id: [] for shard_id in windows}
     async with connection.cursor(binary=True) as cursor:
         values = _values(prev, cur, windows, limit)
@@ -127,7 +127,7 @@ async def _read_group(
 
 
 def _values(prev: str, cur: str, windows: Windows, limit: int) -> dict[str, Any]:
-    """Parameters of `sql.TAIL`, with everything that can be worked out here as a constant.
+    """Return the parameters of `sql.TAIL`; all that can be computed here is a constant there.
 
     Arrays are written as text: psycopg has no type for xid8, and looks at every element of a list.
     """
@@ -154,15 +154,15 @@ def _values(prev: str, cur: str, windows: Windows, limit: int) -> dict[str, Any]
 
 
 def _array(values: Iterable[int | str]) -> str:
-    """An array literal of values that need no quotes: numbers and task ids of parsed cursors."""
+    """Write an array literal of values without quotes: numbers and task ids of parsed cursors."""
     return "{" + ",".join(map(str, values)) + "}"
 
 
 async def _flushed(connection: Connection, lsn: str) -> None:
-    """Return when WAL is on disk up to `lsn`: nearly always it is by now, else we see to it.
+    """Return when WAL is on disk up to `lsn`: nearly always it is by now; otherwise flush it.
 
-    What is ahead of the disk is as a rule a settlement of ours that is being written. To wait for
-    its commit, or for anybody's, cost more than the sync, which takes along what others wait for.
+    Usually one of our own settlements is ahead of the disk. To wait for its commit, or for any
+    other, took longer than a flush, which also serves the transactions that wait for theirs.
     """
     if await _holds(connection, sql.FLUSH, lsn):
         return

@@ -1,4 +1,4 @@
-"""Questions to the timer table, in the words of PostgreSQL; CockroachDB asks the same."""
+"""The query of parked tasks; CockroachDB uses the same statements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def due_query(
     held_key: str | None,
     task_ids: Sequence[TaskId],
 ) -> tuple[str, dict[str, object]]:
-    """The statement of `Store.due` and its parameters. Its rows are for `columns.parked_of`."""
+    """Return the statement of `Store.due` and its parameters; `parked_of` reads its rows."""
     by_time = sql.DUE if held_key is None else sql.DUE_HELD
     return sql.DUE_OF if task_ids else by_time, {
         "group": group,
