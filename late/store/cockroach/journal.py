@@ -1,7 +1,7 @@
-"""Settling, taking over and giving back on CockroachDB: every write of the workers.
+"""Settlements, takeovers and releases on CockroachDB: every write of the workers.
 
-Each function is one SERIALIZABLE transaction per shard that can be run again from its beginning
-(see `cockroach_link.repeated`): several shards in one would only be more to start over.
+Each function is one SERIALIZABLE transaction per shard that can run again from its beginning (see
+`connection.repeated`): with several shards in one there would only be more to repeat.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _JOURNAL = ("group", "shard", "seq", "id", "epoch", "owner", "cursor", "open", "
 
 
 class CockroachSettler:
-    """Writes settlements, and deletes with each the log rows that no group needs any more.
+    """Writes settlements, and with each deletes the log rows that no group needs any more.
 
     Args:
-        handed: what has been read here; only that can be deleted at once.
+        rows_read: the rows that this process has read; only these can be deleted at once.
     """
 
-    def __init__(self, handed: RowsRead) -> None:
-        self._handed = handed
+    def __init__(self, rows_read: RowsRead) -> None:
+        self._rows_read = rows_read
         self._groups: frozenset[str] = frozenset()
-        """The groups that there are, as far as is known: the delete itself makes sure."""
+        """The groups that exist, as far as is known: the delete itself checks it again."""
 
     async def settle(self, connection: Connection, settlement: Settlement) -> SettleResult:
-        """One settlement, to its end. See `Store.settle`."""
+        """Write one settlement. See `Store.settle`."""
         shard_id = settlement.shard_id
-        gone = self._handed.settled(shard_id, settlement.cursor, settlement.open)
+        gone = self._rows_read.settled(shard_id, settlement.cursor, settlement.open)
         if gone:
             gone = await self._settled_by_all(connection, settlement, gone)
         groups = sorted(self._groups)
@@ -58,29 +58,29 @@ class CockroachSettler:
 
         result = await repeated(work)
         if result is SettleResult.FENCED:
-            self._handed.forget(shard_id)
+            self._rows_read.forget(shard_id)
             return result
-        self._handed.remove(shard_id, gone)
+        self._rows_read.remove(shard_id, gone)
         if deleted != len(gone):
-            # Another group has appeared, or house-keeping was faster: the next call looks again.
+            # Another group has appeared, or a prune was faster: the next call reads them again.
             self._groups = frozenset()
         return result
 
     async def _settled_by_all(
         self, connection: Connection, settlement: Settlement, task_ids: list[str]
     ) -> list[str]:
-        """Those of `task_ids` that every other group has settled too, by its last word. It may
-        have said more since; what is settled stays settled, so an old word is a safe one."""
+        """Return those of `task_ids` that every other group has settled too, by its last
+        checkpoint. It may be older than the group: settled tasks stay settled, so that is safe."""
         if settlement.group not in self._groups:
             found = await rows_of(connection, sql.GROUPS)
             self._groups = frozenset({settlement.group, *(name for (name,) in found)})
         for group in self._groups - {settlement.group}:
             last = await rows_of(connection, sql.CHECKPOINT, (group, settlement.shard_id))
             if not last:
-                return []  # it has read nothing of the shard: all of it is held for it
+                return []  # it has read nothing of the shard: all rows must stay
             ((cursor, open_text),) = last
             held = {task.task_id for task in open_of(open_text)}
-            covered = self._handed.only(settlement.shard_id, task_ids, parse(Cursor(cursor)))
+            covered = self._rows_read.only(settlement.shard_id, task_ids, parse(Cursor(cursor)))
             task_ids = [task_id for task_id in covered if task_id not in held]
         return task_ids
 
@@ -88,8 +88,8 @@ class CockroachSettler:
 async def _write(
     connection: Connection, settlement: Settlement, gone: list[str], groups: list[str]
 ) -> tuple[bool, int]:
-    """The journal first, for it decides; then what hangs on it. Whether it was written, and how
-    many log rows went."""
+    """Write the journal first, because it decides; then all that the settlement carries. Return
+    whether it was written, and the number of log rows deleted."""
     async with connection.transaction() as transaction:
         cursor = await connection.execute(
             sql.SETTLE, dict(zip(_JOURNAL, journal_values(settlement), strict=True))
@@ -111,7 +111,8 @@ async def _write(
 
 
 async def _of_whom(connection: Connection, settlement: Settlement) -> SettleResult:
-    """Whose row has the place of a settlement that was not written: after 40003 it may be ours."""
+    """Find out whose row has the place of a settlement that was not written: after 40003 it may be
+    our own."""
     key = (settlement.group, settlement.shard_id, settlement.seq)
     rows = await rows_of(connection, SETTLEMENT_ID, key)
     ours = bool(rows) and rows[0][0] == settlement.settlement_id
@@ -119,8 +120,8 @@ async def _of_whom(connection: Connection, settlement: Settlement) -> SettleResu
 
 
 async def _tick(connection: Connection, tick: Tick) -> None:
-    """A tick takes effect only if the schedule still expects it; a task whose unique key is taken
-    is in the log already."""
+    """Write a tick. It takes effect only if the schedule still expects it; a task whose unique key
+    is taken is in the log already."""
     values = {
         "name": tick.schedule,
         "due": tick.due_at_us,
@@ -139,10 +140,10 @@ async def _tick(connection: Connection, tick: Tick) -> None:
 
 
 async def acquire(connection: Connection, worker_id: str, shards: Sequence[Shard]) -> list[Lease]:
-    """Take what is free and return the checkpoints, one transaction per shard.
+    """Take the free shards and return the checkpoints, one transaction per shard.
 
     Raises:
-        TransactionAborted: nothing was taken, because of others who write the same all the time.
+        TransactionAborted: nothing was taken, because others go on writing the same rows.
     """
     leases: list[Lease] = []
     contested: psycopg.Error | None = None
@@ -166,8 +167,8 @@ async def acquire(connection: Connection, worker_id: str, shards: Sequence[Shard
 async def _take(
     connection: Connection, worker_id: str, group: str, shard_id: ShardId
 ) -> Lease | None:
-    """One shard, if it is free. What is read here is read under SERIALIZABLE: that its owner is
-    gone, and that nobody has settled after what counts here as his last word."""
+    """Take one shard, if it is free. SERIALIZABLE guarantees that the reads stay true until the
+    commit: the owner is gone, and nobody has settled after the last settlement read here."""
     key = (group, shard_id)
     async with connection.transaction():
         held = await rows_of(connection, sql.LEASE, key)

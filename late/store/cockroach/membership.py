@@ -36,9 +36,9 @@ async def heartbeat(connection: Connection, worker: WorkerInfo, ttl_s: float) ->
 
 
 async def _shards(connection: Connection, lanes: list[Any], leases: list[Any]) -> set[int]:
-    """Every shard of a lane, and every other that holds records, timers or schedules (a lane that
-    was made smaller): a look into each gap between the lanes, one step down the index per shard
-    found."""
+    """Read every shard of a lane, and every other that holds records, timers or schedules (of a
+    lane that was made smaller): a look into each gap between the lanes, one step down the index per
+    shard found."""
     shards = {shard for first, count in lanes for shard in range(first, first + count)}
     shards |= {row[0] for row in await rows_of(connection, sql.SCHEDULED)}
     for group, shard, *_ in leases:

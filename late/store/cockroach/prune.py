@@ -1,8 +1,8 @@
-"""House-keeping on CockroachDB: what a settlement could not delete itself.
+"""Pruning on CockroachDB: the rows that a settlement could not delete itself.
 
-Nearly every row goes with its settlement (`cockroach_journal`). What is left is what a worker
-settled that had not read it itself, or for one group while another had not got there yet. It is
-found by a scan of the shard, as a sweep is, and judged by the journal alone, never by age.
+Nearly every row goes with its settlement (`journal.py`). The others were settled by a worker that
+had not read them itself, or by one group while another had not got that far. A scan of the shard
+finds them, as a sweep does; the journal alone decides which of them go, never their age.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from late.store.postgres.connection import Connection, ConnectionPool
 from late.store.postgres.statements import CLOCK
 
 BATCH = 1_000
-"""Rows per transaction: one that has to start over has not much to do again."""
+"""Rows per transaction: little work to repeat for one that must start again."""
 WORKER_KEEP_S = 3_600
-"""A worker that has been silent for an hour is a row that nobody asks for any more."""
+"""The time after which the row of a silent worker goes: nobody needs it any more."""
 
 
 class CockroachSettled(msgspec.Struct, frozen=True):
-    """What every group has settled of one shard: what `window`, between two passes, covers,
-    without `open`."""
+    """The rows of one shard that every group has settled: those that `window`, between two passes,
+    covers, except `open`."""
 
     window: CockroachWindow
     recent_from: str
-    """The highest of all groups, which may have been swept at different times."""
+    """The highest of all groups' values, as their sweeps may differ."""
     open: frozenset[str]
 
 
 class CockroachPruner:
-    """One round of house-keeping, step by step, each on a connection only for as long as it
-    takes. Any number may run at once, anywhere."""
+    """One round of pruning, step by step; each step holds a connection only while it runs. Any
+    number may run at once, anywhere."""
 
     def __init__(self, links: ConnectionPool) -> None:
         self._links = links
 
     async def run(self, journal_keep_s: float) -> PruneReport:
-        """Cancelling it between two steps is fine."""
+        """Prune once. Cancelling it between two steps is fine."""
         async with self._links.use() as connection:
             groups = frozenset(name for (name,) in await rows_of(connection, sql.GROUPS))
             leases = [(g, s) for g, s in await rows_of(connection, sql.LEASES)]
@@ -90,8 +90,8 @@ class CockroachPruner:
 async def settled_of(
     connection: Connection, groups: frozenset[str], shard_id: int
 ) -> CockroachSettled:
-    """What the last words of all groups on a shard agree on; of a pass that is under way, only
-    what was covered before it."""
+    """Read the rows of a shard that the last checkpoints of all groups have settled; of an
+    unfinished pass, only the rows that were covered before it."""
     windows: list[CockroachWindow] = []
     held: set[str] = set()
     for group in groups:
@@ -103,7 +103,7 @@ async def settled_of(
 
 
 def agreed(windows: Sequence[CockroachWindow], held: frozenset[str]) -> CockroachSettled:
-    """What all of `windows` cover, and no more: the least of each bound."""
+    """Return the window that all of `windows` cover, and no more: the least of each bound."""
     swept = min((window.swept for window in windows), default=0)
     seen = min((window.seen for window in windows), default=0)
     recent = max((window.recent_from for window in windows), default=FIRST_ID)
@@ -113,7 +113,7 @@ def agreed(windows: Sequence[CockroachWindow], held: frozenset[str]) -> Cockroac
 async def _prunable(
     connection: Connection, shard_id: int, settled: CockroachSettled, after: str
 ) -> list[str]:
-    """Ids of a batch of settled rows, read a little in the past: it meets nobody's writes."""
+    """Read the ids of a batch of settled rows, a little in the past, where no writes are open."""
     ((now_us,),) = await rows_of(connection, CLOCK)
     values: dict[str, Any] = {
         "shard": shard_id,
@@ -134,7 +134,7 @@ async def _prunable(
 async def _delete(
     connection: Connection, groups: frozenset[str], shard_id: int, task_ids: list[str]
 ) -> int:
-    """Delete rows that all of `groups` have settled, if these still are all groups there are."""
+    """Delete rows that all of `groups` have settled, if there still are no other groups."""
     values = {"shard": shard_id, "ids": task_ids, "groups": sorted(groups)}
 
     async def work() -> int:

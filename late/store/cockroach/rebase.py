@@ -13,7 +13,7 @@ async def rebase(connection: Connection, cluster: str | None) -> None:
     """Adopt the database for `cluster`: raise every epoch, free every shard, forget the workers.
 
     Cursors stay: in a restored copy every row has a timestamp above them, so that nothing can be
-    lost, and what another group still needed runs again for those that had settled it.
+    lost, and rows that another group still needed run again for the groups that had settled them.
     """
 
     async def work() -> None:

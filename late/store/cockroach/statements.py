@@ -2,8 +2,8 @@
 
 Rules that all of them keep:
 
-- SERIALIZABLE, and no statement that only an exotic corner of the SQL dialect makes right: what
-  PostgreSQL does in one clever statement is done here in several plain ones of one transaction.
+- SERIALIZABLE, and no statement that needs a rare part of the SQL dialect: PostgreSQL's one clever
+  statement is several plain ones here, in one transaction.
 - A row of the log is inserted and deleted, **never updated**: a new version has a new timestamp.
 - No `cluster_logical_timestamp()`: it pins the producers' commit timestamps and fails outside
   SERIALIZABLE. No `transaction_timestamp()`, no changefeed, no SKIP LOCKED.
@@ -22,17 +22,17 @@ NOW = postgres_sql.NOW
 def begin_at(us: int) -> str:
     """Open a read-only transaction that sees the database as it was at `us`.
 
-    Constants only are allowed there. HIGH, because a reader of normal priority waits for every
-    transaction that has written to what it reads and is still open; this one moves them to a
-    later timestamp instead, which is above what it claims to have read.
+    Only constants are allowed there. HIGH, because a reader of normal priority waits for every open
+    transaction that has written to the rows that it reads; this one moves them to a later
+    timestamp instead, which is above `us`.
     """
     return f"begin priority high, as of system time '{us * 1_000}.0000000000'"
 
 
 # The first whole nanosecond that is not before the commit (the ten digits behind the point are a
-# counter); see `cockroach_tail.moment_of`. Not divided here: a division keeps twenty digits, and a
-# moment rounded down would count as covered by a pass that did not see it. An integer, because a
-# decimal in binary form is one of the things that servers have got wrong.
+# counter); see `tail.moment_of`. Not divided here: a division keeps twenty digits, and a moment
+# rounded down would count as covered by a pass that did not see it. An integer, because servers
+# have had bugs with decimals in binary form.
 _MOMENT = "ceil(l.crdb_internal_mvcc_timestamp)::bigint"
 _BODY = "l.queue, l.name, l.payload, l.headers, l.options, l.created_at_us"
 _ROW = f"{_MOMENT}, l.task_id::text, {_BODY}"
@@ -50,8 +50,8 @@ select {_ROW} from late_task l
 """
 
 # --- the journal, which is the fence -------------------------------------------------------------
-# No row where the seq does not follow the last one or is taken: told by the count, so that nothing
-# has to be read out of an error.
+# It inserts no row if the seq does not follow the last one or is taken: the row count tells, so
+# that no error has to be parsed.
 SETTLE = f"""
 insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
                              open, usage, suspects, settled_at_us)
@@ -64,8 +64,8 @@ select %(group)s::text, %(shard)s::smallint, %(seq)s::bigint, %(id)s::text, %(ep
     order by p.seq desc limit 1), 0)
 on conflict (consumer_group, shard_id, seq) do nothing
 """
-# What is settled goes at once, or every scan would walk over it. Only while there is no group but
-# those of which the caller knows that they have settled it.
+# Settled rows go at once, or every scan would walk over them. Only while there are no other groups
+# than those of which the caller knows that they have settled them.
 _NO_OTHER_GROUP = """
    and not exists (select 1 from late_group g where g.name <> all (%(groups)s::text[]))
    and not exists (select 1 from late_lease e where e.consumer_group <> all (%(groups)s::text[]))

@@ -2,10 +2,10 @@
 
 Its parts are tested on their own: the arithmetic of the cursors against a model of a store with
 commit timestamps, the statements on PostgreSQL with a column that stands in for the timestamp, the
-retries against forced errors. That CockroachDB does with all this what its documentation says is
-taken on trust, and said at the start of every worker. See `docs/design/0006-cockroachdb.md`.
+retries against forced errors. That CockroachDB behaves as its documentation says has not been
+tested, and every worker says so at its start. See `docs/design/0006-cockroachdb.md`.
 
-**Why the tail is gap-free.** See `cockroach_cursor`: passes over ranges of the primary key, each
+**Why the tail is gap-free.** See `cursor.py`: passes over ranges of the primary key, each
 up to a fixed timestamp that no later commit in the range can get below.
 """
 
@@ -56,7 +56,7 @@ class CockroachStore:
     Args:
         url: `cockroachdb://...` or `cockroachdb+psycopg://...`, as SQLAlchemy writes it.
         connections: most connections that are open at once, 3 or more.
-        deployment: what `late_meta` must say under `deployment`; None takes what is there.
+        deployment: the value of `deployment` in `late_meta`; None accepts any.
 
     Raises:
         ConfigError: the URL cannot be read, or `connections` is below 3.
@@ -64,8 +64,8 @@ class CockroachStore:
 
     def __init__(self, url: str, *, connections: int = 4, deployment: str | None = None) -> None:
         self._conninfo = conninfo_of(url)
-        self._handed = tail.RowsRead()
-        self._settler = journal.CockroachSettler(self._handed)
+        self._rows_read = tail.RowsRead()
+        self._settler = journal.CockroachSettler(self._rows_read)
         self._pools = StorePools(
             self._conninfo, connections, CockroachGuard(deployment), CockroachPool
         )
@@ -89,24 +89,24 @@ class CockroachStore:
         await self._pools.close()
 
     async def now(self) -> int:
-        """A gateway's clock, microseconds since the Unix epoch: one of the cluster's."""
+        """Read a gateway's clock, in microseconds since the Unix epoch: one of the cluster's."""
         async with self._pools.working.use() as connection:
             ((now_us,),) = await rows_of(connection, postgres_sql.CLOCK)
         return int(now_us)
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
-        """The next page of each shard, see `Store.read`: two round trips for all of them."""
+        """Read the next page of each shard, see `Store.read`: two round trips for all of them."""
         if not cursors:
             return []
         async with self._pools.reading.use() as connection:
-            return await tail.read(connection, cursors, limit, self._handed)
+            return await tail.read(connection, cursors, limit, self._rows_read)
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
-        """The records of `keys` that are still in the log, in no order."""
+        """Read the records of `keys` that are still in the log, in no order."""
         if not keys:
             return []
         async with self._pools.working.use() as connection:
-            return await tail.fetch(connection, shard_id, keys, self._handed)
+            return await tail.fetch(connection, shard_id, keys, self._rows_read)
 
     async def due(
         self,
@@ -119,7 +119,7 @@ class CockroachStore:
         held_key: str | None = None,
         task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
+        """Read parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
         query = timers.due_query(group, shard_id, until_us, limit, after, held_key, task_ids)
         async with (
             self._pools.working.use() as connection,
@@ -129,12 +129,12 @@ class CockroachStore:
             return [parked_of(row) for row in await cursor.fetchall()]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        """Write settlements; see `Store.settle`. One transaction each, see `cockroach_journal`."""
+        """Write settlements; see `Store.settle`. One transaction each, see `journal.py`."""
         async with self._pools.settling.use() as connection:
             return [await self._settler.settle(connection, each) for each in settlements]
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
-        """Remove what every group has settled; see `Store.prune`."""
+        """Remove the rows that every group has settled; see `Store.prune`."""
         return await CockroachPruner(self._pools.working).run(journal_keep_s)
 
     async def rebase(self) -> None:
@@ -149,18 +149,18 @@ class CockroachStore:
             raise translate(error, NAME) from error
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        """Say that the worker lives, and see who else does; see `Store.heartbeat`."""
+        """Record that the worker lives and read the fleet; see `Store.heartbeat`."""
         async with self._pools.working.use() as connection:
             return await membership.heartbeat(connection, worker, ttl_s)
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
-        """Take those of `shards` that are free; see `Store.acquire`."""
+        """Take the free ones of `shards`; see `Store.acquire`."""
         async with self._pools.working.use() as connection:
             return await journal.acquire(connection, worker_id, shards)
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give leases back; those held under another epoch by now are left alone."""
         for lease in leases:
-            self._handed.forget(lease.shard_id)
+            self._rows_read.forget(lease.shard_id)
             async with self._pools.working.use() as connection:
                 await journal.release(connection, lease)

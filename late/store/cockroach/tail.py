@@ -1,13 +1,13 @@
-"""Reading the log of CockroachDB: passes of `cockroach_cursor`, a page of each shard per call.
+"""The tail of the CockroachDB store: passes of `cursor.py`, a page of each shard per call.
 
 One call is one read-only transaction AS OF SYSTEM TIME `now - 20 ms`, by the clock of the gateway
-that it goes through, with a scan for each shard, and is over before the pages are handed out.
+that it goes through, with a scan for each shard. It ends before the pages are returned.
 
-A pass goes on over many calls, each at a later time than its end T, and takes only versions up to
-T. That loses nothing that reading at T itself would find: a version that is gone by then was
-deleted, which happens to settled rows only, or written anew, and then it is above T, where the
-next pass looks. So a pass may last as long as its reader is busy, whatever the garbage collector
-has taken meanwhile, and shows nothing that was settled while it went on.
+A pass takes many calls, each at a later time than its end T, and takes only versions up to T. That
+loses nothing that a read at T itself would find: a version that is gone by then was deleted, which
+happens to settled rows only, or written again, and then it is above T, where the next pass looks.
+So a pass may last as long as its reader is busy, whatever the garbage collector has removed by
+then, and returns no row that was settled during the pass.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from late.store.postgres.connection import Connection
 from late.store.postgres.statements import CLOCK
 
 HANDED_MAX = 20_000
-"""Rows of one shard that are remembered; what is forgotten is left to the pruning."""
+"""The most rows of one shard that are remembered; the prune deletes the others."""
 
 
 class RowsRead:
-    """What this process has read and not yet deleted: the moment of each row, by shard and id.
+    """The rows that this process has read and not yet deleted: their moments, by shard and id.
 
-    For the deletes only. Forgetting a row is harmless, it goes with the next round of pruning.
+    For the deletes only. To forget a row is harmless: it goes with the next prune.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class RowsRead:
             del rows[next(iter(rows))]
 
     def settled(self, shard_id: int, cursor: Cursor, opened: Sequence[OpenTask]) -> list[str]:
-        """Those that `cursor` covers and `opened` does not hold back."""
+        """Return the rows that `cursor` covers and that are not in `opened`."""
         window = parse(cursor)
         kept = {task.task_id for task in opened}
         return [
@@ -54,7 +54,7 @@ class RowsRead:
         ]
 
     def only(self, shard_id: int, task_ids: Sequence[str], window: CockroachWindow) -> list[str]:
-        """Those of `task_ids` that another group's cursor covers as well."""
+        """Return those of `task_ids` that another group's window covers as well."""
         rows = self._shards.get(shard_id, {})
         return [i for i in task_ids if i in rows and window.covers(rows[i], i)]
 
@@ -64,14 +64,14 @@ class RowsRead:
             rows.pop(task_id, None)
 
     def forget(self, shard_id: int) -> None:
-        """The shard went to somebody else, who deletes what it reads."""
+        """Forget a shard that another worker owns now, which deletes the rows that it reads."""
         self._shards.pop(shard_id, None)
 
 
 async def read(
-    connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int, handed: RowsRead
+    connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int, rows_read: RowsRead
 ) -> list[Page]:
-    """The next page of each shard; those with nothing new are left out."""
+    """Read the next page of each shard; those with nothing new are left out."""
     ((now_us,),) = await rows_of(connection, CLOCK)
     at = now_us - LAG_US
     given = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
@@ -93,16 +93,16 @@ async def read(
     pages = []
     for shard_id, window, cursor in asked:
         rows: list[Any] = await cursor.fetchall()
-        # An empty sweep is news (the next one is due later); an empty recent pass is none.
+        # An empty sweep moves the cursor, as the next one is due later; an empty recent pass not.
         begun = given[shard_id].until is None
         if rows or window.sweep or not begun:
-            pages.append(page_of(shard_id, window, rows, limit, now_us, handed))
+            pages.append(page_of(shard_id, window, rows, limit, now_us, rows_read))
         await asyncio.sleep(0)
     return pages
 
 
 def values_of(shard_id: int, window: CockroachWindow, limit: int) -> dict[str, Any]:
-    """Parameters of `sql.PAGE`. Moments are whole microseconds, timestamps are nanoseconds."""
+    """Return the parameters of `sql.PAGE`. Moments are microseconds, timestamps nanoseconds."""
     assert window.until is not None
     return {
         "shard": shard_id,
@@ -122,13 +122,13 @@ def page_of(
     rows: list[Any],
     limit: int,
     now_us: int,
-    handed: RowsRead,
+    rows_read: RowsRead,
 ) -> Page:
-    """What a scan of `window` found. A page that is not full is the end of the pass."""
+    """Build the page of a scan of `window`. A page that is not full is the end of the pass."""
     records = []
     for row in rows:
         record = record_of(shard_id, row)
-        handed.add(shard_id, record.task_id, moment_of(row[0]))
+        rows_read.add(shard_id, record.task_id, moment_of(row[0]))
         records.append(record)
     full = len(records) == limit
     if full:
@@ -139,16 +139,16 @@ def page_of(
 
 
 def moment_of(nanoseconds: int) -> int:
-    """The first whole microsecond that is not before a commit: so that `moment <= bound` says the
-    same here as `timestamp <= bound` does there."""
+    """Return the first whole microsecond that is not before a commit: `moment <= bound` here then
+    means the same as `timestamp <= bound` in SQL."""
     return -(-nanoseconds // 1_000)
 
 
 def record_of(shard_id: int, row: Any) -> Record:
-    """A record from a row of `sql.PAGE` or `sql.FETCH`.
+    """Build a record from a row of `sql.PAGE` or `sql.FETCH`.
 
     The order within an ordering key is that of the inserts, by the clock of the gateway: between
-    two gateways it is as good as the cluster's clocks are.
+    two gateways it is as exact as the clocks of the cluster.
     """
     _, task_id, queue, name, payload, headers, options, created_at_us = row
     return Record(
@@ -166,15 +166,15 @@ def record_of(shard_id: int, row: Any) -> Record:
 
 
 async def fetch(
-    connection: Connection, shard_id: ShardId, keys: Sequence[OpenTask], handed: RowsRead
+    connection: Connection, shard_id: ShardId, keys: Sequence[OpenTask], rows_read: RowsRead
 ) -> list[Record]:
-    """The records of `keys` that are still in the log, by their ids: a position is part of one."""
+    """Read the records of `keys` that are still in the log, by id, which contains the position."""
     async with connection.cursor(binary=True) as cursor:
         await cursor.execute(sql.FETCH, (shard_id, [key.task_id for key in keys]))
         rows: list[Any] = await cursor.fetchall()
     found = []
     for row in rows:
         record = record_of(shard_id, row)
-        handed.add(shard_id, record.task_id, moment_of(row[0]))
+        rows_read.add(shard_id, record.task_id, moment_of(row[0]))
         found.append(record)
     return found

@@ -259,8 +259,8 @@ update late_unique k set expires_at_us = -k.expires_at_us
 # --- ownership -----------------------------------------------------------------------------------
 # Two statements in one transaction. While the lease's row is locked nobody else can take over, and
 # the takeover's own snapshot is taken after that lock was got. If its seq is then free, there is no
-# settlement that this snapshot does not see: checkpoint and held keys are the old owner's last ones. If
-# the old owner settles in between, the key is taken and all is rolled back.
+# settlement that this snapshot does not see: checkpoint and held keys are the old owner's last
+# ones. If the old owner settles in between, the key is taken and all is rolled back.
 # The time of the transaction, so that the second statement knows what the first one did. It may be
 # a little earlier than the grant, which may have waited.
 _BEGUN = "(extract(epoch from transaction_timestamp()) * 1000000)::bigint"

@@ -1,16 +1,16 @@
-"""Opens Spanner: one client per role, so that the database can tell urgent from background work.
+"""Clients of Spanner: one per role, so that the database can tell urgent from background work.
 
 | role | priority | who |
 |---|---|---|
-| `foreground` | high | enqueue, settle, heartbeats: somebody waits, or a lease runs out |
-| `background` | low | the tail, house-keeping, reports: they catch up |
+| `foreground` | high | enqueue, settle, heartbeats: a caller waits, or a lease runs out |
+| `background` | low | the tail, pruning, reports: they can catch up |
 
 A role is a priority on every request and a tag on every transaction and read, so that Spanner's
-statistics show what the queue costs beside the service's own work. A call that states its own
-priority or tag keeps it.
+statistics show the cost of the queue beside the service's own work. A call with a priority or tag
+of its own keeps it.
 
-Sessions are the client's: one multiplexed session for everything, as Google advises. The emulator
-allows one read-write transaction per session, so there they come from the client's session pool.
+The client makes the sessions: one multiplexed session for everything, as Google advises. The
+emulator allows one read-write transaction per session, so there the client's session pool is used.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class _Database(Database):
     def run_in_transaction(self, func: Callable[..., Any], *args: Any, **kw: Any) -> Any:
         kw.setdefault("transaction_tag", self.late_tag)
         run: Callable[..., Any] = super().run_in_transaction
-        # The client notes that the thread is in a transaction before it has a session. When there
-        # is none to have, the note stays, and all further transactions of the thread are refused.
+        # The client marks the thread as in a transaction before it has a session. If it gets none,
+        # the mark stays, and all further transactions of the thread are refused.
         running = getattr(self._local, "transaction_running", False)
         try:
             return run(func, *args, **kw)
@@ -68,7 +68,7 @@ def open_database(
     channels: int = CHANNELS,
     emitter: events.Emitter = events.default,
 ) -> Database:
-    """A client of the database at `url`. Connects in the background; makes no call yet.
+    """Open a client of the database at `url`. It connects in the background and makes no call yet.
 
     The result is safe to use from any thread and is closed by `close_database`. Blocking: in a
     coroutine, call it and everything of it in a thread.
@@ -106,11 +106,10 @@ def open_database(
 
 
 def close_database(database: Database) -> None:
-    """Close the channels; what is in flight ends with CANCELLED. Calling it twice is fine.
+    """Close the channels; calls in flight end with CANCELLED. Calling it twice is fine.
 
-    Not `Database.close()`: it joins a thread that sleeps for ten minutes at a time. The thread is
-    a daemon and ends by itself once it sees that it is told to; the server forgets sessions that
-    nobody uses.
+    Not `Database.close()`: it joins a thread that sleeps for ten minutes at a time. The thread is a
+    daemon and ends by itself once it sees the event set below; the server drops unused sessions.
     """
     manager: Any = database.sessions_manager
     stop = manager._multiplexed_session_terminate_event

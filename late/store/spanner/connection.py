@@ -1,12 +1,12 @@
 """Calls to Spanner from a coroutine: threads, deadlines, and one place where errors are mapped.
 
-The client is synchronous and its calls take as long as a network does, so each runs in a thread
-of the store's own pool and the event loop never waits. A cancelled call is finished by its thread
-and its result dropped.
+The client is synchronous and its calls wait for the network, so each runs in a thread of the
+store's own pool and the event loop never waits. The thread of a cancelled call finishes it and
+drops its result.
 
 **Every call has a deadline**, also where the client has none: it restarts a broken stream for
-ever and repeats a commit for an hour. `spanner_bounds` puts what is left of the call's time on
-every request of its thread.
+ever and repeats a commit for an hour. `late.schema.spanner.deadlines` gives every request of the
+thread the rest of the call's time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 THREADS = 16
 RETRY_DELAY_S = 0.015
-"""After ABORTED, where the server does not say how long to wait (the emulator never does)."""
+"""The pause after ABORTED, if the server does not name one (the emulator never does)."""
 
 
 class SpannerClients:
     """The two clients of a store, each opened when it is first needed.
 
     Args:
-        url: as `spanner_client.place_of` reads it.
+        url: as `client.place_of` reads it.
     """
 
     def __init__(self, url: str) -> None:
@@ -69,8 +69,8 @@ class SpannerClients:
     async def write(self, work: Callable[..., T], *args: Any, role: Role = "foreground") -> T:
         """Run `work(transaction, *args)` in a read-write transaction and commit it.
 
-        ABORTED is repeated as a whole after the server's own delay, until the deadline: within
-        one session a repeat keeps its place among those that wait for the same locks.
+        After ABORTED the whole transaction is repeated with the delay that the server names, until
+        the deadline: in one session a repeat keeps its place in the queue for the same locks.
         """
         return await self.call(self._transact, work, args, role=role)
 
@@ -142,10 +142,10 @@ class SpannerClients:
 
 
 def _tidy(transaction: Any, work: Callable[..., T], *args: Any) -> T:
-    """`work`, and its locks given back if Spanner refuses a step of it.
+    """Call `work`, and give its locks back if Spanner refuses a step of it.
 
-    The client rolls back for other errors only. Whoever repeats the call would wait for these
-    locks until Spanner gives the transaction up, 10 s after its last request.
+    The client rolls back for other errors only. A repeat of the call would wait for these locks
+    until Spanner ends the transaction, 10 s after its last request.
     """
     try:
         return work(transaction, *args)

@@ -32,23 +32,23 @@ _CURSOR = re.compile(r"(\d{1,19})(?:@(\d{1,19}),([0-9a-f-]{36}))?\Z")
 
 
 class SpannerCursor(msgspec.Struct, frozen=True):
-    """A cursor taken apart."""
+    """A parsed cursor."""
 
     position: int
     task_id: str | None
-    """None: every row of that position is covered."""
+    """The last covered task of that position; None: every row of it is covered."""
     window: int | None
-    """The read timestamp of the window that this place is inside of."""
+    """The read timestamp of the window that the cursor is inside of; None between windows."""
 
     @property
     def key(self) -> tuple[int, str]:
-        """For comparing places: how far this one is. `~` is above every task id."""
+        """The key for comparing cursors. `~` is above every task id."""
         return (self.position, "~" if self.task_id is None else self.task_id)
 
 
 @lru_cache(maxsize=4096)
 def parse(cursor: str) -> SpannerCursor:
-    """Take a cursor apart.
+    """Parse a cursor.
 
     Raises:
         StoreError: not a cursor of this store.
@@ -65,31 +65,31 @@ def parse(cursor: str) -> SpannerCursor:
 
 
 def cursor_at(read_ns: int) -> Cursor:
-    """A cursor that covers every commit at or before this timestamp."""
+    """Return a cursor that covers every commit at or before this timestamp."""
     return Cursor(str(read_ns))
 
 
 def nanoseconds(moment: datetime) -> int:
-    """A timestamp of Spanner as nanoseconds since the epoch, exactly."""
+    """Convert a timestamp of Spanner to nanoseconds since the epoch, exactly."""
     since = moment - _EPOCH
     part = getattr(moment, "nanosecond", 0) or moment.microsecond * 1_000
     return (since.days * 86_400 + since.seconds) * _SECOND_NS + part
 
 
 def timestamp(ns: int) -> str:
-    """Nanoseconds since the epoch as Spanner's text of a timestamp, for keys."""
+    """Convert nanoseconds since the epoch to Spanner's text of a timestamp, for keys."""
     seconds, part = divmod(ns, _SECOND_NS)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{part:09d}Z"
 
 
 def moment_of(ns: int) -> DatetimeWithNanoseconds:
-    """Nanoseconds since the epoch as the client wants a read timestamp."""
+    """Convert nanoseconds since the epoch to a read timestamp of the client."""
     moment: DatetimeWithNanoseconds = DatetimeWithNanoseconds.from_rfc3339(timestamp(ns))
     return moment
 
 
 def beyond(shard_id: int, place: SpannerCursor) -> KeyRange:
-    """The rows of one shard that `place` does not cover."""
+    """Return the range of the rows of one shard that `place` does not cover."""
     if place.position == 0:
         return KeyRange(start_closed=[shard_id], end_closed=[shard_id])
     start: list[Any] = [shard_id, timestamp(place.position)]
