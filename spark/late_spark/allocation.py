@@ -1,4 +1,4 @@
-"""Who bears what: every unit of every charge goes to a key, or stays unallocated with a reason.
+"""The allocation: every unit of every charge goes to a key, or stays unallocated with a reason.
 
     charges in the range = costs + unallocated            (exactly, in units; `check`)
 
@@ -20,7 +20,7 @@ from late_spark.pricebook import Driver
 
 
 class Key(NamedTuple):
-    """Who and what causes work. "" where there is none."""
+    """The people and things that cause work; "" if there is none."""
 
     group: str
     queue: str
@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a key bears of a line on a day, by one driver."""
+    """The share of a key in a line on one day, by one driver."""
 
     day: date
     key: Key
@@ -40,7 +40,7 @@ class Cost(NamedTuple):
 
 
 class Unallocated(NamedTuple):
-    """What nobody bears of a line on a day, and why."""
+    """The part of a line on one day that no key bears, and the reason."""
 
     day: date
     line: Line
@@ -49,7 +49,7 @@ class Unallocated(NamedTuple):
 
 
 Weights = Mapping[Driver, Sequence[int]]
-"""Of each driver, one weight per key of the day, in the keys' order."""
+"""One weight per key of the day, in the keys' order, for each driver."""
 
 
 class Work(NamedTuple):

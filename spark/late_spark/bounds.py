@@ -1,4 +1,4 @@
-"""What of a table a read is about, from the filters that Spark pushes down: pure.
+"""The part of a table that a read needs, from the filters that Spark pushes down. Pure.
 
 Spark evaluates filters again that are not `exact`, so these bounds need not be: they only must not
 leave out a row that the filters take.
@@ -59,9 +59,11 @@ def of(table: str, filters: Iterable[Filter]) -> Bounds:
 
 
 def exact(one: Filter) -> bool:
-    """Whether a read by its bounds returns no row that the filter does not take: shards, queues and
-    groups are read as they are asked for. Times are bounds of a journal that a clock may have put
-    back, so Spark looks at them again."""
+    """Return True if a read by its bounds returns only rows that the filter takes.
+
+    Shards, queues and groups are read exactly. Times are bounds of a journal, and the clock may
+    have been put back in it, so Spark checks them again.
+    """
     path: tuple[str, ...] = getattr(one, "attribute", ())
     return len(path) == 1 and path[0] in _EQUALS and isinstance(one, EqualTo | In)
 

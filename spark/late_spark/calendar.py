@@ -72,7 +72,7 @@ def iso(at_us: int) -> str:
 
 
 def midnight(day: date, tz: ZoneInfo) -> int:
-    """When a local day begins. Where the clock skips midnight, when the day's first hour does."""
+    """Return the begin of a local day; of its first hour, if the clock skips midnight."""
     return microseconds(datetime(day.year, day.month, day.day, tzinfo=tz))
 
 

@@ -1,4 +1,4 @@
-"""What would be enough: shards, nodes and knobs against the load that was recorded.
+"""The sufficient capacity: shards, nodes and knobs against the load that was recorded.
 
 The load is the arrivals of each queue by steps of some minutes (`load`, the only part on Spark),
 times a growth. Against it a queue's knobs are played as a fluid: what a step cannot start waits
@@ -24,9 +24,9 @@ from late_spark.series import Metrics
 
 STEP_S = 300
 BUSY_AT_MOST = 0.7
-"""Of a queue's slots: above it, waiting grows faster than the load."""
+"""Busy share of a queue's slots; above it, waiting grows faster than the load."""
 CPU_AT_MOST = 0.65
-"""Of the database: what Spanner recommends for one region."""
+"""CPU share of the database that Spanner recommends for one region."""
 SHARD_RATE = 1_000.0
 """Tasks per second that one shard may have, if nobody says otherwise: a shard has one owner, and
 a process needs room for the others that it owns."""
@@ -124,7 +124,7 @@ def settings(texts: Iterable[str]) -> dict[str, Setting]:
 
 @dataclass(frozen=True)
 class Played:
-    """How a queue did under a setting."""
+    """The result of a queue under a setting."""
 
     queue: str
     slots_needed: int
@@ -195,7 +195,7 @@ def queues(
 def shards(
     steps: Sequence[Step], growth: float, wanted: int | None, rate: float, step_s: int = STEP_S
 ) -> list[Verdict]:
-    """How the busiest shard does, now and with another number of them.
+    """Judge the busiest shard, now and with another number of shards.
 
     With another number the tasks spread as evenly as they did: the busiest has as much more than
     its share as now. Ordering keys that are hot by themselves do not spread at all.

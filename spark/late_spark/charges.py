@@ -23,7 +23,7 @@ from late_spark.series import Metrics
 
 
 class Line(NamedTuple):
-    """What a charge is for. Two rules of a price book may name the same line and divide it in
+    """The purpose of a charge. Two rules of a price book may name the same line and divide it in
     different ways, and so may a price and the one that follows it."""
 
     name: str
@@ -51,7 +51,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class DayCharge:
-    """What one local day bears of a line."""
+    """The part of a line that falls on one local day."""
 
     day: date
     line: Line
@@ -62,7 +62,7 @@ class DayCharge:
 
 @dataclass(frozen=True)
 class Outside:
-    """What of the charges lies before or after the range of the report."""
+    """The part of the charges before or after the range of the report."""
 
     line: Line
     amount: int
@@ -116,7 +116,7 @@ def _over_days(
 
 
 def priced(book: PriceBook, metrics: Metrics, calendar: Calendar, path: Path | str) -> list[Charge]:
-    """What the price book makes of the measured quantities, one charge per line and day.
+    """Price the measured quantities by the price book, one charge per line and day.
 
     Raises:
         ConfigError: a line without a price or without a measurement for a part of the range, or

@@ -11,7 +11,7 @@ from math import ceil, floor, log10
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 760, 270, 64, 28, 24
 SERIES = 8
-"""How many colours there are; the last one is for the others."""
+"""The number of colours; the last one is for the remaining series together."""
 
 
 def ticks(top: float, wanted: int = 4) -> list[float]:
@@ -93,7 +93,7 @@ def lines(
 
 
 def legend(names: Sequence[str]) -> str:
-    """Which colour is what."""
+    """Return the legend: the name of each colour."""
     items = (
         f'<span><i class="s{number}"></i>{escape(name)}</span>' for number, name in enumerate(names)
     )

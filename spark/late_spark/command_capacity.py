@@ -16,7 +16,7 @@ from late_spark.tables import csv_rows
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIf:
-    """What is asked."""
+    """The changes that a report tries."""
 
     source: Source
     from_: str
@@ -38,7 +38,7 @@ class CapacityReport:
     queues: tuple[Played, ...]
     verdicts: tuple[Verdict, ...]
     chosen: Mapping[str, Setting]
-    """What was tried, by queue."""
+    """The settings that were tried, by queue."""
 
 
 @session.explained()
@@ -89,7 +89,7 @@ def _word(enough: bool | None) -> str:
 
 
 def enough(played: Played, setting: Setting | None) -> str:
-    """Whether a setting carries the load: `yes`, `with waiting`, `no`; "" where none was tried."""
+    """Say if a setting carries the load: `yes`, `with waiting`, `no`; "" if none was tried."""
     if setting is None:
         return ""
     if played.left:

@@ -33,7 +33,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class ImpactReport:
-    """What the page shows."""
+    """The content of the page."""
 
     title: str
     currency: str
@@ -279,7 +279,7 @@ def _month(found: ImpactReport) -> list[str]:
 
 
 def unseen(found: ImpactReport) -> str:
-    """What the forecast had to guess of the days before the range; "" for none."""
+    """Name the guess of the forecast about the days before the range; "" for none."""
     days = found.forecast.days_before
     if not days:
         return ""

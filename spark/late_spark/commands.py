@@ -1,4 +1,4 @@
-"""What `late report …` does: read, compute with pure functions, write a whole folder or nothing.
+"""The steps of `late report …`: read, compute with pure functions, write a whole folder or nothing.
 
 Runs in the command line, and unchanged under `spark-submit`: the session is the cluster's then.
 """
@@ -42,7 +42,7 @@ def quiet(_: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the usage is: a store, a lake (with the store's tail where there is a `url`), or plain
+    """The place of the usage: a store, a lake (with the store's tail if there is a `url`), or plain
     Parquet files of usage rows."""
 
     url: str | None = None
@@ -98,7 +98,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What every report takes."""
+    """The options that every report has."""
 
     source: Source
     from_: str
@@ -181,7 +181,7 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
 
 
 def paid(asked: Asked) -> tuple[PriceBook, Calendar, list[Charge], list[efficiency.Efficiency]]:
-    """What there is to pay, by the bill if there is one, else by prices; and how well it is used.
+    """Read the charges, by the bill if there is one, else by prices, and the efficiency.
 
     All of this is read and checked before Spark is started, which takes longer.
     """
@@ -206,7 +206,7 @@ def usage(asked: Asked, days: Calendar) -> DataFrame:
 def work(
     asked: Asked, days: Calendar, usage: DataFrame, by: Collection[str] = ("name",)
 ) -> list[Used]:
-    """What was done, by day and key.
+    """Read the work that was done, by day and key.
 
     Tenants are told apart only where the report is by tenant; tasks then only where it is by task
     as well, or an owners' file needs them: a tenant times a task is a number without a bound.
@@ -229,7 +229,7 @@ def work(
 
 
 def assumed(asked: Asked, book: PriceBook) -> Iterable[tuple[str, str]]:
-    """Where the figures come from, for the sheet of assumptions."""
+    """List the sources of the figures, for the sheet of assumptions."""
     yield "Usage", asked.source.said()
     yield "Price book", f"{asked.prices}: {book.name}, in {book.currency}"
     if asked.bills:

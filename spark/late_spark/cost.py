@@ -29,12 +29,12 @@ DIMENSIONS: tuple[str, ...] = get_args(Dimension)
 OF_WORK = ("owner", "queue", "name", "group", "tenant")
 OF_TIME = ("day", "month")
 NOBODY = "(none)"
-"""What an empty owner or tenant is shown as."""
+"""The text for an empty owner or tenant."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one value of the report's dimensions bears. Its counts are only known where the report
+    """The cost of one value of the report's dimensions. Its counts are known only if the report
     is `counted`."""
 
     by: tuple[str, ...]
@@ -96,7 +96,7 @@ class CostReport:
 
     @property
     def total_cents(self) -> int:
-        """What is in the range, as people see it."""
+        """The total of the range in cents."""
         return self.cents(self.totals.in_range)
 
     @property
@@ -109,8 +109,9 @@ class CostReport:
 
     @property
     def counted(self) -> bool:
-        """Whether the rows' tasks, attempts and retries are known: work has no line, driver or
-        region, which a zero would hide."""
+        """True if the rows' tasks, attempts and retries are known.
+
+        Work has no line, driver or region; a zero would hide that."""
         return all(each in OF_WORK + OF_TIME for each in self.by)
 
     @property

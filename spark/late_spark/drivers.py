@@ -1,4 +1,4 @@
-"""What causes cost, measured from the usage: one row per local day and key.
+"""The causes of cost, measured from the usage: one row per local day and key.
 
 `daily` is the only part of the cost report that sees all of the usage, and the only one that runs
 on Spark: it turns a hundred million rows into as many as there are keys and days. `work` makes
@@ -37,7 +37,7 @@ _SUMS = ("attempts", "retries", "busy_us", "waiting_us", "bytes")
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What one key did on one local day. All are sums, so days and keys may be added up."""
+    """The work of one key on one local day. All are sums, so days and keys may be added up."""
 
     day: date
     key: Key

@@ -1,4 +1,4 @@
-"""How well the database is used: the ratios by which large fleets on Spanner are judged.
+"""The efficiency of the database: the ratios by which large fleets on Spanner are judged.
 
 Queries per second per utilised core, concurrent users per utilised core, reads per write, and the
 CPU of leader and replica regions, each against the best feasible. "Utilised cores" are cores times
@@ -23,7 +23,7 @@ from late_spark.pricebook import Feasible
 from late_spark.series import HOUR_US, Metrics
 
 CPU_MAX = {"leader": 0.65, "replica": 0.65}
-"""What Spanner recommends at most for high-priority work in one region."""
+"""Spanner's recommended maximum for high-priority work in one region."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Efficiency:
     value: float
     best: float
     basis: str
-    """Where `best` comes from."""
+    """The source of `best`."""
 
     @property
     def of_best(self) -> float | None:

@@ -31,7 +31,7 @@ dies has to do again at most."""
 
 @dataclass(frozen=True)
 class Exported:
-    """What one export did."""
+    """The result of one export."""
 
     settlements: int
     rows: int

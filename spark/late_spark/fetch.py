@@ -28,7 +28,7 @@ ROWS = 10_000
 
 @dataclass(frozen=True)
 class Moment:
-    """When a store is read, and how: what all parts of a plan share."""
+    """The moment and manner of a read, which all parts of a plan share."""
 
     snapshot: str | None = None
     """The name of a snapshot that PostgreSQL has exported."""
@@ -104,8 +104,9 @@ def batches(
     moment: Moment = NOW,
     token: Token | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of `statement`, or of one partition of it, as batches of `schema`; lazily, in one
-    transaction."""
+    """Read all rows of `statement`, or of one partition of it, as batches of `schema`.
+
+    Lazily, in one transaction."""
     if moment.at_ns is not None:
         from late_spark import spanner
 

@@ -34,7 +34,7 @@ NO_RULE = "no rule of the price book fits"
 
 
 def load(paths: Sequence[Path], book: PriceBook) -> list[Charge]:
-    """All rows of all bills as charges.
+    """Read all rows of all bills as charges.
 
     Raises:
         ConfigError: a column is missing, a cell cannot be read, a currency is not the price
@@ -121,7 +121,7 @@ def _charges(row: dict[str, str], book: PriceBook, where: str) -> Iterable[Charg
 
 
 def fits(rule: Rule, row: dict[str, str]) -> bool:
-    """Whether every pattern of the rule fits the row."""
+    """Return True if every pattern of the rule fits the row."""
     for column, pattern in rule.match.items():
         name, _, tag = column.partition(".")
         cell = _tag(row.get(name, ""), tag) if tag else row.get(name, "")

@@ -1,4 +1,4 @@
-"""What a change did to cost and speed, what was unusual, and where the month will end.
+"""The effect of a change on cost and speed, unusual days, and a forecast of the month.
 
 Everything is by days (`statistics.py`): a change of mean is believed where the confidence interval
 of the difference is clear of zero, and the report says so in words either way.
@@ -72,7 +72,7 @@ class Forecast(NamedTuple):
     days_left: int
     """After the last of the range."""
     days_before: int
-    """Of the month, before the range: what they cost is not known but expected, like what comes."""
+    """Days of the month before the range. Their cost is estimated, as of the days to come."""
     end: Interval
     budget: float | None
 

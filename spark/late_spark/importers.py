@@ -61,7 +61,7 @@ _PLAIN = ("at", "metric", "value")
 
 
 def load(paths: Iterable[Path], leader_regions: frozenset[str] = frozenset()) -> Metrics:
-    """All files as one set of series.
+    """Read all files as one set of series.
 
     Args:
         leader_regions: where the file does not say a series' role, those of these regions are the

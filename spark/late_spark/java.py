@@ -20,7 +20,7 @@ from pathlib import Path
 from late.errors import ConfigError
 
 VERSION_MIN = 17
-"""What Spark 4 needs."""
+"""The oldest Java for Spark 4."""
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _OPENED = (
     *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio"),
@@ -29,7 +29,7 @@ _OPENED = (
 _OPENED_INSIDE = (
     *("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
-"""What Spark reaches into: the list of its `JavaModuleOptions`."""
+"""The Java packages that Spark opens: the list of its `JavaModuleOptions`."""
 _QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -83,7 +83,7 @@ def _check(java: str) -> None:
 
 
 def cache() -> Path:
-    """Where links and archives are kept between runs."""
+    """Return the folder for links and archives between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "late" / "spark"
 
@@ -147,7 +147,7 @@ def options(memory: str, archive: Path, *, record: Path | None, quick: bool = Fa
 
 
 def environment(folder: Path, java: Path, jvm: str) -> dict[str, str]:
-    """What the start of the JVM and of Python's workers take from the environment."""
+    """Return the environment for the JVM and Python's workers."""
     return {
         "SPARK_HOME": str(folder),
         "LATE_JAVA": str(java),
@@ -160,7 +160,7 @@ def environment(folder: Path, java: Path, jvm: str) -> dict[str, str]:
 
 
 def _roots() -> list[str]:
-    """Where Python's workers import late from: where this process did."""
+    """Return the paths from which Python's workers import late: those of this process."""
     import late
     import late_spark
 

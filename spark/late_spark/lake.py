@@ -35,7 +35,7 @@ _NAME = re.compile(r"manifest-(\d+)\.json\Z")
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """What the lake has of one journal: settlements `first`..`last`."""
+    """The part of one journal in the lake: settlements `first`..`last`."""
 
     group: str
     shard_id: int
@@ -70,7 +70,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that is in the lake."""
+    """The list of everything in the lake."""
 
     deployment: str
     version: int = 0
@@ -105,7 +105,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def is_lake(folder: Path | str) -> bool:
-    """Whether there is a lake in `folder`."""
+    """Return True if there is a lake in `folder`."""
     return Path(folder, FOLDER).is_dir()
 
 

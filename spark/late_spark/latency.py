@@ -1,4 +1,4 @@
-"""How long tasks waited and ran, by day: percentiles of the merged histograms.
+"""Waiting and running times of tasks by day: percentiles of the merged histograms.
 
 `daily` is the only part that sees the usage: it leaves at most a thousand buckets a day and kind,
 however many tasks there were.

@@ -28,9 +28,9 @@ from late_spark.fetch import NOW, Moment, settled, snapshot_of
 from late_spark.parts import JournalPruned, Part, Stretch, statement
 
 SETTLEMENTS = 20_000
-"""Of one part, about: some seconds of work for one core."""
+"""The approximate size of one part: some seconds of work for one core."""
 CLOCK_BACK_US = 120_000_000
-"""How much earlier than the settlement before it one may be: a database's clock is corrected."""
+"""The time by which a settlement may lie before its predecessor: database clocks are corrected."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Plan:
     owners: dict[str, str]
     """Queue -> who pays for it, where it is known."""
     moment: Moment = NOW
-    """Of which all parts are to be read."""
+    """The moment at which all parts are to be read."""
 
 
 def plan(

@@ -19,35 +19,17 @@ ONE = 10**DIGITS
 LARGEST = 10**12 * ONE
 """Beyond this an amount is a mistake; it also is what decimal(38, 12) holds with room for sums."""
 
+_NO_DECIMALS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF"
+_THREE_DECIMALS = "BHD IQD JOD KWD LYD OMR TND"
 _MINOR_DIGITS = {
-    **dict.fromkeys(
-        [
-            "BIF",
-            "CLP",
-            "DJF",
-            "GNF",
-            "ISK",
-            "JPY",
-            "KMF",
-            "KRW",
-            "PYG",
-            "RWF",
-            "UGX",
-            "VND",
-            "VUV",
-            "XAF",
-            "XOF",
-            "XPF",
-        ],
-        0,
-    ),
-    **dict.fromkeys(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3),
+    **dict.fromkeys(_NO_DECIMALS.split(), 0),
+    **dict.fromkeys(_THREE_DECIMALS.split(), 3),
 }
 """Currencies whose smallest unit is not a hundredth (ISO 4217)."""
 
 
 def minor_digits(currency: str) -> int:
-    """How many decimals people see of this currency."""
+    """Return the number of decimals of this currency."""
     return _MINOR_DIGITS.get(currency, 2)
 
 
@@ -118,7 +100,7 @@ def minor(amount: int, digits: int) -> int:
 
 
 def in_minor(amounts: Sequence[int], digits: int, total: int | None = None) -> list[int]:
-    """All amounts in the currency's smallest unit; they add up to the rounded sum.
+    """Round all amounts to the currency's smallest unit; they add up to the rounded sum.
 
     Each is rounded down or up, never further. The ones with the most to lose are rounded up.
 

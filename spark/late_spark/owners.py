@@ -1,4 +1,4 @@
-"""Who pays: an owners' file, where the label of a queue is too coarse.
+"""The owners' file: it says who pays, if the label of a queue is too coarse.
 
 ```yaml
 owners:

@@ -1,4 +1,4 @@
-"""What one task of Spark reads of a store, and reading it. `live.py` makes the plan."""
+"""The part of a store that one task of Spark reads. `live.py` makes the plan."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Part:
-    """What one task of Spark reads."""
+    """The read of one task of Spark."""
 
     stretches: tuple[Stretch, ...] = ()
     shards: tuple[int, ...] | None = None
-    """Of a table without a journal's order; None: all."""
+    """Shards of a table that has no journal's order; None: all."""
     token: Token | None = None
-    """Or what Spanner has made a part of the query."""
+    """A partition of the query that Spanner made."""
 
 
 def read(
@@ -106,7 +106,7 @@ def statement(
     bounds: Bounds,
     shards: tuple[int, ...] | None = None,
 ) -> Select[Any]:
-    """What is read of `tasks`, `dead` or `timers`: the columns that `columns` come from.
+    """Select the columns of `tasks`, `dead` or `timers` that `columns` come from.
 
     Raises:
         ConfigError: another table.
@@ -164,6 +164,6 @@ def _log(url: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Named:
-    """What `log_table_of` asks of a connection."""
+    """The one attribute of a connection that `log_table_of` needs."""
 
     dialect: Any

@@ -20,7 +20,7 @@ from late.errors import ConfigError
 from late_spark import calendar, money
 
 Driver = Literal["tasks", "writes", "reads", "bytes", "busy", "retries", "idle"]
-"""What an amount is divided by; `drivers.MEANING` says how each is measured."""
+"""The quantity that divides an amount; `drivers.MEANING` says how each is measured."""
 Part = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Parts = dict[Driver, Part]
 """Percent by driver. What is missing from 100 stays unallocated, and the report says so."""
@@ -36,7 +36,7 @@ Unit = Literal[
     "million",
     "month",
 ]
-"""What a price is for. The first six are levels (so many nodes, GB) times hours, or shares of their
+"""The unit of a price. The first six are levels (so many nodes, GB) times hours, or shares of their
 month; `gb`, `gib` (of bytes) and `million` are flows, added up; `month` is a fee, spread over its
 seconds."""
 
@@ -45,7 +45,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which measured series gives the quantity."""
+    """The measured series that gives the quantity."""
 
     name: Name
     region: str | None = None
@@ -73,7 +73,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     drivers: Parts = {}
 
     def said(self, currency: str) -> str:
-        """What is paid for how much of it, as people say it."""
+        """Say in words what is paid for which quantity."""
         words = f"{self.price} {currency} per {self.unit}"
         if self.metric is not None:
             words += f" of measured {self.metric.name}"
@@ -83,7 +83,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which rows of a bill are a line, and whose they are. The first rule that fits wins."""
+    """The rows of a bill that make a line, and their owner. The first rule that fits wins."""
 
     line: Name
     match: dict[str, str]
@@ -153,7 +153,7 @@ def load(path: Path) -> PriceBook:
 
 
 def check(found: object, path: Path | str) -> PriceBook:
-    """What was read, as a price book.
+    """Check what was read, and make it a price book.
 
     Raises:
         ConfigError: see `load`.
@@ -214,7 +214,7 @@ def _parts(parts: Parts, what: str) -> None:
 
 
 def span(price: Price, tz: ZoneInfo, what: str = "price") -> tuple[int, int]:
-    """When a price holds, [from, to) in microseconds."""
+    """Return the time when a price holds, [from, to) in microseconds."""
     start = 0 if price.from_ is None else calendar.moment(str(price.from_), f"{what}.from", tz)
     end = 2**62 if price.to is None else calendar.moment(str(price.to), f"{what}.to", tz)
     return start, end

@@ -1,4 +1,4 @@
-"""When releases went out: a file of names and times, so that a report can be asked for by name.
+"""The times of releases: a file of names and times, so that a report can take a name.
 
 ```yaml
 "2.3.0": 2026-03-16T14:05:00+01:00
@@ -36,7 +36,7 @@ def load(path: Path) -> dict[str, str]:
 
 
 def moment(path: Path, name: str, tz: ZoneInfo) -> int:
-    """When the release `name` went out, in microseconds.
+    """Return the time of the release `name`, in microseconds.
 
     Raises:
         ConfigError: it is not in the file, or its time is none.

@@ -137,10 +137,10 @@ JOURNAL = _frame(
 )
 
 TABLES = {"usage": USAGE, "tasks": TASKS, "dead": DEAD, "timers": TIMERS, "journal": JOURNAL}
-"""What `.option("table", …)` takes."""
+"""The tables of `.option("table", …)`."""
 
 
 def unrecorded() -> Column:
-    """Of a usage row: whether it was written by a version that recorded no histograms, retries and
+    """A condition on usage rows: written by a version that recorded no histograms, retries and
     lateness. Every attempt is in both histograms, so attempts without one say it."""
     return (F.col("attempts") > 0) & (F.size("waiting_hist") == 0)

@@ -1,4 +1,4 @@
-"""What was measured of the database over time: nodes, cores, CPU, storage, bytes, operations.
+"""The measurements of the database over time: nodes, cores, CPU, storage, bytes, operations.
 
 One canonical name per quantity, whoever measured it (`importers.py`):
 
@@ -27,7 +27,7 @@ HOUR_US = 3_600_000_000
 
 
 class Key(NamedTuple):
-    """Of one series."""
+    """The key of one series."""
 
     metric: str
     region: str = ""
@@ -46,7 +46,7 @@ class Series:
 
     @property
     def step_us(self) -> int:
-        """How far samples are apart, usually; an hour for a single one."""
+        """The usual distance of samples; an hour for a single one."""
         gaps = [b - a for a, b in zip(self.at_us, self.at_us[1:], strict=False)]
         return int(median(gaps)) if gaps else HOUR_US
 
@@ -65,7 +65,7 @@ class Series:
 
 @dataclass
 class Metrics:
-    """All series of a report."""
+    """The series of a report."""
 
     series: dict[Key, Series] = field(default_factory=dict)
 

@@ -30,7 +30,7 @@ NEEDED = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-"""What the reports rely on, in whatever session they run."""
+"""The settings that the reports rely on, in any session."""
 SETTINGS = {
     **NEEDED,
     "spark.ui.enabled": "false",
@@ -75,7 +75,7 @@ def start(
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """What a reader raised is raised here: Spark hands it on as the text of a traceback.
+    """Raise here what a reader raised: Spark passes it on as the text of a traceback.
 
     Raises:
         LateError: the last one in that text.

@@ -19,7 +19,7 @@ _LINE = 15.0
 """Height of a row, in points."""
 _WIDEST = 60
 ROWS_MAX = 1_000_000
-"""Of the costs: a sheet has 1,048,576 rows, and the writer drops what is beyond without a word."""
+"""The most rows of costs: a sheet has 1,048,576 rows, and the writer drops the rest silently."""
 
 
 class Book:
@@ -173,7 +173,7 @@ def _amounts(report: CostReport, units: Sequence[int], total: int | None = None)
 
 
 def _summary(book: Book, report: CostReport) -> None:
-    """How the report reconciles with the bill, in cents that add up."""
+    """Write how the report reconciles with the bill, in cents that add up."""
     scale: int = 10**report.digits
     book.sheet(
         "Summary",

@@ -128,7 +128,7 @@ class LateReader(DataSourceReader):
 
 
 def moment_of(options: Mapping[str, str]) -> Moment:
-    """When the options want the store to be read.
+    """Return the moment of the read that the options ask for.
 
     Args:
         options: their names in small letters.
@@ -153,7 +153,7 @@ def moment_of(options: Mapping[str, str]) -> Moment:
 
 
 def parts_of(options: Mapping[str, str]) -> int:
-    """How many tasks of Spark are to read at least. Raises `ConfigError`."""
+    """Return the least number of Spark tasks that read. Raises `ConfigError`."""
     parts = options.get("parts", "0")
     if not (parts.isascii() and parts.isdigit()):
         raise ConfigError(f"parts {parts[:64]!r}: a whole number")

@@ -1,4 +1,4 @@
-"""The little statistics that the reports need, on days as samples. Pure, and without NumPy.
+"""The statistics of the reports, with days as samples. Pure; it needs no library.
 
 A day is the unit: tasks of one day share its load, its deployments and its incidents, so a million
 of them are not a million independent samples. Days are not quite independent either; what one day
@@ -26,7 +26,7 @@ class Interval:
 
     @property
     def clear(self) -> bool:
-        """Whether zero is outside: the difference is more than the days' own ups and downs."""
+        """True if zero is outside: the difference is more than the variation of the days."""
         return not self.low <= 0 <= self.high
 
 
@@ -52,7 +52,7 @@ def difference(
 
 
 def effective(days: Sequence[float]) -> float:
-    """How many independent days these are worth: n (1 - r) / (1 + r), at least 2, at most n."""
+    """Return the number of independent days: n (1 - r) / (1 + r), at least 2, at most n."""
     n = len(days)
     mean = fmean(days)
     spread = sum((day - mean) ** 2 for day in days)
@@ -101,9 +101,11 @@ def _not_zero(value: float, tiny: float) -> float:
 
 
 def outliers(values: Sequence[float], factor: float = 5.0) -> list[int]:
-    """Which values are far above their median: by `factor` robust standard deviations (1.4826
-    times the median distance from the median), and by half of the median. One storm does not
-    raise the bar for the next, as it would with a mean."""
+    """Find the values that are far above their median.
+
+    Far is `factor` robust standard deviations (1.4826 times the median distance from the median),
+    and at least half of the median. With a mean one storm would raise the bar for the next.
+    """
     if len(values) < 5:
         return []
     middle = median(values)

@@ -28,7 +28,7 @@ FOCUS = (
 
 
 def write(report: CostReport, folder: Path) -> None:
-    """All data files of a report."""
+    """Write all data files of a report."""
     _parquet(report, folder)
     _csv(report, folder / "costs.csv")
     _focus(report, folder / "focus.csv")
@@ -168,7 +168,7 @@ def _charge(line: Line, amount: int) -> dict[str, object]:
 
 
 def _borne(line: Line, by: Sequence[str], values: Sequence[str], tasks: int) -> dict[str, object]:
-    """Who bears a charge: the report's dimensions as resource and tags, its owner as account."""
+    """Name the bearer of a charge: the dimensions as resource and tags, the owner as account."""
     tags = dict(zip(header(by), values, strict=True))
     owner = safe(tags.get("owner", ""))
     return {

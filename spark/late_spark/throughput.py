@@ -1,4 +1,4 @@
-"""How fast the work flowed: a pure function from usage rows to one row per time and key.
+"""The throughput: a pure function from usage rows to one row per time and key.
 
 - **Arrivals** are counted when the checkpoint covers them, with their age, so they are put back by
   it: an arrival is off by at most the error of its age's bucket (3.2 %). What has arrived and not
@@ -31,17 +31,17 @@ DIMENSIONS: Mapping[str, str] = {
     "owner": "owner",
     "tenant": "tenant",
 }
-"""What a report can be by, and the column of the usage. Arrivals have no target."""
+"""The dimensions of a report, and their columns of the usage. Arrivals have no target."""
 HOUR_US = 3_600_000_000
 MOVERS_DAYS = 7
-"""What `movers` compares with as many days before."""
+"""The days that `movers` compares with as many days before."""
 QUANTILES = (0.5, 0.95, 0.99)
 _UNFAILED = ("done", "discarded", "cancelled", "snoozed", "interrupted")
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What a queue was allowed at the time of the report; None: no limit, or one that moves."""
+    """The limit of a queue at the time of the report; None: no limit, or one that moves."""
 
     concurrency: int | None = None
     rate: float | None = None
@@ -98,7 +98,7 @@ def report(
 
 
 def begins(at_us: int, every: Every, tz: str) -> int:
-    """When the hour, or the local day, began that a time is in."""
+    """Return the begin of the hour or local day of a time."""
     if every == "hour":
         return at_us - at_us % HOUR_US
     zone = ZoneInfo(tz)
@@ -159,8 +159,8 @@ def _at(us: Column, every: Every, tz: str) -> Column:
 
 
 def _span_s(every: Every, tz: str, to_us: int) -> Column:
-    """How long the hour or local day of a row is, as far as it is in the range: a day may have 23
-    or 25 hours."""
+    """Return the length of a row's hour or local day within the range: a day may have 23 or 25
+    hours."""
     begin = F.unix_micros("at")
     end = begin + HOUR_US
     if every == "day":
@@ -212,7 +212,7 @@ def _middle(index: str) -> Column:
 def _arrivals(
     usage: DataFrame, keys: list[Column], by: list[str], every: Every, tz: str
 ) -> DataFrame:
-    """When tasks came, from how old they were when they were counted."""
+    """Compute when tasks came, from their age when they were counted."""
     exploded = usage.where(F.col("outcome") == ENQUEUED).select(
         *keys, "settled_us", F.explode("waiting_hist").alias("bucket", "tasks")
     )

@@ -18,5 +18,5 @@ def micros(at: datetime) -> int:
 
 
 def shown(us: int) -> str:
-    """For messages: ISO 8601 in UTC, to the second."""
+    """Format a time for messages: ISO 8601 in UTC, to the second."""
     return moment(us).isoformat(timespec="seconds").replace("+00:00", "Z")

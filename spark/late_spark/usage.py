@@ -53,7 +53,7 @@ RAW = pa.schema(
 )
 """Every column that is read of a store, by its name there."""
 NEEDED = ["consumer_group", "shard_id", "seq", "epoch", "owner", "usage", "settled_at_us"]
-"""Of the journal, for its usage."""
+"""The columns of the journal that its usage needs."""
 
 
 def sources(columns: list[str]) -> list[str]:
