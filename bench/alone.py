@@ -38,11 +38,11 @@ from bench.tasks import compute, nothing, stamp
 SLOPE_S = 20.0
 SHARDS = 8
 TURNS = 3
-"""Of one worker and of two."""
+"""Turns with one worker, and as many with two."""
 COMPUTED_SHARE = 0.25
 """So many of the no-ops, where tasks compute."""
 DUE_S, DUE_RATE = 20, 500
-"""Of the parked tasks so many a second fall due, for so long."""
+"""Duration, and the rate at which parked tasks fall due."""
 MEET_S = 4.0
 """Until a consumer or a service that has just started is known."""
 AHEAD_S = 15
@@ -93,7 +93,7 @@ def settled(connection: Any) -> tuple[int, int]:
 
 
 def first_us(running: Sequence[measure.Worker]) -> int:
-    """When the first handler of any of them started, once one has."""
+    """Wait until the first handler of any worker has started, and return the time."""
     while True:
         for each in running:
             each.check()
@@ -202,7 +202,7 @@ def workers(server: Postgres, folder: Path, count: int, number: int, name: str) 
 
 
 def shares(connection: Any, running: Sequence[measure.Worker]) -> list[int]:
-    """How many shards each owner has, once all are held and nothing moves any more."""
+    """Return the number of shards of each owner, once all are held and nothing moves."""
     found: list[int] = []
     while True:
         time.sleep(1.0)
@@ -215,7 +215,7 @@ def shares(connection: Any, running: Sequence[measure.Worker]) -> list[int]:
 
 
 def even(number: int) -> list[int]:
-    """As many for each."""
+    """Divide the shards evenly."""
     return [SHARDS // number] * number
 
 
@@ -296,7 +296,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def measured(
     server: Postgres, folder: Path, options: argparse.Namespace, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """All of it; what is asked for with 0 is left out."""
+    """Run every measurement; one with the number 0 is left out."""
     found: dict[str, Any] = {"backlog": [], "workers": [], "remote": []}
     for count in options.backlogs:
         say(f"{count:,} tasks wait")

@@ -9,7 +9,7 @@ from bench.peers.table import rows, shown
 
 
 def text(report: Mapping[str, Any]) -> str:
-    """All tables of a run."""
+    """Format all tables of a run."""
     box = report["machine"]
     told = (
         f"{report['at'][:10]}, {box['cpu']}, {box['cores']} cores, Python {box['python']}, "

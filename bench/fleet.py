@@ -180,7 +180,7 @@ class Fleet:
         return f"a worker ended with {process.poll()}:\n{text[-3_000:]}"
 
     def starts(self) -> list[Start]:
-        """All that was witnessed, by time."""
+        """Return all recorded starts by time."""
         found = []
         for path in self.folder.glob("*.starts"):
             for line in path.read_text().splitlines():
@@ -226,7 +226,7 @@ def outcomes(url: str) -> Counter[str]:
 
 
 def grants(url: str) -> int:
-    """How often a shard was granted, by the epochs of the leases."""
+    """Count the grants of shards by the epochs of the leases."""
     engine = make_engine(url)
     with reading(engine) as connection:
         total = sum(connection.execute(select(lease.c.epoch)).scalars())

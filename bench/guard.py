@@ -81,12 +81,12 @@ def per_task(*more: str, few: int = FEW, many: int = MANY) -> tuple[float, str]:
 
 
 def build() -> str:
-    """Of the interpreter: another one takes other instructions for the same path."""
+    """Identify the interpreter: another one needs other instructions for the same path."""
     return f"{platform.python_implementation()} {'.'.join(platform.python_version_tuple()[:2])}"
 
 
 def judge(found: float, kept: dict[str, object], here: str) -> tuple[bool, str]:
-    """Whether `found` will do, and what to say of it."""
+    """Judge `found`, and return the words for it."""
     if kept["build"] != here:
         return False, f"kept under {kept['build']}, this is {here}: compare like with like"
     before = float(str(kept["instructions_per_task"]))
@@ -97,7 +97,7 @@ def judge(found: float, kept: dict[str, object], here: str) -> tuple[bool, str]:
 
 
 def judge_metrics(without: float, having: float) -> tuple[bool, str]:
-    """Whether metrics cost what they may, by the instructions of a task without and with them."""
+    """Judge the cost of metrics by the instructions of a task without and with them."""
     share = having / without - 1
     said = f"{without:,.0f} instructions per task, {having:,.0f} with metrics: {share:+.2%}"
     if share >= METRICS_MAX:

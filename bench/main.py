@@ -36,7 +36,7 @@ start and the stop."""
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Describe the machine of the measurements."""
     cpu = "unknown"
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -73,7 +73,7 @@ def rest(target: Target) -> None:
 
 
 def limits(target: Target, bare: Sequence[Row]) -> dict[str, float]:
-    """What the same driver does with the same rows and no queue."""
+    """Measure the same driver with the same rows and no queue."""
     rates: dict[str, Callable[[], float]] = {
         "limit_write_per_s": partial(target.write_rate, bare),
         "limit_drain_per_s": partial(target.drain_rate, bare),
@@ -89,14 +89,14 @@ def limits(target: Target, bare: Sequence[Row]) -> dict[str, float]:
 
 
 def medians(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each figure by itself."""
+    """Take the median of each figure by itself."""
     return {name: median(each[name] for each in turns) for name in turns[0]}
 
 
 def once(
     target: Target, folder: Path, seconds: float, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """What is a count, or hides its noise in thousands of samples."""
+    """Measure counts, and figures whose noise disappears in thousands of samples."""
     few, many = COUNTED
     say(f"statements: {few:,} and {many:,} no-ops with a counting hook in the driver")
     rest(target)
@@ -155,8 +155,8 @@ def _say(console: Console, store: str, text: str) -> None:
 def measured(
     targets: Sequence[Target], folder: Path, options: argparse.Namespace, console: Console
 ) -> list[dict[str, Any]]:
-    """All measurements. The stores take turns, each time another one first: what else the machine
-    does falls on both."""
+    """Run all measurements. The stores take turns, each time another one first, so that other work
+    of the machine affects both."""
     turns: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
     for number in range(options.turns):
         for target in targets if number % 2 == 0 else targets[::-1]:

@@ -34,7 +34,7 @@ class GaveUp(Exception):
 
 
 def rows(count: int) -> list[Row]:
-    """What a bare writer would write: the same sizes as the tasks have."""
+    """Make the rows of a bare writer, with the same sizes as the tasks."""
     payload = json.dumps({"n": 1_000_000, "note": NOTE}).encode()
     return [(n % 8, new_id(n % 8), "bench", "bench.tasks.nothing", payload) for n in range(count)]
 
@@ -136,13 +136,13 @@ def one_by_one(target: Target, count: int) -> dict[str, float]:
 
 
 def _by_hand(number: int) -> Row:
-    """What a service would write that had no library: an id, and JSON of the arguments."""
+    """Make the row of a service without a library: an id, and JSON of the arguments."""
     payload = json.dumps({"n": number, "note": NOTE}).encode()
     return number % 8, new_id(number % 8), "bench", "bench.tasks.nothing", payload
 
 
 def settled(connection: Any) -> tuple[int, int]:
-    """How many tasks the journal has as done, and when the last was recorded (µs, database)."""
+    """Return the number of done tasks in the journal, and the time of the last (µs, database)."""
     found = connection.execute(
         "select usage, settled_at_us from late_settlement where usage is not null"
     ).fetchall()
@@ -225,7 +225,7 @@ def _counted(target: Target, folder: Path, count: int) -> dict[str, int]:
 def latency(
     target: Target, folder: Path, rate: int, seconds: float, *, hold: bool = False
 ) -> dict[str, float]:
-    """What `lags_ms` gives, as percentiles."""
+    """Measure `lags_ms`, and return its percentiles."""
     lags = sorted(lags_ms(target, folder, rate, seconds, hold=hold))
     return {
         "asked_per_s": rate,

@@ -53,7 +53,7 @@ _RANDOM_ID = (
     " || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))"
 )
 SLOWEST_MS, PAGE_BYTES, PAINT_MS = 100.0, 100 * 1024, 300.0
-"""What is asked of the page."""
+"""The limits for the page."""
 RECORD = "position, sequence, queue, name, payload, created_at_us, attempts, deaths"
 
 
@@ -66,7 +66,7 @@ class Took(NamedTuple):
 
 
 class Timed:
-    """How long each statement of one engine takes."""
+    """The duration of each statement of one engine."""
 
     def __init__(self, control: Control) -> None:
         self.found: list[Took] = []
@@ -84,8 +84,8 @@ class Timed:
 
 
 def _processor_s(connection: Connection) -> float:
-    """Of this thread, and of the process that serves it in PostgreSQL. Not of the helpers that it
-    may start for a parallel plan."""
+    """Return the processor time of this thread and of its PostgreSQL process, without the helpers
+    of a parallel plan."""
     spent = time.thread_time()
     if connection.dialect.name == "postgresql":
         pid = connection.connection.dbapi_connection.info.backend_pid  # type: ignore[union-attr]
@@ -282,7 +282,7 @@ def _median(values: Iterable[float]) -> float:
 
 
 def _worst(runs: Sequence[Sequence[Took]]) -> dict[str, Any]:
-    """Of all runs: the slowest statement, and how many and how long they were together."""
+    """Summarise all runs: the slowest statement, the number of statements and their time."""
     statements = [each for run in runs for each in run]
     slowest = max(statements, default=Took(0.0, 0.0, ""))
     return {"slowest_ms": round(slowest.ms, 1), "statements": len(statements) // len(runs),

@@ -49,7 +49,7 @@ async def nothing(n: int, note: str) -> None:
 
 
 def rows(count: int) -> dict[ShardId, list[Row]]:
-    """As they come from the driver, by shard."""
+    """Make rows as they come from the driver, by shard."""
     found: dict[ShardId, list[Row]] = {ShardId(n): [] for n in range(SHARDS)}
     for number in range(count):
         shard = ShardId(number % SHARDS)
@@ -61,7 +61,7 @@ def rows(count: int) -> dict[ShardId, list[Row]]:
 
 
 class Shelf:
-    """What stands for the store: rows out of memory, settlements to nowhere."""
+    """A substitute for the store: it reads rows from memory and drops settlements."""
 
     features = FEATURES
 
@@ -70,7 +70,7 @@ class Shelf:
         self._at = dict.fromkeys(kept, 0)
         self.left = sum(map(len, kept.values()))
         self.empty = asyncio.Event()
-        """All of them are settled."""
+        """Set once all rows are settled."""
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         pages = []

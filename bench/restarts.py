@@ -31,7 +31,7 @@ from bench.targets import Postgres, Sqlite, Target
 from late.control import Control
 
 AFTERWARDS_S = 1.5
-"""How long after a stop its gaps may still end."""
+"""The time after a stop in which its gaps may still end."""
 QUIET_S, WINDOW_S = 15.0, 5.0
 """At the end the load goes on without a restart, in windows about as long as one takes: what such
 a window shows is the machine's doing, and the store's."""
@@ -179,7 +179,7 @@ def takeovers(
 
 
 def verdict(url: str, committed: set[int], starts: Sequence[Start]) -> dict[str, Any]:
-    """What was promised and is counted: all zero in a deployment."""
+    """Count the broken promises: all zero in a deployment."""
     counts = Counter(start.number for start in starts)
     ended = outcomes(url)
     return {

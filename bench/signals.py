@@ -1,5 +1,5 @@
-"""What metrics cost: `python -m bench.signals` drains a backlog, asks for the page each second, and
-says which share of the processor's time went into counting and answering.
+"""The cost of metrics: `python -m bench.signals` drains a backlog, asks for the page each second,
+and says which share of the processor's time went into counting and answering.
 
 Measured within the run, on the thread's own clock: on a shared machine two runs differ by more than
 what is looked for. A look at the database costs the same however much is drained, so it is measured

@@ -1,4 +1,4 @@
-"""What the measured workers run: `late worker bench.tasks:app`, with `BENCH_URL` and `BENCH_MARKS`.
+"""The app of the measured workers: `late worker bench.tasks:app`, with `BENCH_URL`, `BENCH_MARKS`.
 
 Marks go to one file with one `write` each, so that the measuring process can read them while the
 worker runs and after it is gone.
@@ -15,7 +15,7 @@ NOTE = "x" * 100
 """Filler, so that a task's payload is some 120 bytes."""
 
 COMPUTED = 8_000
-"""How far `compute` counts."""
+"""The number to which `compute` counts."""
 
 app = late.App(os.environ.get("BENCH_URL", "sqlite:///bench.db"))
 

@@ -1,4 +1,4 @@
-"""What the workers of `bench.restarts` run: each start leaves a line in a file of its process.
+"""The app of the workers of `bench.restarts`: each start leaves a line in a file of its process.
 
 One `write` per line to a descriptor in append mode: what was written before a kill stays. Times are
 the system's monotonic clock, which all processes of one machine share.

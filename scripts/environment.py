@@ -44,7 +44,7 @@ def fingerprint(root: Path, level: str) -> str:
 
 
 def installed(root: Path, venv: Path, level: str) -> bool:
-    """Whether `venv` already holds `level`; `dev` holds all that `run` asks for."""
+    """Return True if `venv` already holds `level`; `dev` includes `run`."""
     levels = ("run", "dev") if level == "run" else ("dev",)
     for one in levels:
         stamp = venv / f".late-{one}"
@@ -81,7 +81,7 @@ def attempt(command: Sequence[str], *, tries: int = 2) -> None:
 
 
 def has_pip(python: Path) -> bool:
-    """Whether this environment's Python runs and has pip, if need be after adding it."""
+    """Return True if this environment's Python runs and has pip; add pip if it is missing."""
     if not python.exists():
         return False
     for words in (["pip", "--version"], ["ensurepip"]):

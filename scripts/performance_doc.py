@@ -94,7 +94,7 @@ five and three, as in most others, would end at 1.6: have eight shards or more f
 
 
 def whom() -> str:
-    """Who takes part, from the roster."""
+    """List the peers of the roster."""
     body = []
     for peer in roster.read().values():
         page = f"[page]({peer.docs})" if peer.docs.startswith("http") else f"`{peer.docs}`"

@@ -24,7 +24,7 @@ RESULTS = ROOT / "docs" / "figures"
 
 
 def read() -> dict[str, Any]:
-    """What is kept, by the mark where it is shown."""
+    """Read the kept results, by the mark where each is shown."""
     files = {"defects": RESULTS / "defects.json", "soak": RESULTS / "soak.json"}
     files["chaos"] = figures.FILE
     return {mark: json.loads(file.read_text()) for mark, file in files.items()}

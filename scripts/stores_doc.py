@@ -22,7 +22,7 @@ RESULTS = ROOT / "docs" / "results"
 
 
 class Words(NamedTuple):
-    """What is said of one store besides its features."""
+    """The words about one store besides its features."""
 
     title: str
     module: str
@@ -36,7 +36,7 @@ class Words(NamedTuple):
     consumed: str
     limits: tuple[str, ...]
     not_shown: str
-    """What its runs could not show."""
+    """The properties that its runs could not show."""
 
 
 STORES = (
@@ -135,7 +135,7 @@ def features_of(words: Words) -> Features:
 
 
 def results_of(words: Words, folder: Path = RESULTS) -> dict[str, Any] | None:
-    """What was kept of the last run; None where there was none."""
+    """Read the kept results of the last run; None if there was none."""
     path = folder / f"{words.results}.json"
     if not path.exists():
         return None

@@ -34,7 +34,7 @@ class Committed:
     """The names of its tasks: when each was made."""
     began_s: float
     ended_s: float
-    """When the producer's commit had returned."""
+    """The time when the producer's commit had returned."""
 
 
 class Producer:
@@ -108,8 +108,8 @@ def _connection(url: str) -> Any:
 
 
 class Samples:
-    """How long tasks waited from the return of their producer's commit to their start, by what
-    they belong to; one that started before its producer heard of the commit waited 0.
+    """Waiting times of tasks from the return of their producer's commit to their start, by kind;
+    0 for a task that started before that return.
 
     They are judged by when they were committed: those that started within a time would be the few
     that got through, and the ones that an overload keeps waiting would be missing.
@@ -124,12 +124,12 @@ class Samples:
         self._started.setdefault((of, at), time.monotonic())
 
     def committed(self, of: str, commits: list[Committed]) -> None:
-        """What a producer of such tasks has committed."""
+        """Add the commits of a producer of such tasks."""
         self._commits += [(of, commit) for commit in commits]
 
     def p99_ms(self, of: str, from_s: float, until_s: float) -> float:
-        """Of those whose commit began within these moments. One that has not started yet has
-        waited until now."""
+        """Return the 99th percentile of the waits of tasks whose commit began in this time. A task
+        that has not started yet has waited until now."""
         now_s = time.monotonic()
         waits = [
             max(0.0, self._started.get((of, at), now_s) - commit.ended_s)
@@ -139,7 +139,7 @@ class Samples:
         return _ms(waits, until_s - from_s)
 
     def commit_p99_ms(self, of: str, from_s: float, until_s: float) -> float:
-        """How long the producers' transactions of these moments took themselves."""
+        """Return the 99th percentile of the duration of the transactions in this time."""
         commits = self._within(of, from_s, until_s)
         return _ms([commit.ended_s - commit.began_s for commit in commits], until_s - from_s)
 

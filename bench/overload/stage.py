@@ -1,4 +1,4 @@
-"""What every scenario needs: a worker in this process, and producers beside it."""
+"""The stage of every scenario: a worker in this process, and producers beside it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Stage:
 
     @property
     def committed(self) -> int:
-        """How many tasks."""
+        """The number of committed tasks."""
         return self._enqueued + sum(producer.number for producer in self._producers)
 
     async def cease(self, samples: Samples) -> None:

@@ -51,7 +51,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def limits(server: Postgres, count: int) -> dict[str, float]:
-    """What the driver does with the same rows and no queue."""
+    """Measure the driver with the same rows and no queue."""
     rows = measure.rows(count)
     return {
         "write_per_s": server.write_rate(rows),

@@ -1,4 +1,4 @@
-"""What a run cost the database: W4. Differences of the server's own counters, one database a peer.
+"""The cost of a run for the database (W4): differences of the server's counters, a database a peer.
 
 `pg_current_wal_insert_lsn` counts the whole server, so nothing else may write to it meanwhile.
 Counters of tables and transactions arrive when a session ends or idles, so they are read after the
@@ -38,7 +38,7 @@ class Counters:
         return Counters(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
 
     def per_task(self, count: int) -> dict[str, float]:
-        """What the tables show: bytes, rows, dead rows and transactions for one task."""
+        """Return bytes, rows, dead rows and transactions of the tables for one task."""
         written = self.inserted + self.updated + self.deleted
         return {
             "wal_bytes": self.wal_bytes / count,

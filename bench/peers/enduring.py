@@ -26,7 +26,7 @@ RATE = 100
 
 @contextmanager
 def held(url: str) -> Iterator[None]:
-    """All of it for the time of the block."""
+    """Hold the old transaction and run the queries for the time of the block."""
     with ExitStack() as stack:
         holder = stack.enter_context(closing(psycopg.connect(url)))
         holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

@@ -37,7 +37,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """How to run a peer's adapter."""
+    """The environment in which a peer's adapter runs."""
 
     command: tuple[str, ...]
     folder: Path

@@ -1,4 +1,4 @@
-"""What handlers leave behind, read back. Pure but for reading the file.
+"""The reader of the marks that handlers leave. Pure but for reading the file.
 
 | line | means |
 |---|---|

@@ -1,4 +1,4 @@
-"""Who is measured: `peers.toml` as values. Pure but for reading that file."""
+"""The peers that are measured: `peers.toml` as values. Pure but for reading that file."""
 
 from __future__ import annotations
 

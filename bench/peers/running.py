@@ -47,7 +47,7 @@ class Program:
     url: str
     redis: str
     folder: Path
-    """For marks and output."""
+    """The folder for marks and output."""
 
     def _variables(self) -> dict[str, str]:
         return {

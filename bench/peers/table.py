@@ -157,7 +157,7 @@ def costs(report: Mapping[str, Any]) -> str:
 
 
 def who(report: Mapping[str, Any]) -> str:
-    """How each was set up, and why some have no numbers."""
+    """List how each was set up, and why some have no numbers."""
     body = []
     for entry in report["peers"]:
         versions = ", ".join(f"{k} {v}" for k, v in entry.get("versions", {}).items()) or "–"
@@ -171,7 +171,7 @@ def who(report: Mapping[str, Any]) -> str:
 
 
 def loads(report: Mapping[str, Any]) -> str:
-    """How much else the machine had to do."""
+    """Say how much other work the machine had."""
     found = [(entry.get("load_before"), entry["title"]) for entry in report["peers"]]
     each = [f"{title} {load}" for load, title in found if load is not None]
     before = f"Load of the machine before the run: {report['machine']['load_before'][0]}"
@@ -179,7 +179,7 @@ def loads(report: Mapping[str, Any]) -> str:
 
 
 def text(report: Mapping[str, Any]) -> str:
-    """All tables of a run."""
+    """Format all tables of a run."""
     found, box = report["limits"], report["machine"]
     told = (
         f"{report['at'][:10]}, {box['cpu']}, {box['cores']} cores, Python {box['python']}, "

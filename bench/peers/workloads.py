@@ -42,7 +42,7 @@ WARM_UP = 64
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything."""
+    """The sizes of the workloads."""
 
     tasks: int = 50_000
     singles: int = 2_000
@@ -53,12 +53,12 @@ class Sizes:
     workers: tuple[int, ...] = ()
     rounds: int = 0
     enduring: tuple[str, ...] = ()
-    """Who takes part in W7's rounds."""
+    """The peers that take part in W7's rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where the measurements of one peer take place."""
+    """The place of the measurements of one peer."""
 
     peer: Peer
     environment: Environment
@@ -100,7 +100,7 @@ class Bench:
 
 
 def measure(bench: Bench, sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
-    """All numbers of one peer.
+    """Measure all numbers of one peer.
 
     Raises:
         Failed: one of its programs failed, or nothing moved.
@@ -176,7 +176,7 @@ class Emptied:
 
     seconds: float
     worker_cpu_s: float | None
-    """Of the workers in that time: what it takes to start one is no cost of a task."""
+    """CPU time of the workers in that time, without that of their start."""
 
 
 def _read(all_running: Sequence[Running]) -> marks.Marks:

@@ -54,7 +54,7 @@ prices:
 WARM_UP = 100_000
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 REPORT_S_MAX, PEAK_MIB_MAX = 120, 4_096
-"""What is promised of 100 million tasks on two cores."""
+"""The promised limits for 100 million tasks on two cores."""
 
 
 def main() -> None:
@@ -220,7 +220,7 @@ def cpu_s() -> float:
 
 
 def peak_mib() -> float:
-    """Of this process and its children (the JVM), added up."""
+    """Return the peak of this process and its children (the JVM), added up."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return own + sum(high_water(pid) for pid in children(os.getpid()))
 

@@ -1,4 +1,4 @@
-"""How fast a live PostgreSQL store comes into Spark: late's data source against the JDBC reader.
+"""The speed of reading a live PostgreSQL store into Spark: late's source against the JDBC reader.
 
     python scripts/with_postgres.py python -m bench.spark.reading --postgres '{url}' --jar FILE
 

@@ -38,7 +38,7 @@ def _even(salt: int) -> Column:
 
 
 def _placed(frame: DataFrame, from_us: int, days: int) -> DataFrame:
-    """When: by day evenly, within it more at noon than at night (the mean of two)."""
+    """Place tasks in time: evenly by day, and more at noon than at night (the mean of two)."""
     day = F.floor(_even(1) * days)
     within = (_even(2) + _even(3)) / 2
     at = F.lit(from_us) + (day + within) * DAY_US

@@ -1,4 +1,4 @@
-"""What must be true at the end, as counts. Pure: `check(history)` knows no database and no file.
+"""The promises at the end, as counts. Pure: `check(history)` knows no database and no file.
 
 Three records are compared that have nothing to do with each other: what the service committed,
 what the witness files say was run, and what the handlers' transactions left in the database.
@@ -16,7 +16,7 @@ from .service import Bookings, Promise
 from .witness import Run
 
 RUN_AND_UNSETTLED_MAX = 16 + 256
-"""What one worker can have started and not yet settled: its slots and one batch of settlements."""
+"""The most tasks a worker can have started and not settled: its slots and a settlement batch."""
 POISON_STARTS_MAX = 3
 STEPS = ("assign_driver", "charge", "receipt", "remind", "inspect_route")
 
@@ -32,7 +32,7 @@ class Dead:
 
 @dataclass(slots=True)
 class History:
-    """Everything that is known of one run of the demo."""
+    """All records of one run of the demo."""
 
     bookings: Bookings
     runs: Sequence[Run] = ()
@@ -58,7 +58,7 @@ def _equal(what: str, expected: int, found: int) -> Line:
 
 
 def check(history: History) -> list[Line]:
-    """Every promise with what was expected and what was found; all `ok` means all kept."""
+    """Return a line for each promise: the expected and the found value, `ok` if it was kept."""
     return [
         _equal(
             "trips in the database",
@@ -75,7 +75,7 @@ def check(history: History) -> list[Line]:
 
 
 def _done(history: History) -> Iterator[Line]:
-    """Each step of each committed trip: run to its end, and its effect there."""
+    """Check that each step of each committed trip ran to its end and left its effect."""
     ran = {(run.trip, run.step) for run in history.runs if run.event == "done"}
     written = {(effect.trip_id, effect.step) for effect in history.effects}
     owed: dict[str, set[int]] = defaultdict(set)
@@ -88,7 +88,7 @@ def _done(history: History) -> Iterator[Line]:
 
 
 def _rolled_back(history: History) -> Iterator[Line]:
-    """A transaction that rolled back left nothing, and nothing ran for a trip nobody booked."""
+    """Check that rolled-back transactions left nothing, and no unbooked trip ran."""
     touched = {run.trip for run in history.runs} | {one.trip_id for one in history.effects}
     known = history.bookings.committed.keys() | history.bookings.rolled_back
     count = len(history.bookings.rolled_back)
@@ -99,7 +99,7 @@ def _rolled_back(history: History) -> Iterator[Line]:
 
 
 def _money(history: History) -> Iterator[Line]:
-    """The ledger to the cent, and one receipt a trip however often `charge` ran."""
+    """Check the ledger to the cent, and one receipt a trip, however often `charge` ran."""
     owed = sum(cents(one.total) for one in history.bookings.committed.values())
     charged = sum(one.cents or 0 for one in history.effects if one.step == "charge")
     yield Line("charged, USD", f"{owed / 100:,.2f}", f"{charged / 100:,.2f}", owed == charged)
@@ -111,7 +111,7 @@ def _money(history: History) -> Iterator[Line]:
 
 
 def _order(history: History) -> Iterator[Line]:
-    """Never early, and in the order that was asked for; all times by the database's clock."""
+    """Check that no step was early or out of order; all times are by the database's clock."""
     at = {(effect.trip_id, effect.step): effect.at_us for effect in history.effects}
     early = receipt_first = charge_first = 0
     for trip_id, promised in history.bookings.committed.items():
@@ -129,7 +129,7 @@ def _order(history: History) -> Iterator[Line]:
 
 
 def _failures(history: History) -> Iterator[Line]:
-    """The payment provider's outages were retried, and the poison task is where it belongs."""
+    """Check that outages of the payment provider were retried, and the poison task died."""
     committed = history.bookings.committed
     failed = Counter(
         (run.trip, run.attempt)
@@ -146,7 +146,7 @@ def _failures(history: History) -> Iterator[Line]:
 
 
 def _duplicates(history: History) -> Iterator[Line]:
-    """Runs of one attempt beyond its first: only a worker's death explains one."""
+    """Check the repeated runs of one attempt: only the death of a worker explains one."""
     poison = {one.trip_id for one in history.bookings.committed.values() if one.poison}
     starts: dict[tuple[str, int], list[Run]] = defaultdict(list)
     poisoned = 0
@@ -171,5 +171,5 @@ def _duplicates(history: History) -> Iterator[Line]:
 
 
 def owed_steps(committed: Mapping[int, Promise]) -> int:
-    """How many steps must be done in all: the length of the progress bar."""
+    """Return the number of steps to be done in all: the length of the progress bar."""
     return sum(len(promised.steps) for promised in committed.values())

@@ -1,7 +1,7 @@
-"""The service's own tables: what it would have without `late`.
+"""The service's own tables, which it would also have without `late`.
 
-They live in the same database as `late`'s, which is the whole point: one commit covers both. The
-service knows only what is below; `database_sql` does it for SQLite and PostgreSQL through
+They are in the same database as the tables of `late`, so that one commit covers both. The service
+uses only the interface below; `database_sql` does it for SQLite and PostgreSQL through
 SQLAlchemy, `database_spanner` for Cloud Spanner through Google's client.
 """
 
@@ -35,7 +35,7 @@ class Database(Protocol):
     store: str
 
     def create(self) -> None:
-        """Make the tables if they are not there; rows of earlier runs stay."""
+        """Create the tables if they are missing; rows of earlier runs stay."""
 
     def transaction(self, body: Callable[[Any], T]) -> T:
         """Run `body(tx)` and commit; an exception rolls back and is passed on.
@@ -62,19 +62,19 @@ class Database(Protocol):
         """
 
     def next_id(self) -> int:
-        """An id above every trip of earlier runs on this database."""
+        """Return an id above every trip of earlier runs on this database."""
 
     def booked(self, first_id: int) -> dict[int, int]:
-        """When each trip from `first_id` on was booked, in microseconds."""
+        """Return the booking time of each trip from `first_id` on, in microseconds."""
 
     def effects(self, first_id: int) -> list[Effect]:
-        """What was recorded of the trips from `first_id` on."""
+        """Return the recorded effects of the trips from `first_id` on."""
 
     def close(self) -> None: ...
 
 
 def connect(url: str, *, connections: int) -> Database:
-    """The database at `url`; each driver is needed for its own database only."""
+    """Open the database at `url`; only the driver of that database is needed."""
     if url.startswith("spanner"):
         from .database_spanner import SpannerDatabase
 

@@ -45,7 +45,7 @@ TRIP = ("id", "zone", "payment", "total_cents", "booked_at")
 LOG = ("trip_id", "step", "task_id", "cents", "done_at")
 DDL_TIMEOUT_S = 300.0
 RETRY_S = 0.02
-"""How long to wait after ABORTED where Spanner does not say; the client's own choice is seconds."""
+"""The wait after ABORTED if Spanner names none; the client's own default is seconds."""
 
 
 class SpannerDatabase:
@@ -62,7 +62,7 @@ class SpannerDatabase:
         self._database.update_ddl(TABLES).result(DDL_TIMEOUT_S)
 
     def transaction(self, body: Callable[[Transaction], T]) -> T:
-        # Spanner aborts whom it must, at any time: the client then runs the whole body again.
+        # Spanner may abort a transaction at any time: the client then runs the whole body again.
         done: T = self._database.run_in_transaction(body, default_retry_delay=RETRY_S)
         return done
 
@@ -88,7 +88,7 @@ class SpannerDatabase:
             if also is not None:
                 also(tx)
 
-        # If the row is there, all is refused: an earlier run has done this and what belongs to it.
+        # If the row exists, all of it is refused: an earlier run has done this step.
         with suppress(AlreadyExists):
             self.transaction(body)
 

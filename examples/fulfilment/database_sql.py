@@ -74,7 +74,7 @@ class SqlDatabase:
         metadata.create_all(self._engine)
 
     def transaction(self, body: Callable[[Connection], T]) -> T:
-        # At their usual levels of isolation neither of the two aborts anybody: once is enough.
+        # At their usual isolation levels neither of the two aborts a transaction: once is enough.
         with self._engine.begin() as tx:
             return body(tx)
 
@@ -135,7 +135,7 @@ def _engine(url: str, connections: int) -> Engine:
 
 
 def _by_hand(connection: sqlite3.Connection, _: object) -> None:
-    """The driver opens no transaction by itself, and does not wait for the lock."""
+    """Tell the driver to open no transaction by itself and not to wait for the lock."""
     connection.isolation_level = None
     connection.execute("pragma busy_timeout = 0")
 

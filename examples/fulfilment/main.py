@@ -1,4 +1,4 @@
-"""Runs the service with two workers, kills one of them, and checks what became of every task."""
+"""The demo: it runs the service with two workers, kills one, and checks the end of every task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPEED = 86_400.0
 """A day of the trips' time passes in a second."""
 COUNT = 1_000
 STALLED_S = 30.0
-"""Without any progress for this long the wait is over and the check says what is missing."""
+"""After this long without progress the demo stops waiting, and the check names what is missing."""
 STOP_S = 20.0
 POLL_S = 0.1
 
@@ -69,7 +69,7 @@ class Workers:
                 )
 
     def kill_one(self) -> int:
-        """SIGKILL to the first one: no clean-up, no last settlement. Returns its process id."""
+        """Send SIGKILL to the first one: no clean-up, no last settlement. Return its process id."""
         self.processes[0].send_signal(signal.SIGKILL)
         self.processes[0].wait()
         return self.processes[0].pid
@@ -93,7 +93,7 @@ class Workers:
         return [process.returncode for process in asked]
 
     def last_words(self) -> str:
-        """The end of each worker's output, for when something went wrong."""
+        """Return the end of each worker's output, to explain a failure."""
         return "\n".join(
             f"--- {path.name}\n{path.read_text(errors='replace')[-2_000:]}"
             for path in sorted(self._folder.glob("worker-*.log"))
@@ -176,7 +176,7 @@ class Demo:
         self._first_id = database.next_id()
 
     def run(self, *, kill: bool, console: Console, quiet: bool) -> None:
-        """Until everything is done, or nothing has moved for `STALLED_S`."""
+        """Run until everything is done, or nothing has moved for `STALLED_S`."""
         stop = threading.Event()
         columns = (
             TextColumn("{task.description:>14}"),
@@ -219,7 +219,7 @@ class Demo:
             booking.result()
 
     def _step(self) -> bool:
-        """Take in what the workers wrote; whether there was anything."""
+        """Read what the workers wrote; return True if there was anything."""
         before = len(self._bookings)
         fresh = self._reader.read()
         self._done |= {(one.trip, one.step) for one in fresh if one.event == "done"}
@@ -230,7 +230,7 @@ class Demo:
         return len(self._dead()) >= poison
 
     def _dead(self) -> list[Dead]:
-        """Dead letters of this run's trips."""
+        """Return the dead letters of this run's trips."""
         letters = []
         for one in self._control.dead_letters.find(payload=True):
             trip_id = jsonlib.loads(one.payload or "{}").get("trip_id", -1)
@@ -239,7 +239,7 @@ class Demo:
         return letters
 
     def history(self) -> History:
-        """All that is known, read once more now that the workers are gone."""
+        """Read everything once more, now that the workers have ended."""
         self._step()
         return History(
             bookings=self._bookings,
@@ -254,7 +254,7 @@ class Demo:
 def report(
     console: Console, lines: Sequence[Line], took_s: float, store: str, *, json: bool
 ) -> None:
-    """The verdict: a table for people, or one JSON object on standard output."""
+    """Print the verdict: a table for people, or one JSON object on standard output."""
     ok = all(line.ok for line in lines)
     if json:
         verdict = {"ok": ok, "store": store, "seconds": round(took_s, 1)}

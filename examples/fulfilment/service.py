@@ -21,12 +21,12 @@ REQUESTS = 4
 
 
 class Declined(Exception):
-    """The rider's bank said no after everything had been written: the transaction rolls back."""
+    """The rider's bank declined after everything had been written: the transaction rolls back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a committed trip was promised."""
+    """The promise to a committed trip."""
 
     trip_id: int
     total: Decimal
@@ -44,7 +44,7 @@ class Promise:
 
 @dataclass(slots=True)
 class Bookings:
-    """What the service knows at the end; it is never killed, so this is the truth."""
+    """The bookings that the service knows. It is never killed, so this is the truth."""
 
     committed: dict[int, Promise] = field(default_factory=dict)
     rolled_back: set[int] = field(default_factory=set)
@@ -54,12 +54,12 @@ class Bookings:
 
 
 def is_declined(index: int) -> bool:
-    """One trip in ten."""
+    """Return True for one trip in ten."""
     return index % 10 == 7
 
 
 def promise(index: int, trip_id: int, trip: Trip, speed: float) -> Promise:
-    """Real times divided by `speed`; microseconds, because that is what `late` keeps."""
+    """Make the promise, with times divided by `speed`, in microseconds as `late` keeps them."""
     ride = trip.dropoff - trip.pickup
     return Promise(
         trip_id=trip_id,
@@ -72,7 +72,7 @@ def promise(index: int, trip_id: int, trip: Trip, speed: float) -> Promise:
 
 
 def write(database: Database, tx: Any, trip: Trip, promised: Promise) -> None:
-    """The trip and its tasks, through the caller's one transaction."""
+    """Write the trip and its tasks in the caller's transaction."""
     trip_id, key = promised.trip_id, f"trip-{promised.trip_id}"
     database.book(tx, trip_id, trip.zone, trip.payment, trip.total)
     calls = [
@@ -117,7 +117,7 @@ def run(
 
 
 def book(database: Database, bookings: Bookings, index: int, promised: Promise, trip: Trip) -> None:
-    """One request: everything in one transaction, which some of them roll back at the end."""
+    """Serve one request in one transaction, which some requests roll back at the end."""
 
     def body(tx: Any) -> None:
         write(database, tx, trip, promised)

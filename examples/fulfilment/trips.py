@@ -28,7 +28,7 @@ COLUMNS = (
 )
 ZONES = ("Lenox Hill West", "Midtown East", "Astoria", "Park Slope", "East Harlem South", "SoHo")
 TRIPS_PER_DAY = 210
-"""What the public sample of March 2019 has; made-up trips come as densely."""
+"""The rate of the public sample of March 2019; generated trips come at the same rate."""
 
 
 class BadTrips(ValueError):
@@ -37,8 +37,8 @@ class BadTrips(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """What the service keeps of one row. Times are the city's own and only their distances count;
-    the total is in USD."""
+    """The part of one row that the service keeps. Times are those of the city, and only their
+    distances count; the total is in USD."""
 
     pickup: datetime
     dropoff: datetime
@@ -69,7 +69,7 @@ def parse(row: Mapping[str, str | None]) -> Trip:
 
 
 def read(path: Path) -> list[Trip]:
-    """All trips of the file, by pick-up time.
+    """Read all trips of the file, by pick-up time.
 
     Raises:
         BadTrips: no such file, a column is missing, or a row cannot be read.

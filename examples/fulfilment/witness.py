@@ -1,4 +1,4 @@
-"""A record of every run that no crash can take back, outside of the database under test.
+"""The record of every run, outside of the database under test; no crash can undo it.
 
 Each process appends to a file of its own, one line per event in one `write`: what it wrote is in
 the kernel's hands and survives its SIGKILL.
@@ -32,7 +32,7 @@ class Run:
     task: str
     attempt: int
     at_ns: int
-    """When this was written, by this machine's monotonic clock."""
+    """The time of writing, by this machine's monotonic clock."""
     pid: int
     parent: int
 
@@ -77,7 +77,7 @@ class Reader:
         """Everything read so far."""
 
     def read(self) -> list[Run]:
-        """New runs; a line whose write is still under way waits for the next call."""
+        """Return new runs; a line whose write is still under way waits for the next call."""
         fresh: list[Run] = []
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What every adapter in Python shares. It runs in the peer's environment: standard library only.
+"""The shared part of the Python adapters. It runs in a peer's environment: standard library only.
 
 An adapter is a program with these commands, and one line of JSON as its last line of output:
 
@@ -62,7 +62,7 @@ class Adapter(Protocol):
 
 
 class Marks:
-    """What handlers leave behind: one `write` a line, so that lines of several threads and
+    """The record of what handlers did: one `write` a line, so that lines of several threads and
     processes stay whole. `itertools.count` hands out each number once, whatever the thread."""
 
     def __init__(self) -> None:
