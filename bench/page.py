@@ -37,7 +37,7 @@ from late.schema.engine import make_engine, writing
 from late.schema.tables import queue as queue_table
 from late.schema.tables import schedule as schedule_table
 from late.testing.servers.databases import postgres
-from late.worker.wiring import devote
+from late.worker.wiring import freeze_gc
 from scripts import browser
 from tests.web.chromium import Chromium, Person
 from tests.web.serving import Served
@@ -239,7 +239,7 @@ def measure(url: str, ids: Sequence[str], *, times: int) -> list[dict[str, Any]]
         Served(url, every_s=None) as served,
         Chromium(program) if program else nullcontext() as chromium,
     ):
-        devote()  # as `late serve` does when it has started
+        freeze_gc()  # as `late serve` does when it has started
         control = served.site._desk.control
         timed = Timed(control)
         look = [_look(control, timed) for _ in range(times)]

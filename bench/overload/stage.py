@@ -14,7 +14,7 @@ from late.config import WorkerConfig
 from late.control import Control
 from late.outbox import connect
 from late.schema.migrate import upgrade
-from late.worker.wiring import devote
+from late.worker.wiring import freeze_gc
 from late.worker.worker import Worker
 
 
@@ -41,7 +41,7 @@ class Stage:
             self.control.queues.change("queue" if kind == "queue" else "target", name, changes)
         self.worker = Worker(self.app, settings=WorkerConfig(poll_max_s=0.05, **settings))
         await self.worker.start()
-        devote()  # as `late worker` does
+        freeze_gc()  # as `late worker` does
         try:
             yield self
         finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from late.control import Control
 from late.errors import ConfigError, StoreError
 from late.model.task import PULL
 from late.observability import metrics
-from late.worker.wiring import devote, fetched, policies_of
+from late.worker.wiring import as_pulled, policies_of, run_process, run_until_signal
 from late.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -52,30 +51,12 @@ def run(
     **settings: Any,
 ) -> int:
     """As `late.worker.worker.run`, with the interfaces."""
-    configuration = config.load(**settings)
-    chosen = tuple(groups or (app.group,))
-    with contextlib.suppress(ImportError):
-        import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(app, listen, chosen, target, configuration))
-    return asyncio.run(_serve(app, listen, chosen, target, configuration))
+    async def serve(chosen: tuple[str, ...], configuration: WorkerConfig) -> int:
+        server = Server(app, listen, groups=chosen, target=target, settings=configuration)
+        return await run_until_signal(server)
 
-
-async def _serve(
-    app: App,
-    listen: Listen,
-    groups: tuple[str, ...],
-    target: str | None,
-    configuration: WorkerConfig,
-) -> int:
-    server = Server(app, listen, groups=groups, target=target, settings=configuration)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.ask_to_stop)
-    await server.start()
-    devote()
-    return await server.wait()
+    return run_process(app, serve, groups, settings)
 
 
 class Server:
@@ -103,7 +84,7 @@ class Server:
         if "tail" in listen.roles:
             policies = policies_of(app)
             if "dispatch" not in listen.roles:
-                policies = fetched(policies)
+                policies = as_pulled(policies)
             self.worker = Worker(
                 app, groups=self._groups, target=target, settings=settings, policies=policies
             )

@@ -1,20 +1,20 @@
-"""What former owners did in vain, on its way to where operators see it.
+"""The report of writes that the fence refused, for operators.
 
 A fenced settlement and a late result leave no trace in the journal: that is what the fence is for.
-They are counted where they happen, and added up in the database from time to time.
+They are counted where they happen, and added up in the database every two seconds.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 from collections.abc import Callable, Mapping
 
+from late.concurrency import in_thread
 from late.errors import StoreError
 from late.model.task import ShardId
+from late.worker.background import BackgroundJob
 
-logger = logging.getLogger("late.refusals")
+logger = logging.getLogger("late.fence_report")
 
 EVERY_S = 2.0
 
@@ -29,21 +29,18 @@ class FenceReport:
         self,
         counts: Callable[[], Counts],
         add: Callable[[Counts], None],
-        rng: random.Random | None = None,
     ) -> None:
         self._counts = counts
         self._add = add
-        self._rng = rng or random.Random()
         self._told: Counts = {}
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            await asyncio.sleep(EVERY_S * self._rng.uniform(0.8, 1.2))
-            await self.tell()
+    @property
+    def job(self) -> BackgroundJob:
+        """The job that sends the report."""
+        return BackgroundJob(name="fence report", run=self.tell, period_s=EVERY_S)
 
     async def tell(self) -> None:
-        """Add up what is new. What cannot be written now is part of the next time."""
+        """Add up what is new. Counts that cannot be written now are part of the next report."""
         now = dict(self._counts())
         more = {}
         for shard, (fenced, late) in now.items():
@@ -53,8 +50,8 @@ class FenceReport:
         if not more:
             return  # nearly always: it takes a pause or a cut network
         try:
-            await asyncio.to_thread(self._add, more)
+            await in_thread(self._add, more)
         except StoreError as error:
-            logger.warning("refusals could not be added up, tried again: %s", error)
+            logger.warning("the fence report could not be written, it is tried again: %s", error)
         else:
             self._told = now

@@ -39,7 +39,7 @@ class State(msgspec.Struct, frozen=True):
     live: bool
     ready: bool
     stalled: tuple[str, ...] = ()
-    """The duties that are left undone, see `watchdog.py`."""
+    """The duties that are left undone, see `progress.py`."""
     reason: str = ""
     """Why it is not ready."""
 

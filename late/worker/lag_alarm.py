@@ -1,47 +1,44 @@
 """The alarm for consumer groups that are behind, raised by one worker for all, or a few.
 
 What a group has not read stays in the log, for as long as it takes: nothing is dropped and nothing
-has a cap. So the log grows, and someone must hear of it while it is small. The groups that nobody
-works are the ones that matter most, and have no worker of their own to say so: whoever keeps house
-for the default group speaks for them.
+has a cap. So the log grows, and someone must hear of it while it is small. The groups without a
+worker matter most, and nobody of their own can report them: the worker that does the maintenance
+for the default group does.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from late import events
-from late.errors import LateError
+from late.concurrency import in_thread
 from late.events import Emitter
 from late.model.task import DEFAULT_GROUP
+from late.worker.background import BackgroundJob
 
 if TYPE_CHECKING:
+    from late.control import Control
     from late.control.views import GroupView
-
-logger = logging.getLogger("late.lagging")
 
 EVERY_S = 30.0
 
 
-class Alarm:
-    """Remembers who was behind. Pure, but for what it emits."""
+class LagAlarm:
+    """Remembers which groups were behind. Pure, but for the events it emits."""
 
     def __init__(self, groups: Sequence[str], emitter: Emitter = events.default) -> None:
         """
         Args:
-            groups: those that this worker serves. With the default one among them, it speaks for
-                every group that has no worker, too.
+            groups: the groups that this worker serves. With the default one among them, it also
+                reports every group that has no worker.
         """
         self._groups = groups
         self._emitter = emitter
         self._behind: set[str] = set()
 
-    def take(self, views: Sequence[GroupView]) -> None:
-        """Say who is behind, each time, and who has caught up, once."""
+    def update(self, views: Sequence[GroupView]) -> None:
+        """Emit each group that is behind, every time, and each that has caught up, once."""
         for view in views:
             orphan = view.workers == 0 and DEFAULT_GROUP in self._groups
             if not (orphan or view.name in self._groups):
@@ -60,29 +57,16 @@ class Alarm:
                 self._emitter.emit(events.GROUP_CAUGHT_UP, group=view.name)
 
 
-async def watch(
-    url: str,
-    alarm: Alarm,
-    alarm_s: float,
+def lag_alarm_job(
+    alarm: LagAlarm,
+    control: Callable[[], Control],
     *,
-    mine: Callable[[], bool],
-    rng: random.Random,
+    is_maintainer: Callable[[], bool],
     every_s: float = EVERY_S,
-) -> None:
-    """Look every `every_s` while it is `mine` to do, until cancelled; not if `alarm_s` is 0."""
-    while alarm_s:
-        await asyncio.sleep(every_s * rng.uniform(0.8, 1.2))
-        if not mine():
-            continue
-        try:
-            alarm.take(await asyncio.to_thread(_read, url, alarm_s))
-        except LateError as error:
-            logger.warning("the groups could not be read: %s", error)
-    await asyncio.Event().wait()
+) -> BackgroundJob:
+    """Read how far the groups are and tell the alarm."""
 
+    async def look() -> None:
+        alarm.update(await in_thread(lambda: control().groups.all()))
 
-def _read(url: str, alarm_s: float) -> list[GroupView]:
-    from late.control import Control  # SQLAlchemy takes as long to load as all the rest
-
-    with Control(url, alarm_s=alarm_s) as control:
-        return control.groups.all()
+    return BackgroundJob(name="lag alarm", run=look, period_s=every_s, condition=is_maintainer)

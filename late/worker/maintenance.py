@@ -1,60 +1,40 @@
-"""House-keeping: what one worker of the fleet does for all, from time to time."""
+"""Maintenance: old rows go, by one worker of the fleet for all.
+
+Any worker may do it, and one is enough: by convention the one that holds the lowest shard of one
+of its groups.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from late import events
-from late.errors import StoreError
 from late.store.base import PruneReport
+from late.worker.background import BackgroundJob
 
-logger = logging.getLogger("late.house")
+SWEEP_EVERY_S = 600.0
 
 
 class Prunable(Protocol):
-    """What house-keeping needs of a `Store`."""
+    """The part of a `Store` that maintenance needs."""
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport: ...
 
 
-async def keep_house(
+def prune_job(
     store: Prunable,
     *,
-    mine: Callable[[], bool],
+    is_maintainer: Callable[[], bool],
     every_s: float,
     journal_keep_s: float,
-    rng: random.Random,
-    sweep: Callable[[], Awaitable[object]] | None = None,
-    sweep_every_s: float = 600.0,
-) -> None:
-    """Prune every `every_s` while it is `mine` to do, until cancelled.
+) -> BackgroundJob:
+    """Remove settled rows of the task log, old settlements and dead workers from the store."""
 
-    `sweep`, for what is small and not urgent, has its first turn after a tenth of its time.
-
-    Anyone may, one is enough: by convention whoever holds the lowest shard of one of its groups.
-    """
-    # Soon the first time: on PostgreSQL it lays out the partitions for what is to come.
-    pause_s = min(1.0, every_s)
-    swept_at = time.monotonic() - sweep_every_s * 0.9
-    while True:
-        await asyncio.sleep(pause_s * rng.uniform(0.8, 1.2))
-        pause_s = every_s
-        if not mine():
-            continue
+    async def prune() -> None:
         began = time.monotonic()
-        try:
-            report = await store.prune(journal_keep_s=journal_keep_s)
-            if sweep is not None and time.monotonic() - swept_at > sweep_every_s:
-                swept_at = time.monotonic()
-                await sweep()
-        except StoreError as error:
-            logger.warning("pruning failed, it is tried again: %s", error)
-            continue
+        report = await store.prune(journal_keep_s=journal_keep_s)
         events.default.emit(
             events.PRUNED,
             tasks=report.tasks,
@@ -63,3 +43,30 @@ async def keep_house(
             workers=report.workers,
             duration_s=time.monotonic() - began,
         )
+
+    return BackgroundJob(
+        name="prune",
+        run=prune,
+        period_s=every_s,
+        # Soon the first time: on PostgreSQL it lays out the partitions for what is to come.
+        first_s=min(1.0, every_s),
+        condition=is_maintainer,
+    )
+
+
+def sweep_job(
+    sweep: Callable[[], Awaitable[object]],
+    *,
+    is_maintainer: Callable[[], bool],
+    recheck_s: float,
+    every_s: float = SWEEP_EVERY_S,
+) -> BackgroundJob:
+    """Remove small rows that are not urgent (`Control.sweep`); first after a tenth of its time."""
+    return BackgroundJob(
+        name="sweep",
+        run=sweep,
+        period_s=every_s,
+        first_s=every_s / 10,
+        recheck_s=min(recheck_s, every_s),
+        condition=is_maintainer,
+    )

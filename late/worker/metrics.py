@@ -12,8 +12,8 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from late import config
 from late.autoscaler.keda.demand import Signals, workers_wanted
@@ -27,10 +27,14 @@ from late.scheduler.limits.limiter import Limiter
 from late.store.common.statement_counts import statements
 
 if TYPE_CHECKING:
+    from late.clock import DatabaseClock
+    from late.config import WorkerConfig
     from late.control import Control
     from late.control.status.server import Server
     from late.control.views import Status
-    from late.worker.worker import Worker
+    from late.dispatcher.dispatcher import Dispatcher
+    from late.scheduler.scheduler import Pool, Scheduler
+    from late.tailer.tailer import Tailer
 
 logger = logging.getLogger("late.metrics")
 
@@ -47,6 +51,30 @@ TICK_S = 0.5
 _BREAKER = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
 
 
+class WorkerView(Protocol):
+    """The parts of a `Worker` that its metrics are read from."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def settings(self) -> WorkerConfig: ...
+    @property
+    def clock(self) -> DatabaseClock: ...
+    @property
+    def dispatcher(self) -> Dispatcher: ...
+    @property
+    def scheduler(self) -> Scheduler: ...
+    @property
+    def tailer(self) -> Tailer: ...
+    @property
+    def pools(self) -> Mapping[str, Pool]: ...
+    @property
+    def control(self) -> Callable[[], Control]: ...
+    @property
+    def trusted(self) -> bool: ...
+    def is_maintainer(self) -> bool: ...
+
+
 class Telemetry:
     """Of one worker. `page` may be called in any thread's loop; the rest belongs to the worker's.
 
@@ -54,7 +82,7 @@ class Telemetry:
         ConfigError: OpenTelemetry is wanted and not installed.
     """
 
-    def __init__(self, worker: Worker, *, emitter: Emitter = default_emitter) -> None:
+    def __init__(self, worker: WorkerView, *, emitter: Emitter = default_emitter) -> None:
         self.registry = Registry()
         settings = worker.settings
         self.asked = settings.health_port is not None or settings.otel == 1
@@ -64,7 +92,6 @@ class Telemetry:
         self._worker = worker
         self._emitter = emitter
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._control: Control | None = None
         self._looking: asyncio.Future[tuple[Status, dict[str, Signals], Server]] | None = None
 
     async def run(self) -> None:
@@ -82,8 +109,6 @@ class Telemetry:
             # A look under way has a connection, and would leave it open.
             if self._looking is not None:
                 await asyncio.gather(self._looking, return_exceptions=True)
-            if self._control is not None:
-                await asyncio.to_thread(self._control.close)
 
     async def _push_on(self, push: exporting.Push) -> None:
         """Send what is known, every few seconds and once at the end."""
@@ -124,7 +149,7 @@ class Telemetry:
     async def _look_on(self) -> None:
         every_s, due_s, shown = self._worker.settings.look_every_s, 0.0, False
         while True:
-            mine = self.asked and every_s > 0 and self._worker.keeps_house()
+            mine = self.asked and every_s > 0 and self._worker.is_maintainer()
             if shown and not mine:
                 self.registry.replace(metrics.metrics_of("database"), ())
                 shown = False
@@ -150,14 +175,11 @@ class Telemetry:
         return True
 
     def _overview(self) -> tuple[Status, dict[str, Signals], Server]:
-        from late.control import Control  # SQLAlchemy takes as long to load as all the rest
-
-        # Kept: to make an engine and connect costs as much as the look.
-        self._control = self._control or Control(self._worker.app.url)
-        return *self._control.status.overview(limit=LIMIT), self._control.status.server()
+        control = self._worker.control()
+        return *control.status.overview(limit=LIMIT), control.status.server()
 
 
-def of_worker(worker: Worker) -> Iterator[Value]:
+def of_worker(worker: WorkerView) -> Iterator[Value]:
     """What one worker's state says now."""
     yield "late_worker_info", (worker.id, config.package_version()), 1.0
     yield "late_worker_trusted", (), float(worker.trusted)

@@ -1,13 +1,15 @@
-"""What operators change, carried into a running worker: recurring tasks, knobs and
-how wide the lanes are.
+"""The settings that operators change, carried into a running worker: recurring tasks, knobs and
+the widths of lanes.
 
 The control plane is synchronous and off the path of a task, so it is read in a thread every two
-seconds. What cannot be read changes nothing: the worker goes on with what it knew.
+seconds. When it cannot be read, the worker goes on with the last settings it knew.
 
-While a lane drains, only those look more often who have a reason: who keeps house (one worker for
-each group at most), because they write what the others wait for, and workers where keys wait. They
-begin at once, and each look that finds nothing new doubles the pause, up to the pace of the others:
-a transaction that is open for an hour costs the database no more than an idle fleet.
+While a lane drains, two kinds of worker look more often: the maintainer of a group (one worker for
+each group at most), because it writes what the others wait for, and workers that hold keys back.
+They begin at once, and each look that finds nothing new doubles the pause, up to the pace of the
+others: a transaction that is open for an hour costs the database no more than an idle fleet.
+
+This is no `BackgroundJob`, because its pauses follow what it finds.
 """
 
 from __future__ import annotations
@@ -28,41 +30,42 @@ if TYPE_CHECKING:
     from late.model.lanes import Layout
     from late.model.task import Schedule
 
-logger = logging.getLogger("late.steering")
+logger = logging.getLogger("late.settings")
 
 EVERY_S = 2.0
 """How soon a change, made by an operator or a deploy, is seen."""
 DRAINING_S = 0.25
-"""The least between two looks at a lane that was resized, for whoever waits for it."""
+"""The shortest pause between two looks at a lane that was resized."""
 T = TypeVar("T")
 
 
-class Steering:
+class SettingsSync:
     """See the module. `open` once, then `run` until cancelled.
 
     Args:
+        control: returns the `Control` to read; it is called in a thread.
         on_schedules: None where this worker fires none.
-        keeps: whether it is this worker that goes on with what a resize has begun, for all;
+        is_maintainer: whether this worker goes on with what a resize has begun, for all;
             several may.
         waits: whether it holds tasks back until another shard has ended older ones of their keys.
     """
 
     def __init__(
         self,
-        url: str,
+        control: Callable[[], Control],
         *,
         on_knobs: Callable[[Live], None],
         on_lanes: Callable[[Layout], None],
         on_schedules: Callable[[Sequence[Schedule]], None] | None,
         rng: random.Random,
-        keeps: Callable[[], bool] = lambda: True,
+        is_maintainer: Callable[[], bool] = lambda: True,
         waits: Callable[[], bool] = lambda: False,
         every_s: float = EVERY_S,
     ) -> None:
-        self._url = url
+        self._open_control = control
         self._on_knobs = on_knobs
         self._on_lanes = on_lanes
-        self._keeps, self._waits = keeps, waits
+        self._is_maintainer, self._waits = is_maintainer, waits
         self._layout: Layout | None = None
         self._pause_s = DRAINING_S
         self._looked_at = -math.inf
@@ -74,37 +77,31 @@ class Steering:
         self._control: Control | None = None
 
     async def open(self, declared: Sequence[Schedule], groups: Sequence[str]) -> None:
-        """Make sure that there are such `groups` (one that nobody has created would read the log
-        from a place that nobody chose), declare the code's recurring tasks and take the knobs over:
-        a queue that is paused stays so through a restart.
+        """Check that the `groups` exist, declare the code's recurring tasks, take over the knobs.
+
+        A group that nobody has created would read the log from a place that nobody chose. The
+        knobs come before any work, so that a paused queue stays paused through a restart.
 
         Raises:
             ConfigError: one of the groups is not registered.
             LateError: the database cannot be read, or has knobs that this version does not know.
         """
-        self._control = control = await in_thread(lambda: _control(self._url))
-        try:
-            await in_thread(lambda: control.groups.require(groups))
-            if declared and self._on_schedules is not None:
-                await in_thread(lambda: control.schedules.sync(declared))
-            self._on_knobs(await in_thread(control.queues.live))
-            self._lanes(await in_thread(control.lanes.layout))
-        except BaseException:
-            control.close()
-            raise
+        self._control = control = await in_thread(self._open_control)
+        await in_thread(lambda: control.groups.require(groups))
+        if declared and self._on_schedules is not None:
+            await in_thread(lambda: control.schedules.sync(declared))
+        self._on_knobs(await in_thread(control.queues.live))
+        self._lanes(await in_thread(control.lanes.layout))
 
     async def run(self) -> None:
         """Read and hand over, until cancelled."""
         control = self._control
         assert control is not None, "open comes first"
-        try:
-            while True:
-                if self._on_schedules is not None:
-                    await _told(control.schedules.all, self._on_schedules, "schedules")
-                await self._follow_lanes(control, self._every_s * self._rng.uniform(0.8, 1.2))
-                await _told(control.queues.live, self._on_knobs, "knobs")
-        finally:
-            control.close()
+        while True:
+            if self._on_schedules is not None:
+                await _pass_on(control.schedules.all, self._on_schedules, "schedules")
+            await self._follow_lanes(control, self._every_s * self._rng.uniform(0.8, 1.2))
+            await _pass_on(control.queues.live, self._on_knobs, "knobs")
 
     def hurry(self) -> None:
         """A key begins to wait: look soon, unless some waited at the last look already."""
@@ -112,21 +109,21 @@ class Steering:
             self._hurried.set()
 
     async def _follow_lanes(self, control: Control, for_s: float) -> None:
-        """For so long: one look at least, and more where somebody waits for a lane that drains."""
+        """Look at the lanes for `for_s`: once, or more often while a draining one is awaited."""
         loop = asyncio.get_running_loop()
         until = loop.time() + for_s
         while (left_s := until - loop.time()) > 0:
             await self._pause(left_s)
-            if self._draining and self._keeps():
-                await _told(control.lanes.advance, lambda _: None, "lanes")
-            await _told(control.lanes.layout, self._lanes, "lanes")
+            if self._draining and self._is_maintainer():
+                await _pass_on(control.lanes.advance, lambda _: None, "lanes")
+            await _pass_on(control.lanes.layout, self._lanes, "lanes")
             self._looked_at = loop.time()
 
     async def _pause(self, left_s: float) -> None:
-        """Until the next look at the lanes, `left_s` at most."""
+        """Wait until the next look at the lanes, `left_s` at most."""
         loop = asyncio.get_running_loop()
         self._waited = self._waits()
-        quick = self._draining and (self._waited or self._keeps())
+        quick = self._draining and (self._waited or self._is_maintainer())
         # What would be left over is no pause of its own: there would be two looks for one.
         pause_s = self._pause_s if quick and 2 * self._pause_s < left_s else left_s
         try:
@@ -152,17 +149,10 @@ class Steering:
         self._on_lanes(layout)
 
 
-async def _told(read: Callable[[], T], tell: Callable[[T], None], what: str) -> None:
+async def _pass_on(read: Callable[[], T], tell: Callable[[T], None], what: str) -> None:
     try:
         found = await in_thread(read)
     except LateError as error:
         logger.warning("%s could not be read: %s", what, error)
         return
     tell(found)
-
-
-def _control(url: str) -> Control:
-    # SQLAlchemy takes as long to load as all the rest.
-    from late.control import Control
-
-    return Control(url)

@@ -1,12 +1,12 @@
-"""The lookout: a loop in the heartbeat's thread that notices when the worker does not get on.
+"""The stall monitor: a loop in the heartbeat's thread that notices a worker without progress.
 
-The worker's own loop cannot say that it is blocked: one `time.sleep` in an `async def`, and nothing
-on that loop happens any more. So a thread asks it, about once a second, what it owes and what it
-has done (`watchdog.py`); no answer is an answer, too.
+The worker's own loop cannot report that it is blocked: after one `time.sleep` in an `async def`
+nothing runs on it. So a thread asks it, about once a second, what it owes and what it has done
+(`progress.py`). If the loop does not answer, that counts as no progress.
 
-Who stalls gives everything up, by the one way that needs nothing from a worker that does not work:
-its heartbeat says that it has gone. Peers take its shards over, and the fence keeps out whatever it
-may still write.
+A worker that stalls gives up its shards in the one way that needs nothing from its loop: its
+heartbeat says that it has gone. Peers take its shards over, and the fence refuses whatever it may
+still write.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from late.worker.progress import Duty, Watchdog
 LOOK_EVERY_S = 1.0
 
 
-class Lookout:
+class StallMonitor:
     """Looks from `run` on; `stalled` may be read from any thread.
 
     Args:
         stall_s: for how long a duty may be left undone.
         duties: what the worker owes and has done; called in its loop.
-        reachable: whether the database answers; called in the lookout's thread.
+        reachable: whether the database answers; called in the monitor's thread.
         on_change: told which duties are left undone, whenever that changes; in the same thread.
     """
 
@@ -61,7 +61,7 @@ class Lookout:
         return self._watchdog.stalled
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Which loop to ask. Call it before `run`."""
+        """Set the loop to ask. Call it before `run`."""
         self._loop = loop
 
     async def run(self) -> None:
@@ -85,7 +85,7 @@ class Lookout:
             self._loop.call_soon_threadsafe(self._answer)
 
     def _answer(self) -> None:
-        """In the worker's loop."""
+        """Report the duties; runs in the worker's loop."""
         self._report = self._duties()
         self._answered += 1
 

@@ -1,18 +1,19 @@
-"""What of an app a worker can run: small parts of the wiring in `worker.py`."""
+"""Small parts of the wiring in `worker.py`, and the start of a worker process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import signal
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from late import events
+from late import config, events
 from late.app.app import App
-from late.config import WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.model.task import PULL, Policy
 from late.notify import notifier as waking
@@ -25,13 +26,16 @@ from late.tailer.tailer import Tailer
 from late.worker.fence_report import Counts
 from late.worker.progress import Duty
 
+if TYPE_CHECKING:
+    from late.control import Control
+
 SWITCH_S = 0.0005
 
 
-def devote() -> None:
-    """For a process that does nothing but work.
+def freeze_gc() -> None:
+    """Tune the interpreter for a process that does nothing but run tasks.
 
-    What is in memory now is to stay and is never collected: a full collection of what was imported
+    The objects in memory now stay and are never collected: a full collection of what was imported
     takes 20 ms, in which nothing starts. A thread that needs the interpreter beside a busy loop
     gets it within half a millisecond, not five: SQLite's needs it some ten times for a settlement,
     and a worker stops starting tasks when too many wait for theirs.
@@ -42,13 +46,13 @@ def devote() -> None:
 
 
 def policies_of(app: App) -> dict[str, Policy]:
-    """How tasks are run, by name, and by queue for those without."""
+    """Map each task name to its policy, and each routed queue to the policy of unnamed tasks."""
     found = {name: task.policy for name, task in app.tasks.items()}
     return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
 
 
-def fetched(policies: Mapping[str, Policy]) -> dict[str, Policy]:
-    """The same for a process without slots of its own: others fetch what would run here."""
+def as_pulled(policies: Mapping[str, Policy]) -> dict[str, Policy]:
+    """Return the policies for a process without slots: other processes fetch its local tasks."""
     return {
         name: msgspec.structs.replace(policy, target=PULL)
         if policy.target == LOCAL_POOL
@@ -57,9 +61,9 @@ def fetched(policies: Mapping[str, Policy]) -> dict[str, Policy]:
     }
 
 
-def possible(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str, Policy]:
-    """Without those of a target that this worker does not have: such a task is parked like one
-    without a handler."""
+def runnable_policies(policies: Mapping[str, Policy], pools: Collection[str]) -> dict[str, Policy]:
+    """Leave out the policies of a target that this worker does not have: such a task is parked
+    like one without a handler."""
     return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
 
 
@@ -71,14 +75,14 @@ def duties(
     trusted: bool,
     refused: bool = False,
 ) -> Sequence[Duty]:
-    """What a worker owes, and what it has done of it: see `late/worker/progress.py`.
+    """Report what a worker owes and has done of it: see `late/worker/progress.py`.
 
-    Who is not `trusted` may start nothing, so it owes no start: else one that has given its shards
-    up, and has tasks that are ready, would owe what it must not do, and never come back. A shard
-    whose open tasks are being fetched is not read yet, so a fetch is part of reading.
+    A worker that is not `trusted` may start nothing, so it owes no start: otherwise one that gave
+    its shards up while tasks were ready would owe what it must not do, and never come back. A
+    shard whose open tasks are being fetched is not read yet, so a fetch is part of reading.
 
-    What the store has `refused` for good is gone from memory and still owed. A settlement of any
-    shard is progress: else one row that nobody may write would take worker after worker down.
+    Settlements that the store `refused` for good are gone from memory and still owed. A settlement
+    of any shard is progress: otherwise one row that nobody may write would stop every worker.
     """
     unsettled = scheduler.unrecorded > 0 or (trusted and refused)
     idle = trusted and bool(scheduler.ready or slots.waiting) and not slots.running
@@ -89,8 +93,8 @@ def duties(
     )
 
 
-def core_settings(settings: WorkerConfig) -> CoreSettings:
-    """Of a worker's settings, those of its shards' cores."""
+def core_settings(settings: config.WorkerConfig) -> CoreSettings:
+    """Select the settings of the shards' cores from those of a worker."""
     return CoreSettings(
         window=settings.window,
         page_size=settings.page_size,
@@ -99,53 +103,83 @@ def core_settings(settings: WorkerConfig) -> CoreSettings:
     )
 
 
-def ear_of(settings: WorkerConfig, heard: waking.Heard) -> Ear | None:
-    """Where a worker hears of commits, if it is to: listens from now on.
+def open_listener(settings: config.WorkerConfig, heard: waking.Heard) -> Ear | None:
+    """Open the socket on which a worker learns of commits, if it has a port for it.
 
     Raises:
-        ConfigError: it cannot, or must not without a secret.
+        ConfigError: the address cannot be used, or it needs a secret.
     """
     if settings.wake_port is None:
         return None
     return Ear(settings.wake_host, settings.wake_port, waking.secret(), heard)
 
 
-async def hear(ear: Ear | None, heard: waking.Heard) -> None:
-    """Until cancelled, take the hints of this process, and with an `ear` those of others."""
+async def listen_for_hints(listener: Ear | None, heard: waking.Heard) -> None:
+    """Take the hints of this process, and with a `listener` those of others, until cancelled."""
     loop = asyncio.get_running_loop()
 
     def from_any_thread(shards: waking.Shards) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it goes away
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker stops
             loop.call_soon_threadsafe(heard, shards)
 
     with waking.listening(from_any_thread):
-        if ear is None:
+        if listener is None:
             await loop.create_future()
         else:
-            events.default.emit(events.HINTS_HEARD, host=ear.host, port=ear.port)
-            await ear.run()
+            events.default.emit(events.HINTS_HEARD, host=listener.host, port=listener.port)
+            await listener.run()
 
 
-def alone(error: Exception) -> Exception:
-    """The one error of a group of one, which is how a task group raises it."""
+def unwrap_group(error: Exception) -> Exception:
+    """Return the one error of a group of one, which is how a task group raises it."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
-def sweep(url: str, history_keep_s: float) -> None:
-    """House-keeping that is not the store's: what `Control.sweep` does, from any thread."""
-    from late.control import Control
-
-    with Control(url) as control:
-        control.sweep(history_keep_s=history_keep_s)
-
-
-def add_refused(url: str, more: Counts) -> None:
-    """Count what was refused, by shard."""
+def add_refused(control: Callable[[], Control], more: Counts) -> None:
+    """Add up, by shard, the writes that the fence refused."""
     # From the package, as everywhere: two threads that import it from different ends at the
     # same time would each wait for the other, and one of them would see half of it.
-    from late.control import Control, Refused
+    from late.control import Refused
 
-    with Control(url) as control:
-        control.status.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
+    control().status.add_refused({shard: Refused(*counts) for shard, counts in more.items()})
+
+
+def run_process(
+    app: App,
+    serve: Callable[[tuple[str, ...], config.WorkerConfig], Coroutine[Any, Any, int]],
+    groups: Sequence[str] | None,
+    settings: Mapping[str, Any],
+) -> int:
+    """Run `serve` in an event loop of its own, uvloop's where it is installed.
+
+    Raises:
+        ConfigError: wrong settings.
+    """
+    configuration = config.load(**settings)
+    loop_factory = None
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        loop_factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(serve(tuple(groups or (app.group,)), configuration))
+
+
+class Stoppable(Protocol):
+    """A worker, or a server with one."""
+
+    async def start(self) -> None: ...
+    async def wait(self) -> int: ...
+    def ask_to_stop(self) -> None: ...
+
+
+async def run_until_signal(service: Stoppable) -> int:
+    """Start `service`, stop it at SIGTERM or SIGINT, and return the exit code."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.ask_to_stop)
+    await service.start()
+    freeze_gc()
+    return await service.wait()

@@ -16,9 +16,8 @@ import logging
 import os
 import random
 import secrets
-import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from late import config, events
 from late.app.app import App
 from late.app.backpressure import Publishing
 from late.clock import DatabaseClock
+from late.concurrency import in_thread
 from late.config import Members, WorkerConfig
 from late.dispatcher.batches import BatchPool
 from late.dispatcher.dispatcher import Dispatcher
@@ -42,16 +42,18 @@ from late.tailer.discovery import MemberList, own_name
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.tailer import Tailer
-from late.worker import lag_alarm as lagging
 from late.worker import wiring
+from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.fence_report import Counts, FenceReport
 from late.worker.health import Health, State
-from late.worker.maintenance import keep_house
+from late.worker.lag_alarm import LagAlarm, lag_alarm_job
+from late.worker.maintenance import prune_job, sweep_job
 from late.worker.metrics import Telemetry
 from late.worker.pools import Dispatchers, remote_pools
 from late.worker.progress import Duty
-from late.worker.settings_sync import Steering
-from late.worker.stall_monitor import Lookout
+from late.worker.settings_sync import SettingsSync
+from late.worker.shared_control import SharedControl
+from late.worker.stall_monitor import StallMonitor
 
 if TYPE_CHECKING:
     from late.control.queue_settings import Live
@@ -80,26 +82,12 @@ def run(
     Raises:
         LateError: wrong settings, no schema, a guard of the store refused: nothing was started.
     """
-    configuration = config.load(**settings)
-    chosen = tuple(groups or (app.group,))
-    with contextlib.suppress(ImportError):
-        import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(app, chosen, target, configuration))
-    return asyncio.run(_serve(app, chosen, target, configuration))
+    async def serve(chosen: tuple[str, ...], configuration: WorkerConfig) -> int:
+        worker = Worker(app, groups=chosen, target=target, settings=configuration)
+        return await wiring.run_until_signal(worker)
 
-
-async def _serve(
-    app: App, groups: tuple[str, ...], target: str | None, configuration: WorkerConfig
-) -> int:
-    worker = Worker(app, groups=groups, target=target, settings=configuration)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.ask_to_stop)
-    await worker.start()
-    wiring.devote()
-    return await worker.wait()
+    return wiring.run_process(app, serve, groups, settings)
 
 
 class Worker:
@@ -132,6 +120,7 @@ class Worker:
         self._hurried_stop: asyncio.Future[Any] | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._target = target
+        self.control = SharedControl(app.url, alarm_s=self.settings.lag_alarm_s)
         self.telemetry = Telemetry(self)
         self._wire()
 
@@ -173,7 +162,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            wiring.possible(self.pulls.placed(self._policies), self.pools),
+            wiring.runnable_policies(self.pulls.placed(self._policies), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -184,29 +173,30 @@ class Worker:
             read_soon=self.tailer.wake,
             trusted=lambda: self.trusted,
             on_fenced=lambda shard: self.keeper.forget(shard),
-            on_held=lambda: self.steering.hurry(),
+            on_held=lambda: self.settings_sync.hurry(),
             settings=wiring.core_settings(settings),
             rng=self._rng,
         )
-        self.ear = wiring.ear_of(settings, self.tailer.hint)
+        self.listener = wiring.open_listener(settings, self.tailer.hint)
         self._wire_control()
         self._wire_ownership()
 
     def _wire_control(self) -> None:
         app = self.app
-        self.refusals = FenceReport(self._refused, partial(wiring.add_refused, app.url), self._rng)
+        self.refusals = FenceReport(self._refused, partial(wiring.add_refused, self.control))
         # A tick is one row of the log, for all groups: the default one's owners fire it.
         fires = DEFAULT_GROUP in self._groups
-        self.steering = Steering(
-            app.url,
+        self.settings_sync = SettingsSync(
+            self.control,
             on_knobs=self._turn_knobs,
             on_lanes=self._resized,
             on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
-            keeps=self.keeps_house,
+            is_maintainer=self.is_maintainer,
             waits=lambda: self.scheduler.gated,
             rng=self._rng,
         )
-        self.publishing = Publishing(app.url, self._groups, mine=self.keeps_house, rng=self._rng)
+        self.publishing = Publishing(app.url, self._groups, mine=self.is_maintainer, rng=self._rng)
+        self.background = BackgroundService([*self._background_jobs()], self._rng)
 
     def _turn_knobs(self, live: Live) -> None:
         self.scheduler.turn_knobs(live.queues, live.targets)
@@ -272,7 +262,7 @@ class Worker:
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """What runs in the heartbeat's thread, where a blocked loop cannot hold it up."""
         settings = self.settings
-        self.lookout = Lookout(
+        self.stall_monitor = StallMonitor(
             settings.stall_s,
             self._duties,
             reachable=lambda: self.heartbeat.reachable,
@@ -280,10 +270,10 @@ class Worker:
         )
         self.health: Health | None = None
         if settings.health_port is None:
-            return [self.lookout.run]
+            return [self.stall_monitor.run]
         host, port = settings.health_host, settings.health_port
         self.health = Health(host, port, self._state, metrics=self.telemetry.page)
-        return [self.lookout.run, self.health.run]
+        return [self.stall_monitor.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:
         refused = self.keeper.setbacks.recent
@@ -298,7 +288,7 @@ class Worker:
 
     def _state(self) -> State:
         """For the health check; in the heartbeat's thread, so nothing but looks."""
-        stalled = tuple(sorted(self.lookout.stalled))
+        stalled = tuple(sorted(self.stall_monitor.stalled))
         trusted = time.monotonic() < self.heartbeat.trusted_until
         reason = ""
         if self._stop_asked.is_set():
@@ -321,13 +311,13 @@ class Worker:
             await self._store.open()
             self.clock.sample(await self._store.now(), time.monotonic())
             await self.dispatchers.start()
-            await self.steering.open(self.app.schedules, self._groups)
+            await self.settings_sync.open(self.app.schedules, self._groups)
         except BaseException:
             self._close_ports()
             await self.dispatchers.stop(0.0)
-            await self._store.close()
+            await self._close_connections()
             raise
-        self.lookout.watch(asyncio.get_running_loop())
+        self.stall_monitor.watch(asyncio.get_running_loop())
         if self.health is not None:
             events.default.emit(
                 events.HEALTH_SERVED, host=self.settings.health_host, port=self.health.port
@@ -337,13 +327,11 @@ class Worker:
             ("scheduler", self.scheduler.run),
             ("settler", self.settler.run),
             ("tailer", self.tailer.run),
-            ("hints", partial(wiring.hear, self.ear, self.tailer.hint)),
+            ("hints", partial(wiring.listen_for_hints, self.listener, self.tailer.hint)),
             ("keeper", self.keeper.run),
             ("members", self.members.run),
-            ("house-keeping", self._keep_house),
-            ("refusals", self.refusals.run),
-            ("steering", self.steering.run),
-            ("lagging", self._watch_lag),
+            ("settings", self.settings_sync.run),
+            ("background", self.background.run),
             ("publishing", self.publishing.run),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
@@ -361,7 +349,7 @@ class Worker:
         except asyncio.CancelledError:
             raise
         except Exception as failure:
-            error = wiring.alone(failure)
+            error = wiring.unwrap_group(failure)
             # What the database refuses is said by the error; where we stood is for our own faults.
             trace = None if isinstance(error, StoreError) else error
             logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
@@ -411,13 +399,17 @@ class Worker:
         await asyncio.gather(*self._loops, return_exceptions=True)
         await asyncio.to_thread(self.heartbeat.stop)
         self._close_ports()
-        await self._store.close()
+        await self._close_connections()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
 
     def _close_ports(self) -> None:
-        for listener in (self.health, self.ear):
+        for listener in (self.health, self.listener):
             if listener is not None:
                 listener.close()
+
+    async def _close_connections(self) -> None:
+        await asyncio.to_thread(self.control.close)
+        await self._store.close()
 
     def _resized(self, layout: Layout) -> None:
         self.scheduler.resized(layout)
@@ -434,7 +426,7 @@ class Worker:
             await self.keeper.hand_over(self.keeper.leases)
         except* StoreError as refused:
             logger.warning("not all shards were released, the last heartbeat frees them: %s",
-                           wiring.alone(refused))  # fmt: skip
+                           wiring.unwrap_group(refused))  # fmt: skip
 
     async def _give_notice(self) -> None:
         """Work on until the peers know that they are about to get what this worker has."""
@@ -455,27 +447,32 @@ class Worker:
         self.clock.sample(max(page.now_us for page in pages), time.monotonic())
         self.scheduler.pages(group, pages)
 
-    # ------------------------------------------------------------------ house-keeping
+    # ------------------------------------------------------------------ background jobs
 
-    def keeps_house(self) -> bool:
-        """Whether this worker does what one must do for all. Several may: see note 0019."""
+    def is_maintainer(self) -> bool:
+        """Tell whether this worker does what one must do for all. Several may: see note 0019."""
         lowest = self.keeper.lowest_shard
         return any((group, lowest) in self.scheduler.cores for group in self._groups)
 
-    async def _watch_lag(self) -> None:
-        alarm, after_s = lagging.Alarm(self._groups), self.settings.lag_alarm_s
-        await lagging.watch(self.app.url, alarm, after_s, mine=self.keeps_house, rng=self._rng)
-
-    async def _keep_house(self) -> None:
+    def _background_jobs(self) -> Iterator[BackgroundJob]:
         settings = self.settings
-        await keep_house(
+        yield self.refusals.job
+        yield prune_job(
             self._store,
-            mine=self.keeps_house,
+            is_maintainer=self.is_maintainer,
             every_s=settings.prune_every_s,
             journal_keep_s=settings.journal_keep_s,
-            rng=self._rng,
-            sweep=lambda: asyncio.to_thread(wiring.sweep, self.app.url, settings.journal_keep_s),
         )
+        yield sweep_job(
+            self._sweep, is_maintainer=self.is_maintainer, recheck_s=settings.prune_every_s
+        )
+        if settings.lag_alarm_s:
+            alarm = LagAlarm(self._groups)
+            yield lag_alarm_job(alarm, self.control, is_maintainer=self.is_maintainer)
+
+    async def _sweep(self) -> None:
+        keep_s = self.settings.journal_keep_s
+        await in_thread(lambda: self.control().sweep(history_keep_s=keep_s))
 
     def _refused(self) -> Counts:
         fenced, late = self.scheduler.fenced, self.scheduler.late

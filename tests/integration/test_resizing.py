@@ -67,7 +67,7 @@ class Service:
 
     def _worker(self, n: int) -> Worker:
         worker = Worker(self.app(), settings=QUICK)
-        worker.steering._every_s = 0.2  # seconds of the test, not of what it shows
+        worker.settings_sync._every_s = 0.2  # seconds of the test, not of what it shows
         return worker
 
     async def __aenter__(self) -> Service:

@@ -54,7 +54,7 @@ async def test_what_began_before_runs_first(url: str, isolation: str, writes: st
         ran.append(n)
 
     worker = Worker(app, settings=WorkerConfig(poll_max_s=0.05, grace_s=5.0))
-    worker.steering._every_s = 0.2
+    worker.settings_sync._every_s = 0.2
     await worker.start()
     try:
         with psycopg.connect(url.replace("+psycopg", "")) as old, Control(url) as control:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -12,9 +11,9 @@ import late
 from late.control import Control
 from late.model.ids import new_id
 from late.outbox import connect
-from late.store.base import PruneReport
 from late.testing import drain
-from late.worker.maintenance import keep_house
+from late.worker.background import BackgroundService
+from late.worker.maintenance import sweep_job
 from tests.conformance.backends import Backend, Raw
 
 HOUR_US = 3_600_000_000
@@ -91,34 +90,19 @@ def test_keys_go_when_their_period_is_over(backend: Backend, url: str) -> None:
     raw.close()
 
 
-class Store:
-    async def prune(self, *, journal_keep_s: float) -> PruneReport:
-        return PruneReport()
-
-
 @pytest.mark.parametrize("mine", [True, False])
-async def test_a_worker_sweeps_if_the_house_is_its_own(mine: bool) -> None:
+async def test_a_worker_sweeps_if_it_is_the_maintainer(mine: bool) -> None:
     swept = asyncio.Event()
 
     async def sweep() -> None:
         swept.set()
 
-    async def turns(of: Callable[[], Awaitable[object]]) -> None:
-        await keep_house(
-            Store(),
-            mine=lambda: mine,
-            every_s=0.001,
-            journal_keep_s=1.0,
-            rng=random.Random(1),
-            sweep=of,
-            sweep_every_s=0.01,
-        )
-
-    house = asyncio.ensure_future(turns(sweep))
+    job = sweep_job(sweep, is_maintainer=lambda: mine, recheck_s=0.001, every_s=0.01)
+    service = asyncio.ensure_future(BackgroundService([job], random.Random(1)).run())
     if mine:
         await asyncio.wait_for(swept.wait(), 20)
     else:
         await asyncio.sleep(0.05)
         assert not swept.is_set()
-    house.cancel()
-    await asyncio.wait([house])
+    service.cancel()
+    await asyncio.wait([service])

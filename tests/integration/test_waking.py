@@ -57,8 +57,8 @@ async def test_a_datagram_and_a_commit_of_the_same_process_are_heard(
         with closing(sqlite3.connect(tmp_path / "late.db")) as service:
             task_id = note.enqueue(service, "theirs")
             service.commit()
-        assert worker.ear is not None
-        Waker(f"127.0.0.1:{worker.ear.port}").tell(frozenset({shard_of(task_id)}))
+        assert worker.listener is not None
+        Waker(f"127.0.0.1:{worker.listener.port}").tell(frozenset({shard_of(task_id)}))
         assert await ran.get() == "theirs"
         # What late commits itself it tells by itself.
         with connect(app.url) as tx:
@@ -76,7 +76,7 @@ async def test_a_handler_that_enqueues_wakes_its_own_worker(app: late.App) -> No
             await ctx.enqueue(step.call(left - 1))
 
     async with working(app) as worker, asyncio.timeout(30):
-        assert worker.ear is None, "no socket unless asked for"
+        assert worker.listener is None, "no socket unless asked for"
         with connect(app.url) as tx:
             step.enqueue(tx, 5)
         assert [await ran.get() for _ in range(6)] == [5, 4, 3, 2, 1, 0]

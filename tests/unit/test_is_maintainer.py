@@ -16,7 +16,7 @@ def keeps(groups: tuple[str, ...], owned: set[tuple[str, int]], lowest: int | No
         keeper=SimpleNamespace(lowest_shard=lowest),
         scheduler=SimpleNamespace(cores=dict.fromkeys(owned)),
     )
-    return Worker.keeps_house(worker)
+    return Worker.is_maintainer(worker)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 from late.errors import StoreUnavailable
 from late.model.lanes import Extent, Gate, Lane, Layout
 from late.testing.clock import VirtualClock
-from late.worker import settings_sync as steering
-from late.worker.settings_sync import DRAINING_S, EVERY_S, Steering
+from late.worker import settings_sync
+from late.worker.settings_sync import DRAINING_S, EVERY_S, SettingsSync
 from tests.unit.core_world import SECOND, World
 
 QUIET = Layout((Lane(),))
@@ -23,26 +23,26 @@ CLOSED = Layout((Lane(shards=4, version=1),), (Extent(0, 0, 8),))
 
 
 class Watched:
-    """One worker's steering over a control plane that notes when it is asked."""
+    """One worker's settings over a control plane that notes when it is asked."""
 
     def __init__(self, now: Layout = CLOSED, *, keeps: bool = False, waits: bool = False) -> None:
         self.now, self.keeps, self.waits, self.down = now, keeps, waits, False
         self.looks: list[float] = []
         self.kept: list[float] = []
         self.began = 0.0
-        self.steering = Steering(
-            "sqlite://",
+        self.settings_sync = SettingsSync(
+            lambda: None,  # type: ignore[arg-type,return-value]
             on_knobs=lambda _: None,
             on_lanes=lambda _: None,
             on_schedules=None,
-            keeps=lambda: self.keeps,
+            is_maintainer=lambda: self.keeps,
             waits=lambda: self.waits,
             rng=random.Random(1),
         )
         self.lanes = self
         self.queues = SimpleNamespace(live=lambda: None)
-        self.steering._control = self  # type: ignore[assignment]
-        self.steering._lanes(now)
+        self.settings_sync._control = self  # type: ignore[assignment]
+        self.settings_sync._lanes(now)
 
     def layout(self) -> Layout:
         self.looks.append(asyncio.get_running_loop().time() - self.began)
@@ -56,7 +56,7 @@ class Watched:
     def close(self) -> None: ...
 
     def key_waits(self) -> None:
-        self.steering.hurry()
+        self.settings_sync.hurry()
         self.waits = True
 
     async def live(self, for_s: float, *events: tuple[float, Callable[[], None]]) -> None:
@@ -64,7 +64,7 @@ class Watched:
         self.began = loop.time()
         for at, event in events:
             loop.call_later(at, event)
-        running = asyncio.create_task(self.steering.run())
+        running = asyncio.create_task(self.settings_sync.run())
         await asyncio.sleep(for_s)
         running.cancel()
         await asyncio.wait([running])
@@ -75,7 +75,7 @@ async def virtual(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     async def at_once(call: Callable[..., Any]) -> Any:
         return call()
 
-    monkeypatch.setattr(steering, "in_thread", at_once)
+    monkeypatch.setattr(settings_sync, "in_thread", at_once)
     with VirtualClock():
         yield
 
@@ -126,7 +126,7 @@ async def test_keys_that_come_and_go_do_not_make_it_more() -> None:
     async def flap() -> None:
         while True:
             await asyncio.sleep(0.001)
-            worker.steering.hurry()
+            worker.settings_sync.hurry()
 
     flapping = asyncio.create_task(flap())
     await worker.live(100)

@@ -12,12 +12,13 @@ from late.control import Control
 from late.control.views import Count, GroupView
 from late.events import Emitter, Event
 from late.schema import migrate
-from late.worker import lag_alarm as lagging
+from late.worker.background import BackgroundService
+from late.worker.lag_alarm import LagAlarm, lag_alarm_job
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 
 
-def heard(*groups: str) -> tuple[lagging.Alarm, list[tuple[str, str]]]:
+def heard(*groups: str) -> tuple[LagAlarm, list[tuple[str, str]]]:
     said: list[tuple[str, str]] = []
     emitter = Emitter()
 
@@ -25,7 +26,7 @@ def heard(*groups: str) -> tuple[lagging.Alarm, list[tuple[str, str]]]:
         said.append((event.name, fields["group"]))
 
     emitter.subscribe(take)
-    return lagging.Alarm(groups, emitter), said
+    return LagAlarm(groups, emitter), said
 
 
 def view(name: str, *, lagging: bool = True, workers: int = 0) -> GroupView:
@@ -36,7 +37,7 @@ def test_it_is_said_each_time_and_its_end_once() -> None:
     alarm, said = heard("default")
     late, fine = view("default", workers=1), view("default", workers=1, lagging=False)
     for seen in (fine, late, late, fine, fine):
-        alarm.take([seen])
+        alarm.update([seen])
     assert said == [
         ("group_lagging", "default"), ("group_lagging", "default"), ("group_caught_up", "default")
     ]  # fmt: skip
@@ -45,25 +46,25 @@ def test_it_is_said_each_time_and_its_end_once() -> None:
 def test_the_default_group_speaks_for_those_without_a_worker() -> None:
     views = [view("alone"), view("served", workers=2), view("default", workers=1)]
     alarm, said = heard("default")
-    alarm.take(views)
+    alarm.update(views)
     assert [name for _, name in said] == ["alone", "default"]
     alarm, said = heard("served")
-    alarm.take(views)
+    alarm.update(views)
     assert [name for _, name in said] == ["served"]
 
 
 async def test_the_watch_finds_a_group_that_nobody_works(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/lag.db"
     migrate.upgrade(url)
-    with Control(url) as control:
-        control.groups.create("alone", start="beginning")
-    insert(url, task())
     alarm, said = heard("default")
-    watch = asyncio.create_task(
-        lagging.watch(url, alarm, 1e-6, mine=lambda: True, rng=random.Random(1), every_s=0.01)
-    )
-    async with asyncio.timeout(20):
-        while len(said) < 2:  # noqa: ASYNC110 (a thread reads the database)
-            await asyncio.sleep(0.01)
-    watch.cancel()
+    with Control(url, alarm_s=1e-6) as control:
+        control.groups.create("alone", start="beginning")
+        insert(url, task())
+        job = lag_alarm_job(alarm, lambda: control, is_maintainer=lambda: True, every_s=0.01)
+        service = asyncio.create_task(BackgroundService([job], random.Random(1)).run())
+        async with asyncio.timeout(20):
+            while len(said) < 2:  # noqa: ASYNC110 (a thread reads the database)
+                await asyncio.sleep(0.01)
+        service.cancel()
+        await asyncio.wait([service])
     assert set(said) == {("group_lagging", "alone"), ("group_lagging", "default")}

@@ -18,7 +18,7 @@ from late.errors import ConfigError
 from late.events import Emitter, Event
 from late.worker.health import CONNECTIONS_MAX, Health, State, answer
 from late.worker.progress import Duty
-from late.worker.stall_monitor import Lookout
+from late.worker.stall_monitor import StallMonitor
 
 TIMEOUT_S = 30
 
@@ -32,7 +32,7 @@ class Post:
         self.changed = threading.Semaphore(0)
         emitter = Emitter()
         emitter.subscribe(self._listen)
-        self.lookout = Lookout(
+        self.stall_monitor = StallMonitor(
             stall_s,
             lambda: self.duties,
             reachable=lambda: True,
@@ -72,11 +72,11 @@ def in_thread(*runs: Any) -> Iterator[None]:
 
 async def test_a_loop_that_is_blocked_is_noticed_and_so_is_its_end() -> None:
     post = Post(stall_s=0.2)
-    post.lookout.watch(asyncio.get_running_loop())
-    with in_thread(post.lookout.run):
+    post.stall_monitor.watch(asyncio.get_running_loop())
+    with in_thread(post.stall_monitor.run):
         # The classic: a call that blocks, in a coroutine. Only the other thread can end it here.
         assert post.changed.acquire(timeout=TIMEOUT_S)
-        assert post.lookout.stalled == {"answer"}
+        assert post.stall_monitor.stalled == {"answer"}
         assert post.heard == [("stalled", {"duties": "answer"})]
         assert await asyncio.to_thread(post.changed.acquire, timeout=TIMEOUT_S)
         assert post.heard[-1] == ("stall_over", {})
@@ -85,10 +85,10 @@ async def test_a_loop_that_is_blocked_is_noticed_and_so_is_its_end() -> None:
 async def test_a_duty_that_is_left_undone_is_noticed_while_the_loop_answers() -> None:
     post = Post(stall_s=0.2)
     post.duties = [Duty("settle", True, 3), Duty("start", False, 0)]
-    post.lookout.watch(asyncio.get_running_loop())
-    with in_thread(post.lookout.run):
+    post.stall_monitor.watch(asyncio.get_running_loop())
+    with in_thread(post.stall_monitor.run):
         assert await asyncio.to_thread(post.changed.acquire, timeout=TIMEOUT_S)
-        assert post.lookout.stalled == {"settle"}
+        assert post.stall_monitor.stalled == {"settle"}
 
 
 def test_what_is_asked_of_a_blocked_loop_does_not_pile_up() -> None:
@@ -99,8 +99,8 @@ def test_what_is_asked_of_a_blocked_loop_does_not_pile_up() -> None:
             asked.append(callback)
 
     post = Post(stall_s=0.04)
-    post.lookout.watch(Blocked())  # type: ignore[arg-type]
-    with in_thread(post.lookout.run):
+    post.stall_monitor.watch(Blocked())  # type: ignore[arg-type]
+    with in_thread(post.stall_monitor.run):
         assert post.changed.acquire(timeout=TIMEOUT_S)
         time.sleep(0.1)  # ten looks
     assert len(asked) == 1
