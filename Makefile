@@ -14,7 +14,7 @@ PYTEST_WORKERS ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test soak chaos defects lint format types contracts tree browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test test-long soak chaos defects lint format types contracts tree browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
@@ -35,11 +35,18 @@ demo-spanner: ## the same on Spanner's emulator (SPANNER_EMULATOR_HOST, or an in
 	$(DEV)
 	@$(BIN)/late demo --store spanner $(ARGS)
 
-test: ## run all tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k name" for some)
+test: ## run the tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k name" for some)
 	$(DEV)
-	@echo "[test] all tests; PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
+	@echo "[test] PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
 	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
-	@$(BIN)/python scripts/run_tests.py -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/python scripts/run_tests.py --workers $(PYTEST_WORKERS) $(ARGS)
+
+test-long: ## run every test with branch coverage, then the storms, 5,000 worlds, all defects
+	$(DEV)
+	@$(BIN)/python scripts/run_tests.py --long --workers $(PYTEST_WORKERS) $(ARGS)
+	@$(MAKE) --no-print-directory chaos ARGS=
+	@$(MAKE) --no-print-directory soak ARGS="--seeds 5000"
+	@$(MAKE) --no-print-directory defects ARGS=
 
 browser: ## find Chromium for the tests of the page, or install it (by apt, as root)
 	@$(PYTHON) scripts/browser.py --install
@@ -48,7 +55,7 @@ screenshots: browser ## make the pictures in docs/screens again
 	$(DEV)
 	@$(BIN)/python -m tests.web.screenshots $(ARGS)
 
-soak: ## 50,000 simulated worlds; 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
+soak: ## 50,000 simulated worlds; up to 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)
 	@$(BIN)/python -m tests.simulator --seeds 50000 $(ARGS)
 

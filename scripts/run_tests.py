@@ -1,56 +1,56 @@
-"""Run the suite; look a second time, alone and in a fresh process, at the few tests that failed.
+"""Run the suite in two phases: most tests four at a time, then those that need quiet two at a time.
 
-Hundreds of tests here kill processes, cut networks and wait for leases of one second, beside
-three other such tests on two cores. What fails in there once is one of three: a defect, a test
-that is wrong, or a machine that stood still for too long; a failure also leaves open sockets, for
-which the next test in its process is blamed. Alone, the last kind passes and the others mostly do
-not: simulated worlds go by their seeds, Hypothesis keeps its example. So that nothing hides in
-the second look, it is bounded (more than `MOST` failures fail at once), and says by name which
-tests it was that are unsteady: their first failure is printed above, and wants a reason.
+Tests that kill processes or wait for leases of a second need processor time when they wake. Beside
+three others on two cores they get it too late now and then, so they run after the others. A test
+that fails fails the run: there is no second try. `tests/sizes.py` says which test is in which
+phase, and which are long.
 
-The rejected alternative, to repeat a test at once in the same process, repeats it beside the same
-neighbour, and in what its first try left behind.
-
-    python scripts/run_tests.py [arguments of pytest]
+    python scripts/run_tests.py [--long] [--workers N] [arguments of pytest]
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FAILED = Path(".pytest_cache", "v", "cache", "lastfailed")
-MOST = 3
-TESTS_FAILED = 1
-"""pytest's exit code where the run itself was in order."""
+NOTHING_TO_RUN = 5
+"""pytest's exit code where it finds no test."""
+QUIET_WORKERS = 2
+PHASES = (("all but the quiet ones", "not quiet"), ("the quiet ones", "quiet"))
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    """The exit code: of the whole run, or of the second look at what failed in it.
+    """The exit code of the first phase that fails; 5 where no phase has any test.
 
     Args:
-        arguments: pytest's.
+        arguments: ours, then pytest's.
         root: the folder to run it in.
     """
-
-    def pytest(*arguments: str) -> int:
-        return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=root).returncode
-
-    kept = root / FAILED
-    kept.unlink(missing_ok=True)
-    code = pytest(*arguments)
-    first = sorted(json.loads(kept.read_text())) if kept.exists() else []
-    if code != TESTS_FAILED or not 0 < len(first) <= MOST:
-        return code
-    print(f"\n[test] {len(first)} failed; a second look at each, alone", flush=True)
-    codes = [pytest("-p", "no:cacheprovider", test) for test in first]
-    print("\n[test] of the whole run above, these failed at first:")
-    for test, second in zip(first, codes, strict=True):
-        print(f"[test]   {'FAILED AGAIN' if second else 'unsteady, passed alone'}: {test}")
-    return max(codes)
+    parser = argparse.ArgumentParser(prog="run_tests", allow_abbrev=False)
+    parser.add_argument("--long", action="store_true", help="run the long tests as well")
+    parser.add_argument("--workers", type=int, default=4, help="processes; 0 is this one alone")
+    asked, others = parser.parse_known_args(arguments)
+    environment = {**os.environ, **({"LATE_TEST_LONG": "1"} if asked.long else {})}
+    codes = []
+    for name, marks in PHASES:
+        workers = min(asked.workers, QUIET_WORKERS) if marks == "quiet" else asked.workers
+        command = [sys.executable, "-m", "pytest", "-m"]
+        command.append(marks if asked.long else f"{marks} and not long")
+        if workers:
+            command += ["-n", str(workers), "--dist", "worksteal"]
+        if codes and any(other.startswith("--cov=") for other in others):
+            command.append("--cov-append")
+        began = time.monotonic()
+        codes.append(subprocess.run([*command, *others], cwd=root, env=environment).returncode)
+        print(f"[test] {name}: {time.monotonic() - began:.0f} s", flush=True)
+    if all(code == NOTHING_TO_RUN for code in codes):
+        return NOTHING_TO_RUN
+    return next((code for code in codes if code not in (0, NOTHING_TO_RUN)), 0)
 
 
 if __name__ == "__main__":

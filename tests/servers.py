@@ -29,6 +29,9 @@ from late.testing.servers.postgres import PostgresServer, find_binaries
 
 URL_VARIABLE = "LATE_TEST_POSTGRES_URL"
 COCKROACH_VARIABLE = "LATE_TEST_COCKROACH_URL"
+FAST = {"fsync": "off"}
+"""No test crashes the machine, and a killed server keeps what it has written. The tests of crashes
+start servers of their own."""
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 _started: PostgresServer | None = None
@@ -53,7 +56,7 @@ def postgres_url() -> str | None:
             if IN_CI:
                 raise StoreUnavailable(f"no PostgreSQL for the tests: set {URL_VARIABLE}")
             return None
-        _started = PostgresServer().start()
+        _started = PostgresServer(settings=FAST).start()
     return _started.url
 
 
@@ -222,6 +225,14 @@ def drop_database(admin_url: str, url: str) -> None:
         connection.execute(
             sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
         )
+
+
+@pytest.fixture
+def fsync_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `doctor` pass over the one setting that the tests' server has for speed alone."""
+    from late.control.doctor import configuration
+
+    monkeypatch.delitem(configuration._SETTINGS, "fsync")
 
 
 def _with_database(admin_url: str, name: str) -> str:

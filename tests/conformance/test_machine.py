@@ -14,9 +14,10 @@ from tests.conformance.backends import Backend
 from tests.conformance.machine import Machine
 from tests.conformance.machine_fakes import FAKES
 from tests.conformance.machine_worlds import RealWorld, World
+from tests.sizes import LONG_RUN
 
-SIZE = float(os.environ.get("LATE_TEST_MACHINE", "1"))
-"""How many times as many examples as a run of the whole suite can afford."""
+SIZE = float(os.environ.get("LATE_TEST_MACHINE", "1" if LONG_RUN else "0.4"))
+"""How many times as many examples as a long run of the suite has."""
 STEPS = 50
 
 
@@ -27,7 +28,7 @@ def live(world: World, examples: int) -> None:
             max_examples=max(1, round(examples * SIZE)),
             stateful_step_count=STEPS,
             deadline=None,
-            derandomize=SIZE == 1,
+            derandomize=SIZE <= 1,
             suppress_health_check=list(HealthCheck),
             phases=[phase for phase in Phase if phase is not Phase.explain],
         ),

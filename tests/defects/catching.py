@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.defects.defect import Defect
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 660
+LIMIT_S = 540
 _WORLD = re.compile(r"world (\d+): seed ")
 _REASON = re.compile(r"^E   .*|^.*seed \d+ on .*", re.MULTILINE)
 

@@ -29,6 +29,7 @@ def test_its_test_exists(defect: Defect) -> None:
     assert defect.because
 
 
+@pytest.mark.timeout(600)  # longer than its process may take
 @pytest.mark.parametrize("defect", FAST, ids=[defect.name for defect in FAST])
 def test_it_is_found(defect: Defect) -> None:
     verdict = catch(defect)

@@ -17,6 +17,8 @@ from late.store.base import WorkerInfo
 from tests.conformance.kit import dead, own, parked
 from tests.integration.control_kit import execute, rekey
 
+pytestmark = pytest.mark.usefixtures("fsync_not_asked")
+
 
 def checks_of(url: str) -> dict[str, Check]:
     with Control(url) as control:

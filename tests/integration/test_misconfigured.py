@@ -17,6 +17,8 @@ from late.store import open_store
 from tests.conformance.kit import own, parked
 from tests.integration.control_kit import execute
 
+pytestmark = pytest.mark.usefixtures("fsync_not_asked")
+
 FAR_US = 4_000_000_000_000_000
 NAMES = {
     "groups", "releases", "workers", "lanes", "handlers", "knobs", "schedules", "tokens",

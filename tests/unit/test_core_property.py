@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from late.model.task import Options
+from tests.sizes import Budget
 from tests.unit.core_world import SECOND, World
 
 KINDS = ["done", "done", "done", "failed", "failed", "snooze", "discard", "died", "not_capable"]
@@ -92,6 +93,7 @@ def random_command(world: World) -> None:
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @example(seed=902, keys=True, deaths=True)  # a cancel beside a row that moves to another due time
 @given(seed=st.integers(0, 2**32), keys=st.booleans(), deaths=st.booleans())
+@Budget(3.0, floor=40).limit
 def test_commands_do_what_they_say_at_any_point(seed: int, keys: bool, deaths: bool) -> None:
     random_life(seed, 500, deaths=deaths, keys=keys, commands=True)
 
@@ -108,6 +110,7 @@ def finish_one(world: World) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), keys=st.booleans())
+@Budget(3.0, floor=40).limit
 def test_a_clean_life_runs_each_attempt_once(seed: int, keys: bool) -> None:
     world = random_life(seed, 400, deaths=False, keys=keys)
     # Each start after the first has a reason that is not the owner's death.
@@ -121,12 +124,14 @@ def test_a_clean_life_runs_each_attempt_once(seed: int, keys: bool) -> None:
 
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), keys=st.booleans())
+@Budget(3.0, floor=40).limit
 def test_deaths_at_any_point_lose_nothing(seed: int, keys: bool) -> None:
     random_life(seed, 500, deaths=True, keys=keys)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
+@Budget(3.0, floor=40).limit
 def test_tasks_of_one_key_end_in_order(seed: int) -> None:
     world = World(seed)
     rng = world.rng

@@ -1,4 +1,4 @@
-"""The second look at tests that failed: `scripts/run_tests.py`."""
+"""The phases of the suite: `scripts/run_tests.py`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,22 @@ from scripts import run_tests
 SUITE = """
 import pathlib, pytest
 
-@pytest.mark.parametrize("n", range(4))
-def test_some(n):
-    kind = KINDS[n]
-    seen = pathlib.Path(__file__).with_suffix(f".{n}")
-    again = seen.exists()
-    seen.touch()
-    assert kind == "good" or (kind == "unsteady" and again)
+def ran(name):
+    with pathlib.Path(__file__).with_suffix(".ran").open("a") as out:
+        out.write(name + " ")
+
+@pytest.mark.quiet
+def test_quiet():
+    ran("quiet")
+    assert "quiet" not in BAD
+
+@pytest.mark.long
+def test_long():
+    ran("long")
+
+def test_plain():
+    ran("plain")
+    assert "plain" not in BAD
 """
 
 
@@ -28,29 +37,26 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "code", "said"),
+    ("bad", "options", "code", "ran"),
     [
-        (["good"] * 4, 0, []),
-        (["unsteady", "good", "good", "unsteady"], 0, ["unsteady, passed alone"] * 2),
-        (["bad", "unsteady", "good", "good"], 1, ["FAILED AGAIN", "unsteady, passed alone"]),
-        # What fails that often is no accident.
-        (["unsteady"] * 4, 1, []),
+        ("", [], 0, "plain quiet"),
+        ("", ["--long"], 0, "long plain quiet"),
+        ("plain", [], 1, "plain quiet"),
+        ("quiet", [], 1, "plain quiet"),
+        ("", ["-k", "plain"], 0, "plain"),
+        ("", ["-k", "nothing"], 5, ""),
     ],
 )
-def test_a_few_failures_are_looked_at_again(
-    kinds: list[str], code: int, said: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_quiet_tests_run_last_and_a_failure_fails_the_run(
+    bad: str, options: list[str], code: int, ran: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "test_suite.py").write_text(f"KINDS = {kinds}\n{SUITE}")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    assert run_tests.main(["-q"], tmp_path) == code
-    lines = [line for line in capfd.readouterr().out.splitlines() if "[test]   " in line]
-    assert [line.partition("]   ")[2].rpartition(": ")[0] for line in lines] == said
+    (tmp_path / "test_suite.py").write_text(f"BAD = {bad!r}\n{SUITE}")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n")
+    assert run_tests.main(["--workers", "0", "-q", *options], tmp_path) == code
+    record = tmp_path / "test_suite.ran"
+    assert (record.read_text().split() if record.exists() else []) == ran.split()
 
 
-def test_a_run_that_went_wrong_itself_is_not_repeated(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_went_wrong_itself_fails(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text("import nothing_of_this_name\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    assert run_tests.main(["-q"], tmp_path) == 2
-    assert "second look" not in capfd.readouterr().out
+    assert run_tests.main(["--workers", "0", "-q"], tmp_path) == 2
