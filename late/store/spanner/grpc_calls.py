@@ -1,4 +1,4 @@
-"""One call to Spanner's API: what it is stamped with, and what is told of it at its end."""
+"""One call to Spanner's API: the priority and tag that it gets, and its event at the end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _REQUEST_ID = "x-goog-spanner-request-id"
 
 
 class Stamp(NamedTuple):
-    """What every request carries unless its caller has said otherwise."""
+    """The priority and tag of every request that its caller has not set itself."""
 
     priority: int
     """`RequestOptions.Priority`."""
     tag: str
-    """Request tag of reads and queries, for Spanner's own statistics."""
+    """The request tag of reads and queries, for Spanner's own statistics."""
 
     def put(self, request: Any) -> None:
-        """Fill in what is unset in `request`, a message of Spanner's API. May be done twice."""
+        """Fill in the unset fields of `request`, a message of Spanner's API. Idempotent."""
         message = getattr(request, "_pb", request)
         if "request_options" not in message.DESCRIPTOR.fields_by_name:
             return
@@ -39,21 +39,21 @@ _TAGGED = ("ReadRequest", "ExecuteSqlRequest", "ExecuteBatchDmlRequest")
 
 
 class CallPool(Protocol):
-    """What a call must know of the channels that it is made through."""
+    """The part of `ChannelPool` that a call uses."""
 
     @property
     def stamp(self) -> Stamp: ...
     @property
     def emitter(self) -> events.Emitter: ...
     def take(self) -> Any:
-        """A channel for one call."""
+        """Return a channel for one call."""
 
     def give_back(self, member: Any, code: grpc.StatusCode) -> None:
         """The call has ended."""
 
 
 class CountedStream:
-    """A server stream that counts what comes; everything else is the call's own."""
+    """A server stream that counts received bytes and passes everything else on."""
 
     def __init__(self, call: GrpcCall, answers: Any, deserialize: Callable[[bytes], Any]) -> None:
         self._call = call
@@ -61,7 +61,7 @@ class CountedStream:
         self._deserialize = deserialize
 
         def ended() -> None:
-            # In gRPC's thread: a reader that is still at the last answer has yet to count it.
+            # In gRPC's thread: the reader may still have to count the last answer.
             code = answers.code() or grpc.StatusCode.UNKNOWN
             if code is not grpc.StatusCode.OK:
                 call.end(code)
@@ -87,12 +87,12 @@ class CountedStream:
         return getattr(self._answers, name)
 
     def __del__(self) -> None:
-        # A reader that had enough before the end; the channel has one call less.
+        # The reader stopped before the end: the channel has one call fewer.
         self._call.end(grpc.StatusCode.OK)
 
 
 class GrpcCall:
-    """One attempt of one call: where it runs, and what is told of it at its end."""
+    """One attempt of one call: its channel, its sizes and its event at the end."""
 
     _last = threading.local()
 
@@ -109,7 +109,7 @@ class GrpcCall:
         self._ended = threading.Lock()
 
     def _count(self, method: str, request: Any, metadata: Any) -> int:
-        """How often this same request has been sent before by this thread.
+        """Return how often this thread has sent the same request before.
 
         The client repeats either below the request id (the same message once more) or above it
         (the same id with its last part, the attempt, raised).
@@ -125,7 +125,7 @@ class GrpcCall:
         return repeats
 
     def end(self, code: grpc.StatusCode) -> None:
-        """Tell of the end, once: the reader and gRPC's thread may both see it."""
+        """Report the end, once: the reader and gRPC's thread may both see it."""
         if not self._ended.acquire(blocking=False):
             return
         self._pool.give_back(self.member, code)

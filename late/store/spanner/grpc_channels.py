@@ -1,18 +1,18 @@
 """gRPC channels to Spanner: traffic leaves a broken one at once, and every call is measured.
 
 `ChannelPool` is a `grpc.Channel` over several real ones, each with a connection of its own. A call
-goes to the healthy channel with the fewest calls in flight. A channel is left alone while gRPC
-says that its connection is down, and for `AVOID_S` after it has answered UNAVAILABLE; if all are
-bad, the least bad one is used, because an error from the network tells more than one from us.
+goes to the healthy channel with the fewest calls in flight. A channel is avoided while gRPC
+reports its connection as down, and for `AVOID_S` after it has answered UNAVAILABLE. If all are
+bad, the least bad one is used, because an error from the network says more than one from us.
 
 Keepalive: gRPC pings a connection that has a call in flight and has been silent for
 `KEEPALIVE_TIME_S`, and drops it if no answer comes within `KEEPALIVE_TIMEOUT_S`; calls on it then
-end with UNAVAILABLE. So a dead peer is noticed within 6 s, where the client's own settings take
-120 s. Idle connections are not pinged: a server may close a connection that pings for nothing.
+end with UNAVAILABLE. So a dead peer is noticed within 6 s; with the client's own settings it takes
+120 s. Idle connections are not pinged: a server may close a connection that pings needlessly.
 
 Only unary calls and server streams are served, because Spanner's API has no other.
 
-Source: outlier handling and keepalive follow what Uber describes of its Spanner gateway.
+Source: Uber's description of its Spanner gateway (handling of bad channels, keepalive).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from late.store.spanner.grpc_calls import CountedStream, GrpcCall, Stamp, code_o
 KEEPALIVE_TIME_S = 4.0
 KEEPALIVE_TIMEOUT_S = 2.0
 AVOID_S = 1.0
-"""How long a channel rests after UNAVAILABLE although its connection looks fine."""
+"""The time that a channel is avoided after UNAVAILABLE although its connection looks fine."""
 
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", int(KEEPALIVE_TIME_S * 1000)),
     ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_S * 1000)),
-    # The one that counts: with keepalive's own alone, an unanswered ping is given 60 s.
+    # The setting that decides: with keepalive's own alone, an unanswered ping may take 60 s.
     ("grpc.http2.ping_timeout_ms", int(KEEPALIVE_TIMEOUT_S * 1000)),
     # Channels with equal arguments would otherwise share one connection, and break together.
     ("grpc.use_local_subchannel_pool", 1),
@@ -50,7 +50,7 @@ OPTIONS: list[tuple[str, Any]] = [
 
 
 class _Member:
-    """One channel, and what is known of its health."""
+    """One channel and its health."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.channel = channel
@@ -58,11 +58,11 @@ class _Member:
         self.down = False
         self.avoid_until = 0.0
         self._calls: dict[tuple[str, bool], Any] = {}
-        # Called in a thread of gRPC's. `True`: connect now, and again whenever it breaks.
+        # gRPC calls it in a thread of its own. `True`: connect now, and again whenever it breaks.
         channel.subscribe(self._changed, try_to_connect=True)
 
     def call(self, method: str, stream: bool) -> Any:
-        """The callable for `method` over bytes: what is sent and received can then be counted."""
+        """Return the callable for `method` over bytes, so that they can be counted."""
         found = self._calls.get((method, stream))
         if found is None:
             make = self.channel.unary_stream if stream else self.channel.unary_unary
@@ -74,8 +74,8 @@ class _Member:
         if state in broken:
             self.down = True
         elif state is grpc.ChannelConnectivity.READY:
-            # Only that: gRPC may tell of the connection after the first answer over it, and a
-            # rest that this answer was the reason for must not be cut short.
+            # Only that flag: gRPC may report the connection after the first answer over it, and if
+            # that answer was UNAVAILABLE, the channel must be avoided for the whole time.
             self.down = False
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class ChannelPool(grpc.Channel):
     Args:
         channels: at least one; made with `OPTIONS`, and closed with the pool.
         stamp: put on every request.
-        emitter: hears of every call (`late.events.RPC`).
+        emitter: gets an event for every call (`late.events.RPC`).
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class ChannelPool(grpc.Channel):
     ) -> None:
         self._members = [_Member(channel) for channel in channels]
         self._turn = itertools.count()
-        # Reentrant: the garbage collection may end a stream that was left half read, and it runs
-        # wherever something is allocated, also in here.
+        # Reentrant: the garbage collector may end a stream that was not read to its end, and it
+        # runs wherever memory is allocated, also while this lock is held.
         self._lock = threading.RLock()
         self.stamp = stamp
         self.emitter = emitter
 
     def take(self) -> _Member:
-        """The member for the next call; `give_back` it when the call has ended."""
+        """Return the member for the next call; `give_back` it when the call has ended."""
         now = time.monotonic()
         turn = next(self._turn)
         count = len(self._members)
@@ -127,7 +127,7 @@ class ChannelPool(grpc.Channel):
         return member
 
     def give_back(self, member: _Member, code: grpc.StatusCode) -> None:
-        """The call has ended with `code`."""
+        """Note that a call of this member has ended with `code`."""
         with self._lock:
             member.in_flight -= 1
             if code is grpc.StatusCode.UNAVAILABLE:
@@ -175,7 +175,7 @@ class ChannelPool(grpc.Channel):
 
 
 class _Method:
-    """One method of the API, called through whichever channel is best at that moment."""
+    """One method of the API; each call goes through the best channel at that moment."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Opening a Spanner database: the checks that refuse an unsafe one, each with its remedy."""
+"""Guards of the Spanner store: they refuse unsafe databases, each with its remedy."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from late.store.spanner.client import place_of
 
 
 def identity_of(url: str) -> str:
-    """What tells this database from a copy of it: its full name.
+    """Return the name that tells this database from a copy of it.
 
-    A restore makes a database of another name, always, and so does a clone for staging. Its
-    commit timestamps go on from the copied ones, so that cursors stay true in it; what is
-    refused is to run the same tasks in two places.
+    A restore always makes a database with another name, and so does a clone for staging. Its
+    commit timestamps go on from the copied ones, so that cursors stay true in it. It is refused
+    because the same tasks would run in two places.
     """
     place = place_of(url)
     return f"spanner:{place.project}/{place.instance}/{place.database}"
 
 
 def facts(database: Any, url: str) -> dict[str, str]:
-    """All of `late_meta`, once its version is the right one.
+    """Read `late_meta`, and check its version.
 
     Raises:
         SchemaMismatch: there is none, or it is another version.
@@ -45,7 +45,7 @@ def facts(database: Any, url: str) -> dict[str, str]:
 
 
 def claim(transaction: Any, identity: str) -> str:
-    """Claim the database at its first opening; who has it is returned."""
+    """Claim the database at its first opening, and return the identity that holds it."""
     rows = list(transaction.read("late_meta", ("value",), KeySet(keys=[["identity"]])))
     if rows:
         return str(rows[0][0])

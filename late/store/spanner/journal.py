@@ -1,8 +1,8 @@
-"""Settling, taking over and releasing: every write to the journal, one transaction per shard.
+"""Settlements, takeovers and releases on Spanner, one transaction per shard.
 
-A settlement is two round trips: one read of the two keys that decide (the row that must be there,
-the row that must not), and one commit of mutations. Nothing here is a single-use transaction:
-those have no protection against a commit that is sent twice.
+A settlement is two round trips: one read of the two keys that decide (the row that must exist, the
+row that must not), and one commit of mutations. Nothing here is a single-use transaction: those
+have no protection against a commit that is sent twice.
 
 Mutations of one commit, as Spanner counts them: 14 for the journal row with its index, 17 for a
 parked task and 6 more for its index if it waits for a key, 16 for a dead letter, 7 for a step of a
@@ -45,8 +45,8 @@ SELECT {NOW},
         WHERE l.consumer_group = @group AND l.shard_id = @shard),
   ARRAY(SELECT AS STRUCT queues, from_us, replay_us FROM late_group WHERE name = @group)
 """
-# The index holds what waits for a key and nothing else: a takeover reads no other timer. The
-# first hint is for the emulator, which cannot see that the condition leaves out what it leaves out.
+# The index holds only the timers that wait for a key: a takeover reads no others. The first hint is
+# for the emulator, which does not see that the condition excludes the same rows as the index.
 _HELD_KEYS = f"""
 @{{spanner_emulator.disable_query_null_filtered_index_check=true}}
 SELECT held_key, COUNTIF(due_at_us >= {HELD_US}), COUNTIF(due_at_us < {HELD_US})
@@ -54,11 +54,11 @@ FROM late_timer@{{FORCE_INDEX=late_timer_held}}
 WHERE consumer_group = @group AND shard_id = @shard AND held_key IS NOT NULL GROUP BY held_key
 """
 SEQ_MAX = 2**62
-"""No honest journal comes near it; a forged row at 2^63-1 would leave no room for the next."""
+"""No genuine journal comes near it; a forged row at 2^63-1 would leave no room for the next."""
 
 
 def settle(transaction: Any, settlement: Settlement, now_us: int) -> SettleResult:
-    """Write one settlement and what hangs on it.
+    """Write one settlement and all that it carries.
 
     The key alone would not do as a fence. A zombie that slept through the journal's retention
     finds its next `seq` free again, because the row that fenced it was pruned. The last row is
@@ -70,7 +70,7 @@ def settle(transaction: Any, settlement: Settlement, now_us: int) -> SettleResul
     rows = transaction.read("late_settlement", ("seq", "settlement_id"), KeySet(keys=keys))
     found = dict(map(tuple, rows))
     if seq in found:
-        # Our own id: an earlier call whose outcome we did not learn had committed after all.
+        # Our own id: an earlier call with an unknown outcome had committed after all.
         ours = found[seq] == settlement.settlement_id
         return SettleResult.SETTLED if ours else SettleResult.FENCED
     if seq != 1 and seq - 1 not in found:
@@ -122,8 +122,8 @@ def _timers_and_dead(transaction: Any, settlement: Settlement, now_us: int) -> N
 def _history(
     transaction: Any, settlement: Settlement, revived: Collection[TaskId], now_us: int
 ) -> None:
-    """Each step is numbered after the last one of its task; a dead letter that went back has one
-    where its history is kept."""
+    """Write the steps, each numbered after the last one of its task; a revived dead letter gets one
+    if its history is kept."""
     if not (settlement.history or revived):
         return
     group = settlement.group
@@ -146,7 +146,7 @@ def _history(
 
 
 def _revive(transaction: Any, settlement: Settlement, now_us: int) -> Collection[TaskId]:
-    """Dead letters back into the timer table; returns which were. Those of this settlement are
+    """Move dead letters back to the timer table, and return their ids. Those of this settlement are
     mutations, which its own reads do not see."""
     last = {revival.task_id: revival for revival in settlement.revived}
     if not last:
@@ -181,7 +181,7 @@ def _revive(transaction: Any, settlement: Settlement, now_us: int) -> Collection
 
 
 def _schedules(transaction: Any, settlement: Settlement) -> dict[str, list[Any]]:
-    """[next_due_at_us, open_task_id] of every schedule that the settlement speaks of."""
+    """Read [next_due_at_us, open_task_id] of every schedule in the settlement."""
     names = {tick.schedule for tick in settlement.ticks}
     names.update(name for name, _ in settlement.ended_ticks)
     if not names:
@@ -192,11 +192,11 @@ def _schedules(transaction: Any, settlement: Settlement) -> dict[str, list[Any]]
 
 
 _Held = dict[str, tuple[str, int | None]]
-"""Unique key -> the task that holds it, and its period: see `late/outbox/insert.py`."""
+"""For each unique key the task that holds it, and its period: see `late/outbox/insert.py`."""
 
 
 def _unique_keys(transaction: Any, settlement: Settlement) -> _Held:
-    """Who holds the unique keys that the settlement frees or takes."""
+    """Read the holders of the unique keys that the settlement frees or takes."""
     names = {key for key, _ in settlement.released_keys}
     names.update(task.unique_key for tick in settlement.ticks for task in tick.tasks
                  if task.unique_key is not None)  # fmt: skip
@@ -214,10 +214,10 @@ def _ticks(
     keys_held: _Held,
     now_us: int,
 ) -> None:
-    """Move schedules on and insert their tasks, where a schedule still expects the tick.
+    """Move schedules on and insert their tasks, if a schedule still expects the tick.
 
-    Otherwise someone changed or fired it meanwhile: nothing of the tick happens, and the
-    settlement that carries it still stands.
+    Otherwise the schedule was changed or fired in the meantime: the tick has no effect, and the
+    settlement that carries it is still valid.
     """
     changed = set()
     for tick in settlement.ticks:
@@ -241,7 +241,7 @@ def _ticks(
 
 
 def _append(transaction: Any, tasks: Sequence[NewTask], keys_held: _Held, now_us: int) -> None:
-    """New rows of the log, except those whose unique key is taken: the task is there already."""
+    """Insert rows into the log, except those whose unique key is taken: they are there already."""
     rows = []
     for task in tasks:
         if task.unique_key is not None:
@@ -268,7 +268,7 @@ def _released(transaction: Any, settlement: Settlement, keys_held: _Held) -> Non
 
 
 def take(transaction: Any, worker_id: str, group: str, shard_id: ShardId) -> Lease | None:
-    """Take one shard if it is free; see `Store.acquire`. None where a live worker holds it."""
+    """Take one shard if it is free; see `Store.acquire`. None if a live worker holds it."""
     where = {"group": group, "shard": shard_id}
     ((now_us, journal, leases, groups),) = transaction.execute_sql(CHECKPOINT, where)
     seq, last_epoch, cursor, open_json, marks = journal[0] if journal else (0, 0, "", "[]", None)

@@ -28,7 +28,7 @@ INSERT INTO late_worker (worker_id, expires_at_us, started_at_us, address, consu
   capacity, version)
 VALUES (@worker_id, {NOW} + @ttl_us, {NOW}, @address, @groups, @capacity, @version)
 """
-# One statement, so that all of it is of one moment without a transaction that stays open.
+# One statement, so that all of it is of one moment, and no transaction stays open.
 _FLEET = f"""
 SELECT {NOW},
   ARRAY(SELECT AS STRUCT worker_id, address, consumer_groups, capacity, version
@@ -41,7 +41,7 @@ SELECT {NOW},
 
 
 def beat(transaction: Any, worker: WorkerInfo, ttl_s: float) -> None:
-    """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
+    """Record that the worker lives for `ttl_s` from now; 0 means that it leaves."""
     if ttl_s <= 0:
         transaction.delete("late_worker", KeySet(keys=[[worker.worker_id]]))
         return
@@ -58,7 +58,7 @@ def beat(transaction: Any, worker: WorkerInfo, ttl_s: float) -> None:
 
 
 def membership(database: Any) -> Membership:
-    """The fleet at one moment."""
+    """Read the fleet at one moment."""
     with database.snapshot() as snapshot:
         result = snapshot.execute_sql(_FLEET)
         ((now_us, workers, leases, lanes, scheduled, active),) = result
@@ -74,7 +74,7 @@ def membership(database: Any) -> Membership:
 def _outside(database: Any, moment: Any, shards: set[int], leases: list[tuple[str, int]]) -> None:
     """Add the shards outside every lane that hold rows or timers: a lane was made smaller.
 
-    The log is asked for one shard after the other, a seek each: as a rule for none.
+    The log is searched for one shard after the other, a seek each; usually there is none.
     """
     for group, shard_id in leases:
         if shard_id not in shards and _any(database, moment, "late_timer", [[group, shard_id]]):
@@ -95,13 +95,13 @@ def _any(database: Any, moment: Any, table: str, prefixes: list[list[object]]) -
 
 
 def _gaps(shards: set[int]) -> list[tuple[int, int]]:
-    """The ranges of shard numbers that are not in `shards`, both ends included."""
+    """Return the ranges of shard numbers that are not in `shards`, both ends included."""
     edges = [-1, *sorted(shards), SHARDS_MAX]
     return [(low + 1, high - 1) for low, high in pairwise(edges) if high - low > 1]
 
 
 def now(database: Any) -> int:
-    """The database's clock, microseconds since the Unix epoch."""
+    """Read the database's clock, in microseconds since the Unix epoch."""
     with database.snapshot() as snapshot:
         ((now_us,),) = snapshot.execute_sql(f"SELECT {NOW}")
     return int(now_us)

@@ -1,15 +1,15 @@
-"""House-keeping on Spanner: what may go, judged by the journal alone and never by age.
+"""Pruning on Spanner: the journal alone decides which rows go, and never their age.
 
-Rows leave the log by **deletes of key ranges**. A range is one mutation however many rows it
-holds, touches only keys below every cursor, where no producer writes any more, and takes exactly
-what is settled. A row deletion policy would judge by age, which must decide nothing here.
+Rows leave the log by **deletes of key ranges**. A range is one mutation for any number of rows,
+touches only keys below every cursor, where no producer writes any more, and takes exactly the
+settled rows. A row deletion policy would decide by age, which is wrong here.
 
 Spanner deletes only ranges whose two ends differ in their last part alone. So a run of rows is up
 to three ranges: of ids within the first timestamp, of whole timestamps, of ids within the last.
 
 To bound a transaction its rows are counted first, by a read of their keys at a timestamp in the
-past, which takes no lock. What was deleted stays on disk as a mark for an hour, and a read from
-the beginning of a shard would walk over all of it, so each round starts where the last one ended.
+past, which takes no lock. A deleted row stays on disk as a mark for an hour, and a read from the
+beginning of a shard would walk over all marks, so each round starts where the last one ended.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from late.store.spanner.row_codec import LOG, NOW
 BATCH = 2_000
 """Rows per transaction: far below what one commit may touch, and done in milliseconds."""
 WORKER_KEEP_US = 3_600_000_000
-"""A worker that has been silent for an hour is a row that nobody asks for any more."""
+"""The time after which the row of a silent worker goes: nobody needs it any more."""
 
 Key = tuple[int, str]
-"""Position and task id: the place of a row within its shard."""
+"""Position and task id: the key of a row within its shard."""
 
 _GROUPS = (
     "SELECT name FROM late_group UNION DISTINCT SELECT DISTINCT consumer_group FROM late_lease"
@@ -50,7 +50,7 @@ _WORKERS = f"DELETE FROM late_worker WHERE expires_at_us < {NOW} - {WORKER_KEEP_
 
 
 class SettledShard(msgspec.Struct, frozen=True):
-    """What every group has settled of one shard: up to `floor`, without `open`."""
+    """The rows of one shard that every group has settled: up to `floor`, except `open`."""
 
     shard_id: int
     floor: SpannerCursor
@@ -58,17 +58,19 @@ class SettledShard(msgspec.Struct, frozen=True):
 
 
 class JournalRange(msgspec.Struct, frozen=True):
-    """One journal: its last row is always kept."""
+    """The rows of one journal; the last one is always kept."""
 
     group: str
     shard_id: int
     last: int
     """Its last `seq`."""
     first: int = 0
-    """Everything below is known to be gone."""
+    """All rows below this `seq` are gone."""
 
 
 class PrunePlan(msgspec.Struct, frozen=True):
+    """The work of one round."""
+
     settled: list[SettledShard]
     journals: list[JournalRange]
     now_us: int
@@ -82,15 +84,15 @@ class PruneBatch(msgspec.Struct, frozen=True):
     `[position]` for all rows of the positions in between."""
     rows: int
     end: Key
-    """Nothing settled is left of the shard up to here."""
+    """The key up to which no settled row of the shard is left."""
     full: bool
 
 
 def plan(database: Any) -> PrunePlan:
-    """What the last settlements of all groups agree on.
+    """Find the rows that the last settlements of all groups have settled.
 
-    A group that exists but has no settlement for a shard has read nothing of it: it holds the
-    shard at its beginning.
+    A group that exists but has no settlement for a shard has read nothing of it: all its rows must
+    stay.
     """
     with database.snapshot() as snapshot:
         groups = {name for (name,) in snapshot.execute_sql(_GROUPS)}
@@ -126,7 +128,7 @@ def plan(database: Any) -> PrunePlan:
 
 
 def next_batch(database: Any, settled: SettledShard, after: Key) -> PruneBatch:
-    """The next rows of `settled` behind `after`: one read of keys, nothing is deleted yet."""
+    """Find the next rows of `settled` behind `after`: one read of keys, nothing is deleted yet."""
     floor = settled.floor
     end: list[Any] = [settled.shard_id, timestamp(floor.position)]
     if floor.task_id is not None:
@@ -146,7 +148,7 @@ def next_batch(database: Any, settled: SettledShard, after: Key) -> PruneBatch:
 
 
 def _ranges(found: list[Key], stay: set[Key]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """What covers `found`, which are neighbours in the log, without the keys that stay."""
+    """Yield ranges that cover `found`, which are neighbours in the log, without those that stay."""
     run: list[Key] = []
     for key in found:
         if key not in stay:
@@ -159,8 +161,8 @@ def _ranges(found: list[Key], stay: set[Key]) -> Iterator[tuple[list[Any], list[
 
 
 def _pieces(run: list[Key]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """A run as ranges that Spanner deletes. Only of the first and the last timestamp may there be
-    rows outside the run; every other one is in it as a whole."""
+    """Yield a run as ranges that Spanner can delete. Only the first and the last timestamp may have
+    rows outside the run; it holds all rows of every other one."""
     first, last = run[0][0], run[-1][0]
     for position in sorted({first, last}):
         ids = [task_id for at, task_id in run if at == position]
@@ -171,7 +173,7 @@ def _pieces(run: list[Key]) -> Iterator[tuple[list[Any], list[Any]]]:
 
 
 def delete_batch(transaction: Any, shard_id: int, batch: PruneBatch) -> None:
-    """One mutation per range; rows that somebody else has deleted meanwhile are fine."""
+    """Delete a batch, one mutation per range; rows that are already deleted are fine."""
 
     def key(of: list[Any]) -> list[Any]:
         return [shard_id, timestamp(of[0]), *of[1:]]
@@ -183,10 +185,10 @@ def delete_batch(transaction: Any, shard_id: int, batch: PruneBatch) -> None:
 def old_settlements(
     database: Any, journal: JournalRange, horizon_us: int, limit: int = BATCH
 ) -> tuple[int, int, bool]:
-    """(how many go, the last seq that goes, whether there may be more) of one journal.
+    """Find (the number to delete, the last seq of them, there may be more) of one journal.
 
-    Only a prefix: a hole below a kept row would look like a free `seq` to a zombie, whatever the
-    clock did meanwhile.
+    Only a prefix: a hole below a kept row would look like a free `seq` to an old owner, whatever
+    the clock did in between.
     """
     if journal.first >= journal.last:
         return 0, 0, False
@@ -213,5 +215,5 @@ def delete_settlements(transaction: Any, journal: JournalRange, last: int) -> No
 
 
 def delete_workers(transaction: Any) -> int:
-    """Workers that have been silent for so long that nobody can be waiting for them."""
+    """Delete workers that have been silent for `WORKER_KEEP_US`."""
     return int(transaction.execute_update(_WORKERS))

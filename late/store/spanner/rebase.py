@@ -13,19 +13,19 @@ from late.store.spanner.row_codec import JOURNAL_COLUMNS
 
 
 def leases(database: Any) -> list[tuple[str, int]]:
-    """Every (group, shard) that was ever owned."""
+    """Read every (group, shard) that was ever owned."""
     with database.snapshot() as snapshot:
         rows = snapshot.read("late_lease", ("consumer_group", "shard_id"), KeySet(all_=True))
         return [(group, shard_id) for group, shard_id in rows]
 
 
 def free(transaction: Any, group: str, shard_id: int) -> None:
-    """Raise the epoch of a shard and leave it to whoever comes. Doing it again is fine."""
+    """Raise the epoch of a shard and free it. Idempotent."""
     where = {"group": group, "shard": shard_id}
     ((now_us, journal, found, _),) = transaction.execute_sql(CHECKPOINT, where)
     seq, last_epoch, cursor, open_json, _ = journal[0] if journal else (0, 0, "", "[]", None)
     granted = Epoch(max(found[0][1] if found else 0, last_epoch) + 1)
-    # A takeover by nobody: the same checkpoint under the raised epoch fences who ran before.
+    # A takeover without an owner: the same checkpoint with the raised epoch fences the old owner.
     nobody = (group, shard_id, seq + 1, uuid.uuid4().hex, granted, "rebase", cursor, open_json)
     transaction.insert("late_settlement", JOURNAL_COLUMNS, [(*nobody, None, None, now_us)])
     row = (group, shard_id, None, granted)
@@ -37,7 +37,7 @@ def free(transaction: Any, group: str, shard_id: int) -> None:
 def adopt(transaction: Any, identity: str) -> None:
     """Forget the workers and claim the database: the last step of adopting a copy.
 
-    Cursors stay: they are Spanner's own timestamps, which a restored copy continues.
+    Cursors stay: they are Spanner's own timestamps, and a restored copy continues these.
     """
     transaction.delete("late_worker", KeySet(all_=True))
     transaction.insert_or_update("late_meta", ("key", "value"), [("identity", identity)])

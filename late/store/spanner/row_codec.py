@@ -1,4 +1,4 @@
-"""Columns of the Spanner store, and rows as values: pure, nothing here makes a call."""
+"""The columns of the Spanner store, and rows as values. It makes no calls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOW = "UNIX_MICROS(CURRENT_TIMESTAMP())"
 
 
 def record_of(row: list[Any]) -> Record:
-    """A row of `LOG_COLUMNS`."""
+    """Build a record from a row of `LOG_COLUMNS`."""
     shard_id, created_at, task_id, queue, name, payload, headers, options = row
     position = nanoseconds(created_at)
     return Record(
@@ -54,12 +54,12 @@ def record_of(row: list[Any]) -> Record:
 
 
 def bytes_in(payload: bytes) -> str:
-    """BYTES travel as base64."""
+    """Encode a payload for a BYTES column, which is sent as base64."""
     return base64.b64encode(payload).decode()
 
 
 def task_row(task: NewTask, created_at: object) -> tuple[object, ...]:
-    """A new row of `LOG_COLUMNS`; `created_at` is the mark for the commit timestamp."""
+    """Build a row of `LOG_COLUMNS`; `created_at` is the mark for the commit timestamp."""
     return (
         task.shard_id,
         created_at,
@@ -73,13 +73,13 @@ def task_row(task: NewTask, created_at: object) -> tuple[object, ...]:
 
 
 def carried_row(task: Parked | DeadLetter) -> tuple[object, ...]:
-    """The columns of `_CARRIED`."""
+    """Build the columns of `_CARRIED`."""
     row = carried(task)
     return (*row[:4], bytes_in(row[4]), *row[5:])
 
 
 def parked_of(row: list[Any]) -> Parked:
-    """A row of `TIMER_COLUMNS`."""
+    """Build a timer from a row of `TIMER_COLUMNS`."""
     _, shard_id, due_at_us, task_id, reason, held_key, *rest = row
     position, sequence, queue, name, payload, headers, options, created, tries, deaths, errs = rest
     payload = base64.b64decode(payload)

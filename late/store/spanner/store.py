@@ -2,11 +2,11 @@
 
 **Why the tail is gap-free.** A commit gets a timestamp, and a read at T sees every commit at or
 before T and none after; what commits later gets a timestamp above T. So T, as Spanner returns it
-with the rows, is a cursor. See `tail`.
+with the rows, is a cursor. See `tail.py`.
 
-Every call runs in a thread with a deadline (`spanner_link`); no call keeps a transaction open
-between two others. The tail and house-keeping go through a client of low priority, everything
-that somebody waits for through one of high priority.
+Every call runs in a thread with a deadline (`connection.py`); no call leaves a transaction open.
+The tail and pruning use a client of low priority, calls that a caller waits for one of high
+priority.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FEATURES = Features(
     batch_size_max=1_000,
 )
 CLOCK_AGE_MAX_S = 10.0
-"""How old what is known of the database's clock may be when it is written into a row."""
+"""The largest age of a reading of the database's clock that is written into a row."""
 
 
 class SpannerStore:
@@ -75,9 +75,9 @@ class SpannerStore:
         self._clock = DatabaseClock()
         self._opened = False
         self._opening = asyncio.Lock()
-        # Up to which key each shard is known to be empty of settled rows.
+        # The key up to which each shard is known to have no settled rows.
         self._pruned: dict[int, prune.Key] = {}
-        # And up to which `seq` each journal, by (group, shard).
+        # The `seq` below which each journal is known to be empty, by (group, shard).
         self._journals: dict[tuple[str, int], int] = {}
 
     @property
@@ -106,21 +106,21 @@ class SpannerStore:
         Raises every epoch, frees every shard and claims the database. Calling it twice is fine.
         """
         await self._link.call(guard.facts, self._url)
-        # One transaction per shard, because one for thousands would take longer than a call may.
-        # Cut off in the middle, the database is still nobody's: it is done again.
+        # One transaction per shard, because one for thousands would take longer than a call may. If
+        # it stops in the middle, the database is not claimed yet, and the rebase is run again.
         for lease in await self._link.call(rebase.leases):
             await self._link.write(rebase.free, *lease)
         await self._link.write(rebase.adopt, guard.identity_of(self._url))
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
-        """The next page of each shard that has one; a shard with nothing new is left out."""
+        """Read the next page of each shard that has one; shards with nothing new are left out."""
         pages = await self._opened_link.call(self._tail.read, cursors, limit, role="background")
         if pages:
             self._clock.sample(max(page.now_us for page in pages), time.monotonic())
         return pages
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
-        """The records of `keys` that are still in the log, in no order."""
+        """Read the records of `keys` that are still in the log, in no order."""
         return await self._opened_link.call(tail.fetch, shard_id, keys)
 
     async def due(
@@ -134,7 +134,7 @@ class SpannerStore:
         held_key: str | None = None,
         task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
+        """Read parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
         link = self._opened_link
         if task_ids:
             return await link.call(tail.of_ids, group, shard_id, task_ids, limit)
@@ -158,7 +158,7 @@ class SpannerStore:
         )
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
-        """Remove what every group has settled; see `Store.prune`. Cancelling it is fine."""
+        """Remove the rows that every group has settled; see `Store.prune`. It may be cancelled."""
         link = self._opened_link
         background = partial(link.call, role="background")
         plan = await background(prune.plan)
@@ -189,7 +189,7 @@ class SpannerStore:
     async def _prune_journal(self, journal: JournalRange, horizon_us: int) -> int:
         place = (journal.group, journal.shard_id)
         deleted, more = 0, True
-        # Mostly nothing is old enough: one row tells.
+        # Usually no row is old enough, and the first row tells.
         limit = 1
         while more:
             journal = msgspec.structs.replace(journal, first=self._journals.get(place, 0))
@@ -206,7 +206,7 @@ class SpannerStore:
         return deleted
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
+        """Record that the worker lives for `ttl_s` from now; 0 means that it leaves."""
         await self._opened_link.write(membership.beat, worker, ttl_s)
         return await self._opened_link.call(membership.membership)
 
@@ -223,15 +223,15 @@ class SpannerStore:
             await link.write(journal.release, leases)
 
     async def now(self) -> int:
-        """The database's clock, microseconds since the Unix epoch."""
+        """Read the database's clock, in microseconds since the Unix epoch."""
         now_us = await self._opened_link.call(membership.now)
         self._clock.sample(now_us, time.monotonic())
         return now_us
 
     async def _now(self) -> int:
-        """A lower bound of the database's clock, without a call if one was made lately.
+        """Return a lower bound of the database's clock, without a call if one was made lately.
 
-        Good for what is written for people and for retention; leases ask in their transaction.
+        It is for times that people read and for retention; leases ask in their transaction.
         """
         age_s = self._clock.age_s
         if age_s is None or age_s > CLOCK_AGE_MAX_S:
@@ -250,7 +250,7 @@ class SpannerStore:
 
 
 async def _all(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Every call's result, in order; the first error once all have ended."""
+    """Return every call's result, in order; raise the first error once all have ended."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -266,7 +266,7 @@ def _options(url: str, staleness_s: float) -> tuple[str, float]:
         try:
             staleness_s = float(value)
         except ValueError:
-            raise ConfigError(f"staleness_s={value!r} in a Spanner URL is no number") from None
+            raise ConfigError(f"staleness_s={value!r} in a Spanner URL is not a number") from None
     if not 0 <= staleness_s <= 3_000:
         raise ConfigError("staleness_s must be between 0 and 3000: older versions are gone")
     return base, staleness_s

@@ -1,15 +1,15 @@
-"""Reading the log: ranges of keys by the Read API, at one timestamp that Spanner names.
+"""The tail of the Spanner store: ranges of keys by the Read API, at one timestamp.
 
 A round of the tail is **one read over the ranges of all shards**. Rows come in the order of the
-primary key, that is shard by shard; where the read comes back full, the shards that it did not
-get to are read by the next one. An idle worker with eight shards pays one call per poll, not
-eight, and a busy shard cannot starve the others.
+primary key, that is shard by shard; if the read is full, the next one reads the shards that it did
+not reach. An idle worker with eight shards makes one call per poll, not eight, and a busy shard
+cannot starve the others.
 
 The cursor is the timestamp of the read and never that of the last row. A shard with nothing new
-is left out: its old cursor says the same as the new one would.
+is left out: its old cursor means the same as the new one.
 
-A key range and no SQL: the emulator scans the whole table for a statement, and Spanner must plan
-one; a range is a seek to the first row that is wanted, however many consumed ones lie below.
+Key ranges and not SQL: the emulator scans the whole table for a statement, and Spanner must plan
+it. A range is a seek to its first row, whatever the number of consumed rows below.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from late.store.spanner.cursor import (
 from late.store.spanner.row_codec import LOG, LOG_COLUMNS, TIMER_COLUMNS, parked_of, record_of
 
 WINDOW_NS = 60 * 1_000_000_000
-"""A window that is older than this is given up for a new one. Any read at or above a cursor's
-window is gap-free; one at the window's own timestamp can be served by the nearest replica, but
-Spanner keeps old versions for an hour only."""
+"""An older window is replaced by a new one. Any read at or above a cursor's window is gap-free; one
+at the window's own timestamp can be served by the nearest replica, but Spanner keeps old versions
+for only an hour."""
 
 
 class SpannerTail:
     """Reads pages. Safe to use from several threads.
 
     Args:
-        staleness_s: how old what is read may be. 0 is a strong read, which asks the leader.
-            More lets the nearest replica answer; Spanner then chooses the timestamp, and that is
-            what the cursor becomes, so that nothing is lost, only seen later.
+        staleness_s: the largest age of the data read. 0 is a strong read, which asks the leader.
+            With more the nearest replica can answer; Spanner then chooses the timestamp, which
+            becomes the cursor, so that nothing is lost but only seen later.
     """
 
     def __init__(self, staleness_s: float) -> None:
@@ -56,12 +56,12 @@ class SpannerTail:
         self._newest_ns = 0
 
     def read(self, database: Any, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
-        """The next page of each shard that has one; see `Store.read`."""
+        """Read the next page of each shard that has one; see `Store.read`."""
         windows: dict[int | None, dict[ShardId, SpannerCursor]] = {}
         for shard_id in sorted(cursors):
             place = parse(cursors[shard_id])
-            # Compared with what Spanner itself has told, never with a clock of this machine; while
-            # it has told nothing, a window may be one that a predecessor opened days ago.
+            # Compared with Spanner's own timestamps, never with a clock of this machine. Before the
+            # first read, a window may be one that an earlier owner opened days ago.
             newest_ns = self._newest_ns
             recent = place.window and newest_ns and place.window > newest_ns - WINDOW_NS
             windows.setdefault(place.window if recent else None, {})[shard_id] = place
@@ -71,8 +71,8 @@ class SpannerTail:
                 try:
                     pages += self._step(database, window, places, limit)
                 except (api.FailedPrecondition, api.OutOfRange):
-                    # A worker that did not read for an hour: the versions of its window are gone.
-                    # A new window is as good for a cursor; only a strong read cannot be too old.
+                    # The worker did not read for an hour: the versions of its window are gone. A
+                    # new window serves the cursor as well; only a strong read is never too old.
                     if window is None:
                         raise
                     window = None
@@ -81,7 +81,7 @@ class SpannerTail:
     def _step(
         self, database: Any, window: int | None, places: dict[ShardId, SpannerCursor], limit: int
     ) -> list[Page]:
-        """One read; takes the shards that it has dealt with out of `places`."""
+        """Read once, and take the finished shards out of `places`."""
         ranges = [beyond(shard_id, place) for shard_id, place in places.items()]
         with database.snapshot(**self._bound(window)) as snapshot:
             result = snapshot.read(LOG, LOG_COLUMNS, KeySet(ranges=ranges), limit=limit)
@@ -105,8 +105,8 @@ class SpannerTail:
             if shard_id == last:
                 pages.append(_full_page(shard_id, records, read_ns))
             elif read_ns >= place.position and (records or place.window is not None):
-                # A bounded staleness may read below the cursor: that finds nothing and says
-                # nothing, not even of the ties at the cursor's own timestamp.
+                # A read with bounded staleness may be below the cursor: then it finds nothing and
+                # proves nothing, not even for ties at the cursor's own timestamp.
                 end = cursor_at(read_ns)
                 pages.append(Page(shard_id, records, end, str(read_ns), False, read_ns // 1_000))
         return pages
@@ -123,7 +123,7 @@ def _full_page(shard_id: ShardId, records: list[Record], read_ns: int) -> Page:
 
 
 def fetch(database: Any, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
-    """The records of `keys` that are still in the log."""
+    """Read the records of `keys` that are still in the log."""
     if not keys:
         return []
     wanted = [[shard_id, timestamp(key.position), key.task_id] for key in keys]
@@ -134,7 +134,7 @@ def fetch(database: Any, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Re
 def due(
     database: Any, group: str, shard_id: ShardId, until_us: int, limit: int, after: tuple[int, str]
 ) -> list[Parked]:
-    """Parked tasks by due time; see `Store.due`."""
+    """Read parked tasks by due time; see `Store.due`."""
     due_range = KeyRange(
         start_open=[group, shard_id, *after], end_closed=[group, shard_id, until_us]
     )
@@ -146,7 +146,7 @@ def due(
 def of_ids(
     database: Any, group: str, shard_id: ShardId, task_ids: Sequence[TaskId], limit: int
 ) -> list[Parked]:
-    """Parked tasks by id, by way of the index."""
+    """Read parked tasks by id, through the index."""
     prefixes = [[group, shard_id, task_id] for task_id in task_ids]
     ranges = [KeyRange(start_closed=prefix, end_closed=prefix) for prefix in prefixes]
     with database.snapshot(multi_use=True) as snapshot:
@@ -163,7 +163,7 @@ def of_ids(
 
 
 def held(database: Any, group: str, shard_id: ShardId, held_key: str, limit: int) -> list[Parked]:
-    """Parked tasks of one ordering key, by (sequence, task_id): the order of the index."""
+    """Read parked tasks of one ordering key, by (sequence, task_id): the order of the index."""
     prefix = [group, shard_id, held_key]
     with database.snapshot() as snapshot:
         index = snapshot.read(

@@ -1,8 +1,8 @@
 """The one thread that owns the connection of a SQLite store.
 
-Calls are closures that it runs one after the other; the event loop never touches the driver. A
-cancelled call that waits its turn never runs; one that runs is finished and its result dropped, so
-that no transaction is ever left open.
+It runs calls, which are closures, one after the other; the event loop never touches the driver. A
+cancelled call that still waits never runs; one that runs is finished and its result dropped, so
+that no transaction stays open.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class ConnectionThread:
     """Safe to call concurrently, from one event loop after another, but not across a fork.
 
-    Every call may be made again from its beginning while another process holds the write lock: see
-    `sqlite_lock.patiently`.
+    Every call may be repeated from its beginning while another process holds the write lock: see
+    `write_lock.patiently`.
     """
 
     def __init__(self, url: str) -> None:
@@ -37,7 +37,7 @@ class ConnectionThread:
         self._connection: sqlite3.Connection | None = None
 
     async def open(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        """Take the connection that `connect` makes, if there is none yet."""
+        """Make the connection with `connect`, if there is none yet."""
 
         def opened() -> None:
             if self._connection is None:
@@ -46,7 +46,7 @@ class ConnectionThread:
         await self.run(opened)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Call it in the thread.
+        """Run `call` in the thread.
 
         Raises:
             StoreClosed: after `close`, or in a process that was forked from this one.
@@ -60,7 +60,7 @@ class ConnectionThread:
         return await asyncio.wrap_future(self._thread.submit(run))
 
     async def on_connection(self, call: Callable[[sqlite3.Connection], T]) -> T:
-        """Call it with the connection in the thread.
+        """Run `call` with the connection in the thread.
 
         Raises:
             StoreClosed: as `run`, or before `open`.
@@ -68,16 +68,16 @@ class ConnectionThread:
         return await self.run(lambda: self._patiently(call))
 
     async def in_parts(self, part: Callable[[sqlite3.Connection], bool]) -> None:
-        """Call it as `on_connection`, again and again until it says that nothing is left; what
-        waits for the thread has its turn in between. The thread goes on by itself: by way of a
-        busy event loop each part would take twice as long."""
+        """Run `part` as `on_connection` does, again and again until it returns False; other calls
+        have their turn in between. The thread goes on by itself: through a busy event loop each
+        part would take twice as long."""
         self._check()
         ended: Future[None] = Future()
         self._submit(partial(self._step, part, ended))
         await asyncio.wrap_future(ended)
 
     def _step(self, part: Callable[[sqlite3.Connection], bool], ended: Future[None]) -> None:
-        # A method, for a closure that submits itself is a cycle, with all that was read in it.
+        # A method, because a closure that submits itself is a cycle that keeps all that was read.
         if ended.cancelled():
             return
         try:
@@ -86,7 +86,7 @@ class ConnectionThread:
             if more:
                 self._submit(partial(self._step, part, ended))
                 return
-        except BaseException as error:  # as an executor does, for whoever waits
+        except BaseException as error:  # as an executor does, for the caller that waits
             if ended.set_running_or_notify_cancel():
                 ended.set_exception(error)
         else:

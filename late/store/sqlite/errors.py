@@ -1,4 +1,4 @@
-"""The one map from the errors of `sqlite3` to ours."""
+"""The map from the errors of `sqlite3` to ours."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from late.errors import (
 )
 
 BY_CODE: dict[int, type[StoreError]] = {
-    # Another connection holds the lock: what we began was rolled back, a repeat may succeed.
+    # Another connection holds the lock: our transaction was rolled back, a repeat may succeed.
     sqlite3.SQLITE_BUSY: TransactionAborted,
     sqlite3.SQLITE_LOCKED: TransactionAborted,
     sqlite3.SQLITE_SCHEMA: TransactionAborted,
     sqlite3.SQLITE_ABORT: TransactionAborted,
-    # The machine under the file: disk full, input/output, memory. It may come back, and the
-    # outcome of a commit that met it is not known.
+    # A fault of the machine: disk full, input/output, memory. It may go away, and the outcome of a
+    # commit that met it is unknown.
     sqlite3.SQLITE_IOERR: StoreUnavailable,
     sqlite3.SQLITE_FULL: StoreUnavailable,
     sqlite3.SQLITE_CANTOPEN: StoreUnavailable,
@@ -30,16 +30,16 @@ BY_CODE: dict[int, type[StoreError]] = {
     sqlite3.SQLITE_INTERRUPT: StoreUnavailable,
     sqlite3.SQLITE_READONLY: StoreUnavailable,
 }
-"""By primary result code. What is not listed (corrupt file, constraint, misuse) will not go away
-by itself and becomes a plain `StoreError`."""
+"""Errors by primary result code. The others (corrupt file, constraint, misuse) do not go away by
+themselves and become a plain `StoreError`."""
 
 
 def translate(error: Exception) -> StoreError:
-    """Our error for one that `sqlite3` raised; the caller chains it with `from`."""
+    """Return our error for one of `sqlite3`; the caller chains it with `from`."""
     text = str(error)
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        # The module's own complaints carry no code.
+        # Errors that the module itself raises have no code.
         if isinstance(error, sqlite3.ProgrammingError) and "closed" in text:
             return StoreClosed("the connection is closed")
         return StoreError(f"sqlite: {text}")
@@ -51,7 +51,7 @@ def translate(error: Exception) -> StoreError:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Let only our errors out. `OverflowError` is the driver's for an integer above 64 bits."""
+    """Raise only our errors. The driver raises `OverflowError` for an integer above 64 bits."""
     try:
         yield
     except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:

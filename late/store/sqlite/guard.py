@@ -1,6 +1,6 @@
-"""Opening a SQLite file: the connection's settings, and the guards that refuse an unsafe one.
+"""Guards of the SQLite store: the connection's settings, and the checks that refuse unsafe files.
 
-Each guard protects a promise that was seen to break without it; the message says what to do.
+Each check protects a promise that broke without it in a test; the message says what to do.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from late.store.sqlite.statements import LAST_CHECKPOINTS
 log = logging.getLogger("late.store")
 
 POSITION_MAX = 2**62
-"""The last rowid that the schema's CHECK admits: 2^63-1 would end every later insert."""
+"""The highest rowid that the schema's CHECK accepts: after 2^63-1 every insert would fail."""
 VERSION_MIN = (3, 35, 0)
-"""RETURNING."""
+"""The first version with RETURNING."""
 WAL_RESET_FIXED = (3, 51, 3)
 
 _SOURCE_ID = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [0-9a-f]{40}")
 
 
 def path_of(url: str) -> Path:
-    """The file that `sqlite:///relative` or `sqlite:////absolute` names.
+    """Return the file that `sqlite:///relative` or `sqlite:////absolute` names.
 
     Raises:
         ConfigError: no file (a database in memory has one connection and cannot be shared with
@@ -67,8 +67,8 @@ class CountedConnection(sqlite3.Connection):
 
 
 def connect(path: Path, url: str) -> sqlite3.Connection:
-    """A connection with our settings and every guard passed but the one on identity. It does not
-    wait for locks: calls on it are made `write_lock.patiently`.
+    """Open a connection with our settings, and check all but positions and identity. It does not
+    wait for locks: calls on it go through `write_lock.patiently`.
 
     Raises:
         SchemaMismatch: no such file, no schema, or one of another version.
@@ -78,8 +78,9 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
     if not path.exists():
         # Never create it: an empty file would only move the mistake to a later message.
         raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
-    # A private cache whatever the process-wide default: a shared one has table locks that ignore
-    # the busy timeout, and lets read-uncommitted connections see rows that may be rolled back.
+    # A private cache, whatever the process-wide default is: a shared one has table locks that
+    # ignore the busy timeout, and lets read-uncommitted connections see rows that may be rolled
+    # back.
     where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
     connection = sqlite3.connect(
         where,
@@ -122,8 +123,9 @@ def check_build() -> None:
 
 
 def refuse_unknown_build(probe: sqlite3.Connection) -> None:
-    """The tail rests on one writer at a time. Forks with several writers (libSQL's MVCC, builds
-    with BEGIN CONCURRENT) hand out rowids that can commit out of order: rows would be lost.
+    """Refuse a fork with several writers at a time (libSQL's MVCC, builds with BEGIN CONCURRENT).
+
+    There rowids can commit out of order, and the tail would lose rows.
     """
     (source_id,) = probe.execute("select sqlite_source_id()").fetchone()
     options = [row[0] for row in probe.execute("pragma compile_options")]
@@ -147,7 +149,7 @@ def _settings(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} cannot use a write-ahead log (journal_mode is {mode}); is it on a network "
             "file system? Use a local disk."
         )
-    # NORMAL may lose the last commits on power loss, and with them tasks that ran already.
+    # NORMAL may lose the last commits in a power failure, and with them tasks that ran already.
     connection.execute("pragma synchronous = full")
     connection.execute("pragma read_uncommitted = 0")
 
@@ -164,7 +166,7 @@ def _check_schema(connection: sqlite3.Connection, url: str) -> None:
 
 
 def _check_log(connection: sqlite3.Connection, url: str) -> None:
-    """Positions must only ever grow, also over deletes, dumps and repairs."""
+    """Refuse a log whose positions may not always grow, also over deletes, dumps and repairs."""
     (ddl,) = connection.execute("select sql from sqlite_master where name = 'late_task'").fetchone()
     if "autoincrement" not in ddl.lower():
         # The highest deleted rowid would be used again, below every cursor: never delivered.
@@ -194,7 +196,7 @@ def check_positions(connection: sqlite3.Connection, url: str) -> None:
 
 
 def highest_given(connection: sqlite3.Connection) -> int:
-    """The highest position that AUTOINCREMENT knows to have handed out, 0 when none."""
+    """Return the highest position that AUTOINCREMENT knows to have given, 0 for none."""
     row = connection.execute(
         "select max(seq) from (select max(seq) as seq from late_task"
         " union all select seq from sqlite_sequence where name = 'late_task')"
@@ -203,19 +205,19 @@ def highest_given(connection: sqlite3.Connection) -> int:
 
 
 def highest_covered(connection: sqlite3.Connection) -> int:
-    """The highest position that any last settlement's cursor covers."""
+    """Return the highest position that the cursor of any last settlement covers."""
     rows = connection.execute(LAST_CHECKPOINTS)
     return max((position_of(cursor) for _, _, cursor, _ in rows), default=0)
 
 
 def identity_of(path: Path) -> str | None:
-    """What tells this file from a copy of it: its inode number.
+    """Return the inode number, which tells this file from a copy of it.
 
     A restored backup, a clone for staging and a copy on another machine are new files with
     another inode, while a rename, VACUUM and a restart keep it. The device number is left out:
-    it changes when disks are attached in another order. Not noticed is a backup copied *into* the
-    same file: log and journal then go back together and agree, so that it costs repeats and no
-    loss. None where the file system has no inode numbers: then there is nothing to compare.
+    it changes when disks are attached in another order. A backup that was copied *into* the same
+    file is not noticed: log and journal then go back together and agree, so that tasks are repeated
+    but not lost. None on a file system without inode numbers, where there is nothing to compare.
     """
     inode = os.stat(path).st_ino
     return f"inode:{inode}" if inode else None

@@ -1,4 +1,4 @@
-"""Settling, taking over and rebasing: every write to the journal, as plain functions.
+"""Settlements, takeovers and releases on SQLite, as plain functions.
 
 They run in the store's own thread, with the connection that it owns.
 """
@@ -24,7 +24,7 @@ from late.store.sqlite.write_lock import clock, transaction
 log = logging.getLogger("late.store")
 
 SEQ_MAX = 2**62
-"""No honest journal comes near it; a forged row at 2^63-1 would leave no room for the next."""
+"""No genuine journal comes near it; a forged row at 2^63-1 would leave no room for the next."""
 
 
 _ROW = (
@@ -32,17 +32,17 @@ _ROW = (
     "suspects",
 )  # fmt: skip
 _more = attrgetter(*[field for field in Settlement.__struct_fields__ if field not in _ROW])
-"""All else of a settlement, also what is added to it one day: left out, it would be lost."""
+"""All other fields of a settlement, later ones included: a field left out would be lost."""
 
 
 class _SeqTaken(Exception):
-    """Some settlement of the batch does not follow the last row of its journal."""
+    """A settlement of the batch does not follow the last row of its journal."""
 
 
 def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[SettleResult]:
-    """All settlements in one transaction; if one of them is refused, one by one.
+    """Write all in one transaction; if one is refused, one by one.
 
-    An error on the way leaves those that came before settled: repeating the call is fine.
+    An error on the way leaves the earlier ones settled: repeating the call is fine.
     """
     try:
         _write(connection, settlements)
@@ -57,14 +57,14 @@ def _settle_one(connection: sqlite3.Connection, settlement: Settlement) -> Settl
     except _SeqTaken:
         key = (settlement.group, settlement.shard_id, settlement.seq)
         row = connection.execute(sql.SETTLEMENT_ID, key).fetchone()
-        # Our own id: an earlier call whose outcome we did not learn had committed after all.
+        # Our own id: an earlier call with an unknown outcome had committed after all.
         ours = row is not None and row[0] == settlement.settlement_id
         return SettleResult.SETTLED if ours else SettleResult.FENCED
     return SettleResult.SETTLED
 
 
 def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> None:
-    """The journal rows first, for they decide; then what hangs on them."""
+    """Write the journal rows first, because they decide; then all that the settlements carry."""
     if not any(map(_has_more, settlements)):
         _follow(connection, settlements)  # one statement is a transaction of its own
         return
@@ -77,7 +77,8 @@ def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement]) ->
 def _follow(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int | None = None
 ) -> None:
-    """Append the rows to their journals, all or none. `now_us`: that of the statement if None.
+    """Append the rows to their journals, all or none. Without `now_us` the statement reads the
+    clock.
 
     Raises:
         _SeqTaken: at least one does not follow the last row of its journal.
@@ -88,17 +89,17 @@ def _follow(
 
 
 def _has_more(settlement: Settlement) -> bool:
-    """Whether more than its row of the journal is to be written."""
+    """Return True if the settlement has more than its row of the journal."""
     return any(_more(settlement))
 
 
 def _write_more(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int
 ) -> None:
-    """What hangs on the rows of the journal, table by table.
+    """Write all that the settlements carry, table by table.
 
-    One `executemany` per table instead of one per settlement: nothing crosses from one
-    settlement to another, and within one the deletes of timers still come before the inserts.
+    One `executemany` per table and not per settlement: settlements do not touch each other's rows,
+    and within one the deletes of timers still come before the inserts.
     """
     keyed = [(s.group, s.shard_id, s) for s in settlements]
     _many(connection, sql.UNPARK, [(g, i, *timer) for g, i, s in keyed for timer in s.unparked])
@@ -156,8 +157,8 @@ def _many(
 def _tick(connection: sqlite3.Connection, tick: Tick, now_us: int) -> None:
     """Move the schedule on and insert its tasks, if it still expects this tick.
 
-    Otherwise someone changed or fired it meanwhile: nothing of the tick happens, and the
-    settlement that carries it still stands.
+    Otherwise the schedule was changed or fired in the meantime: the tick has no effect, and the
+    settlement that carries it is still valid.
     """
     last_id = tick.tasks[-1].task_id if tick.tasks else None
     key = (tick.next_due_at_us, last_id, now_us, tick.schedule, tick.due_at_us)
@@ -168,7 +169,7 @@ def _tick(connection: sqlite3.Connection, tick: Tick, now_us: int) -> None:
 
 
 def _insert(connection: sqlite3.Connection, task: NewTask, now_us: int) -> None:
-    """One row of the log, unless its unique key is taken: then the task is there already."""
+    """Insert one row of the log, unless its unique key is taken: then the task is there already."""
     if task.unique_key is not None:
         key = (task.unique_key, task.task_id, task.digest or "", now_us)
         if connection.execute(sql.INSERT_UNIQUE, key).rowcount != 1:
@@ -190,7 +191,7 @@ def _insert(connection: sqlite3.Connection, task: NewTask, now_us: int) -> None:
 def acquire(
     connection: sqlite3.Connection, worker_id: str, shards: Sequence[tuple[str, ShardId]]
 ) -> list[Lease]:
-    """Every free one of `shards`, in one transaction: one sync of the disk instead of one each."""
+    """Take the free ones of `shards` in one transaction: one sync of the disk, not one each."""
     with transaction(connection):
         now_us = clock(connection)
         taken = [_take(connection, worker_id, group, shard, now_us) for group, shard in shards]
@@ -212,7 +213,7 @@ def _take(
     if granted is None:
         return None
     epoch, taken_at_us = Epoch(granted[0]), granted[1]
-    # The same moment of an earlier takeover is no matter: it has left no mark to be counted.
+    # An earlier takeover at the same moment does no harm: it has left no mark to be counted.
     suspects = inherited(suspects_of(marks), died=taken_at_us == now_us)
     open_tasks = open_of(open_text)
     takeover = Settlement(
@@ -226,7 +227,7 @@ def _take(
         open=open_tasks,
         suspects=suspects,
     )
-    # The write lock is ours: nobody can have used this seq.
+    # We hold the write lock: nobody can have used this seq.
     _follow(connection, [takeover], now_us)
     registered = connection.execute(sql.READS, (group,)).fetchone()
     return Lease(

@@ -1,4 +1,4 @@
-"""Heartbeats and the view of the fleet, as plain functions for the store's own thread."""
+"""Heartbeats and the view of the fleet on SQLite, as plain functions for the store's thread."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """One page of the log as one row of a result.
 
-The driver takes the interpreter's lock back after each row, and a busy event loop lets it wait for
-it: row by row, reading and running tasks take turns on one processor however many there are. As
-one row, SQLite puts a page together without the lock, and Python takes it apart in a few calls for
-all of it. Columns are lists in JSON; payloads may be any bytes, so they are joined as they are,
-with their lengths beside.
+The driver takes the interpreter's lock again after each row, and waits for it while the event loop
+is busy: row by row, reading and running tasks share one processor, however many there are. As one
+row, SQLite builds a page without the lock, and Python decodes it in a few calls. Columns are lists
+in JSON; payloads may be any bytes, so they are joined unchanged, with their lengths in a column.
 
-What JSON cannot hold (a text that is not UTF-8, a name that is a blob: only a raw INSERT can have
-written it), what does not add up, and a page of very large payloads, which would be in memory
-three times, are read row by row: None says so.
+Three kinds of pages are read row by row, and `read` returns None for them: with values that JSON
+cannot hold (a text that is not UTF-8, a name that is a blob: only a raw INSERT can have written
+it), with lengths that do not add up, and with very large payloads, which would be in memory three
+times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from late.model.task import Record, ShardId
 from late.store.sqlite import statements as sql
 
 BYTES_MAX = 16 * 1024 * 1024
-"""Of a page that is read so; a tailer that knows the size of payloads asks for half of it."""
+"""The largest page that is read this way; a tailer that knows the size of payloads asks for half
+of it."""
 READ = (
     f"select ({sql.NOW}), (select data_version from pragma_data_version),"
     " cast(json_array(json_group_array(seq), json_group_array(task_id),"
@@ -43,7 +44,7 @@ _columns = msgspec.json.Decoder(
 
 
 class DecodedPage(NamedTuple):
-    """A page, and what was true in the moment of its snapshot."""
+    """A page, and the clock and version of its snapshot."""
 
     now_us: int
     version: int
@@ -54,13 +55,12 @@ class DecodedPage(NamedTuple):
 def read(
     connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int
 ) -> DecodedPage | None:
-    """Up to `limit` records above position `after`, ascending; None: they have to be read row by
-    row."""
+    """Read up to `limit` records above position `after`, ascending; None: read them row by row."""
     most = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES_MAX)
     try:
         found = connection.execute(READ, (shard_id, after, limit)).fetchone()
     except (sqlite3.OperationalError, sqlite3.DataError):
-        return None  # a locked or broken file says so again
+        return None  # the reading by row meets a locked or broken file again, and reports it
     finally:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
     now_us, version, columns, joined = found
@@ -69,12 +69,12 @@ def read(
 
 
 def records(shard_id: ShardId, columns: bytes, joined: bytes) -> list[Record] | None:
-    """The records of the columns of `READ`."""
+    """Build the records from the columns of `READ`; None if they do not add up."""
     try:
         seqs, ids, queues, names, lengths, headers, options, created = _columns.decode(columns)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    # SQLite promises no order of what it joins; in one row all columns have the same.
+    # SQLite guarantees no order of joined values, but all columns of one row have the same.
     if sum(lengths) != len(joined) or seqs != sorted(seqs):
         return None
     queues, names = _shared(queues), _shared(names)
@@ -88,8 +88,8 @@ def records(shard_id: ShardId, columns: bytes, joined: bytes) -> list[Record] | 
 
 
 def _shared(column: list[str]) -> list[str]:
-    """The same column; where all values are equal they are one object, whose hash is then known to
-    all that look it up: a thirtieth of what a plain task takes in the event loop."""
+    """Return the same column; if all values are equal they become one object, whose hash is then
+    computed once: that saves a thirtieth of a plain task's time in the event loop."""
     if column and column.count(column[0]) == len(column):
         return [column[0]] * len(column)
     return column

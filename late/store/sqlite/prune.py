@@ -1,6 +1,6 @@
-"""House-keeping: what may go, judged by the journal alone, and how it goes in small steps.
+"""Pruning on SQLite in small steps: the journal alone decides which rows go.
 
-Never by age: a row that committed late may be old by its clock and read by nobody.
+Never their age: a row that committed late may be old by its clock and read by nobody.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from late.store.sqlite.write_lock import clock, transaction
 BATCH = 2_000
 """Rows per transaction: some ten milliseconds under the write lock that all producers share."""
 WORKER_KEEP_US = 3_600_000_000
-"""A worker that has been silent for an hour is a row that nobody asks for any more."""
+"""The time after which the row of a silent worker goes: nobody needs it any more."""
 
 
 class SettledRange(msgspec.Struct):
     """Log rows that every group has settled: above `after`, up to `through`, without `open`."""
 
     shard_id: int | None
-    """None: of all shards."""
+    """The shard; None: all shards."""
     after: int
     through: int
     open: Sequence[int]
@@ -37,14 +37,15 @@ class SettledRange(msgspec.Struct):
 
 
 def settled_ranges(connection: sqlite3.Connection) -> list[SettledRange]:
-    """What the last settlements of all groups agree on.
+    """Find the rows that the last settlements of all groups have settled.
 
-    A group that exists but has no settlement for a shard has read nothing of it: it holds the
-    shard at its beginning. So does a lease whose journal is missing.
+    A group that exists but has no settlement for a shard has read nothing of it: all its rows must
+    stay. The same holds for a lease whose journal is missing.
 
-    First the range in which the rows of *all* shards are settled, deleted in the table's own
-    order; then what each shard has settled beyond it. Shard by shard alone would rewrite every
-    page of the table once for each shard, whose rows lie side by side in it.
+    The first range is the one in which the rows of *all* shards are settled, deleted in the order
+    of the table; the others are the rows that each shard has settled beyond it. With ranges of
+    shards alone, every page of the table, which has rows of all shards, would be written again for
+    each shard.
     """
     voices = len(connection.execute(sql.GROUPS).fetchall())
     rows = connection.execute(sql.LAST_CHECKPOINTS).fetchall()
@@ -81,7 +82,7 @@ def delete_batch(connection: sqlite3.Connection, todo: SettledRange) -> int | No
     """Delete the next `BATCH` rows of `todo` and move its `after` on.
 
     Returns:
-        How many rows went; None when the range is finished.
+        The number of rows deleted; None when the range is finished.
     """
     shard: tuple[int, ...] = () if todo.shard_id is None else (todo.shard_id,)
     batch_end = sql.BATCH_END if shard else sql.BATCH_END_ALL
@@ -90,7 +91,7 @@ def delete_batch(connection: sqlite3.Connection, todo: SettledRange) -> int | No
     (end,) = connection.execute(batch_end, bounds).fetchone()
     if end is None:
         return None
-    # Between two rows that must stay everything goes, so a batch is a few ranges of the index.
+    # All rows between two that must stay are deleted, so a batch is a few ranges of the index.
     stay = todo.open[bisect_right(todo.open, todo.after) : bisect_right(todo.open, end)]
     edges = [todo.after, *stay, end + 1]
     with transaction(connection, durable=False):
@@ -102,7 +103,7 @@ def delete_batch(connection: sqlite3.Connection, todo: SettledRange) -> int | No
 def old_settlements(
     connection: sqlite3.Connection, keep_s: float
 ) -> list[tuple[str, int, int, int]]:
-    """(group, shard, first seq, first seq to keep) of every journal that has something to lose."""
+    """Find (group, shard, first seq, first seq to keep) of every journal with rows to delete."""
     horizon_us = clock(connection) - round(keep_s * 1_000_000)
     found = []
     for group, shard_id, _, _ in connection.execute(sql.LAST_CHECKPOINTS).fetchall():
@@ -121,7 +122,7 @@ def delete_settlements(
 
 
 def delete_workers(connection: sqlite3.Connection) -> int:
-    """Workers that have been silent for so long that nobody can be waiting for them."""
+    """Delete workers that have been silent for `WORKER_KEEP_US`."""
     with transaction(connection, durable=False):
         silent_since_us = clock(connection) - WORKER_KEEP_US
         gone = connection.execute(sql.DELETE_WORKERS, (silent_since_us,))

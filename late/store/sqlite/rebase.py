@@ -13,7 +13,7 @@ _CLAIM = (
     "insert into late_meta (key, value) values ('identity', ?)"
     " on conflict (key) do update set value = excluded.value"
 )
-# The takeover by nobody: the same checkpoint under the raised epoch fences whoever was the owner.
+# A takeover without an owner: the same checkpoint with the raised epoch fences the old owner.
 _TAKE_OVER = (
     "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner,"
     " cursor, open, settled_at_us) select s.consumer_group, s.shard_id, s.seq + 1, ?, l.epoch,"
@@ -28,8 +28,8 @@ def rebase(path: Path, url: str) -> None:
     """Raise every epoch, free every shard, forget the workers, claim the file: one transaction.
 
     Raises:
-        SchemaMismatch, StoreRefused: the guards on schema, build and log; those that this call
-            is the remedy for are left out.
+        SchemaMismatch, StoreRefused: the checks of schema, build and log; not those that this call
+            repairs.
     """
     connection = guard.connect(path, url)
     try:
@@ -51,11 +51,11 @@ def _rebase(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _lift_positions(connection: sqlite3.Connection) -> None:
-    """Bring a log whose counter fell back above every cursor again.
+    """Move the rows of a log whose counter fell back above every cursor.
 
-    What is in the log may have come after the fall, below the cursors, or be settled and not yet
-    pruned: nothing tells them apart any more. All of it is moved above the cursors, in its order,
-    and runs (again): a repeat is allowed, a loss is not.
+    A row may have been inserted after the fall, below the cursors, or be settled and not yet
+    pruned: nothing tells them apart any more. All rows are moved above the cursors, in their order,
+    and run (again): a repeat is allowed, a loss is not.
     """
     covered = guard.highest_covered(connection)
     if covered <= guard.highest_given(connection):

@@ -1,7 +1,6 @@
-"""The statements of the SQLite store, and the text forms of its cursors and JSON columns.
+"""The statements of the SQLite store, over the names of `late.schema.tables`.
 
-By hand over the names of `late.schema.tables`, for the native driver. `NOW` is read once in a
-transaction, so that everything written by it bears one time.
+`NOW` is read once in a transaction, so that all of its rows have the same time.
 """
 
 from __future__ import annotations
@@ -101,14 +100,14 @@ RESULT = (
     " values (?, ?, ?, ?)"
 )
 
-# The next number of a task is one down its key.
+# The next number of a task is found by one step down the index.
 HISTORY = (
     "insert into late_history (consumer_group, task_id, number, at_us, event, worker, detail)"
     " select ?1, ?2, 1 + coalesce(max(number), 0), ?3, ?4, ?5, ?6 from late_history"
     " where consumer_group = ?1 and task_id = ?2"
 )
 
-# Of a dead letter that went back, where its history is kept.
+# A step for a dead letter that went back, if its history is kept.
 REVIVED = (
     "insert into late_history (consumer_group, task_id, number, at_us, event, worker)"
     " select ?1, ?2, max(number) + 1, ?3, 'redriven', ?4 from late_history"
@@ -127,10 +126,11 @@ END_TICK = "update late_schedule set open_task_id = null where name = ? and open
 
 # --- the journal, which is the fence -------------------------------------------------------------
 
-# The primary key alone would not do. A zombie that slept through the journal's retention finds its
-# next `seq` free again, because the row that fenced it was pruned. The last row is always kept, so:
-# one more than the last in each journal, or no row of the call. Alone, it is a transaction. Values
-# are ids, numbers and JSON: JSON cuts a text at a NUL.
+# The primary key alone would not do. An old owner that slept through the journal's retention finds
+# its next `seq` free again, because the row that fenced it was pruned. The last row is always kept,
+# so each row must be one more than the last of its journal, or no row of the call is inserted. By
+# itself the statement is a transaction. Values are ids, numbers and JSON, because JSON cuts a text
+# at a NUL.
 _JOURNAL = (
     "consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor, open, usage, suspects"
 )
@@ -151,8 +151,8 @@ LAST = (
     "select seq, epoch, cursor, open, suspects from late_settlement"
     " where consumer_group = ? and shard_id = ? order by seq desc limit 1"
 )
-# By way of the leases, one per journal: a `group by` over the journal would read all of it, and so
-# would a plain join, which the planner turns round. CROSS JOIN keeps the order as written.
+# From the leases, one per journal: a `group by` over the journal would read all of it, and so would
+# a plain join, which the planner reorders. CROSS JOIN keeps the order as written.
 LAST_CHECKPOINTS = (
     "select l.consumer_group, l.shard_id, s.cursor, s.open from late_lease l"
     " cross join late_settlement s on s.consumer_group = l.consumer_group"
@@ -167,7 +167,7 @@ PAST_CHECKPOINTS = LAST_CHECKPOINTS.replace(
 # --- ownership -----------------------------------------------------------------------------------
 
 # The epoch also stays above that of the journal, should a lease row have been tampered with. When
-# it was taken from an owner who had not given it back is kept: see `store/suspects.py`.
+# it was taken from an owner who had not given it back is kept: see `store/common/suspects.py`.
 ACQUIRE = (
     "insert into late_lease (consumer_group, shard_id, owner, epoch) values (?1, ?2, ?3, ?4 + 1)"
     " on conflict (consumer_group, shard_id) do update"
@@ -196,8 +196,8 @@ WORKERS = (
 )
 LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"
 LANES = "select first_shard, shards from late_lane"
-# Shards outside every lane (one that was made smaller) with work left. The log is asked for one
-# shard after the other, one step down the index each; `select distinct` would walk all of it.
+# Shards with work that are outside every lane (of one that was made smaller). The log is searched
+# for one shard after the other, one step down the index each; `select distinct` would read it all.
 # Timers exist only where there was a lease.
 SHARDS_WITH_ROWS = (
     "with recursive logged (shard_id) as (select min(shard_id) from late_task union all"
@@ -214,7 +214,7 @@ SHARDS_WITH_WORK = (
 # --- house-keeping -------------------------------------------------------------------------------
 
 GROUPS = "select name from late_group union select consumer_group from late_lease"
-# Where a batch of a range delete ends: a walk over the index, or over the table's own order.
+# The end of a batch of a range delete: by the index, or by the order of the table.
 BATCH_END = (
     "select max(seq) from (select seq from late_task where shard_id = ? and seq > ? and seq <= ?"
     " order by seq limit ?)"
@@ -226,8 +226,8 @@ BATCH_END_ALL = (
 DELETE_TASKS = "delete from late_task where shard_id = ? and seq > ? and seq < ?"
 DELETE_TASKS_ALL = "delete from late_task where seq > ? and seq < ?"
 FIRST_AFTER = "select min(seq) from late_task where shard_id = ? and seq > ?"
-# The first journal row to keep: the first one young enough, else the last one. It is a prefix that
-# goes, whatever the clock did meanwhile: a hole in the journal would look like a free `seq`.
+# The first journal row to keep: the first one young enough, else the last one. Only a prefix goes,
+# whatever the clock did in between: a hole in the journal would look like a free `seq`.
 JOURNAL_KEEP = (
     "select (select min(seq) from late_settlement where consumer_group = ?1 and shard_id = ?2),"
     " coalesce((select min(seq) from late_settlement where consumer_group = ?1 and shard_id = ?2"

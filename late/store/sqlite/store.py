@@ -2,9 +2,9 @@
 
 **Why the tail is gap-free.** One writer at a time holds the write lock from before it takes its
 rowid until its commit, so that rowid order is commit order, and AUTOINCREMENT never gives a rowid
-twice. What a reader at rowid n has not seen is above n, now and for ever. The cursor is n.
+twice. All rows that a reader at rowid n has not seen are above n, now and later. The cursor is n.
 
-One thread owns the connection: `sqlite_thread.py`.
+One thread owns the connection: `connection.py`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SqliteStore:
 
         Raises:
             SchemaMismatch: no file, no schema, or one of another version.
-            StoreRefused: a guard, see `guard`.
+            StoreRefused: a check failed, see `guard.py`.
         """
         await self._thread.open(self._connect)
 
@@ -98,7 +98,7 @@ class SqliteStore:
         await self._thread.run(lambda: rebase.rebase(self._path, self._url))
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
-        """The next page of each shard that has one; a shard with nothing new is left out."""
+        """Read the next page of each shard that has one; shards with nothing new are left out."""
         pages: list[Page] = []
         left: Cursors = list(cursors.items())
 
@@ -108,13 +108,13 @@ class SqliteStore:
             pages.extend(found)
             return bool(left)
 
-        # In parts: settlements go through this thread, too, and a worker stops starting tasks
-        # when too many that have run wait for theirs.
+        # In parts: settlements use this thread, too, and a worker stops starting tasks when too
+        # many finished ones wait to be settled.
         await self._thread.in_parts(part)
         return pages
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
-        """The records of `keys` that are still in the log, in no order."""
+        """Read the records of `keys` that are still in the log, in no order."""
 
         def fetch(connection: sqlite3.Connection) -> list[Record]:
             found = []
@@ -135,7 +135,7 @@ class SqliteStore:
         held_key: str | None = None,
         task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
-        """Parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
+        """Read parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
 
         def due(connection: sqlite3.Connection) -> list[Parked]:
             if task_ids:
@@ -151,7 +151,7 @@ class SqliteStore:
         return await self._on_connection(due)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        """Write settlements; see `Store.settle`. One transaction for all where none is refused."""
+        """Write settlements; see `Store.settle`. One transaction for all if none is refused."""
 
         def settle(connection: sqlite3.Connection) -> list[SettleResult]:
             if any(settlement.ticks for settlement in settlements):
@@ -161,9 +161,9 @@ class SqliteStore:
         return await self._on_connection(settle) if settlements else []
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
-        """Remove what every group has settled; see `Store.prune`.
+        """Remove the rows that every group has settled; see `Store.prune`.
 
-        In batches, each a transaction of its own with a pause as long as it took: a writer that
+        In batches, each a transaction of its own and then a pause as long as it took: a writer that
         waits for the lock sleeps and asks again, and without a gap would never find it free.
         Cancelling it between two batches is fine.
         """
@@ -181,7 +181,7 @@ class SqliteStore:
         return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        """Say that the worker lives for `ttl_s` from now; 0 says that it leaves."""
+        """Record that the worker lives for `ttl_s` from now; 0 means that it leaves."""
         return await self._on_connection(
             lambda connection: membership.heartbeat(connection, worker, ttl_s)
         )
@@ -197,7 +197,7 @@ class SqliteStore:
         await self._on_connection(lambda connection: journal.release(connection, leases))
 
     async def now(self) -> int:
-        """The database's clock, microseconds since the Unix epoch, in steps of a millisecond."""
+        """Read the database's clock, in microseconds since the Unix epoch, in steps of 1 ms."""
         return await self._on_connection(clock)
 
     async def close(self) -> None:
@@ -208,7 +208,7 @@ class SqliteStore:
         return await self._thread.on_connection(call)
 
     async def _paced(self, step: Callable[..., T], *args: object) -> T:
-        """One step of house-keeping, then a pause as long as it took."""
+        """Run one step of a prune, then pause as long as it took."""
         begun = time.monotonic()
         result = await self._on_connection(lambda connection: step(connection, *args))
         await asyncio.sleep(time.monotonic() - begun)

@@ -1,6 +1,6 @@
 """The tail of the SQLite store: from cursors to pages, in parts.
 
-Why it is gap-free: `sqlite.py`. How a page is read: `page_decoder.py`.
+`store.py` explains why it is gap-free, `page_decoder.py` how a page is read.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from late.store.sqlite.cursor import cursor_at, position_of
 from late.store.sqlite.write_lock import clock
 
 PART = 1_000
-"""Records that one call reads, or up to a page more: some two milliseconds."""
+"""The number of records that one call reads, or up to a page more: about two milliseconds."""
 
 Row = tuple[object, ...]
 Cursors = Sequence[tuple[ShardId, Cursor]]
 
 
 class SqliteTail:
-    """What the reads of one connection have found. Belongs to the thread of the connection."""
+    """Reads pages and remembers the ends of the shards. It belongs to the connection's thread."""
 
     def __init__(self) -> None:
         self._version = -1
         self._ends: dict[ShardId, int] = {}
 
     def forget(self) -> None:
-        """Something was written to the log here: that does not move our own `data_version`."""
+        """Forget the ends after a write to the log here, which does not change `data_version`."""
         self._ends.clear()
 
     def read(
         self, cursors: Cursors, limit: int, connection: sqlite3.Connection
     ) -> tuple[list[Page], Cursors]:
-        """The next pages of the first shards, up to `PART` records or a page more; and the shards
-        that are left. Shards with nothing new are left out."""
+        """Read the next pages of the first shards, up to `PART` records or a page more; return them
+        and the shards that are left. Shards with nothing new have no page."""
         pages: list[Page] = []
         looked = False
         count = 0
@@ -64,10 +64,10 @@ class SqliteTail:
     def _page(
         self, connection: sqlite3.Connection, shard_id: ShardId, after: int, limit: int
     ) -> tuple[int, list[Record]]:
-        """One page, and the database's clock."""
+        """Read one page, and the database's clock."""
         found = page_decoder.read(connection, shard_id, after, limit)
         if found is None:
-            # Looked before the rows are read: a commit in between is then read twice, never missed.
+            # Before the rows are read: a commit in between is then read twice, never missed.
             self._look(connection)
             return clock(connection), by_row(connection, sql.READ, (shard_id, after, limit))
         self._seen(found.version)
@@ -78,16 +78,15 @@ class SqliteTail:
         self._seen(version)
 
     def _seen(self, version: int) -> None:
-        """While the version stands still, what lies behind the end of a shard is known to be
-        nothing."""
+        """Forget the ends if the version changed: until then there is nothing behind them."""
         if version != self._version:
             self._version = version
             self._ends.clear()
 
 
 def rows(connection: sqlite3.Connection, statement: str, values: Row) -> list[Row]:
-    """All rows. A text that is not UTF-8, which only a raw INSERT can have put there, is read with
-    replacement characters: one bad row must not stop a whole shard.
+    """Run a statement and return all rows. A text that is not UTF-8, which only a raw INSERT can
+    write, is read with replacement characters: one bad row must not stop a whole shard.
     """
     try:
         return connection.execute(statement, values).fetchall()
@@ -102,5 +101,5 @@ def rows(connection: sqlite3.Connection, statement: str, values: Row) -> list[Ro
 
 
 def by_row(connection: sqlite3.Connection, statement: str, values: Row) -> list[Record]:
-    """The rows as records: their columns are in the order of its fields."""
+    """Run a statement whose columns are the fields of `Record`, and return its records."""
     return list(starmap(Record, rows(connection, statement, values)))

@@ -1,7 +1,8 @@
-"""The write lock of a SQLite file: how our own transactions get it, and how they give it back.
+"""The write lock of a SQLite file: our transactions take it and give it back.
 
-Statements are few here. After each one the driver takes the interpreter's lock back, three times
-for a row that is fetched, and beside a busy event loop each time takes as long as a statement.
+There are few statements here. After each one the driver takes the interpreter's lock again, three
+times for a row that is fetched, and while the event loop is busy each time takes as long as a
+statement.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ LOCK_PAUSE_S = 0.001
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Make a call again every millisecond while another connection has the lock that it wants, on
-    a connection that does not wait for itself. The call must be one that can be repeated.
+    """Repeat a call every millisecond while another connection has the lock that it needs. The
+    connection itself must not wait, and the call must be repeatable.
 
-    SQLite's own waiting sleeps longer and longer, up to 100 ms, and the lock goes to whoever asks
-    at the right instant: beside one producer that never pauses a settlement waited up to 3 s, and
-    a heartbeat that waits so long is a death. Asked for every millisecond it came within 0.1 s,
-    and the producer lost a fifth of its rate. Ours are few transactions beside theirs.
+    SQLite's own waiting sleeps longer and longer, up to 100 ms, and the lock goes to the first
+    connection that asks at the right moment: beside one producer that never pauses a settlement
+    waited up to 3 s, and a worker whose heartbeat waits that long counts as dead. With a try every
+    millisecond it took at most 0.1 s, and the producer lost a fifth of its rate. Our transactions
+    are few beside the producers'.
 
     Raises:
-        sqlite3.OperationalError: SQLITE_BUSY when the lock was not to be had for 5 s.
+        sqlite3.OperationalError: SQLITE_BUSY if the lock was not free for 5 s.
     """
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
@@ -46,19 +48,19 @@ def patiently(call: Callable[[], T]) -> T:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, *, durable: bool = True) -> Iterator[None]:
-    """One write transaction, rolled back on any error.
+    """Run one write transaction, rolled back on any error.
 
     Args:
-        durable: whether the commit waits for the disk. One that does not survives the death of
-            the process all the same, and reaches the disk with the next durable one: enough for
-            what a power failure may well take back (a prune that is repeated, the heartbeat of a
-            worker on the same dead machine).
+        durable: the commit waits for the disk. Without it the commit still survives the death of
+            the process, and reaches the disk with the next durable one. That is enough for writes
+            that a power failure may undo (a prune that is repeated, the heartbeat of a worker on
+            the same machine).
 
     `BEGIN IMMEDIATE`: a deferred transaction that reads and then writes fails at once with
-    SQLITE_BUSY_SNAPSHOT, whatever the busy timeout. Once it is begun, nothing is busy any more.
+    SQLITE_BUSY_SNAPSHOT, whatever the busy timeout is. Once it has begun, no lock is missing.
 
     Raises:
-        sqlite3.OperationalError: SQLITE_BUSY, when the lock is not to be had: see `patiently`.
+        sqlite3.OperationalError: SQLITE_BUSY if the lock is not free: see `patiently`.
     """
     if not durable:
         connection.execute("pragma synchronous = normal")
@@ -78,6 +80,6 @@ def transaction(connection: sqlite3.Connection, *, durable: bool = True) -> Iter
 
 
 def clock(connection: sqlite3.Connection) -> int:
-    """The database's clock, microseconds since the Unix epoch. Read once, at the head of a
-    transaction, so that everything written by one transaction bears one time."""
+    """Read the database's clock, in microseconds since the Unix epoch: once, at the beginning of a
+    transaction, so that all of its rows have the same time."""
     return int(connection.execute(sql.NOW).fetchone()[0])
