@@ -9,9 +9,9 @@ import msgspec
 
 from late.api.payloads import opened
 from late.api.receipts import Receipt, StaleReceipt, seal
-from late.dispatcher.pull.lease import Hold, identity
 from late.dispatcher.pull.pool import PullPool
-from late.dispatcher.pull.receive import take
+from late.dispatcher.pull.pools import receive
+from late.dispatcher.pull.queue import PullLease, identity
 from late.errors import DecodeError
 from late.handler.classify import Verdict, raised
 from late.model.task import Attempt
@@ -98,7 +98,7 @@ class Local:
         whole: bool = False,
     ) -> list[Delivery]:
         """What cannot be read is a dead letter and not a delivery, so it may be none early."""
-        found = await take(
+        found = await receive(
             [self._pools[queue] for queue in queues],
             group,
             limit=limit,
@@ -123,7 +123,7 @@ class Local:
         for pool in self._pools.values():
             pool.drop(consumer)
 
-    def _held(self, receipt: Receipt) -> tuple[PullPool, Hold]:
+    def _held(self, receipt: Receipt) -> tuple[PullPool, PullLease]:
         pool = self._pools.get(receipt.queue)
         if pool is None or receipt.worker != self._worker:
             raise StaleReceipt("stale receipt")
@@ -132,7 +132,7 @@ class Local:
             raise StaleReceipt("stale receipt")
         return pool, hold
 
-    def _deliver(self, pool: PullPool, hold: Hold, *, whole: bool) -> Delivery | None:
+    def _deliver(self, pool: PullPool, hold: PullLease, *, whole: bool) -> Delivery | None:
         attempt = hold.attempt
         record = attempt.record
         try:

@@ -48,7 +48,7 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def identity(self) -> tuple[str, int, int, str, int]:
-        """As `late.dispatcher.pull.lease.identity` has it."""
+        """As `late.dispatcher.pull.queue.identity` has it."""
         return self.group, self.shard_id, self.epoch, self.task_id, self.attempt
 
 

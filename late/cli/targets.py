@@ -72,9 +72,9 @@ def _checked(targets: dict[str, Target]) -> dict[str, str | None]:
     """Why a target cannot be reached, by name; None where it can."""
     import asyncio
 
-    from late.dispatcher.push.probe import reach
+    from late.dispatcher.push.probe import probe
 
     async def every() -> list[str | None]:
-        return await asyncio.gather(*(reach(target) for target in targets.values()))
+        return await asyncio.gather(*(probe(target) for target in targets.values()))
 
     return dict(zip(targets, asyncio.run(every()), strict=True))

@@ -17,8 +17,8 @@ from late.dispatcher.handler import Bound, Handler
 from late.dispatcher.local.in_process import InProcess, Waiting
 from late.dispatcher.local.process_pool import Processes
 from late.dispatcher.local.slot import Slot, Why
-from late.dispatcher.local.timeouts import Watch
-from late.dispatcher.outcome_buffer import DELIVER_AT, Finished
+from late.dispatcher.local.timeouts import TimeoutWatcher
+from late.dispatcher.outcome_buffer import DELIVER_AT, OutcomeBuffer
 from late.handler.classify import (
     DONE,
     EXPIRED,
@@ -93,9 +93,11 @@ class Dispatcher:
         self._cancel_grace_s = cancel_grace_s
         processes = Processes(process_workers, url=url, app=app, scrub=scrub)
         self._target = InProcess(url=url, processes=processes)
-        self._finished = Finished(on_finished, target=name, rng=rng or random.Random())
+        self._finished = OutcomeBuffer(on_finished, target=name, rng=rng or random.Random())
         self._slots = [Slot(number) for number in range(concurrency)]
-        self._watch = Watch(self._slots, cancel_grace_s=cancel_grace_s, settle=self._settle)
+        self._watch = TimeoutWatcher(
+            self._slots, cancel_grace_s=cancel_grace_s, settle=self._settle
+        )
         self._waiting: deque[Attempt] = deque()
         self._idle: list[Slot] = []
         self._load = 0
@@ -115,7 +117,7 @@ class Dispatcher:
         self._closed = False
         self.ended = 0
         """Attempts whose handler has returned, in time or not."""
-        self.late = 0
+        self.late_results = 0
         """Handlers that ended after their attempt had been settled; their result is dropped."""
 
     @property
@@ -156,7 +158,7 @@ class Dispatcher:
     @property
     def late_by_shard(self) -> Mapping[tuple[str, ShardId], int]:
         """Results that came after their shard had gone, per (group, shard)."""
-        return self._finished.late
+        return self._finished.late_results
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Accept attempts, in order. Never blocks; before `start` they wait, after `stop` they
@@ -271,7 +273,7 @@ class Dispatcher:
     def _report(self, slot: Slot, verdict: Verdict) -> None:
         """The handler is gone: queue its outcome unless it was settled, and free the slot."""
         if slot.settled:
-            self.late += 1
+            self.late_results += 1
         else:
             assert slot.attempt is not None
             self._finished.add(slot.attempt, verdict, slot.started_us, slot.begun)

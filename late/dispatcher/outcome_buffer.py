@@ -20,7 +20,7 @@ DELIVER_AT = 8
 next attempts come without a pass of the event loop (a system call) in between."""
 
 
-class Finished:
+class OutcomeBuffer:
     """What has ended and was not handed over yet; and whose results nobody wants any more."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Finished:
         """Monotonic: when the pass that is under way should end. Stale while none is scheduled."""
         self.dropped = 0
         """Outcomes of fenced epochs that were thrown away."""
-        self.late: Counter[tuple[str, ShardId]] = Counter()
+        self.late_results: Counter[tuple[str, ShardId]] = Counter()
         """Those of attempts that had run, per (group, shard)."""
 
     def __len__(self) -> int:
@@ -115,7 +115,7 @@ class Finished:
                 kept.append(outcome)
         for (group, shard), count in lost.items():
             self.dropped += count
-            self.late[group, ShardId(shard)] += count
+            self.late_results[group, ShardId(shard)] += count
             events.default.emit(events.LATE_RESULT, count=count, group=group, shard=shard)
         return kept
 

@@ -28,6 +28,7 @@ from late import events
 from late.clock import Monotonic
 from late.errors import StoreError
 from late.handler.classify import clean
+from late.model.backoff import Backoff
 from late.model.task import ENQUEUED
 from late.store.base import Settlement, SettleResult, Store
 
@@ -71,7 +72,8 @@ class Settler:
         self._on_error = on_error
         self._delay_s = delay_s
         self._batch = batch
-        self._rng = rng or random.Random()
+        base_s, cap_s = BACKOFF_S
+        self._backoff = Backoff(rng or random.Random(), base_s=base_s, cap_s=cap_s)
         self._sleep = sleep
         self._monotonic = monotonic
         self._emitter = emitter
@@ -187,16 +189,15 @@ class Settler:
         Raises:
             StoreError: one that is not transient.
         """
-        bound_s, longest_s = BACKOFF_S
         while True:
             began = self._monotonic()
             try:
                 results = await self._store.settle(settlements)
             except StoreError as error:
                 if not error.transient:
+                    self._backoff.reset()
                     raise
-                wait_s = self._rng.random() * bound_s
-                bound_s = min(longest_s, bound_s * 2)
+                wait_s = self._backoff.next_s()
                 self._emitter.emit(
                     events.STORE_ERROR,
                     component="settle",
@@ -206,6 +207,7 @@ class Settler:
                 )
                 await self._sleep(wait_s)
             else:
+                self._backoff.reset()
                 self._latencies_s.append(self._monotonic() - began)
                 return results
 

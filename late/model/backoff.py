@@ -33,8 +33,13 @@ class Backoff:
         self._failures += 1
         return self._rng.uniform(0, bound_s)
 
+    @property
+    def failures(self) -> int:
+        """The failures in a row so far."""
+        return self._failures
+
     def reset(self) -> None:
-        """A success: the next failure is the first again."""
+        """Note a success: the next failure is the first again."""
         self._failures = 0
 
 

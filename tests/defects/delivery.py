@@ -11,8 +11,8 @@ from late.api import receipts
 from late.api.service import Service
 from late.control import cleanup as sweep
 from late.control.sql.rows import now_us
-from late.dispatcher.pull.lease import identity
 from late.dispatcher.pull.pool import PullPool
+from late.dispatcher.pull.queue import identity
 from late.dispatcher.push import responses as answers
 from late.outbox import inbox
 from late.scheduler.core.commands import Commands

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from late.dispatcher.pull.lease import Hold
 from late.dispatcher.pull.pool import PullPool
-from late.dispatcher.pull.receive import take
+from late.dispatcher.pull.pools import receive
+from late.dispatcher.pull.queue import PullLease
 from late.model.task import Kind, Outcome
 from tests.unit.dispatcher_kit import NOW_US
 
@@ -54,13 +54,13 @@ class Pulled:
                 await self._news.wait()
         return self.outcomes
 
-    async def take(self, limit: int = 1, **options: Any) -> list[Hold]:
+    async def take(self, limit: int = 1, **options: Any) -> list[PullLease]:
         asked = {"wait_s": 5.0, "visibility_s": 30.0, "consumer": "c1"} | options
-        found = await take([self.pool], asked.pop("group", "default"), limit=limit, **asked)
+        found = await receive([self.pool], asked.pop("group", "default"), limit=limit, **asked)
         return [hold for _, hold in found]
 
-    async def taking(self, limit: int = 1, **options: Any) -> asyncio.Task[list[Hold]]:
-        """`take`, as far as that it waits."""
+    async def taking(self, limit: int = 1, **options: Any) -> asyncio.Task[list[PullLease]]:
+        """Start `take`, up to where it waits."""
         task = asyncio.create_task(self.take(limit, **options))
         await self.room(limit)
         return task

@@ -99,7 +99,7 @@ async def test_a_cancelled_handler_has_time_to_clean_up() -> None:
     async with rig(work, cancel_grace_s=20) as it:
         (outcome,) = await it.run(attempt())
         assert cleaned.is_set()
-        assert (outcome.error, it.dispatcher.late) == ("timed out after 0.02 s", 0)
+        assert (outcome.error, it.dispatcher.late_results) == ("timed out after 0.02 s", 0)
 
 
 async def test_a_coroutine_that_ignores_its_cancellation_is_stuck(
@@ -127,7 +127,7 @@ async def test_a_coroutine_that_ignores_its_cancellation_is_stuck(
         gate.set()
         while it.dispatcher.stuck:  # noqa: ASYNC110  its end is what nobody is told of
             await asyncio.sleep(0)
-        assert (it.dispatcher.late, it.dispatcher.free) == (1, 2)
+        assert (it.dispatcher.late_results, it.dispatcher.free) == (1, 2)
         assert len(it.outcomes) == 1
 
 
@@ -155,7 +155,7 @@ async def test_a_stuck_thread_keeps_its_slot_and_its_attempt_fails(
         release.set()
         while it.dispatcher.stuck:  # noqa: ASYNC110  its end is what nobody is told of
             await asyncio.sleep(0.001)
-        assert (it.dispatcher.late, it.dispatcher.free) == (1, 2)
+        assert (it.dispatcher.late_results, it.dispatcher.free) == (1, 2)
         assert [o.kind for o in it.outcomes] == ["failed", "done"]
 
 

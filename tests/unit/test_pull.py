@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from late.dispatcher.pull.lease import identity
-from late.dispatcher.pull.receive import take
+from late.dispatcher.pull.pools import receive
+from late.dispatcher.pull.queue import identity
 from late.handler.classify import DONE, INTERRUPTED, Verdict
 from tests.unit.dispatcher_kit import NOW_US, attempt
 from tests.unit.pull_kit import pulled
@@ -140,7 +140,9 @@ async def test_a_cancelled_consumer_loses_nothing() -> None:
 async def test_one_consumer_of_two_queues_is_served_by_one_of_them() -> None:
     async with pulled("a") as one, pulled("b") as two:
         taking = asyncio.create_task(
-            take([one.pool, two.pool], "default", limit=1, wait_s=5, visibility_s=9, consumer="c")
+            receive(
+                [one.pool, two.pool], "default", limit=1, wait_s=5, visibility_s=9, consumer="c"
+            )
         )
         await asyncio.sleep(0)
         assert (one.pool.room, two.pool.room) == (1, 1)

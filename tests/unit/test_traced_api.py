@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import late
-from late.dispatcher.push.pool import Job
+from late.dispatcher.push.job import Job
 from late.observability import tracing
 from late.v1 import queue_pb2
 from tests.integration.control_kit import rows

@@ -27,6 +27,7 @@ from late.dispatcher.local.child_protocol import Run
 from late.dispatcher.local.slot import Slot
 from late.errors import ConfigError
 from late.handler.classify import Refused, Scrub, Verdict, clean
+from late.model.backoff import Backoff
 from late.model.task import Attempt
 
 START_S_MAX = 60.0
@@ -56,11 +57,11 @@ class Processes:
         self._children: set[Child] = set()
         self._free: deque[Child] = deque()
         self._changed = asyncio.Condition()
-        self._failures = 0
-        """Children in a row that went away without having finished anything."""
+        first_s, longest_s = BACKOFF_S
+        self._backoff = Backoff(random.Random(), base_s=2 * first_s, cap_s=longest_s)
+        """Counts the children in a row that went away without having finished anything."""
         self._failure = ""
         self._keepers: list[asyncio.Task[None]] = []
-        self._random = random.Random()
 
     @property
     def pids(self) -> list[int]:
@@ -113,7 +114,7 @@ class Processes:
                 exit_code=child.process.exitcode,
             )
             return Verdict("died", error=str(died))
-        self._failures = 0
+        self._backoff.reset()
         await self._put(child)
         if verdict.error is not None and self._scrub is not None:
             verdict = Verdict(
@@ -137,7 +138,7 @@ class Processes:
     def _decided(self) -> bool:
         while self._free and not self._free[0].alive:
             self._free.popleft()
-        return bool(self._free) or self._failures >= START_FAILURES_MAX
+        return bool(self._free) or self._backoff.failures >= START_FAILURES_MAX
 
     async def _put(self, child: Child) -> None:
         async with self._changed:
@@ -166,11 +167,10 @@ class Processes:
                 await self._back_off()
 
     async def _back_off(self) -> None:
-        self._failures += 1
+        wait_s = self._backoff.next_s()
         async with self._changed:
             self._changed.notify_all()
-        first, longest = BACKOFF_S
-        await asyncio.sleep(self._random.random() * min(longest, first * 2**self._failures))
+        await asyncio.sleep(wait_s)
 
     async def _spawn(self) -> Child:
         ours, theirs = socket.socketpair()

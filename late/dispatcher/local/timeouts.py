@@ -23,7 +23,7 @@ SWEEP_S = (0.01, 0.25)
 """Shortest and longest time between two sweeps. A time-out is late by no more than an eighth."""
 
 
-class Watch:
+class TimeoutWatcher:
     """Ends what may not go on. `settle` is given the outcome of an attempt that runs on."""
 
     def __init__(

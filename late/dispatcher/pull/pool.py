@@ -18,9 +18,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 
-from late.dispatcher.outcome_buffer import Finished
-from late.dispatcher.pull.lease import Hold, identity, pool_name
-from late.dispatcher.pull.waiters import Waiter, Wanted
+from late.dispatcher.outcome_buffer import OutcomeBuffer
+from late.dispatcher.pull.queue import PullLease, Waiter, Waiters, identity, pool_name
 from late.dispatcher.push import responses as answers
 from late.handler.classify import EXPIRED, INTERRUPTED, Verdict, clean
 from late.model.task import Attempt, Outcome
@@ -63,10 +62,10 @@ class PullPool:
         self._wake = wake
         self._trusted = trusted
         self._clock = clock
-        self._finished = Finished(on_finished, target=self.name, rng=rng or random.Random())
+        self._finished = OutcomeBuffer(on_finished, target=self.name, rng=rng or random.Random())
         self._waiting: deque[tuple[Attempt, float]] = deque()
-        self.wanted = Wanted(self)
-        self._out: dict[int, Hold] = {}
+        self.waiters = Waiters(self)
+        self._out: dict[int, PullLease] = {}
         self._serial = 0
         self._match_due = False
         self._fresh = 0
@@ -84,8 +83,8 @@ class PullPool:
         not keep from them what they can do."""
         if self._draining:
             return 0
-        wanted = self.wanted.total - self._fresh
-        return max(0, min(wanted, OUT_MAX - len(self._out), WAITING_MAX - len(self._waiting)))
+        asked = self.waiters.total - self._fresh
+        return max(0, min(asked, OUT_MAX - len(self._out), WAITING_MAX - len(self._waiting)))
 
     @property
     def load(self) -> int:
@@ -129,18 +128,18 @@ class PullPool:
 
     # -- what consumers do -----------------------------------------------------------------------
 
-    def answer(self, hold: Hold, verdict: Verdict) -> bool:
+    def answer(self, hold: PullLease, verdict: Verdict) -> bool:
         """How an attempt ended; False if it was not out any more."""
         if self._out.pop(hold.serial, None) is None:
             return False
-        verdict = answers.kept(verdict, hold.attempt.keeps_result)
+        verdict = answers.as_result(verdict, hold.attempt.keeps_result)
         self._finished.add(hold.attempt, verdict, hold.started_us, hold.begun)
         self._note_quiet()
         return True
 
     def find(
         self, serial: int, attempt_of: tuple[str, int, int, str, int], *, until_us: int
-    ) -> Hold | None:
+    ) -> PullLease | None:
         """The hand-out with this number, if it is out, of that (group, shard, epoch, task,
         attempt), and the receipt that names it is good (`until_us`)."""
         hold = self._out.get(serial)
@@ -148,7 +147,7 @@ class PullPool:
             return None
         return None if hold.until <= self._clock() or until_us <= self._now_us() else hold
 
-    def extend(self, hold: Hold, visibility_s: float) -> None:
+    def extend(self, hold: PullLease, visibility_s: float) -> None:
         """The consumer is still at work: its time counts anew from now."""
         hold.until = self._clock() + visibility_s
         hold.visibility_s = visibility_s
@@ -187,7 +186,7 @@ class PullPool:
         When it returns every submitted attempt has been given to `on_finished`.
         """
         self._draining = True
-        self.wanted.release()
+        self.waiters.release()
         for attempt, _ in self._waiting:
             self._back(attempt)
         self._waiting.clear()
@@ -208,7 +207,7 @@ class PullPool:
         """`waiter` wants attempts of this queue; False while stopping. See `take`."""
         if self._draining or self._loop is None:
             return False
-        self.wanted.add(waiter)
+        self.waiters.add(waiter)
         self._match_soon()
         self._wake()
         return True
@@ -222,10 +221,10 @@ class PullPool:
         self._waiting.extendleft((attempt, now) for attempt in reversed(attempts))
         self._match_soon()
 
-    def hand_out(self, attempt: Attempt, consumer: str, visibility_s: float) -> Hold:
+    def hand_out(self, attempt: Attempt, consumer: str, visibility_s: float) -> PullLease:
         self._serial += 1
         now, now_us = self._clock(), self._now_us()
-        hold = Hold(
+        hold = PullLease(
             self._serial,
             attempt,
             consumer,
@@ -248,7 +247,7 @@ class PullPool:
     def _match(self) -> None:
         self._match_due = False
         self._fresh = 0
-        if not self._waiting or not self.wanted.total:
+        if not self._waiting or not self.waiters.total:
             return
         trusted, now_us = self._trusted(), self._now_us()
         kept: deque[tuple[Attempt, float]] = deque()
@@ -257,10 +256,10 @@ class PullPool:
                 self._back(attempt)
             elif attempt.deadline_us is not None and attempt.deadline_us <= now_us:
                 self._finished.add(attempt, EXPIRED, now_us, monotonic())
-            elif not self.wanted.offer(attempt):
+            elif not self.waiters.offer(attempt):
                 kept.append((attempt, since))
         self._waiting = kept
-        self.wanted.hand_over()
+        self.waiters.hand_over()
 
     async def _sweep(self) -> None:
         while True:
@@ -277,7 +276,7 @@ class PullPool:
     def _unclaimed(self, attempt: Attempt) -> None:
         """Back to the shard. Where consumers wait, but none that can do this task, it must not
         come again at once: it would only go round."""
-        if self.wanted.of(attempt.group):
+        if self.waiters.of(attempt.group):
             self._finished.add(attempt, NOBODY, self._now_us(), monotonic())
         else:
             self._back(attempt)

@@ -1,15 +1,15 @@
-"""All pulled queues of one worker."""
+"""All pulled queues of one worker, and how a consumer takes from several."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from late.dispatcher.pull.lease import pool_name
 from late.dispatcher.pull.pool import PullPool
+from late.dispatcher.pull.queue import PullLease, Waiter, pool_name
 from late.model.task import PULL, Outcome, Policy
 
 
@@ -17,7 +17,7 @@ class Pulls:
     """A pool for each queue with a policy that says `pull`.
 
     Args:
-        policies: how tasks are run, of names and of whole queues alike.
+        policies: of task names and of whole queues alike.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Pulls:
 
     @property
     def by_name(self) -> dict[str, PullPool]:
-        """As the scheduler knows them."""
+        """The pools by the names that the scheduler knows."""
         return {pool.name: pool for pool in self.by_queue.values()}
 
     def placed(self, policies: Mapping[str, Policy]) -> dict[str, Policy]:
-        """The policies with the pool of their own queue in the place of `pull`."""
+        """Return the policies with the pool of their own queue in the place of `pull`."""
         return {
             name: msgspec.structs.replace(policy, target=pool_name(policy.queue))
             if policy.target == PULL
@@ -52,7 +52,7 @@ class Pulls:
         }
 
     def recall(self, shards: Collection[tuple[str, int]]) -> None:
-        """As `PullPool.recall`."""
+        """Give back what nobody has begun, as `PullPool.recall`."""
         for pool in self.by_queue.values():
             pool.recall(shards)
 
@@ -61,5 +61,42 @@ class Pulls:
             await pool.start()
 
     async def stop(self, grace_s: float) -> None:
-        """As `PullPool.stop`, of all at the same time."""
+        """Stop all of them at the same time, as `PullPool.stop`."""
         await asyncio.gather(*(pool.stop(grace_s) for pool in self.by_queue.values()))
+
+
+async def receive(
+    pools: Sequence[PullPool],
+    group: str,
+    *,
+    limit: int,
+    wait_s: float,
+    visibility_s: float,
+    consumer: str,
+    names: frozenset[str] | None = None,
+) -> list[tuple[PullPool, PullLease]]:
+    """Take up to `limit` attempts of one of these queues as soon as there is one; none after
+    `wait_s`.
+
+    Args:
+        names: task names that the consumer can do; None for all.
+
+    Cancelled, it takes nothing.
+    """
+    waiter = Waiter(group, names, limit, asyncio.get_running_loop().create_future())
+    try:
+        asked = [pool for pool in pools if pool.ask(waiter)]
+        if not asked:
+            return []
+        await asyncio.wait({waiter.future}, timeout=wait_s)
+    except asyncio.CancelledError:
+        if waiter.future.done() and isinstance(waiter.by, PullPool):
+            waiter.by.put_back(waiter.given)
+        raise
+    finally:
+        for pool in pools:
+            pool.waiters.remove(waiter)
+    by = waiter.by
+    if not isinstance(by, PullPool):
+        return []
+    return [(by, by.hand_out(attempt, consumer, visibility_s)) for attempt in waiter.given]

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from late.dispatcher.push import responses as answers
-from late.dispatcher.push.pool import Job
+from late.dispatcher.push.job import Job
 from late.errors import ConfigError
 from late.handler.classify import Scrub, Verdict
 from late.model.targets import GrpcTarget, resolve
@@ -138,7 +138,7 @@ def _judge(response: Any, where: str, scrub: Scrub | None) -> Verdict:
     after_s = None
     if word in ("retry", "snooze") and found.HasField("after"):
         after_s = found.after.seconds + found.after.nanos / 1e9
-    return answers.said(answers.Outcome(word, after_s, found.reason or None), where, scrub)
+    return answers.parse_reply(answers.Outcome(word, after_s, found.reason or None), where, scrub)
 
 
 def _after_s(metadata: list[tuple[str, Any]]) -> float | None:

@@ -17,7 +17,7 @@ import msgspec
 
 from late.dispatcher.push import responses as answers
 from late.dispatcher.push import webhook_signature as webhooks
-from late.dispatcher.push.pool import Job
+from late.dispatcher.push.job import Job
 from late.errors import ConfigError
 from late.handler.classify import Scrub, Verdict
 from late.model.targets import HttpTarget, Tls, resolve

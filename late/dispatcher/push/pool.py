@@ -9,85 +9,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.handler import Handler
 from late.dispatcher.push import responses as answers
+from late.dispatcher.push.job import Caller, job_of
 from late.errors import DecodeError
 from late.handler.classify import RetryRule, Scrub, Verdict
 from late.handler.context import AsyncContext
 from late.model import validation as validate
 from late.model.targets import GrpcTarget, Target
 from late.model.task import Options, Outcome, Record
-from late.observability import tracing
 from late.payload import codec as codecs
 from late.payload import encoding as payloads
 
 NO_CODEC = ""
-"""Of a payload in JSON."""
+"""The codec of a payload in JSON."""
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
-_PASSED_ON = ("traceparent", "tracestate", "baggage")
-
-
-class Job(msgspec.Struct, frozen=True):
-    """One attempt as a target is told of it. Times are UTC."""
-
-    task_id: str
-    group: str
-    queue: str
-    name: str
-    payload: bytes
-    """An object, name to value, in JSON or as `codec` says; no longer sealed."""
-    codec: str
-    headers: Mapping[str, str]
-    attempt: int
-    max_attempts: int | None
-    deaths: int
-    is_replay: bool
-    keeps_result: bool
-    enqueued_at: datetime
-    due_at: datetime
-    expires_at: datetime | None
-    timeout_s: float
-
-    @property
-    def idempotency_key(self) -> str:
-        """The same for every attempt of the task in its group, and for no other. Without a full
-        stop, which the signature of HTTP requests uses to separate its parts."""
-        return f"{self.group.replace('.', '%2E')}:{self.task_id}"
-
-    @property
-    def trace(self) -> dict[str, str]:
-        """Those of the task's headers that belong into the headers of the call."""
-        headers = self.headers
-        found = {name: headers[name] for name in _PASSED_ON if name in headers}
-        found = tracing.of_call(found)
-        return {name: text for name, text in found.items() if is_header_text(text)}
-
-
-class Caller(Protocol):
-    """The way to one target. Everything happens on the loop that called `start`."""
-
-    async def start(self) -> None:
-        """Begin to connect. Does not wait for it: a target that is down is no reason not to work.
-
-        Raises:
-            ConfigError: a secret or certificate is not there, or a library is not installed.
-        """
-
-    async def call(self, job: Job) -> Verdict:
-        """Have `job` executed and say how it ended. Cancellation ends the call.
-
-        Raises nothing else: what goes wrong is a verdict.
-        """
-
-    async def close(self) -> None:
-        """End the connections. Calls that are under way end as failed."""
 
 
 class RemoteHandler:
@@ -113,7 +55,8 @@ class RemoteHandler:
         self._caller = caller
 
     def decode(self, record: Record, options: Options | None) -> Mapping[str, Any]:
-        """The payload as the target gets it: opened, checked to be an object, not taken apart."""
+        """Return the payload as the target gets it: opened, checked to be an object, not taken
+        apart."""
         if not validate.is_name(record.name):
             message = f"task name {validate.shown(record.name)} is no name"
             raise DecodeError(message, reason="invalid_name")
@@ -122,9 +65,9 @@ class RemoteHandler:
         return {"payload": payload, "codec": NO_CODEC if form == "json" else form}
 
     async def fn(self, context: AsyncContext, *, payload: bytes, codec: str) -> Verdict:
-        """The call."""
+        """Call the target, and return the verdict as it is recorded."""
         verdict = await self._caller.call(job_of(context, payload, codec))
-        return answers.kept(verdict, context.keeps_result)
+        return answers.as_result(verdict, context.keeps_result)
 
 
 class RemoteHandlers(Mapping[str, Handler]):
@@ -133,8 +76,8 @@ class RemoteHandlers(Mapping[str, Handler]):
     def __init__(self, tasks: Mapping[str, Any], caller: Caller, codec: codecs.Codec) -> None:
         """
         Args:
-            tasks: what is registered: their time-out, retry policy and codec count.
-            codec: of tasks that are not.
+            tasks: the registered ones, with their time-outs, retry policies and codecs.
+            codec: for tasks that are not registered.
         """
         self._tasks = tasks
         self._caller = caller
@@ -149,8 +92,8 @@ class RemoteHandlers(Mapping[str, Handler]):
         )
 
     def __contains__(self, name: object) -> bool:
-        # Not so for the others: names come from the database, and nobody may keep what he gets
-        # for one of them.
+        # False for names that are not registered: those come from the database without a bound,
+        # so nobody may keep the handlers that he gets for them.
         return name in self._tasks
 
     def __iter__(self) -> Iterator[str]:
@@ -178,7 +121,7 @@ class RemotePool(Dispatcher):
         scrub: Scrub | None = None,
         caller: Caller | None = None,
     ) -> None:
-        """As `Dispatcher`; `tasks` are the registered ones that go to `target`."""
+        """Make the slots, as `Dispatcher`; `tasks` are the registered ones that go to `target`."""
         rng = rng or random.Random()
         self._caller = caller or caller_of(target, rng=rng, scrub=scrub)
         super().__init__(
@@ -214,7 +157,7 @@ class RemotePool(Dispatcher):
 
 
 def caller_of(target: Target, *, rng: random.Random, scrub: Scrub | None = None) -> Caller:
-    """The way to `target`. Imports its library when it is started, not before."""
+    """Make the way to `target`. It imports its library when it is started, not before."""
     if isinstance(target, GrpcTarget):
         from late.dispatcher.push.grpc_caller import GrpcCaller
 
@@ -222,31 +165,3 @@ def caller_of(target: Target, *, rng: random.Random, scrub: Scrub | None = None)
     from late.dispatcher.push.http_caller import HttpCaller
 
     return HttpCaller(target, scrub=scrub)
-
-
-def job_of(context: AsyncContext, payload: bytes, codec: str) -> Job:
-    """What a target is told of the attempt that `context` is of."""
-    return Job(
-        task_id=context.task_id,
-        group=context.group,
-        queue=context.queue,
-        name=context.name,
-        payload=payload,
-        codec=codec,
-        headers=context.headers,
-        attempt=context.attempt,
-        max_attempts=context.max_attempts,
-        deaths=context.deaths,
-        is_replay=context.is_replay,
-        keeps_result=context.keeps_result,
-        enqueued_at=context.enqueued_at,
-        due_at=context.due_at,
-        expires_at=context.expires_at,
-        timeout_s=context.timeout_s,
-    )
-
-
-def is_header_text(text: str) -> bool:
-    """Whether `text` may be a header's value: printable ASCII and not long. What a producer gave
-    must not be able to end a header and begin another one."""
-    return len(text) <= 8192 and text.isascii() and text.isprintable()

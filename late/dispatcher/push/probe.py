@@ -12,7 +12,7 @@ from late.handler.classify import clean
 from late.model.targets import GrpcTarget, HttpTarget, Target, Tls
 
 
-async def reach(target: Target) -> str | None:
+async def probe(target: Target) -> str | None:
     """Why it cannot, or None.
 
     Of a gRPC target every endpoint must be up; of an HTTP one a connection must come about, with

@@ -73,17 +73,17 @@ class Outcome(msgspec.Struct):
     """JSON, of "done"; empty for none."""
 
 
-class Plain(msgspec.Struct):
+class JsonReply(msgspec.Struct):
     """A body with no word of an outcome: the handler's own, of which only this is looked at."""
 
     result: msgspec.Raw = msgspec.Raw(b"")
 
 
 _decode = msgspec.json.Decoder(Outcome).decode
-_decode_plain = msgspec.json.Decoder(Plain).decode
+_decode_plain = msgspec.json.Decoder(JsonReply).decode
 
 
-def said(answer: Outcome, where: str, scrub: Scrub | None = None) -> Verdict:
+def parse_reply(answer: Outcome, where: str, scrub: Scrub | None = None) -> Verdict:
     """The verdict that the target gave itself. `where` names it in error texts."""
     reason = clean(answer.reason[:TEXT_CHARS_MAX], scrub) if answer.reason else None
     after_us = wait_us(answer.after_s)
@@ -109,7 +109,7 @@ def done(result: bytes) -> Verdict:
     return Verdict("done", result=result) if result else DONE
 
 
-def kept(verdict: Verdict, wanted: bool) -> Verdict:
+def as_result(verdict: Verdict, wanted: bool) -> Verdict:
     """`verdict` as it is recorded: with its result only where the task keeps one, and as a dead
     letter where that cannot be kept."""
     if verdict.result is None:
@@ -147,7 +147,7 @@ def http_status(
         answer = _outcome(body)
         if answer is None:
             return Verdict("failed", f"{where}: the answer's outcome is none", reason=BAD_ANSWER)
-        return said(answer, where, scrub)
+        return parse_reply(answer, where, scrub)
     text = f"{where}: HTTP {status}"
     if 300 <= status < 400:
         text += ": a redirect is not followed; change the target's url"

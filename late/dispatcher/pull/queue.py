@@ -1,4 +1,7 @@
-"""Who waits for attempts of a pulled queue, and who gets which. Pure but for the futures."""
+"""The parts of a pulled queue: the leases of its consumers, and the consumers that wait.
+
+Pure but for the futures.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,36 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from late.model.task import Attempt
+import msgspec
+
+from late.model.task import PULL_POOL, Attempt
+
+
+class PullLease(msgspec.Struct):
+    """One attempt that a consumer has, until `until`."""
+
+    serial: int
+    attempt: Attempt
+    consumer: str
+    started_us: int
+    begun: float
+    """Monotonic, like `until`."""
+    until: float
+    visibility_s: float
+    """The length of the time that it was last given."""
+    until_us: int
+    """The same moment by the database's clock, to show elsewhere. It decides nothing."""
+
+
+def pool_name(queue: str) -> str:
+    """Return the name under which the scheduler knows the pool of a pulled queue."""
+    return PULL_POOL + queue
+
+
+def identity(attempt: Attempt) -> tuple[str, int, int, str, int]:
+    """Return (group, shard, epoch, task, number), which a receipt is bound to."""
+    record = attempt.record
+    return attempt.group, record.shard_id, attempt.epoch, record.task_id, attempt.number
 
 
 @dataclass(eq=False)
@@ -20,10 +52,10 @@ class Waiter:
     """Done as soon as there is something, or nothing more to wait for."""
     given: list[Attempt] = field(default_factory=list)
     by: object = None
-    """The one queue that `given` is of."""
+    """The pool of the one queue that `given` comes from."""
 
 
-class Wanted:
+class Waiters:
     """The waiters of one queue, the longest waiting first."""
 
     def __init__(self, queue: object) -> None:
@@ -31,7 +63,7 @@ class Wanted:
         self._waiters: list[Waiter] = []
         self._of: Counter[str] = Counter()
         self.total = 0
-        """How many attempts all of them ask for."""
+        """The number of attempts that all of them ask for."""
 
     def add(self, waiter: Waiter) -> None:
         self.total += waiter.limit
@@ -39,18 +71,18 @@ class Wanted:
         self._waiters.append(waiter)
 
     def remove(self, waiter: Waiter) -> None:
-        """It waits no longer. Twice is fine."""
+        """Remove `waiter`, which waits no longer. Twice is fine."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
             self.total -= waiter.limit
             self._of[waiter.group] -= 1
 
     def of(self, group: str) -> bool:
-        """Whether anybody waits in this group."""
+        """Tell whether anybody waits in this group."""
         return self._of[group] > 0
 
     def offer(self, attempt: Attempt) -> bool:
-        """Give `attempt` to the first who may have it and has room; False if nobody is."""
+        """Give `attempt` to the first waiter that may have it and has room; False without one."""
         for waiter in self._waiters:
             if (
                 len(waiter.given) < waiter.limit
@@ -63,14 +95,14 @@ class Wanted:
         return False
 
     def hand_over(self) -> None:
-        """Wake those who were given something; they wait no longer."""
+        """Wake the waiters that were given something; they wait no longer."""
         for waiter in [w for w in self._waiters if w.given and not w.future.done()]:
             self.remove(waiter)
             waiter.by = self._queue
             waiter.future.set_result(None)
 
     def release(self) -> None:
-        """Send everybody away with nothing."""
+        """Wake all waiters with nothing."""
         for waiter in list(self._waiters):
             self.remove(waiter)
             if not waiter.future.done():
