@@ -4,8 +4,8 @@ Every attempt has a slot of the handler's own pool and waits there for the call 
 So time-outs, cancelling, stopping, fencing and outcomes are those of `dispatcher.py`, and this file
 only puts attempts together.
 
-What fails as a whole is tried again one by one: an item that no batch survives must not take others
-with it until all of them are dead letters.
+The items of a call that fails as a whole are tried again one by one: an item that no batch survives
+must not take others with it until all of them are dead letters.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from late.handler.context import AsyncContext
 from late.model.task import BATCH_POOL, Options, Outcome, Policy, Record
 
 LINGER_S = 0.01
-"""How long a batch that is not full waits for more: a page comes in pieces."""
+"""The time that a batch that is not full waits for more: a page comes in pieces."""
 
 
 class BatchTask(Protocol):
-    """What is asked of a registered task. `late.app.Task` satisfies it."""
+    """The parts of a registered task that a batch needs. `late.app.Task` satisfies it."""
 
     @property
     def name(self) -> str: ...
@@ -52,7 +52,7 @@ class _Gathering:
     def __init__(self) -> None:
         self.items: list[Item[Any]] = []
         self.waiting = 0
-        """Attempts that still want to know how it ends."""
+        """The number of attempts that still wait for its end."""
         self.full = asyncio.Event()
         self.run: asyncio.Task[None] | None = None
 
@@ -76,7 +76,7 @@ class BatchHandler:
         self._open: _Gathering | None = None
 
     async def fn(self, context: AsyncContext, *, item: Any) -> object:
-        """Run as part of a batch; returns or raises what became of this item."""
+        """Run as part of a batch, and return or raise the outcome of this item."""
         mine = Item(item, context)
         call = self._join(mine, alone=context.attempt > 1)
         assert call.run is not None
@@ -133,7 +133,8 @@ class BatchHandler:
                 item.failure = item.failure or error
 
     async def _in_thread(self, batch: Batch[Any]) -> None:
-        """A thread cannot be ended: until it has, its last attempt keeps a slot, as stuck."""
+        """Run in a thread, which cannot be ended: its last attempt keeps a slot, as stuck, until it
+        ends by itself."""
         work = asyncio.ensure_future(self._threads.run(lambda: self._call(batch)))
         try:
             await asyncio.shield(work)
@@ -146,7 +147,7 @@ class BatchPool(Dispatcher):
     """The slots of one batch handler: for the batch that runs and the next one."""
 
     def __init__(self, task: BatchTask, **settings: Any) -> None:
-        """`settings` as of `Dispatcher`."""
+        """Make the slots; `settings` are those of `Dispatcher`."""
         self._batch_threads = Threads()
         handler = BatchHandler(task, self._batch_threads)
         super().__init__(
@@ -177,7 +178,7 @@ def batch_pools(
     rng: random.Random,
     url: str,
 ) -> dict[str, BatchPool]:
-    """A pool for each batch handler among `tasks`, not started."""
+    """Make a pool for each batch handler among `tasks`, not started."""
     return {
         f"{BATCH_POOL}{name}": BatchPool(
             task,

@@ -1,7 +1,10 @@
 """The loop: a fixed number of slots, each of which runs one attempt at a time.
 
-Why slots and not a task per attempt: the number of slots *is* the concurrency, so nothing has to
-be counted or locked, and a no-op attempt costs no task (see `inprocess.py`).
+The life of an attempt is `Dispatcher.run_one`: admit it (with the route to its handler), send it to
+where it runs, classify how it ended, and settle it by handing its outcome over.
+
+There are slots and not a task per attempt: the number of slots *is* the concurrency, so nothing has
+to be counted or locked, and a no-op attempt costs no task (see `in_process.py`).
 """
 
 from __future__ import annotations
@@ -36,14 +39,14 @@ from late.model.task import Attempt, Outcome, ShardId
 from late.observability import tracing
 
 CANCEL_GRACE_S = 1.0
-"""How long a cancelled handler may clean up before it is reported as stuck."""
+"""The time a cancelled handler has to clean up before it is reported as stuck."""
 LOOK_S = 0.001
-"""What a start has to know of the others (is the worker trusted, what is the database's time) may
-be this old. Asking before each no-op would cost a twentieth of it; who was paused asks anew."""
+"""The greatest age of what a start must know: whether the worker is trusted, and the database's
+time. Asking before each no-op would cost a twentieth of it. After a pause it is asked anew."""
 
 
 class Dispatcher:
-    """Runs attempts of one worker and says how each ended, exactly once each.
+    """Runs attempts of one worker and reports how each ended, exactly once.
 
     Everything happens on the event loop that called `start`; no method may be called from
     another thread.
@@ -70,7 +73,7 @@ class Dispatcher:
         Args:
             handlers: by task name. It may grow, but a handler that wants a process must be there
                 at `start`.
-            name: of these slots, as a task's policy and the usage ledger say it.
+            name: the target's name for these slots, in policies and in the usage.
             now_us: a lower bound of the database's clock, microseconds.
             on_finished: gets every outcome once, in batches, a few per pass of the loop at most.
                 It may call `submit` and `abandon`. It must not raise.
@@ -102,17 +105,17 @@ class Dispatcher:
         self._idle: list[Slot] = []
         self._load = 0
         self._slot_awake = False
-        """Whoever submits now is called by a slot that will look for work by itself."""
+        """Set while `submit` is called by a slot, which will look for work by itself."""
         self._wake_due = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watching: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._look_at = -inf
         self._clock_us = 0
-        """From the monotonic clock to the database's."""
+        """The difference from the monotonic clock to the database's."""
         self._grace_ends = inf
         self._progress = asyncio.Event()
-        """Set by whatever may end the wait of `_drain`."""
+        """Set when the wait of `_drain` may be over."""
         self._draining = False
         self._closed = False
         self.ended = 0
@@ -122,7 +125,7 @@ class Dispatcher:
 
     @property
     def free(self) -> int:
-        """Slots without an attempt. Submitting more than that is fine: the rest waits inside."""
+        """The number of slots without an attempt. When more are submitted, the rest waits."""
         return max(0, len(self._slots) - self._load)
 
     @property
@@ -157,7 +160,7 @@ class Dispatcher:
 
     @property
     def late_by_shard(self) -> Mapping[tuple[str, ShardId], int]:
-        """Results that came after their shard had gone, per (group, shard)."""
+        """The number of results that came after their shard had gone, per (group, shard)."""
         return self._finished.late_results
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
@@ -172,8 +175,8 @@ class Dispatcher:
         self._wake_one()
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:
-        """The shard was lost under `epoch`: do not start its waiting attempts, and drop and count
-        what comes of those that run. Later epochs of the shard are not affected."""
+        """Give up a shard that was lost under `epoch`: do not start its waiting attempts, and drop
+        and count the results of those that run. Later epochs are not affected."""
         finished = self._finished
         finished.fence(group, shard_id, epoch)
         kept = [attempt for attempt in self._waiting if not finished.is_fenced(attempt)]
@@ -214,7 +217,7 @@ class Dispatcher:
     # -- the life of an attempt ----------------------------------------------------------------
 
     async def run_one(self, slot: Slot, attempt: Attempt) -> None:
-        """Admit, run, classify, report. Raises nothing but the end of the slot itself."""
+        """Admit, send, classify, settle. Raises nothing but the end of the slot itself."""
         span = tracing.begin(attempt)
         try:
             bound = self._admit(slot, attempt)
@@ -230,7 +233,11 @@ class Dispatcher:
         self._report(slot, verdict)
 
     def _admit(self, slot: Slot, attempt: Attempt) -> Bound:
-        """Take the slot, unless the attempt is worthless by now or nobody here can run it."""
+        """Take the slot and return the route to the handler.
+
+        Raises:
+            Refused: the worker is not trusted, the attempt has expired, or no handler is here.
+        """
         slot.attempt = attempt
         slot.begun = begun = monotonic()
         if begun >= self._look_at:
@@ -255,13 +262,15 @@ class Dispatcher:
         return bound
 
     def _look(self, now: float) -> None:
-        """Ask the others. Invariant: `_look_at` is ahead of `now` if and only if they trust us."""
+        """Ask for time and trust. Invariant: `_look_at` is ahead of `now` if and only if the worker
+        is trusted."""
         self._clock_us = self._now_us() - int(now * 1_000_000)
         self._look_at = now + LOOK_S if self._trusted() else now
 
     def _classify(self, slot: Slot, error: BaseException) -> Verdict:
-        """An interrupted handler may raise anything on its way out: why it was interrupted is
-        what counts. A normal return does not come here: the work is done, however late."""
+        """Decide how an attempt that raised has ended. An interrupted handler may raise anything on
+        its way out, so the reason of the interruption counts. A normal return does not come here:
+        the work is done, however late."""
         bound = slot.bound
         if slot.ended_for is Why.STOP:
             return INTERRUPTED
@@ -271,7 +280,8 @@ class Dispatcher:
         return raised(error, bound.rule if bound is not None else None, self._scrub)
 
     def _report(self, slot: Slot, verdict: Verdict) -> None:
-        """The handler is gone: queue its outcome unless it was settled, and free the slot."""
+        """Queue the outcome of a handler that has returned, unless it was settled before, and free
+        the slot."""
         if slot.settled:
             self.late_results += 1
         else:
@@ -288,7 +298,7 @@ class Dispatcher:
         self._finished.add(slot.attempt, verdict, slot.started_us, slot.begun)
 
     def _give_back(self, attempts: Sequence[Attempt]) -> None:
-        """Attempts that will not start: nothing is lost and no attempt is used up."""
+        """Return attempts that will not start: nothing is lost and no attempt is used up."""
         now_us = self._now_us()
         for attempt in attempts:
             self._finished.add(attempt, INTERRUPTED, now_us, monotonic())
@@ -298,7 +308,7 @@ class Dispatcher:
     # -- slots ---------------------------------------------------------------------------------
 
     async def _serve(self, slot: Slot) -> None:
-        """One slot: attempt after attempt, and a pause for others when its turn is over."""
+        """Run attempt after attempt in one slot, with a pause for others when its turn is over."""
         waiting, finished, task = self._waiting, self._finished, slot.task
         assert task is not None
         while not self._closed:

@@ -1,4 +1,4 @@
-"""What the dispatcher asks of a registered function."""
+"""The seam between the dispatcher and a registered function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Handler(Protocol):
     def fn(self) -> Callable[..., Any]: ...
     @property
     def timeout_s(self) -> float | None:
-        """How long one attempt may stay silent; None asks for `TIMEOUT_S`."""
+        """The time that one attempt may stay silent; None asks for `TIMEOUT_S`."""
 
     @property
     def is_async(self) -> bool: ...
@@ -32,7 +32,7 @@ class Handler(Protocol):
 
     @property
     def wants_context(self) -> bool:
-        """Whether the first argument is a `late.Context` or `late.AsyncContext`."""
+        """True if the first argument is a `late.Context` or `late.AsyncContext`."""
 
     @property
     def retry(self) -> RetryRule | None: ...
@@ -75,7 +75,7 @@ class Bound:
         self.attempts_max: int | None = getattr(handler.retry, "max_attempts", None)
 
     def within(self, timeout_s: float) -> Bound:
-        """The same with another time-out: a knob says it, and not the handler."""
+        """Return a copy with another time-out, which a knob has set."""
         other = copy(self)
         other.timeout_s = timeout_s
         return other

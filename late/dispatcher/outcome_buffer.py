@@ -14,14 +14,14 @@ from late.handler.classify import DONE, Verdict
 from late.model.task import Attempt, Outcome, ShardId
 
 TURN_S = 0.002
-"""How long attempts that never wait may keep the event loop before others get their turn."""
+"""The time that attempts that never wait may keep the event loop before others get their turn."""
 DELIVER_AT = 8
 """From so many outcomes on, a slot that finds nothing to do hands them over at once, so that the
 next attempts come without a pass of the event loop (a system call) in between."""
 
 
 class OutcomeBuffer:
-    """What has ended and was not handed over yet; and whose results nobody wants any more."""
+    """The outcomes that were not handed over yet, and the epochs whose results are dropped."""
 
     def __init__(
         self, on_finished: Callable[[list[Outcome]], None], *, target: str, rng: random.Random
@@ -35,13 +35,13 @@ class OutcomeBuffer:
         """A delivery is scheduled for the next pass of the loop."""
         self._fenced: dict[tuple[str, int], int] = {}
         self.added_at = 0.0
-        """Monotonic: when the last attempt ended."""
+        """The monotonic time at which the last attempt ended."""
         self.turn_ends = inf
-        """Monotonic: when the pass that is under way should end. Stale while none is scheduled."""
+        """The monotonic time at which this pass should end. Stale while none is scheduled."""
         self.dropped = 0
         """Outcomes of fenced epochs that were thrown away."""
         self.late_results: Counter[tuple[str, ShardId]] = Counter()
-        """Those of attempts that had run, per (group, shard)."""
+        """The dropped outcomes of attempts that had run, per (group, shard)."""
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -51,7 +51,7 @@ class OutcomeBuffer:
         self._loop = loop
 
     def add(self, attempt: Attempt, verdict: Verdict, started_us: int, begun: float) -> None:
-        """`attempt` ended. `begun` is monotonic."""
+        """Add the outcome of `attempt`. `begun` is monotonic."""
         self.added_at = now = monotonic()
         if not self._due and self._loop is not None:
             self._due = True
@@ -79,8 +79,8 @@ class OutcomeBuffer:
         )
 
     def deliver(self) -> None:
-        """Hand over everything now. What the receiver raises goes to the loop's handler of
-        exceptions: it is a defect, and must not take the slot down that happened to deliver."""
+        """Hand over everything now. An exception of the receiver goes to the loop's exception
+        handler: it is a defect, and must not end the slot that happened to deliver."""
         batch, self._batch = self._batch, []
         if self._fenced:
             batch = self._without_fenced(batch)
@@ -96,7 +96,7 @@ class OutcomeBuffer:
             )
 
     def fence(self, group: str, shard_id: int, epoch: int) -> None:
-        """Drop what ends under `epoch` of the shard, or an older one, from now on."""
+        """Drop from now on the outcomes of the shard under `epoch` or an older one."""
         key = (group, shard_id)
         self._fenced[key] = max(epoch, self._fenced.get(key, epoch))
 

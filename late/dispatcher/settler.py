@@ -63,8 +63,8 @@ class Settler:
                 one that it gave out is unresolved.
             on_result: called once per settlement, in the order in which they were collected.
             on_error: called with settlements that the store will never accept; they are dropped.
-            delay_s: how long an outcome may wait for company.
-            batch: so many outcomes are company enough.
+            delay_s: the time an outcome may wait for others.
+            batch: the number of outcomes that are not made to wait.
         """
         self._store = store
         self._collect = collect
@@ -83,18 +83,18 @@ class Settler:
         self._poked = asyncio.Event()
         self._writing = asyncio.Lock()
         self._unresolved: list[Settlement] = []
-        """Collected, result unknown: always first, always the same ones."""
+        """Collected settlements whose result is unknown: always first, always the same ones."""
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
 
     @property
     def delay_s(self) -> float:
-        """How long an outcome waits for company now."""
+        """The time that an outcome waits for others now."""
         if self._latencies_s and median(self._latencies_s) > SLOW_COMMIT_S:
             return max(self._delay_s, SLOW_DELAY_S)
         return self._delay_s
 
     def poke(self, outcomes: int) -> None:
-        """That many more outcomes wait; 0 when something else does (a cursor that moved)."""
+        """Note that more outcomes wait; 0 when something else does (a cursor that moved)."""
         self._outcomes += outcomes
         if self._due is None:
             self._due = self._monotonic() + self.delay_s
@@ -135,7 +135,7 @@ class Settler:
                 return
 
     async def _settle_once(self) -> bool:
-        """One group commit. False if there was nothing, or nothing that could be settled."""
+        """Do one group commit. False if there was nothing, or nothing that could be settled."""
         async with self._writing:
             if not self._unresolved:
                 self._outcomes, self._due = 0, None
@@ -184,7 +184,7 @@ class Settler:
         return some
 
     async def _write(self, settlements: list[Settlement]) -> list[SettleResult]:
-        """The store's results, however often it takes.
+        """Return the store's results, repeating the call until it answers.
 
         Raises:
             StoreError: one that is not transient.
@@ -213,5 +213,5 @@ class Settler:
 
 
 def counted(settlement: Settlement) -> int:
-    """How many outcomes it records."""
+    """Count the outcomes that a settlement records."""
     return sum([usage.count for usage in settlement.usage if usage.outcome != ENQUEUED])

@@ -123,7 +123,7 @@ class Child:
 
 
 def _end(exit_code: int | None) -> str:
-    """How a process ended, for people."""
+    """Describe for people how a process ended."""
     if exit_code is None:
         return "the process went away"
     if exit_code >= 0:

@@ -1,4 +1,4 @@
-"""What a worker and its child processes say to each other: msgpack frames over a socket pair.
+"""The messages between a worker and its child processes: msgpack frames over a socket pair.
 
 Not pickle: a child that was taken over by what it ran must not be able to run code in the worker.
 A frame is four bytes of length, big-endian, and one message.
@@ -19,7 +19,7 @@ class Run(msgspec.Struct, frozen=True, tag=True):
 
     attempt: Attempt
     module: str
-    """Where the handler's function was defined; with `qualname` the way to the handler."""
+    """The module that defines the handler's function; with `qualname` the way to the handler."""
     qualname: str
     started_at_us: int
 

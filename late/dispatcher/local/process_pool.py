@@ -31,7 +31,7 @@ from late.model.backoff import Backoff
 from late.model.task import Attempt
 
 START_S_MAX = 60.0
-"""How long a child may import."""
+"""The time that a child may take to import."""
 START_FAILURES_MAX = 3
 """After so many failed starts in a row, attempts are handed back instead of waiting."""
 BACKOFF_S = (0.1, 5.0)

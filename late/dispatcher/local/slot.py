@@ -1,4 +1,4 @@
-"""What one slot is doing: a plain record that the dispatcher writes."""
+"""The state of one slot: a plain record that the dispatcher writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from late.model.task import Attempt
 
 
 class Why(Enum):
-    """What a running attempt was told to end for."""
+    """The reason for which a running attempt was told to end."""
 
     TIMEOUT = "timeout"
     STOP = "stop"
@@ -48,14 +48,14 @@ class Slot:
         self.deadline = inf
         """Monotonic. Invariant: infinite while no handler is running."""
         self.interruptible = True
-        """Whether cancelling the slot's task ends the attempt; not so for a thread."""
+        """True if cancelling the slot's task ends the attempt; False for a thread."""
         self.ended_for: Why | None = None
         self.settled = False
         """Stuck: the outcome was handed over while the handler still runs. Invariant: `settled`
         implies `attempt is not None`, so that the slot counts as taken."""
 
     def clear(self) -> None:
-        """The handler is gone; the slot is free again."""
+        """Free the slot, after the handler has returned."""
         self.attempt = None
         self.deadline = inf
         self.interruptible = True
@@ -63,16 +63,16 @@ class Slot:
         self.settled = False
 
     def beat(self, attempt: Attempt) -> None:
-        """`attempt` is alive: its time-out counts from now. May be called from any thread.
+        """Count the time-out of `attempt`, which is alive, from now. Any thread may call it.
 
         Raises:
-            AttemptOver: it was ended (time-out, stop); what it does now is for nothing.
+            AttemptOver: it was ended (time-out, stop); its result will not count.
         """
         if not self.prolong(attempt):
             raise AttemptOver(f"attempt {attempt.number} of {attempt.record.task_id} was ended")
 
     def prolong(self, attempt: Attempt) -> bool:
-        """`beat` for who need not be told: False if the attempt was ended."""
+        """Do the same as `beat` without raising: False if the attempt was ended."""
         if self.attempt is not attempt or self.ended_for is not None or self.bound is None:
             return False
         self.deadline = time.monotonic() + self.bound.timeout_s

@@ -1,4 +1,4 @@
-"""The watch over all slots: time-outs, interruption, and handlers that cannot be ended.
+"""Time-outs of all slots, interruption, and handlers that cannot be ended.
 
 One sweep over all slots, a few times per shortest time-out, instead of one timer per attempt: an
 attempt that ends in time pays one attribute for its time-out and nothing else.
@@ -24,7 +24,7 @@ SWEEP_S = (0.01, 0.25)
 
 
 class TimeoutWatcher:
-    """Ends what may not go on. `settle` is given the outcome of an attempt that runs on."""
+    """Ends attempts that may not go on. `settle` gets the outcome of one whose handler runs on."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class TimeoutWatcher:
         return [slot for slot in self._slots if slot.attempt is not None and not slot.settled]
 
     def work(self) -> None:
-        """There is something to watch."""
+        """Begin to sweep, as an attempt has come."""
         self._working.set()
 
     async def run(self) -> None:
@@ -61,7 +61,7 @@ class TimeoutWatcher:
             self.sweep(monotonic())
 
     def sweep(self, now: float) -> None:
-        """End what is overdue at `now` (monotonic)."""
+        """End the attempts that are overdue at `now` (monotonic)."""
         for slot in self._slots:
             if slot.deadline > now:
                 continue
@@ -76,7 +76,7 @@ class TimeoutWatcher:
                 self._give_up(slot)
 
     def interrupt_all(self) -> None:
-        """Interrupt what runs; threads, which cannot be, count as stuck from now on."""
+        """Interrupt what runs; threads, which cannot be interrupted, count as stuck from now on."""
         for slot in self.running:
             if not slot.interruptible:
                 slot.ended_for = slot.ended_for or Why.STOP
@@ -101,7 +101,7 @@ class TimeoutWatcher:
         slot.task.cancel()
 
     def _give_up(self, slot: Slot) -> None:
-        """The handler cannot be ended, its attempt can: otherwise a task that hangs would never
+        """End the attempt of a handler that cannot be ended. Otherwise a hanging task would never
         use up its attempts and never become a dead letter. The price is that a repeat may run
         beside it, as after a worker's death. The slot stays taken until the handler ends."""
         attempt, bound = slot.attempt, slot.bound

@@ -1,13 +1,13 @@
-"""The loop of a pulled queue: attempts go to whoever asks, and wait for an answer.
+"""The loop of a pulled queue: attempts go to the consumers that ask, and wait for an answer.
 
-One pool per pulled queue, so that a queue that nobody asks for holds up no other. A pool has room
-only for what consumers are waiting for at this moment: what nobody asks for stays with the shard's
-core, where it can be handed over, cancelled and counted, and a death of this process makes no
-suspects of tasks that nobody had begun.
+There is one pool per pulled queue, so that a queue that nobody asks for holds up no other. A pool
+has room only for the attempts that consumers wait for at this moment. The others stay with the
+shard's core, where they can be handed over, cancelled and counted; and the death of this process
+makes no suspects of tasks that nobody had begun.
 
 An attempt that was handed out is *out* until its consumer answers or its visibility time ends,
-which counts as a failed attempt. Each hand-out has a number of its own (`Hold.serial`): an answer
-names it, so that an answer to an earlier hand-out of the same attempt changes nothing.
+which counts as a failed attempt. Each hand-out has a number of its own (`PullLease.serial`), which
+an answer names, so that an answer to an earlier hand-out of the same attempt changes nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from late.handler.classify import EXPIRED, INTERRUPTED, Verdict, clean
 from late.model.task import Attempt, Outcome
 
 SWEEP_S = 0.1
-"""How often the visibility times are looked at: one is late by no more than this."""
+"""The pause between two looks at the visibility times: one is late by no more than this."""
 UNCLAIMED_S = 1.0
-"""An attempt that came and that nobody takes goes back to its shard after this."""
+"""The time after which an attempt that nobody takes goes back to its shard."""
 OUT_MAX = 10_000
 WAITING_MAX = 1_000
 NOBODY = Verdict("not_capable", reason="no_capable_consumer", after_us=5_000_000)
-"""Some seconds only: whoever can do it may just be between two requests."""
+"""Only some seconds: a capable consumer may just be between two requests."""
 
 
 class PullPool:
@@ -69,7 +69,7 @@ class PullPool:
         self._serial = 0
         self._match_due = False
         self._fresh = 0
-        """Of those that wait, how many came since the last match."""
+        """The number of waiting attempts that came since the last match."""
         self._draining = False
         self._quiet = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,8 +79,8 @@ class PullPool:
 
     @property
     def room(self) -> int:
-        """What consumers wait for. What is here and nobody of them can do does not count: it must
-        not keep from them what they can do."""
+        """The number of attempts that consumers wait for. Attempts that are here and that none of
+        them can do do not count: they must not keep others away."""
         if self._draining:
             return 0
         asked = self.waiters.total - self._fresh
@@ -103,8 +103,8 @@ class PullPool:
         self._match_soon()
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:
-        """The shard was lost under `epoch`: hand out none of its attempts, refuse answers for
-        those that are out."""
+        """Give up a shard that was lost under `epoch`: hand out none of its attempts, and refuse
+        answers for those that are out."""
         finished = self._finished
         finished.fence(group, shard_id, epoch)
         kept = [item for item in self._waiting if not finished.is_fenced(item[0])]
@@ -116,7 +116,8 @@ class PullPool:
         self._note_quiet()
 
     def recall(self, shards: Collection[tuple[str, int]]) -> None:
-        """These shards are about to be handed over: give back what nobody has begun, at once."""
+        """Give back at once the attempts of these shards that nobody has begun: the shards are
+        about to be handed over."""
         kept: deque[tuple[Attempt, float]] = deque()
         for attempt, since in self._waiting:
             if (attempt.group, attempt.record.shard_id) in shards:
@@ -129,7 +130,7 @@ class PullPool:
     # -- what consumers do -----------------------------------------------------------------------
 
     def answer(self, hold: PullLease, verdict: Verdict) -> bool:
-        """How an attempt ended; False if it was not out any more."""
+        """Record how an attempt ended; False if it was not out any more."""
         if self._out.pop(hold.serial, None) is None:
             return False
         verdict = answers.as_result(verdict, hold.attempt.keeps_result)
@@ -140,22 +141,22 @@ class PullPool:
     def find(
         self, serial: int, attempt_of: tuple[str, int, int, str, int], *, until_us: int
     ) -> PullLease | None:
-        """The hand-out with this number, if it is out, of that (group, shard, epoch, task,
-        attempt), and the receipt that names it is good (`until_us`)."""
+        """Return the lease with this number if it is out, is of that (group, shard, epoch, task,
+        attempt), and neither it nor its receipt (`until_us`) is over."""
         hold = self._out.get(serial)
         if hold is None or identity(hold.attempt) != attempt_of:
             return None
         return None if hold.until <= self._clock() or until_us <= self._now_us() else hold
 
     def extend(self, hold: PullLease, visibility_s: float) -> None:
-        """The consumer is still at work: its time counts anew from now."""
+        """Count the visibility time of a consumer that is still at work anew from now."""
         hold.until = self._clock() + visibility_s
         hold.visibility_s = visibility_s
         hold.until_us = self._now_us() + round(visibility_s * 1_000_000)
 
     def drop(self, consumer: str) -> None:
-        """The consumer is gone: what it had goes to others, which costs no attempt. Its names for
-        single requests (`fleet.py`) are its own with `~` and a number."""
+        """Give the attempts of a consumer that is gone to others, which costs no attempt. Its names
+        for single requests (`fleet.py`) are its own with `~` and a number."""
         found = [h for h in self._out.values() if h.consumer.partition("~")[0] == consumer
                  or h.consumer == consumer]  # fmt: skip
         for hold in found:
@@ -204,7 +205,7 @@ class PullPool:
         self._finished.deliver()
 
     def ask(self, waiter: Waiter) -> bool:
-        """`waiter` wants attempts of this queue; False while stopping. See `take`."""
+        """Let `waiter` wait for attempts of this queue; False while stopping. See `receive`."""
         if self._draining or self._loop is None:
             return False
         self.waiters.add(waiter)
@@ -213,7 +214,7 @@ class PullPool:
         return True
 
     def put_back(self, attempts: Sequence[Attempt]) -> None:
-        """What was meant for somebody who left in the same moment goes to the next one."""
+        """Give attempts whose consumer left in the same moment to the next one."""
         if self._draining:
             self.submit(attempts)
             return
@@ -274,8 +275,8 @@ class PullPool:
                 self._unclaimed(self._waiting.popleft()[0])
 
     def _unclaimed(self, attempt: Attempt) -> None:
-        """Back to the shard. Where consumers wait, but none that can do this task, it must not
-        come again at once: it would only go round."""
+        """Return an attempt to its shard. When consumers wait but none of them can do this task, it
+        must not come again at once: it would only go round."""
         if self.waiters.of(attempt.group):
             self._finished.add(attempt, NOBODY, self._now_us(), monotonic())
         else:

@@ -1,4 +1,4 @@
-"""All pulled queues of one worker, and how a consumer takes from several."""
+"""The pulled queues of one worker, and the call by which a consumer takes from several."""
 
 from __future__ import annotations
 

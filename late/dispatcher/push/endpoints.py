@@ -11,7 +11,7 @@ wants work; a service without health checks answers UNIMPLEMENTED, which tells t
 | UNAVAILABLE (refused, reset) | gets none until a probe passes | gRPC has ended them |
 | no answer, nor do new connections come about | gets none | ended: the other side is gone |
 | no answer, but a new connection gets one | gets them over that | ended: the old one is half-open |
-| no answer over either | gets none | go on: the service is busy to the neck |
+| no answer over either | gets none | go on: the service is too busy |
 
 Pings of HTTP/2 would be simpler and are not used: a server with gRPC's defaults takes one every
 five minutes, and answers more with the end of the connection, and so of everything that it is
@@ -49,7 +49,7 @@ Address = tuple[str, int]
 
 
 class Endpoint:
-    """One address and the connection to it. `calls` is the caller's to count."""
+    """One address and the connection to it. The caller counts its `calls`."""
 
     def __init__(
         self, target: GrpcTarget, name: str, at: Address, service: str, rng: random.Random
@@ -72,12 +72,12 @@ class Endpoint:
         self._wire()
 
     def doubt(self) -> None:
-        """A call found it unavailable: no more of them until a probe passes."""
+        """Send it no more calls until a probe passes, as one found it unavailable."""
         self.up = False
         self._doubted.set()
 
     async def watch(self, metadata: list[tuple[str, str]], changed: Callable[[], None]) -> None:
-        """Probe for ever; `changed()` is called after each."""
+        """Probe for ever, and call `changed()` after each probe."""
         self._metadata = metadata
         down_s, longest_s = DOWN_S
         pause_s = down_s
@@ -102,7 +102,7 @@ class Endpoint:
         await self._channel.close(None)
 
     async def _probe(self) -> tuple[bool, str]:
-        """Whether it may get calls, and why not."""
+        """Tell whether it may get calls, and if not, why."""
         code, status = await self._check(self._channel, self._target.probe_s)
         if code == "DEADLINE_EXCEEDED":
             if self._channel.get_state() is grpc.ChannelConnectivity.READY:
@@ -111,7 +111,7 @@ class Endpoint:
         return _judged(code, status)
 
     async def _suspect(self) -> tuple[bool, str]:
-        """A connection does not answer: find out whether it, the service or all of it is gone."""
+        """Find out why a connection does not answer: it, the service, or the machine is gone."""
         wait_s = self._target.probe_s
         fresh = self._open()
         old = asyncio.ensure_future(self._check(self._channel, 3 * wait_s))
@@ -140,14 +140,14 @@ class Endpoint:
             await fresh.close(None)
 
     async def _leave(self, fresh: grpc.aio.Channel) -> grpc.aio.Channel:
-        """Use `fresh` from now on; returns the connection that was left."""
+        """Use `fresh` from now on, and return the old connection."""
         old, self._channel = self._channel, fresh
         self._wire()
         await old.close(None)
         return old
 
     async def _check(self, channel: grpc.aio.Channel, timeout_s: float) -> tuple[str, int]:
-        """The name of the status code, and the health where that is OK.
+        """Return the name of the status code, and the health if that is OK.
 
         The two messages of `grpc.health.v1` have one field of number 1 each, a text and an enum:
         the same bytes as these wrappers, so that no further package is needed.
@@ -199,7 +199,7 @@ class Endpoint:
 
 
 class Endpoints:
-    """All endpoints of a target, kept up to date with what their names mean."""
+    """The endpoints of a target, kept up to date with the addresses of their names."""
 
     def __init__(
         self,
@@ -221,12 +221,12 @@ class Endpoints:
 
     @property
     def all(self) -> list[Endpoint]:
-        """Those that are known, up or not."""
+        """The endpoints that are known, up or not."""
         return list(self._known.values())
 
     @property
     def all_up(self) -> bool:
-        """Whether every name has a meaning, and everything that it means is up."""
+        """True if every name has addresses, and every address is up."""
         return not self._unresolved and all(each.up for each in self._known.values())
 
     async def start(self) -> None:
@@ -250,7 +250,8 @@ class Endpoints:
         self._watches.clear()
 
     async def pick(self, wait_s: float) -> Endpoint | None:
-        """The endpoint that is up and has the fewest calls; None if none is within `wait_s`."""
+        """Return the endpoint with the fewest calls among those that are up; None if none is within
+        `wait_s`."""
         found = self._best()
         if found is not None:
             return found
@@ -265,7 +266,7 @@ class Endpoints:
         return found
 
     def why(self) -> str:
-        """Why none is up."""
+        """Say why none is up."""
         found = [f"{each.label}: {each.why}" for each in self._known.values() if not each.up]
         found += [f"{name}: {why}" for name, why in self._unresolved.items()]
         return "no endpoint is up: " + "; ".join(found[:3])
@@ -284,7 +285,7 @@ class Endpoints:
             await self._resolve()
 
     async def _resolve(self) -> None:
-        """Ask what the names mean. A name that cannot be asked for keeps its last meaning."""
+        """Look the names up. A name that cannot be looked up keeps its last addresses."""
         loop = asyncio.get_running_loop()
         for name in self._target.endpoints:
             host, port = address(name)
@@ -316,13 +317,13 @@ class Endpoints:
 
 
 def channel_options(authority: str) -> list[tuple[str, Any]]:
-    """Settings of every connection to a target."""
+    """Return the settings of every connection to a target."""
     return [
         ("grpc.default_authority", authority),
         ("grpc.primary_user_agent", f"late/{package_version()}"),
         # A connection is nobody else's, so that a new one is a new one.
         ("grpc.use_local_subchannel_pool", 1),
-        # Where a target is, is said by its configuration and by nothing else.
+        # Only the configuration says where a target is.
         ("grpc.enable_http_proxy", 0),
         ("grpc.service_config_disable_resolution", 1),
         ("grpc.max_receive_message_length", ANSWER_BYTES_MAX + 65_536),

@@ -1,4 +1,4 @@
-"""Whether a target can be reached from here, for people: without sending it a task."""
+"""A check, for people, that a target can be reached from here. It sends no task."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from late.model.targets import GrpcTarget, HttpTarget, Target, Tls
 
 
 async def probe(target: Target) -> str | None:
-    """Why it cannot, or None.
+    """Return why `target` cannot be reached, or None.
 
-    Of a gRPC target every endpoint must be up; of an HTTP one a connection must come about, with
-    TLS where it uses that. A wrong secret on the other side is not found out.
+    Every endpoint of a gRPC target must be up. To an HTTP target a connection must be possible,
+    with TLS if it uses that. A wrong secret is not noticed.
     """
     try:
         if isinstance(target, GrpcTarget):

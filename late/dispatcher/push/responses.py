@@ -1,4 +1,4 @@
-"""From what a target answered to how the attempt ended. Pure.
+"""The meaning of a target's answer for the attempt. Pure.
 
 | the target says | gRPC | HTTP | the attempt |
 |---|---|---|---|
@@ -64,7 +64,7 @@ Word = Literal["done", "retry", "snooze", "discard", "fail", "not_capable"]
 
 
 class Outcome(msgspec.Struct):
-    """What an answer may say besides "done"; the body of a 2xx over HTTP."""
+    """An answer with a word of its outcome; the body of a 2xx over HTTP."""
 
     outcome: Word = "done"
     after_s: float | None = None
@@ -74,7 +74,7 @@ class Outcome(msgspec.Struct):
 
 
 class JsonReply(msgspec.Struct):
-    """A body with no word of an outcome: the handler's own, of which only this is looked at."""
+    """A body of the handler's own, without an outcome; only its result is read."""
 
     result: msgspec.Raw = msgspec.Raw(b"")
 
@@ -84,7 +84,7 @@ _decode_plain = msgspec.json.Decoder(JsonReply).decode
 
 
 def parse_reply(answer: Outcome, where: str, scrub: Scrub | None = None) -> Verdict:
-    """The verdict that the target gave itself. `where` names it in error texts."""
+    """Return the verdict that the target gave itself. `where` names it in error texts."""
     reason = clean(answer.reason[:TEXT_CHARS_MAX], scrub) if answer.reason else None
     after_us = wait_us(answer.after_s)
     match answer.outcome:
@@ -105,13 +105,13 @@ def parse_reply(answer: Outcome, where: str, scrub: Scrub | None = None) -> Verd
 
 
 def done(result: bytes) -> Verdict:
-    """It is done; `result` is JSON as it came, empty for none."""
+    """Return "done" with `result`, which is JSON as it came, empty for none."""
     return Verdict("done", result=result) if result else DONE
 
 
 def as_result(verdict: Verdict, wanted: bool) -> Verdict:
-    """`verdict` as it is recorded: with its result only where the task keeps one, and as a dead
-    letter where that cannot be kept."""
+    """Return `verdict` as it is recorded: with its result only if the task keeps one, and as a dead
+    letter if the result cannot be kept."""
     if verdict.result is None:
         return verdict
     if not wanted:
@@ -126,7 +126,7 @@ def as_result(verdict: Verdict, wanted: bool) -> Verdict:
 def grpc_status(
     code: str, details: str | None, after_s: float | None, where: str, scrub: Scrub | None = None
 ) -> Verdict:
-    """The verdict on a status other than OK; `code` is its name."""
+    """Return the verdict on a status other than OK; `code` is its name."""
     if code == "ALREADY_EXISTS":
         return DONE
     text = clean(f"{where}: {code}: {(details or '')[:TEXT_CHARS_MAX]}", scrub)
@@ -142,7 +142,7 @@ def grpc_status(
 def http_status(
     status: int, body: bytes, after_s: float | None, where: str, scrub: Scrub | None = None
 ) -> Verdict:
-    """The verdict on an answer; `body` is JSON, or empty if it was none or was too long."""
+    """Return the verdict on an answer; `body` is JSON, or empty if it was not or was too long."""
     if 200 <= status < 300:
         answer = _outcome(body)
         if answer is None:
@@ -160,12 +160,12 @@ def http_status(
 
 
 def unavailable(where: str, why: str) -> Verdict:
-    """No answer, because there was no connection or it broke."""
+    """Return the verdict without an answer, when there was no connection or it broke."""
     return Verdict("failed", clean(f"{where}: {why[:TEXT_CHARS_MAX]}"), reason=UNAVAILABLE)
 
 
 def retry_after_s(text: str | None, now_s: float) -> float | None:
-    """Seconds that a `retry-after` asks for, as a number or as a date; None if it says neither."""
+    """Read the seconds of a `retry-after`, a number or a date; None if it is neither."""
     if not text or len(text) > 64:
         return None
     try:
@@ -179,7 +179,7 @@ def retry_after_s(text: str | None, now_s: float) -> float | None:
 
 
 def wait_us(after_s: float | None) -> int | None:
-    """As microseconds, within a day: who says "in a year" has the task die by its own policy."""
+    """Convert to microseconds, within a day: after "in a year" the task die by its own policy."""
     if after_s is None or not math.isfinite(after_s):
         return None
     return round(min(max(after_s, 0.0), AFTER_S_MAX) * 1_000_000)
@@ -197,7 +197,7 @@ def _failed(text: str, after_s: float | None, retryable: bool, word: str | None)
 
 
 def _outcome(body: bytes) -> Outcome | None:
-    """What a 2xx says of itself; None if it tries to and is not understood. A body of the
+    """Read the outcome of a 2xx; None if it has one that is not understood. A body of the
     handler's own, with no word of an outcome, means "done"."""
     tree = _json(body)
     if not isinstance(tree, dict):
@@ -211,7 +211,7 @@ def _outcome(body: bytes) -> Outcome | None:
 
 
 def _reason(body: bytes) -> str | None:
-    """What an error's body says for people: `reason` or `error` of a JSON object."""
+    """Read the text for people in an error's body: `reason` or `error` of a JSON object."""
     tree = _json(body)
     if not isinstance(tree, dict):
         return None

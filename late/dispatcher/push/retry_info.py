@@ -4,8 +4,8 @@
     Any       { string type_url = 1; bytes value = 2; }
     RetryInfo { Duration retry_delay = 1; }
 
-Three messages of two fields are read here from the wire format, so that no package for them need be
-installed. What cannot be read says nothing: the status without it still counts.
+These three messages of two fields are read from the wire format, so that no package is needed for
+them. A detail that cannot be read is ignored: the status still counts.
 Source: https://google.aip.dev/193 and https://protobuf.dev/programming-guides/encoding/.
 """
 
@@ -23,7 +23,7 @@ _VARINT_BYTES_MAX = 10
 
 
 def after_s(status: bytes) -> float | None:
-    """Seconds that a serialised `google.rpc.Status` asks to wait; None where it says none."""
+    """Read the seconds that a serialised `google.rpc.Status` asks to wait; None without any."""
     try:
         for detail in _bytes_of(status, 3):
             if b"".join(_bytes_of(detail, 1)).endswith(_TYPE):
@@ -37,7 +37,7 @@ def after_s(status: bytes) -> float | None:
 
 
 def _bytes_of(message: bytes, wanted: int) -> Iterator[bytes]:
-    """What the fields of this number hold that are texts, bytes or messages.
+    """Yield the content of the fields of this number that are texts, bytes or messages.
 
     Raises:
         ValueError: not a message.
