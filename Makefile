@@ -14,11 +14,13 @@ PYTEST_WORKERS ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test test-long soak chaos defects lint format types contracts tree browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test test-long soak chaos defects lint format types contracts tree duplicates quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
 
-help: ## list what can be made
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | \
-		while IFS="$$(printf '\t')" read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
+### Use
+
+help: ## list what can be made, in groups
+	@awk -F ':.*## ' '/^### / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make the environment for development and do nothing else
 	$(DEV)
@@ -35,38 +37,17 @@ demo-spanner: ## the same on Spanner's emulator (SPANNER_EMULATOR_HOST, or an in
 	$(DEV)
 	@$(BIN)/late demo --store spanner $(ARGS)
 
-test: ## run the tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k name" for some)
-	$(DEV)
-	@echo "[test] PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
-	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
-	@$(BIN)/python scripts/run_tests.py --workers $(PYTEST_WORKERS) $(ARGS)
+clean: ## remove the environment, caches and demo databases
+	rm -rf $(LATE_VENV) .late .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test-long: ## run every test with branch coverage, then the storms, 5,000 worlds, all defects
-	$(DEV)
-	@$(BIN)/python scripts/run_tests.py --long --workers $(PYTEST_WORKERS) $(ARGS)
-	@$(MAKE) --no-print-directory chaos ARGS=
-	@$(MAKE) --no-print-directory soak ARGS="--seeds 5000"
-	@$(MAKE) --no-print-directory defects ARGS=
+### Check a change
 
-browser: ## find Chromium for the tests of the page, or install it (by apt, as root)
-	@$(PYTHON) scripts/browser.py --install
-
-screenshots: browser ## make the pictures in docs/screens again
+quick: ## lint, types, contracts and the tests that a change touches, in 90 seconds (ARGS=--list)
 	$(DEV)
-	@$(BIN)/python -m tests.web.screenshots $(ARGS)
+	@$(BIN)/python scripts/quick.py $(ARGS)
 
-soak: ## 50,000 simulated worlds; up to 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
-	$(DEV)
-	@$(BIN)/python -m tests.simulator --seeds 50000 $(ARGS)
-
-chaos: ## kill storms of the full size on every store; a tenth is part of `make test` (ARGS="-k p5")
-	$(DEV)
-	@LATE_TEST_CHAOS=full $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/chaos -rP $(ARGS)
-	@$(BIN)/python -m tests.chaos.figures
-
-defects: ## break late in each of the known ways and see it found (ARGS="D7 clock-ahead" for some)
-	$(DEV)
-	@$(BIN)/python -m tests.defects $(ARGS)
+check: lint types contracts tree duplicates test ## lint, types, contracts, tree, duplicates, test: as CI does
 
 lint: ## ruff: rules and format
 	$(DEV)
@@ -90,7 +71,39 @@ tree: ## refuse hosts, machine paths, long modules and functions, unfinished wor
 	$(DEV)
 	@$(BIN)/python scripts/check_tree.py
 
-check: lint types contracts tree test ## all of the above, as CI does
+duplicates: ## refuse more equal runs of lines in late/ than there were (ARGS=--list)
+	$(DEV)
+	@$(BIN)/python scripts/check_duplicates.py $(ARGS)
+
+test: ## run the tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k name" for some)
+	$(DEV)
+	@echo "[test] PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
+	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
+	@$(BIN)/python scripts/run_tests.py --workers $(PYTEST_WORKERS) $(ARGS)
+
+### Prove
+
+test-long: ## run every test, then the storms, 5,000 worlds, all defects
+	$(DEV)
+	@$(BIN)/python scripts/run_tests.py --long --workers $(PYTEST_WORKERS) $(ARGS)
+	@$(MAKE) --no-print-directory chaos ARGS=
+	@$(MAKE) --no-print-directory soak ARGS="--seeds 5000"
+	@$(MAKE) --no-print-directory defects ARGS=
+
+soak: ## 50,000 simulated worlds; up to 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
+	$(DEV)
+	@$(BIN)/python -m tests.simulator --seeds 50000 $(ARGS)
+
+chaos: ## kill storms of the full size on every store; a tenth is part of `make test` (ARGS="-k p5")
+	$(DEV)
+	@LATE_TEST_CHAOS=full $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/chaos -rP $(ARGS)
+	@$(BIN)/python -m tests.chaos.figures
+
+defects: ## break late in each of the known ways and see it found (ARGS="D7 clock-ahead" for some)
+	$(DEV)
+	@$(BIN)/python -m tests.defects $(ARGS)
+
+### Measure
 
 bench: ## drain, enqueue, latency, WAL and statements per task, with the limits of the same run
 	$(DEV)
@@ -133,19 +146,24 @@ bench-reading: ## a live PostgreSQL store through Spark, beside JDBC (ARGS="--ja
 	@PYTHONPATH=.:spark $(BIN)/python scripts/with_postgres.py \
 		$(BIN)/python -m bench.spark.reading --postgres '{url}' $(ARGS)
 
+overload: ## four troubles, with the knobs and without: does the fleet get over them? (ARGS="outage")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.overload --postgres '{url}' $(ARGS)
+
+### Maintain
+
+browser: ## find Chromium for the tests of the page, or install it (by apt, as root)
+	@$(PYTHON) scripts/browser.py --install
+
+screenshots: browser ## make the pictures in docs/screens again
+	$(DEV)
+	@$(BIN)/python -m tests.web.screenshots $(ARGS)
+
 protos: ## generate late/v1 from proto/ again, in an environment of its own
 	@test -x .late/protos/bin/python || { $(PYTHON) -m venv .late/protos && \
 		.late/protos/bin/python -m pip install --quiet 'grpcio-tools==1.76.*'; }
 	@.late/protos/bin/python scripts/protos.py $(ARGS)
 
-overload: ## four troubles, with the knobs and without: does the fleet get over them? (ARGS="outage")
-	$(DEV)
-	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.overload --postgres '{url}' $(ARGS)
-
 lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 	$(DEV)
 	@$(BIN)/python scripts/lock.py $(ARGS)
-
-clean: ## remove the environment, caches and demo databases
-	rm -rf $(LATE_VENV) .late .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
