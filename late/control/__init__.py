@@ -10,7 +10,7 @@ only one that decides.
 from __future__ import annotations
 
 from late.control.control import Control
-from late.control.dead_letters.dead_letters import Filter
+from late.control.dead_letters.filter import Filter
 from late.control.status.owners import Refused
 
 __all__ = ["Control", "Filter", "Refused"]

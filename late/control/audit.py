@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, insert, select
 
-from late.control.database import Database
+from late.control.database import Part
 from late.control.sql.rows import now_us
 from late.model.ids import new_id
 from late.schema.engine import reading, write
@@ -69,6 +69,7 @@ def record(
     by: str | None = None,
     before: Any = None,
     after: Any = None,
+    at_us: int | None = None,
 ) -> str:
     """Add one row in the caller's transaction; returns its id.
 
@@ -77,12 +78,13 @@ def record(
         subject: what was changed, such as `queue:payments`.
         by: who did it; `actor()` when None.
         before, after: anything that JSON can carry; None for what was not there. Never a payload.
+        at_us: the database's now, where the caller has asked for it.
     """
     audit_id = new_id(0)
     connection.execute(
         insert(audit).values(
             audit_id=audit_id,
-            at_us=now_us(connection),
+            at_us=now_us(connection) if at_us is None else at_us,
             actor=(by or actor())[:_ACTOR_MAX],
             action=action,
             subject=subject,
@@ -113,11 +115,8 @@ def _json(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
 
 
-class AuditControl:
+class AuditControl(Part):
     """What operators did. See `Control` for what all methods raise."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def entries(self, *, subject: str | None = None, limit: int = 50) -> list[Entry]:
         """The latest actions, newest first."""

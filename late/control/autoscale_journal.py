@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from late.autoscaler.autoscaler import STARTED, Term, TermLost
 from late.autoscaler.decide import Decision
-from late.control.database import Database
+from late.control.database import Part
 from late.control.sql.rows import SPANNER, now_us, object_of
 from late.errors import ConfigError
 from late.schema.engine import reading, write
@@ -212,11 +212,8 @@ def decisions(
     return [DecisionView(**{**row._mapping, "inputs": object_of(row.inputs)}) for row in rows]
 
 
-class AutoscalerControl:
+class AutoscalerControl(Part):
     """Autoscalers and their decisions. See `Control` for what all methods raise."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def journal(self) -> AutoscaleJournal:
         """For a controller: its term and its decisions."""

@@ -35,3 +35,10 @@ class Database:
                 check(version_of(connection), where=self.shown)
             self._checked = True
         return self.unchecked
+
+
+class Part:
+    """One field of `Control`: questions and commands about one subject."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import Connection, select, update
 
-from late.control.database import Database
+from late.control.database import Part
 from late.control.sql.rows import now_us
 from late.schema.engine import reading, write
 from late.schema.tables import worker
@@ -19,11 +19,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     """host:port of its gRPC."""
 
 
-class EndpointControl:
+class EndpointControl(Part):
     """Endpoints of live workers. See `Control` for what all methods raise."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def all(self) -> list[Endpoint]:
         """Those of all live workers that have one, ascending by worker."""

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
 
 from late.control import audit
-from late.control.database import Database
+from late.control.database import Part
 from late.control.sql.rows import SPANNER, now_us
 from late.errors import ConfigError
 from late.model import queue_settings as knobs
@@ -190,11 +190,8 @@ def _put(
     return Turned(kind, name, before, after, audit_id)
 
 
-class QueueControl:
+class QueueControl(Part):
     """Settings of queues and targets. See `Control` for what all methods raise."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def live(self) -> Live:
         """For workers: every setting."""

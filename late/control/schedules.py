@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
 from late.control import audit
-from late.control.database import Database
+from late.control.database import Part
 from late.control.sql.rows import COCKROACH, SPANNER, log_table_of, now_us
 from late.errors import ConfigError
 from late.model.cron import check, next_due_us
@@ -257,11 +257,8 @@ def _value(row: RowMapping) -> Schedule:
     )
 
 
-class ScheduleControl:
+class ScheduleControl(Part):
     """Recurring tasks. See `Control` for what all methods raise."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def sync(self, specs: Sequence[Schedule]) -> list[str]:
         """Insert or update what the code declares; returns the names that were written."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, select
 
 from late import outbox
 from late.control import audit
-from late.control.database import Database
+from late.control.database import Part
 from late.control.sql.rows import object_of
 from late.control.status import task
 from late.control.views import TaskView
@@ -87,11 +87,8 @@ def edit(engine: Engine, task_id: TaskId, payload: bytes, group: str | None) -> 
     return write(engine, work)
 
 
-class TaskControl:
+class TaskControl(Part):
     """One task: its state, and commands about it. See `Control` for what all methods raise."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def show(
         self,

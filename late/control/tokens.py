@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, insert, select, update
 
 from late.control.audit import record
-from late.control.database import Database
+from late.control.database import Part
 from late.control.sql.rows import now_us
 from late.errors import ConfigError, StoreError
 from late.model import tokens
@@ -130,11 +130,8 @@ def _public(row: Token) -> dict[str, object]:
     return {"scopes": row.scopes, "queues": row.queues, "expires_at_us": row.expires_at_us}
 
 
-class TokenControl:
+class TokenControl(Part):
     """Tokens of producers, consumers and operators. See `Control` for what all methods raise."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def all(self) -> list[Token]:
         """All tokens, without their secrets, which nobody has."""

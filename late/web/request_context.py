@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from late.control import Control
-from late.control.dead_letters.dead_letters import RATE_MAX, RATE_MIN
+from late.control.dead_letters.commands import RATE_MAX, RATE_MIN
 from late.model.tokens import Caller
 from late.web import csrf as guard
 from late.web import static_files as files

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from late.control import Control
-from late.control.dead_letters import latest
-from late.control.dead_letters.dead_letters import Filter
-from late.control.dead_letters.latest import Latest
+from late.control.dead_letters import page as latest
+from late.control.dead_letters.filter import Filter
+from late.control.dead_letters.page import DeadLetterPage
 from late.control.views import DeadView
 from late.model.ids import new_id
 from late.schema.tables import dead
@@ -31,7 +31,7 @@ def letters(count: int, rng: random.Random) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def pages(control: Control, which: Filter, limit: int) -> list[Latest]:
+def pages(control: Control, which: Filter, limit: int) -> list[DeadLetterPage]:
     found = [control.dead_letters.page(which, limit=limit)]
     while (before := found[-1].before_us) is not None:
         assert len(found) < 1_000, "there must be an end"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from late.control import Control
-from late.control.dead_letters.dead_letters import Filter
+from late.control.dead_letters.filter import Filter
 from late.model.queue_settings import Knobs
 from tests.web.chromium import Person, Tab
 from tests.web.scene import Scene

@@ -1,29 +1,54 @@
-"""`Control.dead_letters`: look, throw away, send back."""
+"""`Control.dead_letters`: look, throw away, send back.
+
+A redrive moves the row from `late_dead` to `late_timer`, due now, with its attempts back to zero.
+It does not put a new task into the log: the task keeps its id, its history and its place behind
+its unique key. The shard's owner stays the only one that decides on the task: it looks through
+its overdue timers every few seconds and finds the row there, as it finds any other.
+"""
 
 from __future__ import annotations
 
-from late.control.database import Database
-from late.control.dead_letters import dead_letters, latest
-from late.control.dead_letters.dead_letters import Filter
+from functools import partial
+from itertools import islice
+
+from sqlalchemy import func, select
+
+from late.control.database import Part
+from late.control.dead_letters.dry_run import IDS_SHOWN, rehearsal
+from late.control.dead_letters.filter import Filter
+from late.control.dead_letters.move import Mover, oldest
+from late.control.dead_letters.page import DeadLetterPage, read_page, view_of
 from late.control.views import DeadView, Moved
+from late.errors import ConfigError
+from late.schema.engine import reading, write
+from late.schema.tables import dead
+
+RATE_MIN, RATE_MAX = 0.001, 100_000.0
 
 
-class DeadLetterControl:
+class DeadLetterControl(Part):
     """Dead letters. See `Control` for what all methods raise."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def find(
         self, which: Filter | None = None, *, limit: int = 100, payload: bool = False
     ) -> list[DeadView]:
         """Up to `limit` dead letters, the latest first."""
-        engine = self._database.engine
-        return dead_letters.listed(engine, which or Filter(), limit=limit, payload=payload)
+        which = which or Filter()
+        which.check()
+        _check_limit(limit)
+        order = (dead.c.dead_at_us.desc(), dead.c.task_id.desc())
+        # A payload has up to 1 MiB: a caller who does not want them must not wait for hundreds.
+        wanted = [column for column in dead.c if payload or column is not dead.c.payload]
+        size = func.length(dead.c.payload).label("payload_bytes")
+        with reading(self._database.engine) as connection:
+            rows = connection.execute(
+                select(*wanted, size).where(*which.clauses()).order_by(*order).limit(limit)
+            )
+            return [view_of(row._mapping, payload) for row in rows]
 
-    def page(self, which: Filter | None = None, *, limit: int = 100) -> latest.Latest:
+    def page(self, which: Filter | None = None, *, limit: int = 100) -> DeadLetterPage:
         """As `find`, a page at a time, and quick however many there are."""
-        return latest.latest(self._database.engine, which or Filter(), limit=limit)
+        return read_page(self._database.engine, which or Filter(), limit=limit)
 
     def purge(
         self,
@@ -35,11 +60,10 @@ class DeadLetterControl:
     ) -> Moved:
         """Delete dead letters for good, the oldest first, a thousand to a transaction.
 
-        A dry run looks at ten thousand dead letters and says whether there were more; an `exact`
-        one counts all.
+        It is the only way to lose one, and always on demand. A dry run looks at ten thousand dead
+        letters and says whether there were more; an `exact` one counts all.
         """
-        engine = self._database.engine
-        return dead_letters.purge(engine, which, limit=limit, dry_run=dry_run, exact=exact)
+        return self._move(Mover("dead.purge", which), limit, dry_run=dry_run, exact=exact)
 
     def redrive(
         self,
@@ -52,10 +76,37 @@ class DeadLetterControl:
     ) -> Moved:
         """Send dead letters back to run again, the oldest first, attempts counted from zero.
 
-        They start within seconds, when their shard's owner next looks at its overdue timers; with
-        a `rate`, so many a second from now on. A dry run as that of `purge`.
+        They start within seconds, when their shard's owner next looks at its overdue timers. With
+        a `rate` they fall due so many a second from now on: all are moved at once, and nobody has
+        to stay for it. A dry run is as that of `purge`.
         """
-        engine = self._database.engine
-        return dead_letters.redrive(
-            engine, which, limit=limit, dry_run=dry_run, rate=rate, exact=exact
-        )
+        if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
+            raise ConfigError(f"rate {rate:g}: {RATE_MIN:g} to {RATE_MAX:g} a second")
+        mover = Mover("dead.redrive", which, rate=rate or 0.0)
+        return self._move(mover, limit, dry_run=dry_run, exact=exact)
+
+    def _move(self, mover: Mover, limit: int | None, *, dry_run: bool, exact: bool) -> Moved:
+        which, engine = mover.which, self._database.engine
+        which.check()
+        if limit is not None:
+            _check_limit(limit)
+        if dry_run:
+            return rehearsal(engine, which, limit, exact=exact)
+        moved: list[str] = []
+        total = 0
+        # What dies from here on is not meant: a task that fails again at once would otherwise be
+        # sent back without end.
+        now, keys = oldest(engine, which)
+        while limit is None or total < limit:
+            chosen = list(islice(keys, mover.chunk(engine, limit, total)))
+            if not chosen:
+                break
+            ids = write(engine, partial(mover.move, chosen, now, total))
+            total += len(ids)
+            moved += ids[: max(0, IDS_SHOWN - len(moved))]
+        return Moved(total, False, tuple(moved))
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise ConfigError(f"limit {limit}: at least 1")

@@ -8,7 +8,7 @@ index to be passed over by. Who wants to know it of millions asks for the `exact
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -23,14 +23,12 @@ from sqlalchemy import (
     true,
 )
 
+from late.control.dead_letters.filter import Filter
 from late.control.sql.per_shard import ROWS, together, upto
 from late.control.sql.shards import Shard, named, parked
 from late.control.views import Count, Moved
 from late.schema.engine import reading
 from late.schema.tables import dead
-
-if TYPE_CHECKING:
-    from late.control.dead_letters.dead_letters import Filter
 
 LOOKED = 10_000
 """Rows that are looked at for a count, all shards together."""

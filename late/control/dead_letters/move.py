@@ -7,8 +7,9 @@ The delete is the claim: two operators at once move different rows. Each transac
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from heapq import merge
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from sqlalchemy import (
@@ -16,6 +17,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Select,
     and_,
     delete,
     func,
@@ -27,13 +29,12 @@ from sqlalchemy import (
 )
 
 from late.control import audit
+from late.control.dead_letters.filter import Filter
+from late.control.sql.per_shard import Value, across
 from late.control.sql.rows import SPANNER, now_us
 from late.control.sql.shards import Shard, named, parked
 from late.schema.engine import reading
 from late.schema.tables import dead, history, timer
-
-if TYPE_CHECKING:
-    from late.control.dead_letters.dead_letters import Filter
 
 CHUNK = 1_000
 """Rows that one transaction moves: an owner's settlement must never wait long for it."""
@@ -44,45 +45,62 @@ NOTED = 500
 _ORDER = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group)
 _KEY = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group, dead.c.shard_id)
 Key = tuple[int, str, str, int]
-"""Of a dead letter: when it died, task id, group, shard. Keys compare as the letters go."""
+"""When a dead letter died, its task id, group and shard. Keys compare as the letters go."""
 
 
-def oldest(engine: Engine, which: Filter, until_us: int) -> Iterator[Key]:
-    """Keys of those that match and died by `until_us`, the oldest first, each read once.
+def oldest(engine: Engine, which: Filter) -> tuple[int, Iterator[Key]]:
+    """The database's now, and the keys of those that match and have died by then, the oldest first,
+    each read once.
 
     No index has all of them in this order: asked for the first thousand, a database puts all of
     them in order, and among millions does so again for each thousand. So each shard is walked along
-    its key, and the walks are put together here.
+    its key, and the walks are put together here. The first page of every shard is read in the one
+    transaction that finds the shards; those behind have a transaction each, for a purge may take
+    long.
     """
     with reading(engine) as connection:
-        there = list(parked(connection, dead.c.dead_at_us, named(connection).known))
-    shards = [shard for shard, _ in there if which.reaches(*shard)]
-    return merge(*(_walk(engine, which, shard, until_us) for shard in shards))
+        until_us = now_us(connection)
+        there = parked(connection, dead.c.dead_at_us, named(connection).known)
+        shards = [shard for shard, _ in there if which.reaches(*shard)]
+        first: list[list[tuple[int, str]]] = [[] for _ in shards]
+        for row in across(connection, partial(_page, which, until_us), shards, rows=PAGE):
+            first[row.leg].append((row.dead_at_us, str(row.task_id)))
+    pages = zip(shards, first, strict=True)
+    return until_us, merge(*(_walk(engine, which, until_us, *each) for each in pages))
 
 
-def _walk(engine: Engine, which: Filter, shard: Shard, until_us: int) -> Iterator[Key]:
+def _page(which: Filter, until_us: int, name: Value, shard_id: Value) -> Select[Any]:
+    """The oldest that match of one (group, shard)."""
     died, task_id = dead.c.dead_at_us, dead.c.task_id
-    mine = dead.c.consumer_group == shard[0], dead.c.shard_id == shard[1], died <= until_us
+    mine = dead.c.consumer_group == name, dead.c.shard_id == shard_id, died <= until_us
     page = select(died, task_id).where(*mine, *which.clauses()).limit(PAGE)
-    if which.task_id is None:  # by an index of its own there is one: an order may lead by the key
-        page = page.order_by(died, task_id)
-    beyond: list[ColumnElement[bool]] = []
+    # A task id has an index of its own, and an order may lead the planner along the key.
+    return page if which.task_id else page.order_by(died, task_id)
+
+
+def _walk(
+    engine: Engine, which: Filter, until_us: int, shard: Shard, page: list[tuple[int, str]]
+) -> Iterator[Key]:
+    """The keys of one shard, page by page; the first page was read."""
+    died, task_id = dead.c.dead_at_us, dead.c.task_id
+    following = _page(which, until_us, *shard)
     while True:
-        with reading(engine) as connection:
-            rows = connection.execute(page.where(*beyond)).all()
-        yield from ((row.dead_at_us, str(row.task_id), *shard) for row in rows)
-        if len(rows) < PAGE:
+        page.sort()
+        yield from ((*key, *shard) for key in page)
+        if len(page) < PAGE:
             return
-        last_us, last_id = rows[-1]
-        beyond = [died >= last_us, or_(died > last_us, task_id > last_id)]
+        last_us, last_id = page[-1]
+        beyond = died >= last_us, or_(died > last_us, task_id > last_id)
+        with reading(engine) as connection:
+            rows = connection.execute(following.where(*beyond)).all()
+        page = [(row.dead_at_us, str(row.task_id)) for row in rows]
 
 
 class Mover(msgspec.Struct, frozen=True):
-    """How to move, and what is said of it."""
+    """How to move, and what the audit says of it."""
 
     action: str
-    which: Any
-    """The filter, for the audit."""
+    which: Filter
     rate: float | None = None
     """How many fall due in a second; 0: all at once. None: they are deleted."""
 
@@ -95,20 +113,19 @@ class Mover(msgspec.Struct, frozen=True):
         return size if limit is None else min(size, limit - total)
 
     def move(
-        self,
-        clauses: list[ColumnElement[bool]],
-        chosen: list[Key],
-        from_us: int,
-        before: int,
-        connection: Connection,
+        self, chosen: list[Key], from_us: int, before: int, connection: Connection
     ) -> list[str]:
-        """Move those of `chosen`, the oldest that match, that nobody has moved since; their task
-        ids. `before`: how many were moved before them."""
+        """Move those of `chosen` that nobody has moved since; returns their task ids.
+
+        Args:
+            chosen: the oldest that match and had died by `from_us`.
+            before: how many were moved before them.
+        """
+        now = now_us(connection)
         step_us = 1_000_000 / self.rate if self.rate else 0.0
-        due_us = (
-            max(now_us(connection), from_us) if not step_us else from_us + round(before * step_us)
-        )
+        due_us = from_us + round(before * step_us) if step_us else max(now, from_us)
         if connection.dialect.name == SPANNER:
+            clauses = [*self.which.clauses(), dead.c.dead_at_us <= from_us]
             due = None if self.rate is None else due_us
             keys = _move_range(clauses, len(chosen), due, connection)
         else:
@@ -118,17 +135,17 @@ class Mover(msgspec.Struct, frozen=True):
                 connection.execute(insert(timer), _parked(rows, due_us, step_us))
         ids = [task_id for _, task_id in keys]
         if ids:
-            _note(connection, keys, "purged" if self.rate is None else "redriven")
+            _note(connection, keys, "purged" if self.rate is None else "redriven", now)
             given = {k: v for k, v in msgspec.to_builtins(self.which).items() if v is not None}
             after = {"count": len(ids), "filter": given}
             if self.rate:
                 after["rate"] = self.rate
             subject = f"dead:{given.get('group', '*')}"
-            audit.record(connection, action=self.action, subject=subject, after=after)
+            audit.record(connection, action=self.action, subject=subject, after=after, at_us=now)
         return ids
 
 
-def _note(connection: Connection, keys: list[tuple[str, str]], event: str) -> None:
+def _note(connection: Connection, keys: list[tuple[str, str]], event: str, at_us: int) -> None:
     """A step for those whose history is kept, with who did it."""
     for name in sorted({name for name, _ in keys}):
         mine = history.c.consumer_group == name
@@ -141,7 +158,7 @@ def _note(connection: Connection, keys: list[tuple[str, str]], event: str) -> No
                     history.c.consumer_group,
                     history.c.task_id,
                     func.max(history.c.number) + 1,
-                    literal(now_us(connection), BigInteger),
+                    literal(at_us, BigInteger),
                     literal(event),
                     literal(audit.actor()),
                 )

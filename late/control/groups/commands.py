@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from late.control.database import Database
+from late.control.database import Database, Part
 from late.control.groups import groups, lag, retention
 from late.control.groups import reset as resets
 from late.control.groups import wait as waiting
 from late.control.views import GroupView, Reset, Status, Waited
 
 
-class GroupControl:
+class GroupControl(Part):
     """Consumer groups. See `Control` for what all methods raise.
 
     Args:
@@ -19,7 +19,7 @@ class GroupControl:
     """
 
     def __init__(self, database: Database, *, alarm_s: float) -> None:
-        self._database = database
+        super().__init__(database)
         self._alarm_s = alarm_s
 
     def all(self, *, limit: int = lag.LIMIT, seen: Status | None = None) -> list[GroupView]:

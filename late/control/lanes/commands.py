@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from late.control.database import Database
+from late.control.database import Part
 from late.control.lanes import lanes, resize
 from late.control.views import LaneView
 from late.model.lanes import Lane, Layout
 
 
-class LaneControl:
+class LaneControl(Part):
     """Lanes. See `Control` for what all methods raise."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def all(self) -> list[LaneView]:
         """The named ranges of shards."""

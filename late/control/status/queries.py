@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from late.autoscaler.keda.demand import Signals
-from late.control.database import Database
+from late.control.database import Database, Part
 from late.control.groups.commands import GroupControl
 from late.control.status import owners, scaling_signals, server, status, timers, usage
 from late.control.status.owners import Refused
 from late.control.views import Owners, Status, TimerView
 
 
-class StatusControl:
+class StatusControl(Part):
     """Questions about queues, shards, workers and the server. See `Control` for what all methods
     raise."""
 
     def __init__(self, database: Database, groups: GroupControl) -> None:
-        self._database = database
+        super().__init__(database)
         self._groups = groups
 
     def read(self, *, queue: str | None = None, limit: int = status.LIMIT) -> Status:

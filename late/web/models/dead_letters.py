@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from late.control.dead_letters.dead_letters import Filter
+from late.control.dead_letters.filter import Filter
 from late.control.views import DeadView
 from late.errors import ConfigError
 from late.web.formatting import fitting, short

@@ -15,8 +15,9 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
-from late.control.dead_letters.dead_letters import Filter, view_of
+from late.control.dead_letters.filter import Filter
 from late.control.sql.per_shard import LATERAL, ROWS, Value, across, foremost, together
+from late.control.sql.rows import errors_of, object_of, payload_of
 from late.control.sql.shards import Shard, named, parked
 from late.control.views import DeadView
 from late.schema.engine import reading
@@ -43,7 +44,7 @@ _Key = tuple[int, str, str, int]
 """When it died, its id, group and shard."""
 
 
-class Latest(msgspec.Struct, frozen=True):
+class DeadLetterPage(msgspec.Struct, frozen=True):
     """One page."""
 
     letters: tuple[DeadView, ...]
@@ -52,7 +53,7 @@ class Latest(msgspec.Struct, frozen=True):
     """Where the next page begins; None when these were all."""
 
 
-def latest(engine: Engine, which: Filter, *, limit: int) -> Latest:
+def read_page(engine: Engine, which: Filter, *, limit: int) -> DeadLetterPage:
     """Up to `limit` that match, the latest first; fewer, or none, where the way was too long."""
     which.check()
     with reading(engine) as connection:
@@ -71,7 +72,7 @@ def latest(engine: Engine, which: Filter, *, limit: int) -> Latest:
         if len(keys) > limit:
             keys, reached = keys[:limit], keys[limit - 1][0]
         letters = _letters(connection, keys)
-    return Latest(letters, _before(which, reached))
+    return DeadLetterPage(letters, _before(which, reached))
 
 
 def _latest_first(of: ReadOnlyColumnCollection[str, Any]) -> tuple[ColumnElement[Any], ...]:
@@ -169,3 +170,25 @@ def _letters(connection: Connection, keys: list[_Key]) -> tuple[DeadView, ...]:
     found = {(row.consumer_group, str(row.task_id)): view_of(row._mapping, False) for row in rows}
     views = (found.get((name, task_id)) for _, task_id, name, _ in keys)
     return tuple(view for view in views if view is not None)
+
+
+def view_of(row: Any, payload: bool) -> DeadView:
+    """A row of `late_dead`, with the size of its payload as `payload_bytes`."""
+    options = object_of(row["options"])
+    return DeadView(
+        task_id=str(row["task_id"]),
+        group=row["consumer_group"],
+        shard_id=row["shard_id"],
+        dead_at_us=row["dead_at_us"],
+        reason=row["reason"],
+        queue=row["queue"],
+        name=row["name"],
+        created_at_us=row["created_at_us"],
+        attempts=row["attempts"],
+        deaths=row["deaths"],
+        errors=errors_of(row["errors"]),
+        payload_bytes=row["payload_bytes"],
+        headers=object_of(row["headers"]),
+        options=options,
+        payload=payload_of(row["payload"], options) if payload else None,
+    )

@@ -1,0 +1,104 @@
+"""`Filter`: which dead letters are meant."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Integer
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy.sql.functions import FunctionElement
+
+from late.errors import ConfigError
+from late.model.ids import shard_of
+from late.schema.tables import dead
+
+_NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
+
+
+class _Position(FunctionElement[int]):
+    """Where a text is in a column, from 1: LIKE has no escape on Spanner."""
+
+    type = Integer()
+    inherit_cache = True
+
+
+@compiles(_Position)
+def _strpos(element: _Position, compiler: Any, **kw: Any) -> str:
+    return f"strpos({compiler.process(element.clauses, **kw)})"
+
+
+@compiles(_Position, "sqlite")
+def _instr(element: _Position, compiler: Any, **kw: Any) -> str:
+    return f"instr({compiler.process(element.clauses, **kw)})"
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Which dead letters; every field that is given must match. Empty: all of them."""
+
+    queue: str | None = None
+    name: str | None = None
+    reason: str | None = None
+    group: str | None = None
+    task_id: str | None = None
+    since_us: int | None = None
+    """Died at or after this time."""
+    until_us: int | None = None
+    """Died before this time."""
+    error: str | None = None
+    """A text that one of its attempts' errors holds, as it was written."""
+
+    def check(self) -> None:
+        """Refuse what can match nothing.
+
+        Raises:
+            ConfigError: a name outside the rule for names, or an empty range of time.
+            InvalidName: not a task id.
+        """
+        for field in ("queue", "name", "reason", "group"):
+            value = getattr(self, field)
+            if value is not None and not _NAME.match(value):
+                raise ConfigError(
+                    f"{field} {value[:64]!r}: names are 1 to 128 of letters, digits and . _ : -"
+                )
+        if self.task_id is not None:
+            shard_of(self.task_id)
+        since, until = self.since_us, self.until_us
+        if since is not None and until is not None and since >= until:
+            raise ConfigError("since must be before until")
+
+    def clauses(self, of: ReadOnlyColumnCollection[str, Any] = dead.c) -> list[ColumnElement[bool]]:
+        """The conditions on `late_dead`, or on a part of it."""
+        found: list[ColumnElement[bool]] = []
+        for column, value in (
+            (of.queue, self.queue),
+            (of.name, self.name),
+            (of.reason, self.reason),
+            (of.consumer_group, self.group),
+            (of.task_id, self.task_id),
+        ):
+            if value is not None:
+                found.append(column == value)
+        if self.error is not None:
+            # As JSON has it, where quotes and such are escaped.
+            text = msgspec.json.encode(self.error).decode()[1:-1]
+            found.append(_Position(of.errors, text) > 0)
+        if self.task_id is not None:
+            found.append(of.shard_id == shard_of(self.task_id))
+        if self.since_us is not None:
+            found.append(of.dead_at_us >= self.since_us)
+        if self.until_us is not None:
+            found.append(of.dead_at_us < self.until_us)
+        return found
+
+    def keyed(self) -> Filter:
+        """The part of it that one group's rows of one shard have indexes for."""
+        return Filter(task_id=self.task_id, since_us=self.since_us, until_us=self.until_us)
+
+    def reaches(self, name: str, shard_id: int) -> bool:
+        """Whether a (group, shard) can have some that match."""
+        return self.group in (None, name) and (
+            self.task_id is None or shard_of(self.task_id) == shard_id
+        )
