@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from late.control.database import Part
 from late.control.lanes import lanes, resize
+from late.control.lanes.layout import layout
 from late.control.views import LaneView
 from late.model.lanes import Lane, Layout
 
@@ -17,7 +18,7 @@ class LaneControl(Part):
 
     def layout(self) -> Layout:
         """The lanes as workers and producers follow them."""
-        return resize.layout(self._database.engine)
+        return layout(self._database.engine)
 
     def set_shards(self, lane: str, shards: int) -> LaneView:
         """Make a lane wider that was never resized; it never shrinks."""
@@ -29,4 +30,4 @@ class LaneControl(Part):
 
     def advance(self) -> None:
         """Go on with what resizes have begun. Workers do this every few seconds."""
-        resize.keep(self._database.engine)
+        resize.advance(self._database.engine)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, select, update
 
+from late.control.lanes.layout import layout
 from late.control.sql.rows import SPANNER, now_us
 from late.control.views import Check, DrainView, LaneView
 from late.errors import ConfigError
@@ -22,8 +23,6 @@ DRAIN_US = 600_000_000
 
 def lanes(engine: Engine) -> list[LaneView]:
     """All lanes, ascending by name, each with its closed versions that are not drained."""
-    from late.control.lanes.resize import layout
-
     found = layout(engine)
     with reading(engine) as connection:
         waits = {
@@ -114,7 +113,7 @@ def room(row: Any, rows: list[Any]) -> int:
 
 def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
     """Say how wide a lane is whose apps say the same (`App(shards=…)`). Workers own new shards
-    within seconds. It never shrinks, and keeps no order of keys: `resizing.resize` does.
+    within seconds. It never shrinks, and keeps no order of keys: `resize.resize` does.
 
     Raises:
         ConfigError: no such lane, one that was resized, fewer shards than it has, or no room.

@@ -16,16 +16,24 @@ from late import outbox
 from late.control import audit
 from late.control.lanes import open_transactions as transactions
 from late.control.lanes.lanes import found_lane, room
+from late.control.lanes.layout import (
+    IDS_CHUNK,
+    answers_of,
+    extents_of,
+    group_names,
+    ids_of,
+    layout_of,
+)
 from late.control.sql import positions
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import COCKROACH, SPANNER, log_of, now_us
 from late.errors import ConfigError
-from late.model.lanes import Extent, Lane, Layout, Left
+from late.model.lanes import Extent, Lane, Left
 from late.model.task import TaskId
 from late.payload.command import closing
 from late.scheduler.core.lane_drain import KEPT_US
 from late.schema.engine import reading, write
-from late.schema.tables import extent, group, lane, result
+from late.schema.tables import extent, lane, result
 
 EXTENTS_MAX = 8
 """Versions that drain at the same time."""
@@ -33,9 +41,7 @@ UNREAD_AFTER_US = 5_000_000
 """How long a closing may be unread before it is asked whether its group will ever read it."""
 UNREAD_MAX = 64
 """Of those, how many at a look."""
-IDS_CHUNK = 500
 
-_left = msgspec.json.Decoder(Left).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -96,73 +102,16 @@ def _check_pace(connection: Connection, name: str) -> None:
         )
 
 
-def layout(engine: Engine) -> Layout:
-    """All lanes, with what is left of their closed versions, at one moment."""
-    with reading(engine) as connection:
-        return _layout(connection, _extents(connection))
-
-
-def _extents(connection: Connection) -> list[Any]:
-    query = select(extent).order_by(extent.c.lane, extent.c.version)
-    return list(connection.execute(query).all())
-
-
-def _layout(connection: Connection, rows: list[Any]) -> Layout:
-    """With an extent for each of `rows`, in their order."""
-    lanes = {
-        row.name: Lane(*row)
-        for row in connection.execute(
-            select(lane.c.name, lane.c.first_shard, lane.c.shards, lane.c.version).order_by(
-                lane.c.name
-            )
-        )
-    }
-    closings = [_ids(row.closings) for row in rows]
-    said = _results(connection, [each for ids in closings for each in ids])
-    found = []
-    for row, ids in zip(rows, closings, strict=True):
-        first = lanes[row.lane].first_shard
-        shard_of = {each: first + n for n, each in enumerate(ids)}
-        left = {
-            (name, shard_of[each]): what for (name, each), what in said.items() if each in shard_of
-        }
-        found.append(Extent(first, row.version, row.shards, ids, left))
-    return Layout(tuple(lanes.values()), tuple(found))
-
-
-def _ids(closings: str | None) -> tuple[TaskId, ...]:
-    return () if closings is None else tuple(msgspec.json.decode(closings))
-
-
-def _groups(connection: Connection) -> list[str]:
-    return list(connection.execute(select(group.c.name).order_by(group.c.name)).scalars())
-
-
-def _results(connection: Connection, ids: list[TaskId]) -> dict[tuple[str, TaskId], Left]:
-    """By (group, closing)."""
-    found: dict[tuple[str, TaskId], Left] = {}
-    names = _groups(connection) if ids else []
-    for start in range(0, len(ids), IDS_CHUNK):
-        rows = connection.execute(
-            select(result.c.consumer_group, result.c.task_id, result.c.value).where(
-                result.c.consumer_group.in_(names),
-                result.c.task_id.in_(ids[start : start + IDS_CHUNK]),
-            )
-        )
-        found |= {(row[0], TaskId(row[1])): _left(row[2]) for row in rows}
-    return found
-
-
-def keep(engine: Engine) -> None:
+def advance(engine: Engine) -> None:
     """Go on with what resizes have begun: write the closings, answer for groups that will never
     read theirs, forget the versions that are drained. Nothing to do costs one read."""
     with reading(engine) as connection:
-        rows = _extents(connection)
+        rows = extents_of(connection)
         if not rows:
             return
-        found = _layout(connection, rows).extents
+        found = layout_of(connection, rows).extents
         unread = _never_read(connection, rows, found)
-        names = _groups(connection)
+        names = group_names(connection)
     if unread:
         write(engine, partial(_answer, unread))
     for row, each in zip(rows, found, strict=True):
@@ -244,7 +193,7 @@ def _never_read(
 
 
 def _answer(unread: list[tuple[str, TaskId]], connection: Connection) -> None:
-    known = _results(connection, [task_id for _, task_id in unread])
+    known = answers_of(connection, [task_id for _, task_id in unread])
     until = now_us(connection) + KEPT_US
     for name, task_id in unread:
         if (name, task_id) not in known:
@@ -259,7 +208,7 @@ def _forget(seen: Any, names: list[str], connection: Connection) -> None:
     connection.execute(
         delete(extent).where(extent.c.lane == seen.lane, extent.c.version == seen.version)
     )
-    ids = _ids(seen.closings)
+    ids = ids_of(seen.closings)
     for start in range(0, len(ids), IDS_CHUNK):
         connection.execute(
             delete(result).where(
