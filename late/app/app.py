@@ -380,10 +380,7 @@ class App(Registry, Commanding):
             asynchronous = tx is not None and outbox.is_async(tx)
             ids = self.capture(calls, rows)
             return _ready(ids) if asynchronous else ids
-        again = partial(self.placed, calls)
-        if outbox.is_async(tx):
-            return outbox.insert_async(tx, rows, again)
-        return outbox.insert(tx, rows, again)
+        return outbox.write(tx, rows, partial(self.placed, calls))
 
 
 def _digest(call: Call) -> str:

@@ -162,9 +162,8 @@ class Commanding:
             self.capture([], [row])
             asynchronous = tx is not None and outbox.is_async(tx)
             return _ready(row.task_id) if asynchronous else row.task_id
-        if outbox.is_async(tx):
-            return _first(outbox.insert_async(tx, [row]))
-        return outbox.insert(tx, [row])[0]
+        written = outbox.write(tx, [row])
+        return written[0] if isinstance(written, list) else _first(written)
 
 
 def _checked(task_id: Any) -> TaskId:

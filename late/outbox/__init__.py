@@ -21,16 +21,14 @@ on doing so; only missing or foreign tables become `SchemaMismatch`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from late.errors import InvalidTask
 from late.model.task import NewTask, TaskId
 from late.outbox.adapters.lookup import find
 from late.outbox.base import AsyncTransaction, SyncTransaction
-from late.outbox.execute import run, run_async, write_one
-from late.outbox.insert import Again, asks_nothing
-from late.outbox.insert import insert as _insert
-from late.outbox.pending_wakeups import note
+from late.outbox.execute import write
+from late.outbox.insert import Again
 
 if TYPE_CHECKING:
     from late.outbox.connections import connect, connect_async
@@ -41,16 +39,16 @@ __all__ = [
     "connect",
     "connect_async",
     "insert",
-    "insert_async",
     "is_async",
+    "write",
 ]
 
 
 def is_async(tx: object) -> bool:
-    """Whether `tx` is for `insert_async`.
+    """Whether what is done through `tx` must be awaited.
 
     Raises:
-        InvalidTask: neither; names what is accepted.
+        InvalidTask: `tx` is of no accepted type; names those that are accepted.
     """
     return find(tx)[1]
 
@@ -58,32 +56,14 @@ def is_async(tx: object) -> bool:
 def insert(
     tx: SyncTransaction, rows: Sequence[NewTask], again: Again | None = None
 ) -> list[TaskId]:
-    """Write checked `rows` through `tx`; their ids in order.
-
-    Args:
-        again: makes the rows anew where the lane was resized; None leaves them where they are.
+    """Write checked `rows` through a sync `tx`; their ids in order. See `write`.
 
     Raises:
-        InvalidTask: `tx` is of no accepted type, or is async; unique keys outside a transaction.
-        KeyConflict: a unique key is taken by a task with another body; nothing was written.
-        SchemaMismatch: the tables are missing or of another version.
+        InvalidTask: `tx` is async, or as `write`.
     """
-    if asks_nothing(rows):
-        write_one(tx, rows)
-        task_ids = [rows[0].task_id]
-    else:
-        task_ids = run(tx, partial(_insert, rows, again=again))
-    note(tx, task_ids)
-    return task_ids
-
-
-async def insert_async(
-    tx: AsyncTransaction, rows: Sequence[NewTask], again: Again | None = None
-) -> list[TaskId]:
-    """`insert` for an async transaction. Cancelled, the transaction must be rolled back."""
-    task_ids = await run_async(tx, partial(_insert, rows, again=again))
-    note(tx, task_ids)
-    return task_ids
+    if is_async(tx):
+        raise InvalidTask(f"{type(tx).__name__} is async: its answer must be awaited")
+    return cast(list[TaskId], write(tx, rows, again))
 
 
 def __getattr__(name: str) -> Any:

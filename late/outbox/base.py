@@ -1,6 +1,6 @@
-"""What an adapter is made of: the caller's transaction by shape, and statements as values.
+"""The parts of an adapter: the caller's transaction by shape, and statements as values.
 
-The steps of an insert (`steps.py`) are a generator that yields statements and is sent answers, so
+The steps of an insert (`insert.py`) are a generator that yields statements and is sent answers, so
 that they are written once for sync and async drivers, as psycopg does with its protocol.
 
 Source: the generator that yields what it waits for is `psycopg/generators.py`'s idea.
@@ -8,7 +8,7 @@ Source: the generator that yields what it waits for is `psycopg/generators.py`'s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -39,32 +39,10 @@ class Statement(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back: rows only where the statement asked for them."""
+    """The result of one statement: rows only where the statement asked for them."""
 
     rowcount: int
     rows: Sequence[Sequence[Any]] = ()
 
 
 Steps: TypeAlias = Generator[Statement, Answer, T]
-
-
-def drive(steps: Steps[T], execute: Callable[[Statement], Answer]) -> T:
-    """Run `steps` to their end; an error of the driver leaves through here unchanged."""
-    try:
-        statement = next(steps)
-        while True:
-            statement = steps.send(execute(statement))
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-async def drive_async(steps: Steps[T], execute: Callable[[Statement], Awaitable[Answer]]) -> T:
-    """`drive` for an async driver. Cancelled, the transaction is the caller's to roll back."""
-    try:
-        statement = next(steps)
-        while True:
-            statement = steps.send(await execute(statement))
-    except StopIteration as end:
-        result: T = end.value
-        return result

@@ -24,7 +24,7 @@ from typing import Protocol, TypeAlias
 from late.errors import InvalidTask, KeyConflict, SchemaMismatch, StoreError, TransactionAborted
 from late.model.lanes import Lane
 from late.model.task import NewTask, TaskId
-from late.outbox.base import Statement, Steps
+from late.outbox.base import Answer, Statement, Steps
 from late.outbox.statements import Dialect
 from late.payload.command import Command
 
@@ -51,11 +51,6 @@ Again: TypeAlias = Callable[[Lane], Sequence[NewTask]]
 """The same tasks as rows for the lane as it is now, with other ids."""
 
 
-def asks_nothing(rows: Sequence[NewTask]) -> bool:
-    """Whether they are one row for which nothing is looked up: its insert is one statement."""
-    return len(rows) == 1 and rows[0].unique_key is None and rows[0].layout is None
-
-
 def insert(
     rows: Sequence[NewTask], into: Target, again: Again | None = None
 ) -> Steps[list[TaskId]]:
@@ -70,13 +65,10 @@ def insert(
         TransactionAborted: a key, or the lane, kept changing; the transaction is still usable.
     """
     dialect = into.dialect
-    if asks_nothing(rows):
-        yield dialect.tasks(rows)
-        return [rows[0].task_id]
     layout = None
     if again is not None:
         # The lowest: in a batch that was placed while the lane changed, it is the wrong one.
-        layout = min((row.layout for row in rows if row.layout is not None), default=None)
+        layout = min([row.layout for row in rows if row.layout is not None], default=None)
     if _first_of_each_key(rows):
         return (yield from _keyed(rows, layout, into, again))
     if layout is not None and again is not None:
@@ -131,10 +123,14 @@ def _written(rows: Sequence[NewTask], layout: int | None, dialect: Dialect) -> S
             continue
         # After the first statement the lane's row is as it was, or SQLite would not have written.
         if answer.rowcount or start:
-            # A driver that does not count: nobody may be told that tasks are there.
-            raise StoreError(f"{len(part)} tasks inserted, the driver says {answer.rowcount}")
+            raise miscounted(len(part), answer)
         return False
     return True
+
+
+def miscounted(count: int, answer: Answer) -> StoreError:
+    """The error of a driver that does not count: the tasks may not be there."""
+    return StoreError(f"{count} tasks inserted, the driver says {answer.rowcount}")
 
 
 def _fenced(

@@ -174,6 +174,7 @@ class Postgres:
         arrays = ", ".join(f"unnest({one}[])" for one in cast)
         into = f"insert into late_task ({_COLUMNS})"
         self._one = f"{into} values ({', '.join(cast)})"
+        self._one_fenced = f"{into} select {', '.join(cast)}"
         self._many = f"{into} select {arrays}"
         shards, ids, queue, name, payloads, headers, options = marks
         self._alike = (
@@ -182,6 +183,7 @@ class Postgres:
         )
         version = "$8" if style == "numeric" else marks[0]
         self._unchanged = f" where {_UNCHANGED.format(f'{version}::bigint')}"
+        self._one_fenced += self._unchanged
         now = NOW_US["postgresql"]
         over = _OVER.format(now=now)
         self._claim = (
@@ -200,12 +202,12 @@ class Postgres:
         self._release = f"delete from late_unique where task_id = any({marks[0]}::uuid[])"
 
     def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
-        if len(rows) == 1 and layout is None:
+        if len(rows) == 1:
             r = rows[0]
-            return Statement(
-                self._one,
-                (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options),
-            )
+            one = (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options)
+            if layout is None:
+                return Statement(self._one, one)
+            return Statement(self._one_fenced, (*one, layout))
         shards = self.array("smallint", [r.shard_id for r in rows])
         ids = self.array("uuid", [r.task_id for r in rows])
         payloads = self.array("bytea", [r.payload for r in rows])

@@ -6,12 +6,12 @@ from typing import Any
 
 from sqlalchemy import text
 
+from late import outbox
 from late.autoscaler import decide
 from late.autoscaler.autoscaler import Autoscaler
 from late.control import autoscale_journal as autoscale
 from late.control.lanes import open_transactions as transactions
 from late.model.lanes import Gate
-from late.outbox import insert as steps
 from late.scheduler.core.lane_drain import LaneDrain
 from tests.defects.components import replace
 
@@ -39,13 +39,10 @@ def closed_at_once() -> None:
 def insert_by_an_old_lane() -> None:
     """A producer does not ask whether its lane is still the same."""
 
-    def insert(rows: Any, into: Any, again: Any = None) -> Any:
-        return (yield from old(rows, into, None))
+    def write(tx: Any, rows: Any, again: Any = None) -> Any:
+        return old(tx, rows, None)
 
-    old = replace(steps, "insert", insert)
-    from late import outbox
-
-    replace(outbox, "_insert", insert)
+    old = replace(outbox, "write", write)
 
 
 def stale_metrics_count() -> None:

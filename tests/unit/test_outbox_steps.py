@@ -12,7 +12,8 @@ from late.errors import InvalidTask, KeyConflict, TransactionAborted
 from late.model.lanes import Lane
 from late.model.task import NewTask
 from late.outbox import statements as dialects
-from late.outbox.base import Answer, Statement, drive
+from late.outbox.base import Answer, Statement
+from late.outbox.execute import drive
 from late.outbox.insert import ROUNDS_MAX, insert
 from late.outbox.statements import ASYNCPG, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
 from late.schema import tables

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from late.errors import InvalidTask
 from late.outbox.base import Answer, Statement
@@ -25,6 +25,10 @@ class Async(Target, Protocol):
     def execute(self, statement: Statement) -> Awaitable[Answer]: ...
 
 
+Opener: TypeAlias = Callable[[Any], Any]
+"""`(tx) -> Sync`, or `async (tx) -> Async`."""
+
+
 class Adapter(NamedTuple):
     """How to open a transaction of one type."""
 
@@ -32,9 +36,8 @@ class Adapter(NamedTuple):
     function: str
     is_async: bool
 
-    def load(self) -> Callable[[Any], Any]:
-        """`(tx) -> Sync`, or `async (tx) -> Async`."""
-        opener: Callable[[Any], Any] = getattr(import_module(self.module), self.function)
+    def load(self) -> Opener:
+        opener: Opener = getattr(import_module(self.module), self.function)
         return opener
 
 
@@ -70,10 +73,10 @@ ACCEPTED = (
     " or a sqlite3.Connection"
 )
 
-_found: dict[type, tuple[Callable[[Any], Any], bool]] = {}
+_found: dict[type, tuple[Opener, bool]] = {}
 
 
-def find(tx: object) -> tuple[Callable[[Any], Any], bool]:
+def find(tx: object) -> tuple[Opener, bool]:
     """The opener for `tx`, and whether it is async.
 
     Raises:

@@ -67,7 +67,8 @@ class _Connection:
 
     def execute(self, statement: Statement) -> Answer:
         cursor, text = self._cursor, statement.sql.encode()
-        _adapt(cursor, statement)
+        if Packed in map(type, statement.params):
+            _adapt(cursor)
         if cursor.connection.pgconn.pipeline_status:
             with cursor.connection.pipeline():  # at whose end it has been answered
                 cursor.execute(text, statement.params)
@@ -90,17 +91,17 @@ class _AsyncConnection:
         return _autocommits(self._cursor.connection)
 
     async def execute(self, statement: Statement) -> Answer:
-        _adapt(self._cursor, statement)
+        if Packed in map(type, statement.params):
+            _adapt(self._cursor)
         async with _answering(self._cursor.connection):
             await self._cursor.execute(statement.sql.encode(), statement.params)
         rows = await self._cursor.fetchall() if statement.fetch else ()
         return Answer(self._cursor.rowcount, rows)
 
 
-def _adapt(cursor: Any, statement: Statement) -> None:
+def _adapt(cursor: Any) -> None:
     """Let our cursor know `Packed`, and not the caller's connection; one task has no arrays."""
-    if Packed in map(type, statement.params):
-        cursor.adapters.register_dumper(Packed, _PackedDumper)
+    cursor.adapters.register_dumper(Packed, _PackedDumper)
 
 
 def _dialect(tx: Any) -> Dialect:
