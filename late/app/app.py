@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 import itertools
-import logging
-import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack, overload
-
-import msgspec
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from late import outbox
-from late.app.commands import Commanding
-from late.app.options import TaskOptions, settings
-from late.app.registry import Registry
+from late.app.commands import TaskCommands
+from late.app.options import (
+    BatchSettings,
+    RemoteSettings,
+    TaskOptions,
+    TaskSettings,
+    settings,
+)
+from late.app.registry import TaskRegistry, configured
 from late.app.results import Handle
-from late.app.task import Call, Prepared, Task
+from late.app.rows import RowFactory
+from late.app.task import BatchDecorator, Call, Prepared, ScheduleDecorator, Task, TaskDecorator
 from late.errors import (
     BatchTooLarge,
+    ConfigError,
     InvalidName,
     InvalidPayload,
     InvalidTask,
-    PayloadTooLarge,
     QueueFull,
     UnknownTask,
 )
+from late.handler.context import AsyncContext, Context
+from late.handler.outcomes import Retry
 from late.model import validation as validate
-from late.model.ids import new_id, new_ids, shard_of
+from late.model.ids import shard_of
 from late.model.lanes import Lane
-from late.model.targets import Target
-from late.model.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Options, TaskId
-from late.observability import tracing
+from late.model.targets import Target, by_name
+from late.model.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Options, Policy, Schedule, TaskId
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload import encoding as payloads
@@ -42,15 +57,17 @@ from late.payload.command import PREFIX
 __all__ = ["App", "Call", "Prepared", "Task", "TaskOptions"]
 
 if TYPE_CHECKING:
-    from late.app.backpressure import Following
+    from late.app.backpressure import BacklogGuard
 
-log = logging.getLogger("late.app")
+P = ParamSpec("P")
+R = TypeVar("R")
 
+SCHEMES = ("sqlite", "postgresql", "spanner", "cockroachdb")
 BACKLOG_STALE_S = 5.0
 """A published depth older than this says nothing."""
 
 
-class App(Registry, Commanding):
+class App(TaskCommands):
     """Tasks, and where they go. Thread-safe; creating one connects to nothing.
 
     Args:
@@ -61,7 +78,7 @@ class App(Registry, Commanding):
             says.
         group: the consumer group that this app's workers work for.
         codec: how arguments are encoded: `"json"`, `"msgpack"` or a codec such as
-            `late.codec.Signed`; a task may have one of its own.
+            `late.Signed`; a task may have one of its own.
         strict: refuse to `send` tasks that this app has not registered.
         max_backlog: deepest published backlog of a queue that still takes tasks; a number for
             every queue or a mapping by queue; None for no bound. See `observe_backlog`.
@@ -85,21 +102,200 @@ class App(Registry, Commanding):
         targets: Iterable[Target] = (),
         history: bool = False,
     ) -> None:
-        super().__init__(
-            url, shards=shards, group=group, codec=codec, targets=targets, history=history
-        )
+        scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
+        if scheme not in SCHEMES:
+            raise ConfigError(
+                "the app's URL must start with sqlite:///, postgresql://, spanner+spanner:///"
+                " or cockroachdb://"
+            )
+        if not isinstance(shards, int) or not 1 <= shards <= SHARDS_MAX:
+            raise ConfigError(f"shards must be 1..{SHARDS_MAX}, got {validate.shown(shards)}")
+        self.url = url
+        self.shards = shards
+        self.group = configured(group, "group")
+        self.codec = codecs.resolve(codec)
         self.strict = strict
         self.max_backlog = max_backlog
+        self.history = history
+        self.targets: Mapping[str, Target] = MappingProxyType(by_name(targets))
+        self.registry = TaskRegistry(
+            self, codec=self.codec, history=history, shard_of=self.shard_of
+        )
+        self._rows = RowFactory(shards)
         self._depths: dict[str, tuple[int, float, int | None]] = {}
-        # Round robin from a random start: `next` on a count is atomic, needs no lock and spreads
-        # a batch evenly. Forked processes go on from the same number, which does no harm.
-        self._turns = itertools.count(random.randrange(SHARDS_MAX))
-        self._warned: set[str] = set()
         self.capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None = None
         """Set by `late.testing.inline`: takes the tasks instead of the database."""
 
     def __repr__(self) -> str:
-        return f"<App {len(self._tasks)} tasks, group={self.group}>"
+        return f"<App {len(self.tasks)} tasks, group={self.group}>"
+
+    @property
+    def tasks(self) -> Mapping[str, Task[Any, Any]]:
+        """Every registered task by name; read only."""
+        return self.registry.tasks
+
+    @property
+    def routes(self) -> Mapping[str, Policy]:
+        """Queue -> how its tasks are run that this app has no task for by name; read only."""
+        return self.registry.routes
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """Every registered schedule, in order."""
+        return self.registry.schedules
+
+    @property
+    def lane(self) -> Lane:
+        """Where new tasks go: by `shards`, until the lane is known to have been resized."""
+        return self._rows.lane
+
+    def shard_of(self, key: str) -> int:
+        """The shard of an ordering key, or of a schedule's name."""
+        return self._rows.lane.shard_of(key)
+
+    def adopt(self, lane: Lane) -> None:
+        """Place tasks by `lane` from now on, which is what the database has. Before its first
+        resize the app's own `shards=` counts."""
+        self._rows.adopt(lane)
+
+    # --- registering -----------------------------------------------------------------------------
+
+    @overload
+    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[Concatenate[AsyncContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: None = ..., /, **given: Unpack[TaskSettings]) -> TaskDecorator: ...
+    @overload
+    def task(
+        self, fn: None = ..., /, *, batch: int, **given: Unpack[BatchSettings]
+    ) -> BatchDecorator: ...
+    def task(self, fn: Callable[..., Any] | None = None, /, **given: Any) -> Any:
+        """Register a function, `def` or `async def`, as a task: `@app.task` or `@app.task(...)`.
+
+        Its parameters are the payload, by name, typed by their annotations. A first parameter
+        annotated `late.Context` (`late.AsyncContext` for `async def`) gets the attempt's context
+        and is not part of it.
+
+        Args:
+            queue: what knobs and reports group tasks by; `default` if none is given.
+            name: what rows say, unique in the app; the function's name by default.
+            retry: how failures are repeated; None for the default policy.
+            timeout_s: how long an attempt may run, or stay silent between heartbeats; else 300.
+            process: run in a child process (`def` at module level only).
+            priority: -100..100, for calls that give none.
+            codec: instead of the app's.
+            result_ttl: keep what the function returns (JSON, at most 256 KiB) for so long, for
+                `app.handle(task_id).result()`; None keeps nothing.
+            history: keep each step of its tasks for `late show`: one more row per attempt.
+            batch: call the function with up to so many tasks at once, as its only parameter of
+                type `late.Batch[T]`; each has one argument, of type `T`.
+
+        Raises:
+            ConfigError: a wrong setting, a name that is taken, a signature that is no payload.
+        """
+        return self.registry.task(fn, **given)
+
+    @overload
+    def remote(
+        self, name: str, *, target: str, like: None = ..., **given: Unpack[RemoteSettings]
+    ) -> Task[..., Any]: ...
+    @overload
+    def remote(
+        self, name: str, *, target: str, like: Callable[P, Any], **given: Unpack[RemoteSettings]
+    ) -> Task[P, Any]: ...
+    def remote(self, name: str, **given: Any) -> Task[..., Any]:
+        """Register a task that another service executes: it is enqueued like any other, and a
+        worker calls `target` for it.
+
+        Args:
+            name: what the target knows it as.
+            target: name of a `late.GrpcTarget` or `late.HttpTarget`, which workers have.
+            like: a function whose parameters are the task's arguments; it is never called. None
+                takes any arguments by name, unchecked.
+            timeout_s: how long one call may take; 5 minutes by default.
+            queue, retry, priority, codec: as `task`. The target gets the arguments without the
+                codec's seal.
+            result_ttl: as `task`, of the result that the target's answer carries.
+            history: as `task`.
+
+        Raises:
+            ConfigError: as `task`.
+        """
+        return self.registry.remote(name, **given)
+
+    def route(
+        self,
+        queue: str,
+        *,
+        target: str,
+        retry: Retry | None = None,
+        result_ttl: validate.Duration | None = None,
+        history: bool = False,
+    ) -> None:
+        """Send the tasks of `queue` that have no handler here to `target`, whatever their name.
+
+        Args:
+            target: a pool of the worker: a service by its name, or `pull` for consumers that
+                fetch their tasks.
+            retry: how failures are repeated; None for the default policy.
+            result_ttl: keep the results that answers carry for so long; None keeps nothing.
+            history: write down each step of the queue's tasks.
+
+        Raises:
+            ConfigError: a wrong name, or a queue that has a route already.
+        """
+        self.registry.route(
+            queue, target=target, retry=retry, result_ttl=result_ttl, history=history
+        )
+
+    def schedule(
+        self,
+        rule: str | None = None,
+        *,
+        every: timedelta | float | None = None,
+        tz: str = "UTC",
+        catch_up: Literal["skip", "latest", "all"] = "latest",
+        catch_up_max: int = 100,
+        overlap: Literal["allow", "skip", "queue"] = "skip",
+        name: str | None = None,
+        args: Mapping[str, object] | None = None,
+    ) -> ScheduleDecorator:
+        """Run a task again and again: above `@app.task`, or on a function that becomes one.
+
+        Exactly one task per tick, across crashes, restarts and any number of workers, which
+        store the schedule when they start. May be given several times with different names.
+
+        Args:
+            rule: a cron expression of five fields, in the local time of `tz`.
+            every: instead of a rule, an interval of at least one second, in elapsed time.
+            tz: IANA name of a time zone.
+            catch_up: what to do about ticks missed while no worker ran: none of them, the
+                latest one, or all, at most `catch_up_max`.
+            overlap: while the last tick's task is unfinished: run both, skip the new one, or
+                queue it behind the last.
+            name: the schedule's name; the task's by default.
+            args: arguments by name, the same at every tick.
+
+        Raises:
+            InvalidCron: the rule or zone does not exist, or never fires.
+            ConfigError: a taken name, unknown policy.
+            InvalidPayload: `args` do not fit the task.
+        """
+        return self.registry.schedule(
+            rule,
+            every=every,
+            tz=tz,
+            catch_up=catch_up,
+            catch_up_max=catch_up_max,
+            overlap=overlap,
+            name=name,
+            args=args,
+        )
+
+    # --- enqueueing ------------------------------------------------------------------------------
 
     @overload
     def enqueue(self, tx: SyncTransaction, call: Call, /) -> TaskId: ...
@@ -109,7 +305,7 @@ class App(Registry, Commanding):
         """Insert one `task.call(...)` through the caller's transaction; as `Task.enqueue`."""
         if self._depths:
             self._admit({call.queue: 1})
-        rows = [self.row(call)]
+        rows = [self._rows.one(call)]
         written = self._write(tx, [call], rows)
         return written[0] if isinstance(written, list) else _first(written)
 
@@ -136,7 +332,7 @@ class App(Registry, Commanding):
         return self._write(tx, batch, self.prepare(batch))
 
     def prepare(self, calls: Sequence[Call]) -> list[NewTask]:
-        """The rows of one batch with the checks of `enqueue_many`, for who writes them itself."""
+        """The rows of one batch, checked as by `enqueue_many`, for callers that write them."""
         if len(calls) > validate.BATCH_TASKS_MAX:
             raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
         size = sum([len(call.payload) for call in calls])
@@ -145,7 +341,7 @@ class App(Registry, Commanding):
             raise BatchTooLarge(f"{size} bytes of payload in one call, the limit is {limit}")
         if self._depths:
             self._admit(Counter(call.queue for call in calls))
-        return self._rows(calls)
+        return self._rows.many(calls)
 
     @overload
     def send(
@@ -207,7 +403,7 @@ class App(Registry, Commanding):
         args = {} if args is None else args
         if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
             raise InvalidPayload(f"arguments must be a mapping by name, got {validate.shown(args)}")
-        task = self._tasks.get(name)
+        task = self.tasks.get(name)
         if task is not None:
             if queue is not None and queue != task.queue:
                 raise InvalidTask(f"task {name!r} is in queue {task.queue!r}, not {queue!r:.80}")
@@ -236,19 +432,19 @@ class App(Registry, Commanding):
         shard_of(task_id)
         return Handle(self.url, TaskId(task_id), group or self.group)
 
-    def follow(self) -> Following:
+    def follow(self) -> BacklogGuard:
         """Obey `late queue set NAME closed=on` and `max_backlog=N` from now on: enqueue raises
-        `QueueFull` before any SQL. A context manager around the life of the producer; a thread
-        looks every two seconds.
+        `QueueFull` before any SQL. For a `with` around the life of the producer; a thread looks
+        every two seconds.
         """
-        from late.app.backpressure import Following
+        from late.app.backpressure import BacklogGuard
 
-        return Following(self)
+        return BacklogGuard(self)
 
     def observe_backlog(self, queue: str, depth: int, *, bound: int | None = None) -> None:
         """Publish how many tasks wait in `queue`, for `max_backlog` or the `bound` given here.
 
-        For whoever watches the depth; `follow` does it by the knobs. A value is trusted for five
+        `follow` does it by the knobs. A value is trusted for five
         seconds: where nobody publishes, nothing is refused. Thread-safe.
         """
         self._depths[queue] = (depth, time.monotonic(), bound)
@@ -256,107 +452,15 @@ class App(Registry, Commanding):
     def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
         """The rows of `calls` for the lane as the database has it now, which this app adopts
         unless it knows a later one: from another database, or from before a restore."""
-        self.adopt(lane)
-        given = lane if lane.version else Lane(shards=self.shards)  # as in `adopt`
-        return self._rows(calls, given)
+        return self._rows.placed(calls, lane)
 
-    def row(self, call: Call, lane: Lane | None = None) -> NewTask:
+    def row(self, call: Call, lane: Lane | None = None, /) -> NewTask:
         """The row of one call, with an id of its own; for the app's lane if none is given.
 
         Raises:
             PayloadTooLarge: with its seal it is above 1 MiB.
         """
-        lane = lane or self.lane
-        shard_id = self._shard(call, lane)
-        headers = tracing.captured(call.settings.headers_json)
-        return self._row(call, shard_id, new_id(shard_id), lane, headers)
-
-    def _rows(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
-        """`row` of each; what is alike is made once: ids in one go, headers by settings."""
-        lane = lane or self.lane  # asked once: another thread may adopt another one meanwhile
-        shards = self._spread(calls, lane)
-        rows: list[NewTask] = []
-        shared, headers, plain = None, None, False
-        for call, shard_id, task_id in zip(calls, shards, new_ids(shards), strict=True):
-            if call.settings is not shared:
-                shared = call.settings
-                headers = tracing.captured(shared.headers_json)
-                plain = shared.options.ordering_key is None and shared.options.unique_key is None
-            if plain:
-                payload, options = call.payload, shared.options_json
-                if call.codec is not codecs.JSON or len(payload) > payloads.PAYLOAD_BYTES_WARN:
-                    payload = self._sealed(call, task_id)
-                rows.append(
-                    NewTask(shard_id, task_id, call.queue, call.name, payload, headers, options)
-                )
-            else:
-                rows.append(self._row(call, shard_id, task_id, lane, headers))
-        return rows
-
-    def _spread(self, calls: Sequence[Call], lane: Lane) -> list[int]:
-        """The shard of each call of a batch. Those without a key take turns as if they were alone,
-        but sorted: neighbours in the log's pages are then of one shard, for the insert and for
-        its reader."""
-        keys = [call.settings.options.ordering_key for call in calls]
-        turns = itertools.islice(self._turns, keys.count(None))
-        free = sorted([lane.first_shard + turn % lane.shards for turn in turns])
-        if len(free) == len(keys):
-            return free
-        next_free = iter(free)
-        return [next(next_free) if key is None else lane.shard_of(key) for key in keys]
-
-    def _shard(self, call: Call, lane: Lane) -> int:
-        key = call.settings.options.ordering_key
-        if key is None:
-            return lane.first_shard + next(self._turns) % lane.shards
-        return lane.shard_of(key)
-
-    def _row(
-        self, call: Call, shard_id: int, task_id: TaskId, lane: Lane, headers: str | None
-    ) -> NewTask:
-        checked = call.settings
-        options, options_json = checked.options, checked.options_json
-        placed, unique_key = options.ordering_key is not None, options.unique_key
-        if placed and lane.version:
-            options = msgspec.structs.replace(options, layout=lane.version)
-            options_json = msgspec.json.encode(options).decode()
-        return NewTask(
-            shard_id,
-            task_id,
-            call.queue,
-            call.name,
-            self._sealed(call, task_id),
-            headers,
-            options_json,
-            unique_key,
-            None if unique_key is None else _digest(call),
-            checked.unique_for_us,
-            checked.on_conflict,
-            lane.version if placed else None,
-        )
-
-    def _sealed(self, call: Call, task_id: TaskId) -> bytes:
-        payload = call.payload
-        if call.codec is not codecs.JSON:
-            subject = codecs.Subject(task_id, call.name, call.queue)
-            payload = call.codec.seal(payload, subject)
-        if len(payload) > payloads.PAYLOAD_BYTES_WARN:
-            self._check_size(call.name, len(payload))
-        return payload
-
-    def _check_size(self, name: str, size: int) -> None:
-        if size > payloads.PAYLOAD_BYTES_MAX:
-            limit = payloads.PAYLOAD_BYTES_MAX
-            raise PayloadTooLarge(f"{name}: payload of {size} bytes, the limit is {limit}")
-        if name not in self._warned:
-            self._warned.add(name)
-            # A log line and no `warnings.warn`: with warnings as errors that would be an
-            # exception in the middle of the caller's transaction.
-            log.warning(
-                "task %s has a payload of %d bytes: store large data elsewhere and send its key",
-                name,
-                size,
-            )
+        return self._rows.one(call, lane)
 
     def _admit(self, wanted: Mapping[str, int]) -> None:
         if not self._depths:
@@ -380,11 +484,7 @@ class App(Registry, Commanding):
             asynchronous = tx is not None and outbox.is_async(tx)
             ids = self.capture(calls, rows)
             return _ready(ids) if asynchronous else ids
-        return outbox.write(tx, rows, partial(self.placed, calls))
-
-
-def _digest(call: Call) -> str:
-    return payloads.digest(call.name, call.values, getattr(call.codec, "digest_key", b""))
+        return outbox.write(tx, rows, partial(self._rows.placed, calls))
 
 
 async def _first(ids: Awaitable[list[TaskId]]) -> TaskId:

@@ -1,8 +1,8 @@
-"""Producers follow the knobs that concern them: queues that are closed, or hold too much.
+"""Backpressure: producers learn which queues are closed, or hold too much.
 
-Enqueue refuses before any SQL, by what was seen within the last seconds: it costs the caller's
+Enqueue refuses before any SQL, by a count that is some seconds old: it costs the caller's
 transaction nothing, and is advisory by nature (many producers pass the bound together). Where
-nobody follows, or the database does not answer, nothing is refused.
+no guard runs, or the database does not answer, nothing is refused.
 """
 
 from __future__ import annotations
@@ -13,34 +13,47 @@ import random
 import threading
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from late.concurrency import in_thread
 from late.errors import LateError
+from late.model.lanes import Lane
 
 if TYPE_CHECKING:
-    from late.app.app import App
     from late.control import Control
     from late.control.queue_settings import Live
 
-logger = logging.getLogger("late.following")
+logger = logging.getLogger("late.app")
 
 EVERY_S = 2.0
 COUNT_MAX = 100_000
-"""Tasks of a shard, of all queues, that a look counts at most: what lies behind is not seen."""
+"""Tasks of a shard, of all queues, that are counted at most; those behind are not seen."""
 
 
-class Following:
+class Producer(Protocol):
+    """The app that is told. `late.App` satisfies it."""
+
+    url: str
+    group: str
+
+    def adopt(self, lane: Lane) -> None:
+        """Place tasks by `lane` from now on."""
+
+    def observe_backlog(self, queue: str, depth: int, *, bound: int | None = None) -> None:
+        """Refuse tasks of `queue` while its `depth` is at the `bound`."""
+
+
+class BacklogGuard:
     """A thread that looks every two seconds, from `with` to the end of the block, or `close`."""
 
-    def __init__(self, app: App, *, every_s: float = EVERY_S) -> None:
+    def __init__(self, app: Producer, *, every_s: float = EVERY_S) -> None:
         self._app = app
         self._every_s = every_s
-        self._over = threading.Event()
+        self._closed = threading.Event()
         self._looked = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="late-following", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="late-backlog-guard", daemon=True)
 
-    def __enter__(self) -> Following:
+    def __enter__(self) -> BacklogGuard:
         self._thread.start()
         # What is refused now must be refused from the first task on; a database that does not
         # answer must not keep the producer from starting.
@@ -56,8 +69,8 @@ class Following:
         self.close()
 
     def close(self) -> None:
-        """Follow no longer; what was seen fades within seconds. Twice is fine."""
-        self._over.set()
+        """Stop looking; the counts lose their effect within seconds. Calling it twice is fine."""
+        self._closed.set()
         if self._thread.is_alive():
             self._thread.join(10.0)
 
@@ -65,18 +78,18 @@ class Following:
         from late.control import Control
 
         with Control(self._app.url) as control:
-            while not self._over.is_set():
+            while not self._closed.is_set():
                 try:
                     look(self._app, control)
                 except LateError as error:
                     logger.warning("the knobs of queues could not be read: %s", error)
                 self._looked.set()
-                self._over.wait(self._every_s)
+                self._closed.wait(self._every_s)
 
 
-def look(app: App, control: Control) -> None:
-    """Tell `app` once which of its queues are closed or have a bound, and how much they hold; and
-    how wide the lane is.
+def look(app: Producer, control: Control) -> None:
+    """Tell `app` once which queues are closed or have a bound, how many tasks these hold, and how
+    wide the lane is.
 
     Raises:
         LateError: the database cannot be read.
@@ -93,7 +106,7 @@ def look(app: App, control: Control) -> None:
 
 
 def held_by(control: Control, queues: Collection[str], groups: Collection[str]) -> dict[str, int]:
-    """How many tasks each of `queues` holds, in that of `groups` in which it holds most."""
+    """Count the tasks of each of `queues`, in the one of `groups` in which it holds most."""
     if not queues:
         return {}
     held = dict.fromkeys(queues, 0)
@@ -109,15 +122,16 @@ def _bounded(live: Live) -> set[str]:
     return {name for name, knobs in live.queues.items() if knobs.max_backlog is not None}
 
 
-class Publishing:
-    """A worker's word on how much the bounded queues hold: producers in SQL refuse by it.
+class BacklogPublisher:
+    """Tells producers in SQL how many tasks the bounded queues hold: they refuse by it.
 
-    They cannot count in the middle of an enqueue. One worker counts for all, and only where a queue
-    has a bound; what it wrote counts for ten seconds. Where several do, the last word counts.
+    Such producers cannot count in the middle of an enqueue. One worker counts for all, and only
+    where a queue has a bound; its count is valid for ten seconds. Where several write, the last
+    count is valid.
 
     Args:
         groups: those that the worker serves.
-        mine: whether this is the worker that does it.
+        mine: says whether this is the worker that counts.
     """
 
     def __init__(
@@ -137,7 +151,7 @@ class Publishing:
         self._queues: set[str] = set()
 
     def follow(self, live: Live) -> None:
-        """The knobs as they are now."""
+        """Take the knobs as they are now."""
         self._queues = _bounded(live)
 
     async def run(self) -> None:
@@ -147,7 +161,7 @@ class Publishing:
                 try:
                     await in_thread(self._publish, frozenset(self._queues))
                 except LateError as error:
-                    logger.warning("what queues hold could not be published: %s", error)
+                    logger.warning("the backlogs of queues could not be published: %s", error)
             await asyncio.sleep(self._every_s * self._rng.uniform(0.8, 1.2))
 
     def _publish(self, queues: frozenset[str]) -> None:

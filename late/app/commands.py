@@ -1,4 +1,4 @@
-"""What a producer may ask of tasks that it has enqueued: `app.cancel`, `reschedule`, `redrive`.
+"""Commands to tasks that were enqueued before: `app.cancel`, `app.reschedule`, `app.redrive`.
 
 Each inserts one record through the caller's transaction and has no effect if that rolls back. The
 owner of the task's shard carries it out, as soon as it reads it.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from late import outbox
+from late.app.task import Call
 from late.errors import InvalidName, InvalidSchedule, InvalidTask
 from late.model import validation as validate
 from late.model.ids import shard_of
@@ -19,11 +20,8 @@ from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload.command import Command, Kind
 
-if TYPE_CHECKING:
-    from late.app.task import Call
 
-
-class Commanding:
+class TaskCommands:
     """The part of `late.App` that commands tasks."""
 
     capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None

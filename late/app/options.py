@@ -1,4 +1,4 @@
-"""What may be asked for besides a task's arguments, and how it is checked. Pure."""
+"""The options of an enqueue and of a registered task, and the checks of the former. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,52 @@ from typing import Any, TypedDict, get_args
 import msgspec
 
 from late.errors import InvalidPolicy, InvalidSchedule
+from late.handler.outcomes import Retry
 from late.model import validation as validate
 from late.model.task import OnConflict, Options
+from late.payload.codec import Codec
+from late.payload.encoding import Format
 
 _encode_options = msgspec.json.Encoder().encode
+
+
+class CommonSettings(TypedDict, total=False):
+    """What any registered task may be given."""
+
+    queue: str
+    """What knobs and reports group tasks by; `default` if none is given."""
+    retry: Retry | None
+    """How failures are repeated; None for the default policy."""
+    timeout_s: float | None
+    """How long an attempt may run, or stay silent between heartbeats; else 300."""
+    priority: int
+    """-100..100, for calls that give none."""
+    codec: Codec | Format | None
+    """Instead of the app's."""
+    history: bool
+    """Keep each step of its tasks for `late show`: one more row per attempt."""
+
+
+class RemoteSettings(CommonSettings, total=False):
+    """What `app.remote` may be given."""
+
+    result_ttl: validate.Duration | None
+    """Keep the result (JSON, at most 256 KiB) for so long, for `app.handle(task_id).result()`;
+    None keeps nothing."""
+
+
+class BatchSettings(CommonSettings, total=False):
+    """What `app.task(batch=...)` may be given."""
+
+    name: str | None
+    """What rows say, unique in the app; the function's name if none is given."""
+
+
+class TaskSettings(BatchSettings, RemoteSettings, total=False):
+    """What `app.task` may be given."""
+
+    process: bool
+    """Run in a child process (`def` at module level only)."""
 
 
 class TaskOptions(TypedDict, total=False):

@@ -1,133 +1,62 @@
-"""What an app knows before anything is enqueued: its settings, tasks and schedules."""
+"""The tasks, routes and schedules that an app knows before anything is enqueued."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Literal
 
 import msgspec
 
 from late.app.options import settings
-from late.app.task import BatchDecorator, ScheduleDecorator, Task, TaskDecorator, elsewhere
+from late.app.task import ScheduleDecorator, Task, elsewhere
 from late.errors import ConfigError, InvalidCron, InvalidTask
 from late.handler import signature
-from late.handler.context import AsyncContext, Context
+from late.handler.enqueuer import Enqueuer
 from late.handler.outcomes import Retry
 from late.model import validation as validate
-from late.model.lanes import Lane
-from late.model.targets import Target, by_name
-from late.model.task import BATCH_POOL, SHARDS_MAX, Policy, Schedule
+from late.model.task import BATCH_POOL, Policy, Schedule
 from late.payload import codec as codecs
 from late.payload.command import PREFIX
 from late.payload.encoding import Format
 
-if TYPE_CHECKING:
-    from late.app.app import App
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
 TIMEOUT_S = 300.0
 TIMEOUT_S_MAX = 7 * validate.DAY_S
 CATCH_UP_MAX = 1_000
-SCHEMES = ("sqlite", "postgresql", "spanner", "cockroachdb")
 
 
-class Registry:
-    """The base of `late.App`: everything that is decided at import time.
+class TaskRegistry:
+    """The tasks, routes and schedules of one app: all that is decided at import time.
 
     Raises (all methods): ConfigError, for what is wrong in the program and not in its input.
+
+    Args:
+        enqueuer: the app that the tasks are enqueued by.
+        codec, history: of tasks that are given none.
+        shard_of: the shard of a schedule's name.
     """
 
     def __init__(
         self,
-        url: str,
+        enqueuer: Enqueuer,
         *,
-        shards: int,
-        group: str,
-        codec: codecs.Codec | Format,
-        targets: Iterable[Target] = (),
-        history: bool = False,
+        codec: codecs.Codec,
+        history: bool,
+        shard_of: Callable[[str], int],
     ) -> None:
-        scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
-        if scheme not in SCHEMES:
-            raise ConfigError(
-                "the app's URL must start with sqlite:///, postgresql://, spanner+spanner:///"
-                " or cockroachdb://"
-            )
-        if not isinstance(shards, int) or not 1 <= shards <= SHARDS_MAX:
-            raise ConfigError(f"shards must be 1..{SHARDS_MAX}, got {validate.shown(shards)}")
-        self.url = url
-        self.shards = shards
-        self.lane = Lane(shards=shards)
-        """Where new tasks go: by `shards`, until the lane is known to have been resized."""
-        self.group = _configured(group, "group")
-        self.codec = codecs.resolve(codec)
-        self.history = history
-        self.schedules: list[Schedule] = []
-        self.targets: Mapping[str, Target] = MappingProxyType(by_name(targets))
+        self._enqueuer = enqueuer
+        self._codec = codec
+        self._history = history
+        self._shard_of = shard_of
         self._tasks: dict[str, Task[Any, Any]] = {}
         self._routes: dict[str, Policy] = {}
-
-    @property
-    def routes(self) -> Mapping[str, Policy]:
-        """Queue -> how its tasks are run that this app has no task for by name; read only."""
-        return MappingProxyType(self._routes)
-
-    @property
-    def tasks(self) -> Mapping[str, Task[Any, Any]]:
+        self.tasks: Mapping[str, Task[Any, Any]] = MappingProxyType(self._tasks)
         """Every registered task by name; read only."""
-        return MappingProxyType(self._tasks)
+        self.routes: Mapping[str, Policy] = MappingProxyType(self._routes)
+        """Queue -> how its tasks are run that have no handler here by name; read only."""
+        self.schedules: list[Schedule] = []
 
-    def shard_of(self, key: str) -> int:
-        """The shard of an ordering key, or of a schedule's name."""
-        return self.lane.shard_of(key)
-
-    def adopt(self, lane: Lane) -> None:
-        """From now on place tasks as `lane` says, which is what the database has. Before its first
-        resize the app's own `shards=` counts."""
-        if lane.version > self.lane.version:
-            self.lane = lane
-
-    @overload
-    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[Concatenate[AsyncContext, P], R], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
-    @overload
-    def task(
-        self,
-        fn: None = ...,
-        /,
-        *,
-        queue: str = ...,
-        name: str | None = ...,
-        retry: Retry | None = ...,
-        timeout_s: float | None = ...,
-        process: bool = ...,
-        priority: int = ...,
-        codec: codecs.Codec | Format | None = ...,
-        result_ttl: validate.Duration | None = ...,
-        history: bool = ...,
-    ) -> TaskDecorator: ...
-    @overload
-    def task(
-        self,
-        fn: None = ...,
-        /,
-        *,
-        batch: int,
-        queue: str = ...,
-        name: str | None = ...,
-        retry: Retry | None = ...,
-        timeout_s: float | None = ...,
-        priority: int = ...,
-        codec: codecs.Codec | Format | None = ...,
-        history: bool = ...,
-    ) -> BatchDecorator: ...
     def task(
         self,
         fn: Callable[..., Any] | None = None,
@@ -144,29 +73,7 @@ class Registry:
         history: bool = False,
         batch: int | None = None,
     ) -> Any:
-        """Register a function, `def` or `async def`, as a task: `@app.task` or `@app.task(...)`.
-
-        Its parameters are the payload, by name, typed by their annotations. A first parameter
-        annotated `late.Context` (`late.AsyncContext` for `async def`) gets the attempt's context
-        and is not part of it.
-
-        Args:
-            queue: what knobs and reports group tasks by.
-            name: what rows say, unique in the app; the function's name by default.
-            retry: how failures are repeated; None for the default policy.
-            timeout_s: how long an attempt may run, or stay silent between heartbeats; else 300.
-            process: run in a child process (`def` at module level only).
-            priority: -100..100, for calls that give none.
-            codec: instead of the app's.
-            result_ttl: keep what the function returns (JSON, at most 256 KiB) for so long, for
-                `app.handle(task_id).result()`; None keeps nothing.
-            history: keep each step of its tasks for `late show`: one more row per attempt.
-            batch: call the function with up to so many tasks at once, as its only parameter of
-                type `late.Batch[T]`; each has one argument, of type `T`.
-
-        Raises:
-            ConfigError: a wrong setting, a name that is taken, a signature that is no payload.
-        """
+        """See `App.task`."""
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
             label = self._free_label(str(name or getattr(function, "__name__", "?")))
@@ -179,7 +86,7 @@ class Registry:
             if batch is not None and result_ttl is not None:
                 raise ConfigError(f"{label}: a batch keeps no results: its function returns once")
             task: Task[Any, Any] = Task(
-                cast("App", self),
+                self._enqueuer,
                 function,
                 found,
                 name=label,
@@ -188,47 +95,17 @@ class Registry:
                 timeout_s=_timeout_s(timeout_s, label),
                 process=process,
                 priority=_checked(lambda: validate.priority(priority), label),
-                codec=self.codec if codec is None else codecs.resolve(codec),
+                codec=self._codec if codec is None else codecs.resolve(codec),
                 result_ttl_s=_result_ttl_s(result_ttl, label),
                 target=target,
                 batch=batch,
-                history=history or self.history,
+                history=history or self._history,
             )
             self._tasks[label] = task
             return task
 
         return register if fn is None else register(fn)
 
-    @overload
-    def remote(
-        self,
-        name: str,
-        *,
-        target: str,
-        queue: str = ...,
-        like: None = ...,
-        retry: Retry | None = ...,
-        timeout_s: float | None = ...,
-        priority: int = ...,
-        codec: codecs.Codec | Format | None = ...,
-        result_ttl: validate.Duration | None = ...,
-        history: bool = ...,
-    ) -> Task[..., Any]: ...
-    @overload
-    def remote(
-        self,
-        name: str,
-        *,
-        target: str,
-        queue: str = ...,
-        like: Callable[P, Any],
-        retry: Retry | None = ...,
-        timeout_s: float | None = ...,
-        priority: int = ...,
-        codec: codecs.Codec | Format | None = ...,
-        result_ttl: validate.Duration | None = ...,
-        history: bool = ...,
-    ) -> Task[P, Any]: ...
     def remote(
         self,
         name: str,
@@ -243,23 +120,7 @@ class Registry:
         result_ttl: validate.Duration | None = None,
         history: bool = False,
     ) -> Task[..., Any]:
-        """Register a task that another service executes: it is enqueued like any other, and a
-        worker calls `target` for it.
-
-        Args:
-            name: what the target knows it as.
-            target: name of a `late.GrpcTarget` or `late.HttpTarget`, which workers have.
-            like: a function whose parameters are the task's arguments; it is never called. None
-                takes any arguments by name, unchecked.
-            timeout_s: how long one call may take; 5 minutes by default.
-            queue, retry, priority, codec: as `task`. The target gets the arguments without the
-                codec's seal.
-            result_ttl: as `task`, of the result that the target's answer carries.
-            history: as `task`.
-
-        Raises:
-            ConfigError: as `task`.
-        """
+        """See `App.remote`."""
         label = self._free_label(name)
         found = signature.ANYTHING if like is None else signature.read(like, label)
         if retry is not None and not isinstance(retry, Retry):
@@ -267,7 +128,7 @@ class Registry:
         if found.wants_context:
             raise ConfigError(f"{label}: like= takes a function of the arguments alone")
         task: Task[..., Any] = Task(
-            cast("App", self),
+            self._enqueuer,
             elsewhere(label, target, like),
             found,
             name=label,
@@ -276,16 +137,16 @@ class Registry:
             timeout_s=_timeout_s(timeout_s, label),
             process=False,
             priority=_checked(lambda: validate.priority(priority), label),
-            codec=self.codec if codec is None else codecs.resolve(codec),
-            target=_configured(target, f"{label}: target"),
+            codec=self._codec if codec is None else codecs.resolve(codec),
+            target=configured(target, f"{label}: target"),
             result_ttl_s=_result_ttl_s(result_ttl, label),
-            history=history or self.history,
+            history=history or self._history,
         )
         self._tasks[label] = task
         return task
 
     def _free_label(self, name: str) -> str:
-        label = _configured(name, "task name")
+        label = configured(name, "task name")
         if label.startswith(PREFIX):
             raise ConfigError(f"task {label!r}: names that begin with {PREFIX!r} are reserved")
         if label in self._tasks:
@@ -305,27 +166,16 @@ class Registry:
         result_ttl: validate.Duration | None = None,
         history: bool = False,
     ) -> None:
-        """Send the tasks of `queue` that have no handler here to `target`, whatever their name.
-
-        Args:
-            target: a pool of the worker: a service by its name, or `pull` for consumers that
-                fetch their tasks.
-            retry: how failures are repeated; None for the default policy.
-            result_ttl: keep the results that answers carry for so long; None keeps nothing.
-            history: write down each step of the queue's tasks.
-
-        Raises:
-            ConfigError: a wrong name, or a queue that has a route already.
-        """
+        """See `App.route`."""
         label = _checked(lambda: validate.queue(queue), "route")
         if label in self._routes:
             raise ConfigError(f"queue {label!r} has a route already")
         ttl_s = _result_ttl_s(result_ttl, label)
         self._routes[label] = msgspec.structs.replace(
             (retry or Retry()).policy(label),
-            target=_configured(target, f"{label}: target"),
+            target=configured(target, f"{label}: target"),
             result_ttl_us=0 if ttl_s is None else round(ttl_s * 1_000_000),
-            history=history or self.history,
+            history=history or self._history,
         )
 
     def schedule(
@@ -340,27 +190,7 @@ class Registry:
         name: str | None = None,
         args: Mapping[str, object] | None = None,
     ) -> ScheduleDecorator:
-        """Run a task again and again: above `@app.task`, or on a function that becomes one.
-
-        Exactly one task per tick, across crashes, restarts and any number of workers, which
-        store the schedule when they start. May be given several times with different names.
-
-        Args:
-            rule: a cron expression of five fields, in the local time of `tz`.
-            every: instead of a rule, an interval of at least one second, in elapsed time.
-            tz: IANA name of a time zone.
-            catch_up: what to do about ticks missed while no worker ran: none of them, the
-                latest one, or all, at most `catch_up_max`.
-            overlap: while the last tick's task is unfinished: run both, skip the new one, or
-                queue it behind the last.
-            name: the schedule's name; the task's by default.
-            args: arguments by name, the same at every tick.
-
-        Raises:
-            InvalidCron: the rule or zone does not exist, or never fires.
-            ConfigError: a taken name, unknown policy.
-            InvalidPayload: `args` do not fit the task.
-        """
+        """See `App.schedule`."""
         text = _rule(rule, every)
         from late.model.cron import check
 
@@ -399,7 +229,7 @@ class Registry:
     def _add_schedule(
         self, template: Schedule, task: Task[Any, Any], args: Mapping[str, object]
     ) -> None:
-        label = _configured(template.name or task.name, "schedule name")
+        label = configured(template.name or task.name, "schedule name")
         if any(known.name == label for known in self.schedules):
             raise ConfigError(f"schedule {label!r} exists already: give it a name=...")
         _, payload = task.encode((), args)
@@ -408,7 +238,7 @@ class Registry:
             msgspec.structs.replace(
                 template,
                 name=label,
-                shard_id=self.shard_of(label),
+                shard_id=self._shard_of(label),
                 queue=task.queue,
                 task_name=task.name,
                 payload=task.codec.seal(payload, subject),
@@ -424,7 +254,12 @@ def _checked(check: Callable[[], Any], label: str) -> Any:
         raise ConfigError(f"{label}: {error}") from None
 
 
-def _configured(value: Any, what: str) -> str:
+def configured(value: Any, what: str) -> str:
+    """`value`, if it is a name.
+
+    Raises:
+        ConfigError: it is none; the message names `what`.
+    """
     try:
         return validate.name(value, what)
     except InvalidTask as error:

@@ -24,6 +24,7 @@ import msgspec
 from late.app.options import Settings, TaskOptions, settings
 from late.app.results import kept
 from late.errors import ConfigError, InvalidPayload
+from late.handler.enqueuer import Enqueuer
 from late.handler.outcomes import Retry
 from late.handler.signature import Signature, scalars
 from late.model.task import Options, Policy, Record, TaskId
@@ -32,7 +33,6 @@ from late.payload import codec as codecs
 from late.payload import encoding as payloads
 
 if TYPE_CHECKING:
-    from late.app.app import App
     from late.handler.batch import Batch
     from late.handler.context import AsyncContext, Context
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 class Call(msgspec.Struct, frozen=True, gc=False):
     """One task to enqueue: what `app.enqueue_many` takes. Enqueued twice, it is two tasks."""
 
-    app: App
+    app: Enqueuer
     name: str
     queue: str
     codec: codecs.Codec
@@ -65,7 +65,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        app: App,
+        app: Enqueuer,
         fn: Callable[..., R],
         signature: Signature,
         *,

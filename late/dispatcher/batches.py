@@ -77,7 +77,7 @@ class BatchHandler:
 
     async def fn(self, context: AsyncContext, *, item: Any) -> object:
         """Run as part of a batch, and return or raise the outcome of this item."""
-        mine = Item(item, context)
+        mine = Item(item, task_id=context.task_id, attempt=context.attempt, headers=context.headers)
         call = self._join(mine, alone=context.attempt > 1)
         assert call.run is not None
         call.waiting += 1

@@ -1,12 +1,9 @@
-"""What a batch handler gets: the arguments of many tasks, each with its own end."""
+"""The items of a batch handler: the arguments of many tasks, each with its own end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
-
-if TYPE_CHECKING:
-    from late.handler.context import AsyncContext
+from typing import Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -16,32 +13,29 @@ BATCH_MAX = 1_000
 class Item(Generic[T]):
     """One task of a batch. It ends as done, unless it fails."""
 
-    __slots__ = ("_context", "failure", "value")
+    __slots__ = ("attempt", "failure", "headers", "task_id", "value")
 
-    def __init__(self, value: T, context: AsyncContext | None = None) -> None:
-        """`context` is None for an item that a test has made."""
+    def __init__(
+        self,
+        value: T,
+        *,
+        task_id: str = "",
+        attempt: int = 1,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """A test gives no more than the value."""
         self.value = value
-        """Its argument."""
-        self._context = context
+        """The task's argument."""
+        self.task_id = task_id
+        self.attempt = attempt
+        """1 for the first attempt."""
+        self.headers: Mapping[str, str] = {} if headers is None else headers
+        """What the producer gave as headers; empty if nothing."""
         self.failure: BaseException | None = None
-        """What `fail` was given."""
+        """The error that `fail` was given."""
 
     def __repr__(self) -> str:
         return f"<Item {self.task_id} attempt {self.attempt}>"
-
-    @property
-    def task_id(self) -> str:
-        return "" if self._context is None else self._context.task_id
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first attempt."""
-        return 1 if self._context is None else self._context.attempt
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """What the producer gave as headers; empty if nothing."""
-        return {} if self._context is None else self._context.headers
 
     def fail(self, error: BaseException) -> None:
         """End this task alone as if its handler had raised `error`: an exception, or one of

@@ -16,11 +16,11 @@ import msgspec
 
 from late import events
 from late.errors import ConfigError, DispatchError
+from late.handler.enqueuer import AnyCall
 from late.handler.outcomes import AlreadyDone
 from late.model.task import Attempt, TaskId
 
 if TYPE_CHECKING:
-    from late.app.task import Call
     from late.outbox.base import AsyncTransaction, SyncTransaction
     from late.outbox.inbox import Claim
 
@@ -230,11 +230,11 @@ class Context(_Attempt):
         self.heartbeat()
         return self._claimed(claim(tx, self._attempt))
 
-    def enqueue(self, call: Call) -> TaskId:
+    def enqueue(self, call: AnyCall) -> TaskId:
         """Enqueue one `task.call(...)` in a transaction of its own."""
         return self.enqueue_many([call])[0]
 
-    def enqueue_many(self, calls: Sequence[Call]) -> list[TaskId]:
+    def enqueue_many(self, calls: Sequence[AnyCall]) -> list[TaskId]:
         """Enqueue all of `calls` or none, in one transaction."""
         if not calls:
             return []
@@ -279,11 +279,11 @@ class AsyncContext(_Attempt):
         self.heartbeat()
         return self._claimed(await claim_async(tx, self._attempt))
 
-    async def enqueue(self, call: Call) -> TaskId:
+    async def enqueue(self, call: AnyCall) -> TaskId:
         """Enqueue one `task.call(...)` in a transaction of its own."""
         return (await self.enqueue_many([call]))[0]
 
-    async def enqueue_many(self, calls: Sequence[Call]) -> list[TaskId]:
+    async def enqueue_many(self, calls: Sequence[AnyCall]) -> list[TaskId]:
         """Enqueue all of `calls` or none, in one transaction."""
         if not calls:
             return []

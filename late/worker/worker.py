@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from late import config, events
 from late.app.app import App
-from late.app.backpressure import Publishing
+from late.app.backpressure import BacklogPublisher
 from late.clock import DatabaseClock
 from late.concurrency import in_thread
 from late.config import Members, WorkerConfig
@@ -195,7 +195,9 @@ class Worker:
             waits=lambda: self.scheduler.gated,
             rng=self._rng,
         )
-        self.publishing = Publishing(app.url, self._groups, mine=self.is_maintainer, rng=self._rng)
+        self.publishing = BacklogPublisher(
+            app.url, self._groups, mine=self.is_maintainer, rng=self._rng
+        )
         self.background = BackgroundService([*self._background_jobs()], self._rng)
 
     def _turn_knobs(self, live: Live) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_mock_engine
 from sqlalchemy.dialects import postgresql
 
-from late.app.registry import SCHEMES
+from late.app.app import SCHEMES
 from late.config import WorkerConfig, margin_s
 from late.control import Filter
 from late.control.dead_letters import dry_run as rehearsal

@@ -1,0 +1,151 @@
+"""Make the rows of calls: their shards, ids, headers and sealed payloads."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+from collections.abc import Sequence
+
+import msgspec
+
+from late.app.task import Call
+from late.errors import PayloadTooLarge
+from late.model.ids import new_id, new_ids
+from late.model.lanes import Lane
+from late.model.task import SHARDS_MAX, NewTask, TaskId
+from late.observability import tracing
+from late.payload import codec as codecs
+from late.payload import encoding as payloads
+
+log = logging.getLogger("late.app")
+
+
+class RowFactory:
+    """Rows for the lane as it is known here. Thread-safe.
+
+    Args:
+        shards: how many shards the lane has until it is known to have been resized.
+    """
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+        self.lane = Lane(shards=shards)
+        """Where new tasks go."""
+        # Round robin from a random start: `next` on a count is atomic, needs no lock and spreads
+        # a batch evenly. Forked processes go on from the same number, which does no harm.
+        self._turns = itertools.count(random.randrange(SHARDS_MAX))
+        self._warned: set[str] = set()
+
+    def adopt(self, lane: Lane) -> None:
+        """Place tasks by `lane` from now on, unless a later version is known."""
+        if lane.version > self.lane.version:
+            self.lane = lane
+
+    def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
+        """The rows of `calls` for the lane as the database has it now, which is adopted unless a
+        later version is known: of another database, or of one before a restore."""
+        self.adopt(lane)
+        # As in `adopt`: before its first resize the lane has as many shards as the app says.
+        return self.many(calls, lane if lane.version else Lane(shards=self._shards))
+
+    def one(self, call: Call, lane: Lane | None = None) -> NewTask:
+        """The row of one call, with an id of its own; for the known lane if none is given.
+
+        Raises:
+            PayloadTooLarge: with its seal it is above 1 MiB.
+        """
+        lane = lane or self.lane
+        key = call.settings.options.ordering_key
+        if key is None:
+            shard_id = lane.first_shard + next(self._turns) % lane.shards
+        else:
+            shard_id = lane.shard_of(key)
+        headers = tracing.captured(call.settings.headers_json)
+        return self._row(call, shard_id, new_id(shard_id), lane, headers)
+
+    def many(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
+        """The rows of many calls, as `one` of each; ids are made in one go, and headers once for
+        calls that share their settings."""
+        lane = lane or self.lane  # asked once: another thread may adopt another one meanwhile
+        shards = self._spread(calls, lane)
+        rows: list[NewTask] = []
+        shared, headers, plain = None, None, False
+        for call, shard_id, task_id in zip(calls, shards, new_ids(shards), strict=True):
+            if call.settings is not shared:
+                shared = call.settings
+                headers = tracing.captured(shared.headers_json)
+                plain = shared.options.ordering_key is None and shared.options.unique_key is None
+            if plain:
+                payload, options = call.payload, shared.options_json
+                if call.codec is not codecs.JSON or len(payload) > payloads.PAYLOAD_BYTES_WARN:
+                    payload = self._sealed(call, task_id)
+                rows.append(
+                    NewTask(shard_id, task_id, call.queue, call.name, payload, headers, options)
+                )
+            else:
+                rows.append(self._row(call, shard_id, task_id, lane, headers))
+        return rows
+
+    def _spread(self, calls: Sequence[Call], lane: Lane) -> list[int]:
+        """The shard of each call of a batch. Those without a key take turns as if they were alone,
+        but sorted: neighbours in the log's pages are then of one shard, for the insert and for
+        its reader."""
+        keys = [call.settings.options.ordering_key for call in calls]
+        turns = itertools.islice(self._turns, keys.count(None))
+        free = sorted([lane.first_shard + turn % lane.shards for turn in turns])
+        if len(free) == len(keys):
+            return free
+        next_free = iter(free)
+        return [next(next_free) if key is None else lane.shard_of(key) for key in keys]
+
+    def _row(
+        self, call: Call, shard_id: int, task_id: TaskId, lane: Lane, headers: str | None
+    ) -> NewTask:
+        checked = call.settings
+        options, options_json = checked.options, checked.options_json
+        placed, unique_key = options.ordering_key is not None, options.unique_key
+        if placed and lane.version:
+            options = msgspec.structs.replace(options, layout=lane.version)
+            options_json = msgspec.json.encode(options).decode()
+        return NewTask(
+            shard_id,
+            task_id,
+            call.queue,
+            call.name,
+            self._sealed(call, task_id),
+            headers,
+            options_json,
+            unique_key,
+            None if unique_key is None else _digest(call),
+            checked.unique_for_us,
+            checked.on_conflict,
+            lane.version if placed else None,
+        )
+
+    def _sealed(self, call: Call, task_id: TaskId) -> bytes:
+        payload = call.payload
+        if call.codec is not codecs.JSON:
+            subject = codecs.Subject(task_id, call.name, call.queue)
+            payload = call.codec.seal(payload, subject)
+        if len(payload) > payloads.PAYLOAD_BYTES_WARN:
+            self._check_size(call.name, len(payload))
+        return payload
+
+    def _check_size(self, name: str, size: int) -> None:
+        if size > payloads.PAYLOAD_BYTES_MAX:
+            limit = payloads.PAYLOAD_BYTES_MAX
+            raise PayloadTooLarge(f"{name}: payload of {size} bytes, the limit is {limit}")
+        if name not in self._warned:
+            self._warned.add(name)
+            # A log line and no `warnings.warn`: with warnings as errors that would be an
+            # exception in the middle of the caller's transaction.
+            log.warning(
+                "task %s has a payload of %d bytes: store large data elsewhere and send its key",
+                name,
+                size,
+            )
+
+
+def _digest(call: Call) -> str:
+    return payloads.digest(call.name, call.values, getattr(call.codec, "digest_key", b""))
