@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from late.model.targets import GrpcTarget, HttpTarget, Tls
     from late.model.task import TaskId
     from late.notify.notifier import wake
+    from late.observability import logs as log
+    from late.observability import tracing
+    from late.payload import codec
+    from late.payload.codec import Encrypted, Signed
 
 __all__ = [
     "AlreadyDone",
@@ -66,6 +70,7 @@ __all__ = [
     "Context",
     "DecodeError",
     "Discard",
+    "Encrypted",
     "GrpcTarget",
     "Handle",
     "HttpTarget",
@@ -86,6 +91,7 @@ __all__ = [
     "SchemaMismatch",
     "ServerTls",
     "Signal",
+    "Signed",
     "Snooze",
     "StoreError",
     "Task",
@@ -94,7 +100,10 @@ __all__ = [
     "TaskOptions",
     "Tls",
     "UnknownTask",
+    "codec",
+    "log",
     "serve_handlers",
+    "tracing",
     "verify_webhook",
     "wake",
 ]
@@ -120,7 +129,9 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "Handle": "app.results",
     "Nack": "handler.outcomes",
     "PulledTask": "consumer.session",
+    "Encrypted": "payload.codec",
     "Retry": "handler.outcomes",
+    "Signed": "payload.codec",
     "Signal": "handler.outcomes",
     "Snooze": "handler.outcomes",
     "Task": "app.task",
@@ -131,10 +142,19 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
 
 
 _NAMED = {"verify_webhook": "verify"}
-"""What is called otherwise at home."""
+"""Public names that have another name where they are defined."""
+_MODULES = {
+    "codec": "payload.codec",
+    "log": "observability.logs",
+    "tracing": "observability.tracing",
+}
+"""Public modules: `late.tracing.enable(provider)`."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        module = globals()[name] = import_module(f"late.{_MODULES[name]}")
+        return module
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'late' has no attribute {name!r}")

@@ -1,1 +1,1 @@
-"""Wake-ups after a commit: who sends them and who hears them."""
+"""Wake-ups after a commit: the notifier sends them, the listener receives them."""

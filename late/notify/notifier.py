@@ -5,8 +5,8 @@
     late.wake(task_id)
 
 Workers of this process are told by a call; those that `LATE_WAKE` names, as `host:port,host:port`,
-by a datagram each. A hint changes nothing but when a worker looks next: lost, repeated, forged,
-stale or early ones are harmless (`late/tailer/read_hints.py`, `docs/design/0023-wake-ups.md`).
+by a datagram each. A hint changes only when a worker looks next: lost, repeated, forged, stale or
+early hints are harmless (`late/tailer/read_hints.py`, `docs/design/0023-wake-ups.md`).
 
 A datagram is `late1`, the shards as two bytes each (none: any shard), and, where there is a secret,
 16 bytes of their HMAC-SHA256. There is no nonce: a repeated hint is a hint.
@@ -34,22 +34,22 @@ PLACES_VARIABLE = "LATE_WAKE"
 SECRET_VARIABLE = "LATE_WAKE_SECRET"
 SECRET_BYTES_MIN = 16
 PLACES_MAX = 64
-"""Addresses that are told: what lies beyond is found out by polling."""
+"""Addresses that are told; workers at others find tasks by polling."""
 NAMED_MAX = 64
-"""Shards that a datagram names; of more, any shard may have something."""
+"""Shards that a datagram names; where there are more it names none, which means any shard."""
 PACKET_BYTES = 256
-"""More than any datagram of ours has."""
+"""More than the longest datagram has."""
 LOOK_UP_EVERY_S = 10.0
 
 Shards: TypeAlias = frozenset[int]
-"""Where there may be something to read; empty: anywhere."""
+"""Shards that may have something to read; empty: any shard."""
 Heard: TypeAlias = Callable[[Shards], None]
 
 _MAGIC = b"late1"
 _SEAL_BYTES = 16
 _PLACE = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]{1,253})):(\d{1,5})\Z")
 
-logger = logging.getLogger("late.waking")
+logger = logging.getLogger("late.notify")
 
 
 def wake(*task_ids: str) -> None:
@@ -65,17 +65,17 @@ def wake(*task_ids: str) -> None:
 
 
 def tell(shards: Shards) -> None:
-    """`wake`, by the shards."""
+    """Tell workers that there may be something to read in `shards`; as `wake`."""
     for heard in tuple(_here):
         heard(shards)
-    told = _told(os.environ.get(PLACES_VARIABLE, "").strip(), secret())
-    if told is not None:
-        told.tell(shards)
+    notifier = _notifier(os.environ.get(PLACES_VARIABLE, "").strip(), secret())
+    if notifier is not None:
+        notifier.tell(shards)
 
 
 @contextlib.contextmanager
 def listening(heard: Heard) -> Iterator[None]:
-    """Within the block `heard` takes the hints of this process, in whatever thread they are given:
+    """Within the block, call `heard` with each hint of this process, in the thread that gives it:
     it must be quick and must not raise."""
     _here.add(heard)
     try:
@@ -89,7 +89,7 @@ if hasattr(os, "register_at_fork"):  # the loops of the parent's workers do not 
     os.register_at_fork(after_in_child=_here.clear)
 
 
-class Waker:
+class Notifier:
     """Tells the workers at `places`. Thread-safe, and good for forked processes.
 
     Args:
@@ -129,7 +129,7 @@ class Waker:
 
     def _look_up_aside(self) -> None:
         with contextlib.suppress(RuntimeError):  # too many threads, or the end of the process
-            threading.Thread(target=self._look_up, name="late-waking", daemon=True).start()
+            threading.Thread(target=self._look_up, name="late-notify", daemon=True).start()
 
     def _look_up(self) -> None:
         """Blocks for as long as a name server takes; one that fails leaves what was known."""
@@ -147,12 +147,12 @@ class Waker:
 
 
 def secret() -> bytes:
-    """What producers and workers share, from the environment; empty where nothing is set."""
+    """The secret that producers and workers share, from the environment; empty if there is none."""
     return os.fsencode(os.environ.get(SECRET_VARIABLE, "").strip())
 
 
 def guard(host: str, secret: bytes, label: str) -> None:
-    """Refuse a socket that others can reach and nobody can be told apart on.
+    """Refuse a socket that other machines can reach without a secret.
 
     Raises:
         ConfigError: `host` is not this machine alone and there is no secret; or a short one.
@@ -167,7 +167,7 @@ def guard(host: str, secret: bytes, label: str) -> None:
 
 
 def sealed(shards: Collection[int], secret: bytes) -> bytes:
-    """The datagram that names `shards`."""
+    """Make the datagram that names `shards`."""
     named = shards if len(shards) <= NAMED_MAX else ()
     body = _MAGIC + b"".join([shard.to_bytes(2, "big") for shard in sorted(named)])
     return body + _seal(body, secret)
@@ -190,13 +190,13 @@ def _seal(body: bytes, secret: bytes) -> bytes:
 
 
 @functools.lru_cache(maxsize=4)
-def _told(places: str, secret: bytes) -> Waker | None:
-    """Whom the environment names. What is wrong with it is said once, and not raised: the caller's
-    transaction has committed."""
+def _notifier(places: str, secret: bytes) -> Notifier | None:
+    """The notifier of the workers that the environment names. A mistake there is logged once, and
+    not raised: the caller's transaction has committed."""
     if not places:
         return None
     try:
-        return Waker(places, secret)
+        return Notifier(places, secret)
     except ConfigError as error:
         logger.error("nobody is woken: %s", error)
         return None

@@ -17,7 +17,7 @@ from late.app.app import App
 from late.dispatcher.dispatcher import Dispatcher
 from late.model.task import PULL, Policy
 from late.notify import notifier as waking
-from late.notify.listener import Ear
+from late.notify.listener import HintListener
 from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
@@ -103,7 +103,7 @@ def core_settings(settings: config.WorkerConfig) -> CoreSettings:
     )
 
 
-def open_listener(settings: config.WorkerConfig, heard: waking.Heard) -> Ear | None:
+def open_listener(settings: config.WorkerConfig, heard: waking.Heard) -> HintListener | None:
     """Open the socket on which a worker learns of commits, if it has a port for it.
 
     Raises:
@@ -111,10 +111,10 @@ def open_listener(settings: config.WorkerConfig, heard: waking.Heard) -> Ear | N
     """
     if settings.wake_port is None:
         return None
-    return Ear(settings.wake_host, settings.wake_port, waking.secret(), heard)
+    return HintListener(settings.wake_host, settings.wake_port, waking.secret(), heard)
 
 
-async def listen_for_hints(listener: Ear | None, heard: waking.Heard) -> None:
+async def listen_for_hints(listener: HintListener | None, heard: waking.Heard) -> None:
     """Take the hints of this process, and with a `listener` those of others, until cancelled."""
     loop = asyncio.get_running_loop()
 

@@ -13,7 +13,7 @@ import pytest
 import late
 from late.config import WorkerConfig
 from late.model.ids import shard_of
-from late.notify.notifier import Waker
+from late.notify.notifier import Notifier
 from late.outbox import connect
 from late.schema import migrate
 from late.worker.worker import Worker
@@ -58,7 +58,7 @@ async def test_a_datagram_and_a_commit_of_the_same_process_are_heard(
             task_id = note.enqueue(service, "theirs")
             service.commit()
         assert worker.listener is not None
-        Waker(f"127.0.0.1:{worker.listener.port}").tell(frozenset({shard_of(task_id)}))
+        Notifier(f"127.0.0.1:{worker.listener.port}").tell(frozenset({shard_of(task_id)}))
         assert await ran.get() == "theirs"
         # What late commits itself it tells by itself.
         with connect(app.url) as tx:

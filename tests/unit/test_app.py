@@ -406,3 +406,11 @@ def test_import_is_quick_and_complete() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
     with pytest.raises(AttributeError):
         late.nothing  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_documented_modules_are_public_names() -> None:
+    """They were modules of the package before it had rooms."""
+    assert late.codec.Encrypted is late.Encrypted
+    assert late.codec.Signed is late.Signed
+    assert callable(late.tracing.enable)
+    assert issubclass(late.log.Ids, logging.Filter)

@@ -19,8 +19,16 @@ import late
 from late.errors import ConfigError
 from late.model.ids import new_id
 from late.notify import notifier as waking
-from late.notify.listener import TAKEN_MAX, Ear
-from late.notify.notifier import NAMED_MAX, PACKET_BYTES, Shards, Waker, listening, opened, sealed
+from late.notify.listener import TAKEN_MAX, HintListener
+from late.notify.notifier import (
+    NAMED_MAX,
+    PACKET_BYTES,
+    Notifier,
+    Shards,
+    listening,
+    opened,
+    sealed,
+)
 from late.outbox import connect, connect_async
 from late.schema import migrate
 
@@ -103,7 +111,7 @@ def test_workers_that_the_environment_names_are_told(monkeypatch: pytest.MonkeyP
 
 def test_a_name_is_looked_up_aside() -> None:
     with port() as one:
-        waker = Waker(f"localhost:{one.getsockname()[1]}")
+        waker = Notifier(f"localhost:{one.getsockname()[1]}")
         one.settimeout(0.05)
         for _ in range(400):  # hints are lost until the name is known
             waker.tell(frozenset({2}))
@@ -162,7 +170,7 @@ def test_a_wake_never_raises_whatever_the_process_has_left(
     late.wake(new_id(1))
     assert waking.secret() == b"\xff" * 16
     with caplog.at_level(logging.WARNING):
-        Waker("a..b:7788", SECRET)._look_up()
+        Notifier("a..b:7788", SECRET)._look_up()
     assert "cannot be found" in caplog.text, "a name that no name server can be asked for"
 
 
@@ -172,20 +180,20 @@ def test_a_wake_never_raises_whatever_the_process_has_left(
 )
 def test_a_place_is_a_host_and_a_port(places: str) -> None:
     with pytest.raises(ConfigError, match=r"write host:port|LATE_WAKE_SECRET"):
-        Waker(places)
+        Notifier(places)
 
 
 @pytest.mark.parametrize("place", ["10.0.0.1:7788", "workers.default.svc:7788", "0.0.0.0:1"])
 def test_other_machines_are_told_with_a_secret_only(place: str) -> None:
     with pytest.raises(ConfigError, match="need LATE_WAKE_SECRET"):
-        Waker(place)
+        Notifier(place)
     with pytest.raises(ConfigError, match="shorter than 16 bytes"):
-        Waker(place, b"short")
+        Notifier(place, b"short")
 
 
 def test_this_machine_is_told_without() -> None:
     for place in ("127.0.0.1:7788", "127.8.8.8:1", "[::1]:7788", "localhost:7788"):
-        Waker(place)
+        Notifier(place)
 
 
 # ------------------------------------------------------------------ after which commits
@@ -238,7 +246,7 @@ def test_a_service_can_wake_after_each_commit_of_its_sessions(
 # ------------------------------------------------------------------ the worker's end
 
 
-async def hear(ear: Ear, found: list[Shards], count: int) -> None:
+async def hear(ear: HintListener, found: list[Shards], count: int) -> None:
     """Until `count` hints have been handed on."""
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(ear.run())
@@ -250,9 +258,9 @@ async def hear(ear: Ear, found: list[Shards], count: int) -> None:
 
 async def test_a_datagram_is_heard_and_a_forged_one_is_not() -> None:
     found: list[Shards] = []
-    ear = Ear("127.0.0.1", 0, SECRET, found.append)
-    Waker(f"127.0.0.1:{ear.port}").tell(frozenset({1}))
-    Waker(f"127.0.0.1:{ear.port}", SECRET).tell(frozenset({2}))
+    ear = HintListener("127.0.0.1", 0, SECRET, found.append)
+    Notifier(f"127.0.0.1:{ear.port}").tell(frozenset({1}))
+    Notifier(f"127.0.0.1:{ear.port}", SECRET).tell(frozenset({2}))
     await hear(ear, found, 1)
     assert found == [{2}]
     ear.close()
@@ -260,8 +268,8 @@ async def test_a_datagram_is_heard_and_a_forged_one_is_not() -> None:
 
 async def test_a_flood_is_taken_some_at_a_time() -> None:
     found: list[Shards] = []
-    ear = Ear("127.0.0.1", 0, b"", found.append)
-    waker = Waker(f"127.0.0.1:{ear.port}")
+    ear = HintListener("127.0.0.1", 0, b"", found.append)
+    waker = Notifier(f"127.0.0.1:{ear.port}")
     for shard in range(2 * TAKEN_MAX):
         waker.tell(frozenset({shard}))
     await hear(ear, found, 2)
@@ -270,8 +278,8 @@ async def test_a_flood_is_taken_some_at_a_time() -> None:
 
 async def test_any_shard_among_several_hints_is_any_shard() -> None:
     found: list[Shards] = []
-    ear = Ear("127.0.0.1", 0, b"", found.append)
-    waker = Waker(f"127.0.0.1:{ear.port}")
+    ear = HintListener("127.0.0.1", 0, b"", found.append)
+    waker = Notifier(f"127.0.0.1:{ear.port}")
     waker.tell(frozenset({1}))
     waker.tell(frozenset())
     await hear(ear, found, 1)
@@ -281,7 +289,7 @@ async def test_any_shard_among_several_hints_is_any_shard() -> None:
 def test_who_listens_to_other_machines_needs_a_secret() -> None:
     for host in ("0.0.0.0", "::", "10.0.0.1"):
         with pytest.raises(ConfigError, match=r"wake_host=.*need LATE_WAKE_SECRET"):
-            Ear(host, 0, b"", print)
+            HintListener(host, 0, b"", print)
 
 
 def test_a_machine_without_ipv6_refuses_its_addresses_in_words(
@@ -292,11 +300,11 @@ def test_a_machine_without_ipv6_refuses_its_addresses_in_words(
 
     monkeypatch.setattr(socket, "socket", none)
     with pytest.raises(ConfigError, match="wake_host='::1', wake_port=1: Address family"):
-        Ear("::1", 1, b"", print)
+        HintListener("::1", 1, b"", print)
 
 
 def test_a_port_that_is_taken_is_refused_by_name() -> None:
     with port() as taken:
         number = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"wake_port={number}: .*choose a free port"):
-            Ear("127.0.0.1", number, b"", print)
+            HintListener("127.0.0.1", number, b"", print)
