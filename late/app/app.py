@@ -146,7 +146,7 @@ class App(TaskCommands):
 
     @property
     def lane(self) -> Lane:
-        """Where new tasks go: by `shards`, until the lane is known to have been resized."""
+        """The lane of new tasks: by `shards`, until the lane is known to have been resized."""
         return self._rows.lane
 
     def shard_of(self, key: str) -> int:

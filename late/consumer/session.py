@@ -40,7 +40,7 @@ class PulledTask(msgspec.Struct, frozen=True):
     receipt: str
     is_replay: bool = False
     keeps_result: bool = False
-    """What `work` returns is kept, as JSON; at most 256 KiB."""
+    """True if the return value of `work` is kept, as JSON; at most 256 KiB."""
 
     @property
     def idempotency_key(self) -> str:
