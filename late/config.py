@@ -170,7 +170,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: _Wait = 30.0
     """At a stop, how long running tasks may take to finish before they are interrupted."""
     prune_every_s: _Seconds = 15.0
-    """Time between two rounds of house-keeping."""
+    """Time between two rounds of maintenance."""
     lag_alarm_s: Annotated[float, Meta(ge=0, le=366 * 86_400)] = 600.0
     """Age of the oldest task that a consumer group has not read, above which there is an alarm; 0:
     none is raised."""

@@ -83,7 +83,7 @@ STORE_ERROR = _event(
 PRUNED = _event(
     "pruned",
     "debug",
-    "house-keeping done",
+    "maintenance done",
     measures="tasks partitions settlements workers duration_s",
 )
 

@@ -4,8 +4,8 @@
                                      │    ▲
                           Dispatcher ◀┘    └─ Settler ─▶ store
 
-It stops against the flow of the work: intake (tailer), what runs (dispatcher), the record of it
-(settler), and the leases last, so that the worker is known to live until all is recorded.
+It stops against the flow of the work: intake (tailer), what runs (dispatcher), its settlement
+(settler), and the leases last, so that the worker counts as alive until everything is recorded.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("late.worker")
 
 SETTLE_S = 5.0
-"""At a stop, how long the record of what ran may take after the grace."""
+"""The time that settling may take at a stop, after the grace."""
 
 
 def run(
@@ -125,7 +125,7 @@ class Worker:
         self._wire()
 
     def _wire(self) -> None:
-        """Components never import each other: what one tells another goes through here."""
+        """Make the components. They never import each other: calls between them go through here."""
         app, settings, store = self.app, self.settings, self._store
         self.pulls = self._pulls()
         remote = self._remote()
@@ -262,7 +262,7 @@ class Worker:
         )
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        """What runs in the heartbeat's thread, where a blocked loop cannot hold it up."""
+        """Make what runs in the heartbeat's thread, where a blocked loop cannot hold it up."""
         settings = self.settings
         self.stall_monitor = StallMonitor(
             settings.stall_s,
@@ -285,11 +285,11 @@ class Worker:
 
     @property
     def trusted(self) -> bool:
-        """Whether a task may be started now."""
+        """True if a task may be started now."""
         return self.keeper.trusted and not self.heartbeat.resigned
 
     def _state(self) -> State:
-        """For the health check; in the heartbeat's thread, so nothing but looks."""
+        """Answer the health check. It runs in the heartbeat's thread, so it changes nothing."""
         stalled = tuple(sorted(self.stall_monitor.stalled))
         trusted = time.monotonic() < self.heartbeat.trusted_until
         reason = ""
@@ -344,7 +344,7 @@ class Worker:
         events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """A component that fails takes the worker down, visibly: half a worker would hold its
+        """Run a component. When it fails the worker stops, visibly: half a worker would hold its
         shards and do nothing."""
         try:
             await loop()
@@ -352,21 +352,21 @@ class Worker:
             raise
         except Exception as failure:
             error = wiring.unwrap_group(failure)
-            # What the database refuses is said by the error; where we stood is for our own faults.
+            # A refusal of the database needs no traceback; a fault of our own does.
             trace = None if isinstance(error, StoreError) else error
             logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
             self._failed = True
             self.ask_to_stop()
 
     def ask_to_stop(self) -> None:
-        """Stop soon; asked again, do not wait for what runs."""
+        """Stop soon; when asked again, do not wait for what runs."""
         if self._stop_asked.is_set():
             self._stop_at_once.set()
             self._hurried_stop = asyncio.ensure_future(self.dispatchers.stop(0.0))
         self._stop_asked.set()
 
     async def stop_asked(self) -> None:
-        """Until somebody asks to stop."""
+        """Wait until somebody asks to stop."""
         await self._stop_asked.wait()
 
     async def wait(self) -> int:
@@ -376,8 +376,8 @@ class Worker:
         return int(self._failed)
 
     async def stop(self) -> None:
-        """Announce it, then stop against the flow: intake, what runs, the record of it, and each
-        lease as soon as its shard is quiet."""
+        """Announce the stop, then stop against the flow: intake, what runs, its settlement, and
+        each lease as soon as its shard is quiet."""
         self._stop_asked.set()
         began = time.monotonic()
         await self._give_notice()
@@ -419,7 +419,7 @@ class Worker:
             self.app.adopt(lane)
 
     async def _hand_over(self, shards: Sequence[Shard]) -> None:
-        # First, and in the same pass: nobody answers for what no consumer has begun.
+        # First, and in the same pass: attempts that no consumer has begun get no answer.
         self.pulls.recall(set(shards))
         await self.scheduler.hand_over(shards, self._grace_s)
 
@@ -431,7 +431,7 @@ class Worker:
                            wiring.unwrap_group(refused))  # fmt: skip
 
     async def _give_notice(self) -> None:
-        """Work on until the peers know that they are about to get what this worker has."""
+        """Work on until the peers know that they are about to get this worker's shards."""
         self.heartbeat.leave()
         notice = asyncio.ensure_future(self.keeper.leave(self.settings.beat_every_s))
         hurry = asyncio.ensure_future(self._stop_at_once.wait())
