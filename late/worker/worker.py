@@ -42,7 +42,7 @@ from late.tailer.discovery import MemberList, own_name
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.tailer import Tailer
-from late.worker import wiring
+from late.worker import assembly
 from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.fence_report import Counts, FenceReport
 from late.worker.health import Health, State
@@ -85,9 +85,9 @@ def run(
 
     async def serve(chosen: tuple[str, ...], configuration: WorkerConfig) -> int:
         worker = Worker(app, groups=chosen, target=target, settings=configuration)
-        return await wiring.run_until_signal(worker)
+        return await assembly.run_until_signal(worker)
 
-    return wiring.run_process(app, serve, groups, settings)
+    return assembly.run_process(app, serve, groups, settings)
 
 
 class Worker:
@@ -104,7 +104,7 @@ class Worker:
         policies: Mapping[str, Policy] | None = None,
     ) -> None:
         self.app = app
-        self._policies = wiring.policies_of(app) if policies is None else policies
+        self._policies = assembly.policies_of(app) if policies is None else policies
         self.settings = settings or config.load()
         self.id = f"w-{secrets.token_hex(8)}"
         self._rng = rng or random.Random()
@@ -162,7 +162,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            wiring.runnable_policies(self.pulls.placed(self._policies), self.pools),
+            assembly.runnable_policies(self.pulls.placed(self._policies), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -174,16 +174,16 @@ class Worker:
             trusted=lambda: self.trusted,
             on_fenced=lambda shard: self.keeper.forget(shard),
             on_held=lambda: self.settings_sync.hurry(),
-            settings=wiring.core_settings(settings),
+            settings=assembly.core_settings(settings),
             rng=self._rng,
         )
-        self.listener = wiring.open_listener(settings, self.tailer.hint)
+        self.listener = assembly.open_listener(settings, self.tailer.hint)
         self._wire_control()
         self._wire_ownership()
 
     def _wire_control(self) -> None:
         app = self.app
-        self.refusals = FenceReport(self._refused, partial(wiring.add_refused, self.control))
+        self.refusals = FenceReport(self._refused, partial(assembly.add_refused, self.control))
         # A tick is one row of the log, for all groups: the default one's owners fire it.
         fires = DEFAULT_GROUP in self._groups
         self.settings_sync = SettingsSync(
@@ -279,7 +279,7 @@ class Worker:
 
     def _duties(self) -> Sequence[Duty]:
         refused = self.keeper.setbacks.recent
-        return wiring.duties(
+        return assembly.duties(
             self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted, refused=refused
         )
 
@@ -329,7 +329,7 @@ class Worker:
             ("scheduler", self.scheduler.run),
             ("settler", self.settler.run),
             ("tailer", self.tailer.run),
-            ("hints", partial(wiring.listen_for_hints, self.listener, self.tailer.hint)),
+            ("hints", partial(assembly.listen_for_hints, self.listener, self.tailer.hint)),
             ("keeper", self.keeper.run),
             ("members", self.members.run),
             ("settings", self.settings_sync.run),
@@ -351,7 +351,7 @@ class Worker:
         except asyncio.CancelledError:
             raise
         except Exception as failure:
-            error = wiring.unwrap_group(failure)
+            error = assembly.unwrap_group(failure)
             # A refusal of the database needs no traceback; a fault of our own does.
             trace = None if isinstance(error, StoreError) else error
             logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
@@ -428,7 +428,7 @@ class Worker:
             await self.keeper.hand_over(self.keeper.leases)
         except* StoreError as refused:
             logger.warning("not all shards were released, the last heartbeat frees them: %s",
-                           wiring.unwrap_group(refused))  # fmt: skip
+                           assembly.unwrap_group(refused))  # fmt: skip
 
     async def _give_notice(self) -> None:
         """Work on until the peers know that they are about to get this worker's shards."""
