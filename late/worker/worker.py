@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from late import config, events
 from late.app.app import App
+from late.app.backpressure import EVERY_S as BACKLOG_EVERY_S
 from late.app.backpressure import BacklogPublisher
 from late.clock import DatabaseClock
 from late.concurrency import in_thread
@@ -182,7 +183,6 @@ class Worker:
         self._wire_ownership()
 
     def _wire_control(self) -> None:
-        app = self.app
         self.refusals = FenceReport(self._refused, partial(assembly.add_refused, self.control))
         # A tick is one row of the log, for all groups: the default one's owners fire it.
         fires = DEFAULT_GROUP in self._groups
@@ -195,14 +195,12 @@ class Worker:
             waits=lambda: self.scheduler.gated,
             rng=self._rng,
         )
-        self.publishing = BacklogPublisher(
-            app.url, self._groups, mine=self.is_maintainer, rng=self._rng
-        )
+        self.backlog = BacklogPublisher(self.control, self._groups, mine=self.is_maintainer)
         self.background = BackgroundService([*self._background_jobs()], self._rng)
 
     def _turn_knobs(self, live: Live) -> None:
         self.scheduler.turn_knobs(live.queues, live.targets)
-        self.publishing.follow(live)
+        self.backlog.follow(live)
 
     def _remote(self) -> dict[str, RemotePool | BatchPool]:
         return remote_pools(
@@ -334,7 +332,6 @@ class Worker:
             ("members", self.members.run),
             ("settings", self.settings_sync.run),
             ("background", self.background.run),
-            ("publishing", self.publishing.run),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
@@ -459,6 +456,13 @@ class Worker:
     def _background_jobs(self) -> Iterator[BackgroundJob]:
         settings = self.settings
         yield self.refusals.job
+        yield BackgroundJob(
+            name="backlog",
+            run=self.backlog.publish,
+            period_s=BACKLOG_EVERY_S,
+            first_s=0.0,
+            condition=self.backlog.due,
+        )
         yield prune_job(
             self._store,
             is_maintainer=self.is_maintainer,
