@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 from psycopg import IsolationLevel, crdb
@@ -84,9 +84,3 @@ async def connect(conninfo: dict[str, object]) -> Connection:
     """
     # Whatever the cluster's default is: the fence and the takeover need SERIALIZABLE.
     return await make(crdb.AsyncCrdbConnection, IsolationLevel.SERIALIZABLE, **conninfo)
-
-
-async def rows_of(connection: Connection, statement: str, values: Any = None) -> list[Any]:
-    """Run one statement and return all of its rows."""
-    cursor = await connection.execute(statement, values)
-    return await cursor.fetchall()

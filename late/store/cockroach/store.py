@@ -27,14 +27,14 @@ from late.store.base import (
     WorkerInfo,
 )
 from late.store.cockroach import journal, membership, tail
-from late.store.cockroach.connection import NAME, connect, conninfo_of, rows_of
+from late.store.cockroach.connection import NAME, connect, conninfo_of
 from late.store.cockroach.guard import CockroachGuard, checked, cluster_of
 from late.store.cockroach.prune import CockroachPruner
 from late.store.cockroach.rebase import rebase
 from late.store.common.columns import parked_of
 from late.store.postgres import statements as postgres_sql
 from late.store.postgres import timers
-from late.store.postgres.connection import StorePools, translate
+from late.store.postgres.connection import StorePools, rows_of, translate
 
 FEATURES = Features(
     # Within a pass the order is that of the ids, which producers make.

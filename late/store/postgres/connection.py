@@ -299,3 +299,9 @@ async def make(
         await connection.close()
         raise
     return connection
+
+
+async def rows_of(connection: Connection, statement: str, values: Any = None) -> list[Any]:
+    """Run one statement and return all of its rows."""
+    cursor = await connection.execute(statement, values)
+    return await cursor.fetchall()
