@@ -13,7 +13,7 @@ from late.handler.outcomes import Retry
 from late.model import validation as validate
 from late.model.task import OnConflict, Options
 from late.payload.codec import Codec
-from late.payload.encoding import Format
+from late.payload.values import Format
 
 _encode_options = msgspec.json.Encoder().encode
 

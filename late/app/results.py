@@ -18,7 +18,7 @@ from late.concurrency import in_thread
 from late.errors import TaskEnded
 from late.handler.outcomes import Kept, Signal
 from late.model.task import TaskId
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 if TYPE_CHECKING:
     from late.control import Control

@@ -16,7 +16,7 @@ from late.model.lanes import Lane
 from late.model.task import SHARDS_MAX, NewTask, TaskId
 from late.observability import tracing
 from late.payload import codec as codecs
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 log = logging.getLogger("late.app")
 

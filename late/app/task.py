@@ -30,7 +30,7 @@ from late.handler.signature import Signature, scalars
 from late.model.task import Options, Policy, Record, TaskId
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 if TYPE_CHECKING:
     from late.handler.batch import Batch

@@ -18,7 +18,7 @@ import msgspec
 from late.handler.classify import DONE, Verdict, raised, returned
 from late.handler.outcomes import Signal
 from late.observability import tracing
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 from late.v1 import queue_pb2, task_pb2
 
 logger = logging.getLogger("late.consumer")

@@ -18,7 +18,7 @@ import msgspec
 
 from late.errors import ConfigError
 from late.handler.batch import BATCH_MAX, Batch
-from late.payload.encoding import SCALARS
+from late.payload.values import SCALARS
 
 _Kind = inspect.Parameter
 Shape = type[msgspec.Struct] | type[dict[str, Any]]

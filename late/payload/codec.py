@@ -1,6 +1,6 @@
 """The outer layer of a payload: none, a signature, encryption, or what an application brings.
 
-A `Codec` seals encoded bytes for one task, and the worker opens them. `late.payload.encoding` makes
+A `Codec` seals encoded bytes for one task, and the worker opens them. `late.payload.values` makes
 the bytes that are sealed.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 from late.errors import ConfigError, DecodeError
 from late.model import validation as validate
 from late.model.task import Options, Record
-from late.payload.encoding import PAYLOAD_BYTES_MAX, Format
+from late.payload.values import PAYLOAD_BYTES_MAX, Format
 
 
 class Subject(NamedTuple):

@@ -14,7 +14,7 @@ from late.errors import DecodeError, PayloadTooLarge
 from late.model.ids import new_id, shard_of
 from late.model.task import CONTROL_QUEUE, NewTask, Record, TaskId
 from late.model.validation import RESERVED
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 Kind = Literal["cancel", "reschedule", "redrive"]
 
