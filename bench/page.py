@@ -37,7 +37,7 @@ from late.schema.engine import make_engine, writing
 from late.schema.tables import queue as queue_table
 from late.schema.tables import schedule as schedule_table
 from late.testing.servers.databases import postgres
-from late.worker.assembly import freeze_gc
+from late.worker.wiring import freeze_gc
 from scripts import browser
 from tests.web.chromium import Chromium, Person
 from tests.web.serving import Served
@@ -268,11 +268,11 @@ def measure(url: str, ids: Sequence[str], *, times: int) -> list[dict[str, Any]]
 
 
 def _look(control: Control, timed: Timed) -> tuple[list[Took], float, float]:
-    from late.web.snapshot import Look
+    from late.web.snapshot import SnapshotReader
 
     timed.found.clear()
     began, used = time.perf_counter(), time.process_time()
-    Look(control)._read()
+    SnapshotReader(control)._read()
     spent, cpu = time.perf_counter() - began, time.process_time() - used
     return list(timed.found), spent * 1_000, cpu * 1_000
 

@@ -33,7 +33,7 @@ from bench.targets import Sqlite
 from late import events
 from late.config import WorkerConfig
 from late.model.task import Attempt, Record, TaskId
-from late.observability import tracing
+from late.observability import traces
 from late.outbox import connect
 from late.schema import migrate
 from late.worker.worker import Worker
@@ -102,7 +102,7 @@ def off() -> float:
     attempt = Attempt("default", record, 1, 0, 1, 1)
     begun = time.process_time()
     for _ in range(100_000):
-        tracing.end(tracing.begin(attempt), "done", None)
+        traces.end(traces.begin(attempt), "done", None)
     return (time.process_time() - begun) * 10
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from late.model.task import TaskId
     from late.notify.notifier import wake
     from late.observability import logs as log
-    from late.observability import tracing
+    from late.observability import traces as tracing
     from late.payload import codec
     from late.payload.codec import Encrypted, Signed
 
@@ -146,7 +146,7 @@ _NAMED = {"verify_webhook": "verify"}
 _MODULES = {
     "codec": "payload.codec",
     "log": "observability.logs",
-    "tracing": "observability.tracing",
+    "tracing": "observability.traces",
 }
 """Public modules: `late.tracing.enable(provider)`."""
 

@@ -1,4 +1,4 @@
-"""The telemetry contract: each event, its numbers and its labels.
+"""The telemetry contract: what happens, with which numbers, under which labels.
 
 `EVENTS` is the contract as data. Renaming an event or one of its values breaks someone's
 dashboard, so it is a breaking change; adding one is not. Components call `emit`; logs, metrics
@@ -27,9 +27,9 @@ class Event(msgspec.Struct, frozen=True):
 
     name: str
     level: Level
-    """The level of its line in the log."""
+    """How loud it is in the log."""
     text: str
-    """A description for people."""
+    """What happened, for people."""
     measures: tuple[str, ...] = ()
     """Numbers that can be added up or put into a histogram; seconds end in `_s`."""
     tags: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True):
     """Histograms (`late/model/histogram.py`) of microseconds: for metrics only; no line shows
     them."""
     details: tuple[str, ...] = ()
-    """Values that only a log line can carry: ids and error texts."""
+    """What only a log line can carry: ids and error texts."""
 
 
 EVENTS: dict[str, Event] = {}
@@ -83,7 +83,7 @@ STORE_ERROR = _event(
 PRUNED = _event(
     "pruned",
     "debug",
-    "maintenance done",
+    "house-keeping done",
     measures="tasks partitions settlements workers duration_s",
 )
 
@@ -320,7 +320,7 @@ class Emitter:
         return unsubscribe
 
     def wants(self, event: Event) -> bool:
-        """Tell whether anyone listens: to ask before values are computed that cost something."""
+        """Whether anyone listens: to ask before values are computed that cost something."""
         return event.name in self._by_name
 
     def emit(self, event: Event, **values: Any) -> None:

@@ -5,7 +5,7 @@ three others on two cores they get it too late now and then, so they run after t
 that fails fails the run: there is no second try. `tests/sizes.py` says which test is in which
 phase, and which are long.
 
-    python scripts/run_tests.py [--long] [--coverage] [--workers N] [arguments of pytest]
+    python scripts/run_tests.py [--long] [--workers N] [arguments of pytest]
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     """
     parser = argparse.ArgumentParser(prog="run_tests", allow_abbrev=False)
     parser.add_argument("--long", action="store_true", help="run the long tests as well")
-    parser.add_argument("--coverage", action="store_true", help="print the branch coverage")
     parser.add_argument("--workers", type=int, default=4, help="processes; 0 is this one alone")
     asked, others = parser.parse_known_args(arguments)
     environment = {**os.environ, **({"LATE_TEST_LONG": "1"} if asked.long else {})}
@@ -44,9 +43,8 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         command.append(marks if asked.long else f"{marks} and not long")
         if workers:
             command += ["-n", str(workers), "--dist", "worksteal"]
-        if asked.coverage:
-            command += ["--cov", "--cov-branch", "--cov-report=term"]
-            command += ["--cov-append"] if codes else []
+        if codes and any(other.startswith("--cov=") for other in others):
+            command.append("--cov-append")
         began = time.monotonic()
         codes.append(subprocess.run([*command, *others], cwd=root, env=environment).returncode)
         print(f"[test] {name}: {time.monotonic() - began:.0f} s", flush=True)

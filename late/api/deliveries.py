@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from late.api.payloads import opened
+from late.api.payloads import decode_payload
 from late.api.receipts import Receipt, StaleReceipt, seal
 from late.dispatcher.pull.pool import PullPool
 from late.dispatcher.pull.pools import receive
@@ -136,7 +136,7 @@ class Local:
         attempt = hold.attempt
         record = attempt.record
         try:
-            payload = b"" if whole else opened(self._codec, record, attempt.options)
+            payload = b"" if whole else decode_payload(self._codec, record, attempt.options)
             headers = _headers(record.headers) if record.headers and not whole else {}
         except (DecodeError, msgspec.MsgspecError) as error:
             broken = error if isinstance(error, DecodeError) else DecodeError("headers: no JSON")

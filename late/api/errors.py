@@ -48,7 +48,7 @@ class NotFound(Refused):
     """No such thing, or none that this caller may know of."""
 
 
-class Away(Refused):
+class Unavailable(Refused):
     """Another process of this deployment, which has the task, does not answer."""
 
 
@@ -78,7 +78,7 @@ _CODES: tuple[tuple[type[LateError], Code], ...] = (
     (Unauthenticated, Code(401, "UNAUTHENTICATED", "unauthenticated")),
     (Forbidden, Code(403, "PERMISSION_DENIED", "forbidden")),
     (NotFound, Code(404, "NOT_FOUND", "not_found")),
-    (Away, Code(503, "UNAVAILABLE", "away")),
+    (Unavailable, Code(503, "UNAVAILABLE", "away")),
     (TooMany, Code(429, "RESOURCE_EXHAUSTED", "too_many_requests")),
     (UnknownReceipt, Code(404, "NOT_FOUND", "unknown_receipt")),
     (StaleReceipt, Code(409, "FAILED_PRECONDITION", "stale_receipt")),

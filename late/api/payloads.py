@@ -10,14 +10,14 @@ from late.errors import DecodeError
 from late.model import validation as validate
 from late.model.task import Options, Record
 from late.payload import codec as codecs
-from late.payload import values as payloads
+from late.payload import encoding as payloads
 from late.payload.codec import Codec
 
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 _packed = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
-def opened(codec: Codec, record: Record, options: Options | None) -> bytes:
+def decode_payload(codec: Codec, record: Record, options: Options | None) -> bytes:
     """The arguments as a JSON object.
 
     Args:

@@ -18,7 +18,7 @@ from late.api.auth import Access
 from late.api.deliveries import Local
 from late.api.producer import Producer
 from late.api.service import Service
-from late.api.settings import INTERFACES, Listen
+from late.api.settings import INTERFACES, ServeSettings
 from late.api.web_auth import Gate
 from late.app.app import App
 from late.clock import DatabaseClock
@@ -28,7 +28,7 @@ from late.control import Control
 from late.errors import ConfigError, StoreError
 from late.model.task import PULL
 from late.observability import metrics
-from late.worker.assembly import as_pulled, policies_of, run_process, run_until_signal
+from late.worker.wiring import as_pulled, policies_of, run_process, run_until_signal
 from late.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from late.api.fleet.fleet import Fleet
     from late.api.grpc.server import RpcServer
     from late.api.http.uvicorn_server import HttpServer
-    from late.web.routes import Site
+    from late.web.routes import OperatorPage
 
 
 ANNOUNCE_EVERY_S = 2.0
@@ -44,7 +44,7 @@ ANNOUNCE_EVERY_S = 2.0
 
 def run(
     app: App,
-    listen: Listen,
+    listen: ServeSettings,
     *,
     groups: Sequence[str] | None = None,
     target: str | None = None,
@@ -69,7 +69,7 @@ class Server:
     def __init__(
         self,
         app: App,
-        listen: Listen,
+        listen: ServeSettings,
         *,
         groups: Sequence[str] | None = None,
         target: str | None = None,
@@ -105,7 +105,7 @@ class Server:
         self._stop_asked = asyncio.Event()
         self._stopping = False
         self.stopped = False
-        self.page: Site | None = None
+        self.page: OperatorPage | None = None
         self.http: HttpServer | None = None
         self.grpc: RpcServer | None = None
 
@@ -236,21 +236,23 @@ class Server:
             events.default.emit(events.PAGE_SERVED, url=address)
         return server
 
-    def _page(self, access: Access, key: bytes) -> Site | None:
+    def _page(self, access: Access, key: bytes) -> OperatorPage | None:
         """The page for operators, where it is asked for."""
         if "web" not in self._listen.roles:
             return None
         try:
             from late.web.cost_report import Reports
-            from late.web.request_context import Desk
-            from late.web.routes import Site
+            from late.web.page_context import PageContext
+            from late.web.routes import OperatorPage
         except ModuleNotFoundError as error:
             raise ConfigError("the page takes jinja2: pip install 'late[serve]'") from error
         changes, secure = self._listen.web_changes, self._tls is not None
         reports = None if self._listen.reports is None else Reports(self._listen.reports)
         gate = Gate(access)
-        self.page = Site(
-            Desk(self._control, gate, key=key, changes=changes, secure=secure, reports=reports)
+        self.page = OperatorPage(
+            PageContext(
+                self._control, gate, key=key, changes=changes, secure=secure, reports=reports
+            )
         )
         return self.page
 

@@ -19,7 +19,7 @@ INTERFACES = frozenset({"api", "web"})
 """Roles that neither own shards nor run handlers."""
 
 
-class Listen(msgspec.Struct, frozen=True, kw_only=True):
+class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where and to whom the interfaces are offered. A port of None is not served; 0 takes any."""
 
     host: str = "127.0.0.1"

@@ -1,1 +1,1 @@
-"""The producer's side: the app, its tasks, their options and calls."""
+"""What a producer sees: the app, its tasks, their options and calls."""

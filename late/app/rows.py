@@ -14,9 +14,9 @@ from late.errors import PayloadTooLarge
 from late.model.ids import new_id, new_ids
 from late.model.lanes import Lane
 from late.model.task import SHARDS_MAX, NewTask, TaskId
-from late.observability import tracing
+from late.observability import traces
 from late.payload import codec as codecs
-from late.payload import values as payloads
+from late.payload import encoding as payloads
 
 log = logging.getLogger("late.app")
 
@@ -31,7 +31,7 @@ class RowFactory:
     def __init__(self, shards: int) -> None:
         self._shards = shards
         self.lane = Lane(shards=shards)
-        """The lane of new tasks."""
+        """Where new tasks go."""
         # Round robin from a random start: `next` on a count is atomic, needs no lock and spreads
         # a batch evenly. Forked processes go on from the same number, which does no harm.
         self._turns = itertools.count(random.randrange(SHARDS_MAX))
@@ -61,7 +61,7 @@ class RowFactory:
             shard_id = lane.first_shard + next(self._turns) % lane.shards
         else:
             shard_id = lane.shard_of(key)
-        headers = tracing.captured(call.settings.headers_json)
+        headers = traces.captured(call.settings.headers_json)
         return self._row(call, shard_id, new_id(shard_id), lane, headers)
 
     def many(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
@@ -74,7 +74,7 @@ class RowFactory:
         for call, shard_id, task_id in zip(calls, shards, new_ids(shards), strict=True):
             if call.settings is not shared:
                 shared = call.settings
-                headers = tracing.captured(shared.headers_json)
+                headers = traces.captured(shared.headers_json)
                 plain = shared.options.ordering_key is None and shared.options.unique_key is None
             if plain:
                 payload, options = call.payload, shared.options_json

@@ -106,9 +106,9 @@ def serve(
         app.route(queue, target="pull")
     settings: dict[str, Any] = settings_of(set_ or [], group)
     from late.api.server import run
-    from late.api.settings import Listen
+    from late.api.settings import ServeSettings
 
-    listen = Listen(
+    listen = ServeSettings(
         host=host,
         http_port=None if http_port == NONE else http_port,
         grpc_port=None if grpc_port == NONE else grpc_port,

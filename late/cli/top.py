@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from late.control import Control
     from late.web.models.overview import Overview
     from late.web.models.queues import Row
-    from late.web.snapshot import Look, Point, Seen
+    from late.web.snapshot import Point, Snapshot, SnapshotReader
 
 COLORS = {"bad": "red", "warn": "yellow", "ok": "green"}
 BARS = "▁▂▃▄▅▆▇█"
@@ -60,11 +60,11 @@ async def _run(control: Control, text: str, every_s: float, *, live: bool) -> No
     from rich.console import Console
     from rich.live import Live
 
-    from late.web.snapshot import Look
+    from late.web.snapshot import SnapshotReader
 
     # What goes wrong is on the screen; a line of the log would tear it.
     logging.getLogger("late.web").addHandler(logging.NullHandler())
-    look = Look(control, every_s=every_s)
+    look = SnapshotReader(control, every_s=every_s)
     # Into a pipe there is no height to fit.
     console = Console(highlight=False, markup=False, width=None if live else 120)
     stop = asyncio.Event()
@@ -113,7 +113,7 @@ def _keys(stop: Callable[[], None]) -> Iterator[None]:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-async def _frame(look: Look, where: str, text: str, height: int) -> RenderableType:
+async def _frame(look: SnapshotReader, where: str, text: str, height: int) -> RenderableType:
     seen = await look.seen()
     return frame(
         seen, list(look.points), where=where, text=text, height=height,
@@ -122,7 +122,7 @@ async def _frame(look: Look, where: str, text: str, height: int) -> RenderableTy
 
 
 def frame(
-    seen: Seen,
+    seen: Snapshot,
     points: Sequence[Point],
     *,
     where: str,
@@ -136,7 +136,7 @@ def frame(
     from rich.console import Group
     from rich.text import Text
 
-    from late.web import formatting as shape
+    from late.web import formats as shape
     from late.web.models import queues
     from late.web.models.overview import overview
 
@@ -205,7 +205,7 @@ def _queues(rows: Sequence[Row]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from late.web import formatting as shape
+    from late.web import formats as shape
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
     made.add_column("queue", overflow="ellipsis", no_wrap=True, ratio=2)

@@ -17,8 +17,8 @@ import msgspec
 
 from late.handler.classify import DONE, Verdict, raised, returned
 from late.handler.outcomes import Signal
-from late.observability import tracing
-from late.payload import values as payloads
+from late.observability import traces
+from late.payload import encoding as payloads
 from late.v1 import queue_pb2, task_pb2
 
 logger = logging.getLogger("late.consumer")
@@ -40,7 +40,7 @@ class PulledTask(msgspec.Struct, frozen=True):
     receipt: str
     is_replay: bool = False
     keeps_result: bool = False
-    """True if the return value of `work` is kept, as JSON; at most 256 KiB."""
+    """What `work` returns is kept, as JSON; at most 256 KiB."""
 
     @property
     def idempotency_key(self) -> str:
@@ -134,7 +134,7 @@ class Session:
         span = None
         try:
             task = _task(delivery)
-            span = tracing.start(_traced(task))
+            span = traces.start(_traced(task))
             if inspect.iscoroutinefunction(self._work):
                 value = await self._work(task)
             else:
@@ -143,11 +143,11 @@ class Session:
                 value = await loop.run_in_executor(self._threads, call)
             verdict = _judged(value, task.keeps_result)
         except asyncio.CancelledError:
-            tracing.end(span, "interrupted")
+            traces.end(span, "interrupted")
             raise
         except BaseException as error:
             verdict = raised(error, None)
-        tracing.end(span, verdict.kind, verdict.error)
+        traces.end(span, verdict.kind, verdict.error)
         self._answers.append((delivery.receipt, verdict))
         self._unconfirmed.add(delivery.receipt)
         self._busy.pop(delivery.receipt, None)
@@ -228,8 +228,8 @@ def _task(delivery: Any) -> PulledTask:
     )
 
 
-def _traced(task: PulledTask) -> tracing.Task:
-    return tracing.Task(
+def _traced(task: PulledTask) -> traces.Task:
+    return traces.Task(
         task.task_id,
         task.name,
         task.queue,

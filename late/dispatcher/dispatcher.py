@@ -36,7 +36,7 @@ from late.handler.classify import (
     timed_out,
 )
 from late.model.task import Attempt, Outcome, ShardId
-from late.observability import tracing
+from late.observability import traces
 
 CANCEL_GRACE_S = 1.0
 """The time a cancelled handler has to clean up before it is reported as stuck."""
@@ -218,7 +218,7 @@ class Dispatcher:
 
     async def run_one(self, slot: Slot, attempt: Attempt) -> None:
         """Admit, send, classify, settle. Raises nothing but the end of the slot itself."""
-        span = tracing.begin(attempt)
+        span = traces.begin(attempt)
         try:
             bound = self._admit(slot, attempt)
             value = self._target.call(slot, bound, attempt)
@@ -229,7 +229,7 @@ class Dispatcher:
             raise
         except BaseException as error:
             verdict = self._classify(slot, error)
-        tracing.end(span, verdict.kind, verdict.error)
+        traces.end(span, verdict.kind, verdict.error)
         self._report(slot, verdict)
 
     def _admit(self, slot: Slot, attempt: Attempt) -> Bound:

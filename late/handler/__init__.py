@@ -1,1 +1,1 @@
-"""The handler's side: its context, batches, arguments and outcomes."""
+"""What a handler sees: its context, batches, arguments and outcomes."""

@@ -1,4 +1,4 @@
-"""Judge how an attempt ended, by what its handler returned or raised. Pure.
+"""From what a handler returned or raised to how its attempt ended. Pure.
 
 The text of an error ends in the database, in logs and on an operator's page, and its author may
 be whoever made the handler fail. So it is one line (control characters escaped: no forged log
@@ -31,7 +31,7 @@ Scrub = Callable[[str], str]
 
 
 class RetryRule(Protocol):
-    """The part of a retry policy that decides on a single exception."""
+    """What of a retry policy decides on a single exception."""
 
     @property
     def retry_on(self) -> tuple[type[BaseException], ...] | None: ...
@@ -40,7 +40,7 @@ class RetryRule(Protocol):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The end of an attempt, without the attempt: a child process sends it back."""
+    """How an attempt ended, without the attempt: what a child process sends back."""
 
     kind: Kind
     error: str | None = None

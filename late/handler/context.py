@@ -1,4 +1,4 @@
-"""The context, a handler's first argument if it asks for one: its task, its attempt, its time.
+"""What a handler may ask for as its first argument: which attempt it is, and how long it has.
 
 `Context` is for `def`, in a thread or in a child process; `AsyncContext` for `async def`. Both say
 the same; only what touches the database differs.
@@ -77,13 +77,13 @@ class _Attempt:
 
     @property
     def is_replay(self) -> bool:
-        """True if the group was reset since the task was created: it may have run before, and its
+        """Whether the group was reset since the task was created: it may have run before, and its
         effects may be there already. What was created since the reset is no replay."""
         return self._attempt.is_replay
 
     @property
     def keeps_result(self) -> bool:
-        """True if the return value of the handler is kept as a result."""
+        """Whether what the handler returns is kept for whoever waits for it."""
         return self._attempt.keeps_result
 
     @property
@@ -93,22 +93,22 @@ class _Attempt:
 
     @property
     def max_attempts(self) -> int | None:
-        """Attempts that the task's policy allows, if it is known here."""
+        """How many attempts the task's policy allows, if it is known here."""
         return self._attempts_max
 
     @property
     def is_last_attempt(self) -> bool:
-        """True if a failure now ends the task; a worker's death may still end it earlier."""
+        """Whether a failure now ends the task; a worker's death may still end it earlier."""
         return self._attempts_max is not None and self.attempt >= self._attempts_max
 
     @property
     def deaths(self) -> int:
-        """The number of processes that went away under this task so far."""
+        """How many processes went away under this task so far."""
         return self._attempt.deaths
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The producer's headers; empty if there are none."""
+        """What the producer gave as headers; empty if nothing."""
         raw = self._attempt.record.headers
         return msgspec.json.decode(raw, type=dict[str, str]) if raw else {}
 
@@ -118,23 +118,23 @@ class _Attempt:
 
     @property
     def due_at(self) -> datetime:
-        """The due time of this attempt. It started no earlier."""
+        """When this attempt became due. It started no earlier."""
         return _datetime(self._attempt.due_at_us)
 
     @property
     def expires_at(self) -> datetime | None:
-        """The time from which on the task is worthless, if there is one."""
+        """When the task is worthless, if it ever is."""
         us = self._attempt.deadline_us
         return None if us is None else _datetime(us)
 
     @property
     def timeout_s(self) -> float:
-        """Seconds that the attempt may stay silent."""
+        """How long the attempt may stay silent."""
         return self._timeout_s
 
     @property
     def deadline(self) -> datetime:
-        """The time at which this attempt is ended if it stays silent; `heartbeat()` moves it."""
+        """When this attempt is ended if it stays silent; `heartbeat()` moves it."""
         alive_s = self._beaten - self._begun
         return _datetime(self._started_at_us) + timedelta(seconds=alive_s + self._timeout_s)
 
@@ -174,7 +174,7 @@ class _Attempt:
 
 
 class Context(_Attempt):
-    """The context of `def` handlers."""
+    """For `def` handlers."""
 
     @contextmanager
     def begin(self) -> Iterator[Any]:
@@ -244,7 +244,7 @@ class Context(_Attempt):
 
 
 class AsyncContext(_Attempt):
-    """The context of `async def` handlers."""
+    """For `async def` handlers."""
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Any]:
@@ -260,7 +260,7 @@ class AsyncContext(_Attempt):
 
     @asynccontextmanager
     async def once(self) -> AsyncIterator[Any]:
-        """Open a transaction whose effects happen exactly once; see `Context.once`."""
+        """As `Context.once`: a transaction whose effects happen exactly once."""
         from late.outbox.inbox import claim_async
 
         self._once_more()
@@ -273,7 +273,7 @@ class AsyncContext(_Attempt):
         self._once_done = True
 
     async def claim(self, tx: AsyncTransaction) -> bool:
-        """Claim the effects for the handler's own `tx`; see `Context.claim`."""
+        """As `Context.claim`: whether the effects are to be done, in the handler's own `tx`."""
         from late.outbox.inbox import claim_async
 
         self.heartbeat()

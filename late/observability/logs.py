@@ -25,7 +25,7 @@ from typing import Any, TextIO
 import msgspec
 
 from late.events import EVENTS, Emitter, Event
-from late.observability import tracing
+from late.observability import traces
 
 TEXT_MAX = 4096
 """Characters of one message, value or traceback."""
@@ -157,7 +157,7 @@ class Ids(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        found = tracing.ids()
+        found = traces.ids()
         record.late = found
         record.trace_id = found.get("trace_id", "")
         return True
@@ -188,7 +188,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _values(record: logging.LogRecord) -> dict[str, Any]:
-    found: Mapping[str, Any] = {**tracing.ids(), **getattr(record, _FIELDS, {})}
+    found: Mapping[str, Any] = {**traces.ids(), **getattr(record, _FIELDS, {})}
     return {key: "***" if key.lower() in MASKED else _shown(value) for key, value in found.items()}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from late import config
 from late.errors import ConfigError
-from late.observability import tracing
+from late.observability import traces
 from late.observability.metrics import Registry
 
 logger = logging.getLogger("late.otel")
@@ -22,21 +22,21 @@ logger = logging.getLogger("late.otel")
 SEND_MS = 5_000
 
 
-def make(worker: str) -> Push:
+def make(worker: str) -> OtelExporter:
     """Begin to make spans, and to send them.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
     """
     try:
-        return Push(worker)
+        return OtelExporter(worker)
     except ImportError as error:
         raise ConfigError(
             f"OpenTelemetry is not installed ({error.name}): pip install 'late[otel]'"
         ) from None
 
 
-class Push:
+class OtelExporter:
     """Of one process. `metrics` blocks for as long as the collector takes."""
 
     def __init__(self, worker: str) -> None:
@@ -61,7 +61,7 @@ class Push:
 
             self._provider = TracerProvider(resource=self._resource, shutdown_on_exit=False)
             self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        tracing.enable(self._provider)
+        traces.enable(self._provider)
 
     def metrics(self, registry: Registry) -> None:
         """Send what is known now. A collector that is away is logged; the next sending tells it
@@ -82,7 +82,7 @@ class Push:
     def close(self, registry: Registry) -> None:
         """Send the rest, and make no more spans."""
         self.metrics(registry)
-        tracing.disable()
+        traces.disable()
         if self._provider is not None:
             self._provider.shutdown()
         self._exporter.shutdown()

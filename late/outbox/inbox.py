@@ -30,10 +30,10 @@ _CLAIM = (
 
 
 class Claim(Enum):
-    """The result of a claim."""
+    """What became of a claim."""
 
     TAKEN = "taken"
-    """The claim is this transaction's: the effects are to be done in it."""
+    """It is this transaction's: the effects are to be done in it."""
     DONE = "done"
     """Another transaction has committed the effects."""
     OVER = "over"

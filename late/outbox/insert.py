@@ -29,21 +29,21 @@ from late.outbox.statements import Dialect
 from late.payload.command import Command
 
 ROUNDS_MAX = 5
-"""The number of times that a key may be freed between the claim and the look before we give up."""
+"""How often a key may be freed between the claim and the look before we give up."""
 
 
 class Target(Protocol):
-    """The transaction that the steps run in, as far as they must know it."""
+    """What the steps must know of the transaction that they run in."""
 
     @property
     def dialect(self) -> Dialect: ...
     @property
     def autocommit(self) -> bool:
-        """True if each statement would commit by itself. Only asked where it matters."""
+        """Whether each statement would commit by itself. Only asked where it matters."""
 
     @property
     def snapshot(self) -> bool:
-        """True if what it reads may have changed when it commits. Only asked where no statement can
+        """Whether what it reads may have changed when it commits. Only asked where no statement can
         depend on the lane."""
 
 

@@ -1,19 +1,17 @@
 """The page for operators: what is wrong, and the means to put it right, rendered on the server.
 
-| module | what | pure |
+| module | what it holds | pure |
 |---|---|---|
-| `shape.py` | numbers, ages and times for people | yes |
-| `overview.py`, `queues.py`, `dead.py` | values of the control plane become models of pages | yes |
-| `places.py`, `task.py`, `cost.py` | the same of shards, groups, one task, today's usage | yes |
-| `timers.py` | the same of what is parked | yes |
-| `guard.py` | headers, the form token, what a form may say | yes |
-| `files.py` | scripts and styles, checked by their sums | |
-| `look.py`, `today.py` | one look, and one walk over a day, for everybody who watches | |
+| `models/` | values of the control plane become models of screens | yes |
+| `formats.py` | numbers, ages and times for people | yes |
+| `csrf.py` | headers, the form token, what a form may say | yes |
+| `static_files.py` | scripts and styles, checked by their sums | |
+| `snapshot.py`, `usage_today.py` | one read for everybody who watches, and one walk over a day | |
 | `render.py` | models become HTML, by Jinja2 with escaping always on | |
-| `desk.py` | what all routes have at hand, and the frame of every page | |
-| `screens.py`, `actions.py` | routes that show, and routes that change | |
-| `live.py` | the stream of events | |
-| `site.py` | all of it as routes, and who may ask for them | |
+| `page_context.py` | what all routes share, and the frame of every page | |
+| `views.py`, `actions.py` | routes that show, and routes that change | |
+| `event_stream.py` | the stream of events | |
+| `routes.py` | all of it as routes, and who may ask for them | |
 
 Every screen works without a script: links, forms, and whole pages. With one, the part that is
 marked as live is fetched again when the stream says that there is a newer look, and times are

@@ -17,11 +17,11 @@ from late.control.queue_settings import Turned
 from late.errors import ConfigError, InvalidTask
 from late.model.queue_settings import Kind, encode
 from late.web.csrf import Stale
-from late.web.formatting import when
+from late.web.formats import when
 from late.web.models import dead_letters as dead
 from late.web.models import queues
 from late.web.models import shards as places
-from late.web.request_context import Desk, Visitor, back
+from late.web.page_context import PageContext, Visitor, back
 from late.web.views import Screens
 
 T = TypeVar("T")
@@ -34,8 +34,8 @@ MOVE_FIELDS = (*dead.FIELDS, "before", "limit", "rate")
 class Actions:
     """Routes that change. Each gets a form that was checked, from a visitor who may change."""
 
-    def __init__(self, desk: Desk, screens: Screens) -> None:
-        self._desk = desk
+    def __init__(self, context: PageContext, screens: Screens) -> None:
+        self._context = context
         self._screens = screens
 
     def routes(self) -> dict[str, Action]:
@@ -61,7 +61,7 @@ class Actions:
         """Call the control plane in the visitor's name, and let the next look be a new one."""
         with audit.acting(f"{visitor.caller.name}@page"):
             result = await in_thread(call, *args, **kwargs)
-        self._desk.look.forget()
+        self._context.snapshots.forget()
         return result
 
     # --- queues and targets
@@ -69,7 +69,7 @@ class Actions:
     async def knobs(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, kind = request.path_params["name"], _kind(request)
         show = self._screens.queue if kind == "queue" else self._screens.target
-        turn = self._desk.control.queues.change
+        turn = self._context.control.queues.change
         sent = {key: text for key, text in fields.items() if key.startswith(queues.PREFIX)}
         now = await in_thread(self._screens.knobs, kind, name)
         if fields.get("before") != encode(now):
@@ -89,7 +89,7 @@ class Actions:
         )  # fmt: skip
 
     async def _effects(self, name: str, turned: Turned) -> list[str]:
-        seen = await self._desk.look.seen()
+        seen = await self._context.snapshots.seen()
         ours = [queue for queue in seen.status.queues if queue.queue == name]
         paces = [pace for (_, queue), pace in seen.paces.items() if queue == name]
         return queues.effects(turned.before, turned.after, ours, paces)
@@ -98,11 +98,11 @@ class Actions:
         name, kind = request.path_params["name"], _kind(request)
         asked = fields.get("audit", "")
         known = await in_thread(
-            self._desk.control.audit.entries, subject=f"{kind}:{name}", limit=1_000
+            self._context.control.audit.entries, subject=f"{kind}:{name}", limit=1_000
         )
         if asked not in {entry.audit_id for entry in known}:
             raise ConfigError(f"that change was not one of this {kind}")
-        turned = await self._do(visitor, self._desk.control.queues.rollback, asked)
+        turned = await self._do(visitor, self._context.control.queues.rollback, asked)
         return back(f"{kind}s/{quote(name, safe='')}", _word(turned, "undone"))
 
     # --- dead letters
@@ -114,9 +114,9 @@ class Actions:
         try:
             which, how = dead.which(fields), _how(deed, fields)
             call = (
-                self._desk.control.dead_letters.purge
+                self._context.control.dead_letters.purge
                 if deed == "purge"
-                else self._desk.control.dead_letters.redrive
+                else self._context.control.dead_letters.redrive
             )
             if fields.get("do") == "apply":
                 problem = _unsure("purge", fields) if deed == "purge" else ""
@@ -128,7 +128,7 @@ class Actions:
                     word = "purged" if deed == "purge" else "paced" if rate else "redriven"
                     return back("dead", word, count=moved.count, rate=rate)
             # What dies while somebody reads the preview is not meant by it.
-            sent.setdefault("before", str(await in_thread(self._desk.control.now)))
+            sent.setdefault("before", str(await in_thread(self._context.control.now)))
             rehearsal = await in_thread(call, dead.which(sent), dry_run=True, **how)
         except ConfigError as error:
             return await screen(request, visitor, problem=str(error), status=400, sent=sent)
@@ -141,13 +141,15 @@ class Actions:
 
     async def cancel(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         task_id = request.path_params["task_id"]
-        await self._do(visitor, self._desk.control.tasks.cancel, task_id, group=fields.get("group"))
+        await self._do(
+            visitor, self._context.control.tasks.cancel, task_id, group=fields.get("group")
+        )
         return back(f"tasks/{task_id}", "cancelled")
 
     async def redrive_one(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         task_id = request.path_params["task_id"]
         which = Filter(task_id=task_id, group=fields.get("group") or None)
-        moved = await self._do(visitor, self._desk.control.dead_letters.redrive, which)
+        moved = await self._do(visitor, self._context.control.dead_letters.redrive, which)
         if not moved.count:
             raise Stale("it is no dead letter any more")
         return back(f"tasks/{task_id}", "redriven", count=moved.count)
@@ -157,7 +159,7 @@ class Actions:
         text, group = fields.get("payload", ""), fields.get("group") or None
         try:
             await self._do(
-                visitor, self._desk.control.tasks.edit, task_id, text.encode(), group=group
+                visitor, self._context.control.tasks.edit, task_id, text.encode(), group=group
             )
         except (ConfigError, InvalidTask) as error:
             if visitor.may_read:
@@ -171,7 +173,7 @@ class Actions:
 
     async def group(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, deed = request.path_params["group"], request.path_params["deed"]
-        control = self._desk.control
+        control = self._context.control
         call = control.groups.pause if deed == "pause" else control.groups.resume
         await self._do(visitor, call, name)
         return back(f"groups/{quote(name, safe='')}", f"{deed}d")
@@ -184,9 +186,9 @@ class Actions:
             if fields.get("do") == "apply":
                 problem = _unsure(name, fields)
                 if not problem:
-                    await self._do(visitor, self._desk.control.groups.reset, name, to)
+                    await self._do(visitor, self._context.control.groups.reset, name, to)
                     return back(f"groups/{quote(name, safe='')}", "reset")
-            found = await in_thread(self._desk.control.groups.reset, name, to, dry_run=True)
+            found = await in_thread(self._context.control.groups.reset, name, to, dry_run=True)
         except ConfigError as error:
             return await self._screens.group(
                 request, visitor, problem=str(error), status=400, sent=sent
@@ -200,7 +202,7 @@ class Actions:
 
     async def schedule(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, deed = request.path_params["schedule"], request.path_params["deed"]
-        control = self._desk.control
+        control = self._context.control
         calls: dict[str, tuple[Callable[[str], object], str]] = {
             "pause": (control.schedules.pause, "paused"),
             "resume": (control.schedules.resume, "resumed"),

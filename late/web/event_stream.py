@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from late.errors import StoreError
-from late.web.snapshot import EVERY_S, Look
+from late.web.snapshot import EVERY_S, SnapshotReader
 
 STREAMS = 200
 """At once, in one process."""
@@ -27,7 +27,9 @@ class Streams:
         admitted: raises when the caller of a stream may look no longer; asked at every beat.
     """
 
-    def __init__(self, look: Look, stopping: asyncio.Event, *, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, look: SnapshotReader, stopping: asyncio.Event, *, every_s: float = EVERY_S
+    ) -> None:
         self._look = look
         self._stopping = stopping
         self._every_s = every_s

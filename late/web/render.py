@@ -13,7 +13,7 @@ from urllib.parse import quote
 import jinja2
 import msgspec
 
-from late.web import formatting as shape
+from late.web import formats as shape
 
 
 class Renderer:

@@ -17,7 +17,7 @@ from late.web import csrf as guard
 from late.web.actions import Action, Actions
 from late.web.csrf import SEED, TOKEN, Foreign, Stale
 from late.web.event_stream import Streams
-from late.web.request_context import ROOT, Desk, Visitor
+from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.views import Screens
 
 logger = logging.getLogger("late.web")
@@ -34,33 +34,33 @@ class Denied(LateError):
     """The caller is known and may not do that."""
 
 
-class Site:
+class OperatorPage:
     """The page of one process.
 
     Args:
-        desk: what its routes share; its control stays the caller's, who closes it after `close`.
+        context: what its routes share; its control stays the caller's, who closes it after `close`.
     """
 
     root = ROOT
     """Where it begins, on whatever server it is."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._streams = Streams(self._desk.look, self._desk.stopping)
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._streams = Streams(self._context.snapshots, self._context.stopping)
 
     def drain(self) -> None:
         """End the streams, which would hold up the server's stop."""
-        self._desk.stopping.set()
+        self._context.stopping.set()
 
     async def close(self) -> None:
         """Wait for what is under way in the database."""
-        await self._desk.look.close()
-        await self._desk.today.close()
+        await self._context.snapshots.close()
+        await self._context.today.close()
 
     def routes(self) -> list[Route]:
         """For a Starlette application, which may have others."""
-        shown = Screens(self._desk)
-        actions = Actions(self._desk, shown).routes()
+        shown = Screens(self._context)
+        actions = Actions(self._context, shown).routes()
         screens: dict[str, Screen] = {
             "": shown.overview,
             "queues": shown.queues,
@@ -105,7 +105,7 @@ class Site:
         kept = request.cookies.get(TOKEN)
         given = request.headers.get("authorization") or (f"Bearer {kept}" if kept else None)
         certificate = tuple(request.scope.get("late.certificate", ()))
-        caller = self._desk.gate.admit(given, request.headers.get("host"), certificate)
+        caller = self._context.gate.admit(given, request.headers.get("host"), certificate)
         if not (caller.may("view") or caller.may("operate")):
             raise Denied("this token has neither the scope 'view' nor 'operate'")
         if not caller.sees("*"):
@@ -114,7 +114,7 @@ class Site:
 
     def _visitor(self, request: Request, caller: Caller) -> Visitor:
         seed = request.cookies.get(SEED)
-        return self._desk.visitor(
+        return self._context.visitor(
             caller,
             seed if seed is not None and guard.is_seed(seed) else guard.new_seed(),
             has_session=TOKEN in request.cookies,
@@ -146,7 +146,7 @@ class Site:
                 caller = self._admit(request)
                 visitor = self._visitor(request, caller)
                 fields = await self._form(request, caller)
-                if not self._desk.changes:
+                if not self._context.changes:
                     raise Denied("this page is read-only: late serve --web-changes")
                 if not visitor.may_change:
                     raise Denied("this token may look and not change: it takes 'operate'")
@@ -176,7 +176,7 @@ class Site:
             raise Foreign(f"this form had not come whole after {guard.FORM_S:g} s") from None
         found = guard.fields(body)
         guard.check_form(
-            self._desk.key,
+            self._context.key,
             request.cookies.get(SEED),
             caller.name,
             found.get("token"),
@@ -193,7 +193,7 @@ class Site:
             title = "Nothing to show"
         # Where the form was, from where one goes on.
         form = "" if request.method == "GET" else form_at(request)
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "problem.html", title, status=status, problem=text, form=form
         )
 
@@ -202,7 +202,7 @@ class Site:
             return 409, str(error)
         if isinstance(error, Denied):
             return 403, str(error)
-        status, text = self._desk.gate.told(error)
+        status, text = self._context.gate.told(error)
         if status == 500:
             logger.error("a page failed: %s", type(error).__name__, exc_info=error)
         return status, text
@@ -217,7 +217,7 @@ class Site:
 
     def _cookie(self, response: Response, name: str, value: str) -> None:
         response.set_cookie(
-            name, value, path=ROOT, secure=self._desk.secure, httponly=True, samesite="strict"
+            name, value, path=ROOT, secure=self._context.secure, httponly=True, samesite="strict"
         )
 
     # --- routes of its own
@@ -229,26 +229,26 @@ class Site:
         if path.endswith("/"):
             return RedirectResponse(ROOT + quote(path.rstrip("/")), 303)
         problem = "There is no screen at this address: see the list above."
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "problem.html", "Not found", status=404, problem=problem
         )
 
     async def _login_form(self, request: Request, visitor: Visitor) -> Response:
-        return self._desk.page(request, visitor, "login.html", "Sign in")
+        return self._context.page(request, visitor, "login.html", "Sign in")
 
     async def _login(self, request: Request) -> Response:
         visitor = self._visitor(request, STRANGER)
         try:
             fields = await self._form(request, STRANGER)
             secret = fields.get("secret", "")
-            self._desk.gate.admit(f"Bearer {secret}", request.headers.get("host"), ())
+            self._context.gate.admit(f"Bearer {secret}", request.headers.get("host"), ())
             response: Response = RedirectResponse(ROOT, 303)
-            if not self._desk.gate.open:
+            if not self._context.gate.open:
                 self._cookie(response, TOKEN, secret)
         except Exception as error:
             status, text = self._told(error)
             text = "No token that counts." if status == 401 else text
-            response = self._desk.page(
+            response = self._context.page(
                 request, visitor, "login.html", "Sign in", status=status, problem=text
             )
         return self._dressed(request, visitor, response)
@@ -276,7 +276,7 @@ class Site:
 
     async def _file(self, request: Request) -> Response:
         """A script or a style; nothing of the database, so everybody may have it."""
-        file = self._desk.files.get(request.path_params["name"])
+        file = self._context.files.get(request.path_params["name"])
         if file is None:
             return Response(status_code=404, headers=dict(guard.HEADERS))
         headers = {**guard.HEADERS, "Cache-Control": KEEP_FILES, "Vary": "Accept-Encoding"}

@@ -41,7 +41,7 @@ SHARE = 0.1
 """Of the time that may go into looking: where a look takes long, they are fewer."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True):
     """What one look has found."""
 
     status: Status
@@ -60,13 +60,13 @@ Point = tuple[float, int, float]
 """Seconds since the Unix epoch, backlog, attempts a second: over all groups."""
 
 
-class Look:
+class SnapshotReader:
     """Shared by all requests, on one event loop."""
 
     def __init__(self, control: Control, *, every_s: float = EVERY_S) -> None:
         self._control = control
         self._every_s = every_s
-        self._seen: Seen | None = None
+        self._seen: Snapshot | None = None
         self._at = self._took_s = 0.0
         self._changed = False
         self._looking: asyncio.Task[None] | None = None
@@ -90,7 +90,7 @@ class Look:
         """Of what `seen` returns."""
         return 0.0 if self._seen is None else max(0.0, time.monotonic() - self._at)
 
-    async def seen(self) -> Seen:
+    async def seen(self) -> Snapshot:
         """The last look, of this moment if that does not take long.
 
         Raises:
@@ -151,17 +151,17 @@ class Look:
         self.version += 1
         self.points.append(point_of(seen))
 
-    def _read(self) -> Seen:
+    def _read(self) -> Snapshot:
         status, signals, paces = self._control.status.detailed(limit=LIMIT)
         groups = tuple(
             msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
             for each in self._control.groups.all(seen=status)
         )
         knobs = self._control.queues.live()
-        return Seen(status, signals, groups, knobs.queues, knobs.targets, paces)
+        return Snapshot(status, signals, groups, knobs.queues, knobs.targets, paces)
 
 
-def point_of(seen: Seen) -> Point:
+def point_of(seen: Snapshot) -> Point:
     """One point of the chart."""
     backlog = sum(each.backlog for each in seen.signals.values())
     rate = sum(each.rate for each in seen.signals.values())

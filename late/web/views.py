@@ -26,8 +26,8 @@ from late.web.models import (
 from late.web.models import (
     shards as places,
 )
-from late.web.request_context import ROOT, Desk, Visitor
-from late.web.snapshot import Seen
+from late.web.page_context import ROOT, PageContext, Visitor
+from late.web.snapshot import Snapshot
 
 TERMS = 1_000
 """Settlements of a shard that are looked at for its terms."""
@@ -40,24 +40,25 @@ LINES = 50
 class Screens:
     """Routes that show."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
 
     async def overview(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._desk.look.seen()
-        return self._desk.page(
+        seen = await self._context.snapshots.seen()
+        return self._context.page(
             request, visitor, "overview.html", "Overview", live=True, charts=True,
-            model=overview.overview(seen), points=list(self._desk.look.points), **_seen(seen),
+            model=overview.overview(seen), points=list(self._context.snapshots.points),
+            **_seen(seen),
         )  # fmt: skip
 
     async def queues(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._desk.look.seen()
+        seen = await self._context.snapshots.seen()
         asked = request.query_params
         text, group = asked.get("text", "")[:128], _group(request, seen)
         page = queues.listed(
             queues.rows(seen), text=text, group=group, after=asked.get("after", "")
         )
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "queues.html", "Queues", live=True, page=page, text=text,
             group=group, groups=[each.name for each in seen.groups], **_seen(seen),
         )  # fmt: skip
@@ -71,12 +72,12 @@ class Screens:
         name = request.query_params.get("name", "").strip()
         if name:
             return RedirectResponse(f"{ROOT}targets/{quote(name[:128], safe='')}", 303)
-        seen = await self._desk.look.seen()
+        seen = await self._context.snapshots.seen()
         found = {
             name: {each.name: each.after for each in queues.preview(Knobs(), knobs)}
             for name, knobs in sorted(seen.targets.items())[:LINES]
         }
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "targets.html", "Targets", targets=found, **_seen(seen)
         )
 
@@ -87,15 +88,17 @@ class Screens:
     async def _knobbed(
         self, request: Request, visitor: Visitor, kind: Kind, **more: Any
     ) -> Response:
-        desk, name = self._desk, request.path_params["name"]
-        seen = await desk.look.seen()
+        context, name = self._context, request.path_params["name"]
+        seen = await context.snapshots.seen()
         # Not those of the look: a form must begin with what is set now.
         knobs = await in_thread(self.knobs, kind, name)
-        audit = await in_thread(desk.control.audit.entries, subject=f"{kind}:{name}", limit=AUDITED)
+        audit = await in_thread(
+            context.control.audit.entries, subject=f"{kind}:{name}", limit=AUDITED
+        )
         defaults = REMOTE if kind == "target" and name != "local" else LOCAL
         model: dict[str, Any] = {"preview": None, "effects": [], "sent": {}, **more}
         rows = [row for row in queues.rows(seen) if row.status.queue == name]
-        return desk.page(
+        return context.page(
             request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,
             live=kind == "queue" and model["preview"] is None,
             rows=rows if kind == "queue" else [],
@@ -106,12 +109,12 @@ class Screens:
 
     def knobs(self, kind: Kind, name: str) -> Knobs:
         """What is set for a queue or a target now; blocks."""
-        live = self._desk.control.queues.live()
+        live = self._context.control.queues.live()
         return (live.queues if kind == "queue" else live.targets).get(name, Knobs())
 
     async def groups(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._desk.look.seen()
-        return self._desk.page(
+        seen = await self._context.snapshots.seen()
+        return self._context.page(
             request, visitor, "groups.html", "Consumer groups", live=True, groups=seen.groups,
             signals=seen.signals, level=places.group_level, **_seen(seen),
         )  # fmt: skip
@@ -119,7 +122,7 @@ class Screens:
     async def group(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """One group; `more` is a preview of a reset, or what went wrong."""
         name = request.path_params["group"]
-        seen = await self._desk.look.seen()
+        seen = await self._context.snapshots.seen()
         group = next((each for each in seen.groups if each.name == name), None)
         if group is None:
             raise ConfigError(f"no consumer group {name[:128]!r}")
@@ -127,17 +130,17 @@ class Screens:
             "reset": None, "reset_shown": "", "totals": (), "sent": {"place": "", "moment": ""},
             **more,
         }  # fmt: skip
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "group.html", f"Group {name}", live=model["reset"] is None,
             group=group, level=places.group_level, **_seen(seen), **model,
         )  # fmt: skip
 
     async def shards(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._desk.look.seen()
+        seen = await self._context.snapshots.seen()
         group = _group(request, seen)
         page = places.shards(seen, group=group, after=_number(request, "after", -1))
         group = group or (page.groups[0] if page.groups else "")
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "shards.html", "Shards and owners", live=True, page=page,
             group=group, **_seen(seen),
         )  # fmt: skip
@@ -145,11 +148,11 @@ class Screens:
     async def shard(self, request: Request, visitor: Visitor) -> Response:
         group, shard_id = request.path_params["group"], request.path_params["shard"]
         found = await in_thread(
-            self._desk.control.status.owners, limit=TERMS, only=(group, shard_id)
+            self._context.control.status.owners, limit=TERMS, only=(group, shard_id)
         )
         if not found.shards:
             raise ConfigError(f"no shard {shard_id} in the group {group[:128]!r}")
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "shard.html", f"Shard {shard_id} of {group}",
             view=found.shards[0], seen_us=found.now_us,
         )  # fmt: skip
@@ -159,18 +162,18 @@ class Screens:
         text = request.query_params.get("id", "").strip()
         if text:
             return RedirectResponse(f"{ROOT}tasks/{quote(text[:64], safe='')}", 303)
-        return self._desk.page(request, visitor, "tasks.html", "Tasks", id="")
+        return self._context.page(request, visitor, "tasks.html", "Tasks", id="")
 
     async def task(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """One task; its payload only for who may operate, and only when asked for. `more` is what
         was typed in its place, and what is wrong with that."""
         wants = request.query_params.get("payload") == "1" and visitor.may_read
         found = await in_thread(
-            self._desk.control.tasks.show, request.path_params["task_id"], payload=wants
+            self._context.control.tasks.show, request.path_params["task_id"], payload=wants
         )
         payload, whole = task.payload(found)
         model = {"payload": payload, "whole": whole, **more}
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
             task=found, lives=task.lives(found), **model,
         )  # fmt: skip
@@ -180,12 +183,14 @@ class Screens:
         model: dict[str, Any] = {"rehearsal": None, "deed": "", "sent": {}, **more}
         asked = model["sent"] or request.query_params
         chosen = dead.which(asked)
-        found = await in_thread(self._desk.control.dead_letters.page, chosen, limit=dead.LOOKED_AT)
+        found = await in_thread(
+            self._context.control.dead_letters.page, chosen, limit=dead.LOOKED_AT
+        )
         fields = {name: getattr(chosen, name) for name in dead.FIELDS}
         typed = {name: model["sent"].get(name, "") for name in ("limit", "rate")}
         filtered = {name: text for name, text in fields.items() if text}
         model["sent"] = filtered if model["rehearsal"] is None else model["sent"]
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "dead.html", "Dead letters",
             page=dead.causes(found.letters, found.before_us), chosen=fields,
             said=dead.said(chosen), looked=LOOKED, typed=typed, filtered=filtered, **model,
@@ -193,17 +198,17 @@ class Screens:
 
     async def timers(self, request: Request, visitor: Visitor) -> Response:
         """As of now; it does not follow, as it asks every shard for each who looks."""
-        seen = await self._desk.look.seen()
+        seen = await self._context.snapshots.seen()
         group = _group(request, seen)
         from_us = _number(request, "from", 0)
         found = await in_thread(
-            self._desk.control.status.timers,
+            self._context.control.status.timers,
             group=group or None,
             from_us=from_us,
             limit=timers.PAGE,
         )
-        now_us = seen.status.now_us + int(self._desk.look.age_s * 1e6)
-        return self._desk.page(
+        now_us = seen.status.now_us + int(self._context.snapshots.age_s * 1e6)
+        return self._context.page(
             request, visitor, "timers.html", "Timers", group=group,
             groups=[each.name for each in seen.groups], page=timers.timers(found, now_us),
             **_seen(seen),
@@ -212,23 +217,25 @@ class Screens:
     async def schedules(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         after = request.query_params.get("after", "")
         found = [
-            each for each in await in_thread(self._desk.control.schedules.all) if each.name > after
+            each
+            for each in await in_thread(self._context.control.schedules.all)
+            if each.name > after
         ]
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "schedules.html", "Schedules", live=True, schedules=found[:LINES],
             following=len(found) > LINES, **more,
         )  # fmt: skip
 
     async def workers(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._desk.look.seen()
-        return self._desk.page(
+        seen = await self._context.snapshots.seen()
+        return self._context.page(
             request, visitor, "workers.html", "Workers", live=True,
             workers=seen.status.workers[:LINES], others=seen.status.workers[LINES:],
             vanished=places.vanished(seen)[:LINES], **_seen(seen),
         )  # fmt: skip
 
     async def autoscaler(self, request: Request, visitor: Visitor) -> Response:
-        control = self._desk.control
+        control = self._context.control
         found = await in_thread(control.autoscalers.all)
         made = await in_thread(control.autoscalers.decisions, limit=DECISIONS)
         sizes = {
@@ -236,42 +243,42 @@ class Screens:
                         if d.controller == each.name]
             for each in found
         }  # fmt: skip
-        return self._desk.page(
+        return self._context.page(
             request, visitor, "autoscaler.html", "Autoscaler", live=True, charts=True,
             controllers=found, decisions=made, sizes=sizes,
         )  # fmt: skip
 
     async def cost(self, request: Request, visitor: Visitor) -> Response:
-        desk = self._desk
-        await desk.today.look()
-        seen = await desk.look.seen()
-        found = cost.lines(desk.today.shares, seen.queues)
-        return desk.page(
-            request, visitor, "cost.html", "Usage of today", whole=desk.today.whole,
-            reading=desk.today.reading,
+        context = self._context
+        await context.today.look()
+        seen = await context.snapshots.seen()
+        found = cost.lines(context.today.shares, seen.queues)
+        return context.page(
+            request, visitor, "cost.html", "Usage of today", whole=context.today.whole,
+            reading=context.today.reading,
             lines=found[:LINES], rest=cost.together(found[LINES:]), others=len(found[LINES:]),
-            since_us=desk.today.since_us, reports=desk.reports is not None,
-            report=None if desk.reports is None else await in_thread(desk.reports.newest),
+            since_us=context.today.since_us, reports=context.reports is not None,
+            report=None if context.reports is None else await in_thread(context.reports.newest),
             **_seen(seen),
         )  # fmt: skip
 
     async def report(self, request: Request, visitor: Visitor) -> Response:
         """The newest cost report, as it was written, in a sandbox."""
-        reports = self._desk.reports
+        reports = self._context.reports
         page = None if reports is None else await in_thread(reports.page)
         if page is None:
-            return self._desk.page(
+            return self._context.page(
                 request, visitor, "problem.html", "Not found", status=404,
                 problem="There is no cost report to show.",
             )  # fmt: skip
         return HTMLResponse(page, headers=dict(HEADERS))
 
 
-def _seen(seen: Seen) -> dict[str, Any]:
+def _seen(seen: Snapshot) -> dict[str, Any]:
     return {"seen_us": seen.status.now_us}
 
 
-def _group(request: Request, seen: Seen) -> str:
+def _group(request: Request, seen: Snapshot) -> str:
     """The group that is asked for, if any.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 import late
 from late import config
 from late.api.server import Server
-from late.api.settings import ROLES, Listen
+from late.api.settings import ROLES, ServeSettings
 from late.control import Control
 from late.control.endpoints import Endpoint
 from late.schema.tables import SHARDS_DEFAULT
@@ -67,7 +67,9 @@ def make(
 ) -> Server:
     app = late.App(url)
     app.route("payments", target="pull", retry=late.Retry(base=0.001, jitter="none"))
-    listen = Listen(http_port=0 if public else None, grpc_port=0 if public else None, roles=roles)
+    listen = ServeSettings(
+        http_port=0 if public else None, grpc_port=0 if public else None, roles=roles
+    )
     return Server(app, listen, settings=config.load(**settings))
 
 

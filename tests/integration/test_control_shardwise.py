@@ -19,7 +19,7 @@ from late.control.status import backlog
 from late.model.ids import new_id
 from late.schema.engine import reading
 from late.schema.tables import dead, lease, settlement, timer
-from late.web.snapshot import Look
+from late.web.snapshot import SnapshotReader
 from tests.conformance.kit import task
 from tests.integration import control_kit
 
@@ -54,7 +54,7 @@ def fill(url: str, shards: Sequence[int]) -> None:
 def screens(control: Control) -> dict[str, Callable[[], object]]:
     """What screens ask that is about every shard."""
     return {
-        "look": Look(control)._read,
+        "look": SnapshotReader(control)._read,
         "dead letters": lambda: control.dead_letters.page(limit=200),
         "dead letters of a queue": lambda: control.dead_letters.page(Filter(queue="q"), limit=200),
         "timers": lambda: control.status.timers(limit=100),

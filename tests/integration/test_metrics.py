@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import late
 from late.api.server import Server
-from late.api.settings import Listen
+from late.api.settings import ServeSettings
 from late.cli.metrics import Page
 from late.config import WorkerConfig
 from late.control import Control
@@ -279,7 +279,7 @@ async def test_serve_tells_who_may_operate_everything(database: str) -> None:
             ("all", "operate", ["*"]),
         ):  # fmt: skip
             tokens[name], _ = control.tokens.create(name, scopes=[scope], queues=queues)
-    server = Server(late.App(url), Listen(http_port=0, auth=True), settings=QUICK)
+    server = Server(late.App(url), ServeSettings(http_port=0, auth=True), settings=QUICK)
     await server.start()
     try:
         assert server.http is not None

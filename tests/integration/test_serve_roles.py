@@ -18,7 +18,7 @@ import pytest
 import late
 from late import config
 from late.api.server import Server
-from late.api.settings import Listen
+from late.api.settings import ServeSettings
 from late.control import Control
 from late.errors import ConfigError
 from late.schema import migrate
@@ -74,7 +74,7 @@ FOUR = ("api", "tail", "tail", "dispatch")
 async def in_one(url: str) -> AsyncIterator[int]:
     """The port of a server that does everything."""
     app = importlib.import_module("shop_app").app
-    listen = Listen(http_port=0)
+    listen = ServeSettings(http_port=0)
     server = Server(app, listen, target="shop_app:app", settings=config.load(lease_ttl_s=2.0))
     await server.start()
     try:
@@ -153,13 +153,13 @@ async def test_an_app_in_one_process_and_in_four(
 def test_what_roles_need_is_said_at_once() -> None:
     app = late.App("sqlite:///shop.db")
     with pytest.raises(ConfigError, match="there are none"):
-        Listen(roles=("dispatch",)).check_app(app)
+        ServeSettings(roles=("dispatch",)).check_app(app)
 
     @app.task(batch=10)
     def index(batch: late.Batch[int]) -> None: ...
 
     for roles in (("dispatch",), ("tail",), ("api", "tail")):
         with pytest.raises(ConfigError, match="'index' is one"):
-            Listen(roles=roles).check_app(app)
-    Listen(roles=("api",)).check_app(app)
-    Listen(roles=("tail", "dispatch")).check_app(app)
+            ServeSettings(roles=roles).check_app(app)
+    ServeSettings(roles=("api",)).check_app(app)
+    ServeSettings(roles=("tail", "dispatch")).check_app(app)

@@ -11,7 +11,7 @@ import pytest
 import late
 from late import config, events
 from late.api.server import Server
-from late.api.settings import Listen
+from late.api.settings import ServeSettings
 from late.errors import ConfigError
 from late.schema import migrate
 from tests.conformance.kit import task
@@ -23,7 +23,7 @@ from tests.unit.api_kit import Client
 async def test_the_page_alone_has_no_worker_and_no_api(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/page.db"
     migrate.upgrade(url)
-    server = Server(late.App(url), Listen(http_port=0, roles=("web",)))
+    server = Server(late.App(url), ServeSettings(http_port=0, roles=("web",)))
     told: list[str] = []
     unfollow = events.default.subscribe(
         lambda _, values: told.append(str(values["url"])), [events.PAGE_SERVED]
@@ -49,7 +49,7 @@ async def test_the_page_says_that_a_group_lags_by_the_setting_of_the_alarm(tmp_p
     migrate.upgrade(url)
     insert(url, task(0))
     settings = config.load({}, lag_alarm_s=0.000001)
-    server = Server(late.App(url), Listen(http_port=0, roles=("web",)), settings=settings)
+    server = Server(late.App(url), ServeSettings(http_port=0, roles=("web",)), settings=settings)
     await server.start()
     try:
         assert server.http is not None
@@ -75,7 +75,7 @@ async def test_the_page_is_beside_the_api_and_sees_what_it_does(tmp_path: Path) 
 async def test_a_stream_follows_and_does_not_hold_up_the_stop(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/page.db"
     migrate.upgrade(url)
-    server = Server(late.App(url), Listen(http_port=0, roles=("web",)))
+    server = Server(late.App(url), ServeSettings(http_port=0, roles=("web",)))
     await server.start()
     try:
         assert server.http is not None
@@ -104,17 +104,22 @@ async def test_a_stream_follows_and_does_not_hold_up_the_stop(tmp_path: Path) ->
 
 def test_the_page_without_a_port_is_refused() -> None:
     with pytest.raises(ConfigError, match="over HTTP"):
-        Listen(http_port=None, roles=("web",)).checked()
+        ServeSettings(http_port=None, roles=("web",)).checked()
 
 
 @pytest.mark.parametrize(
     ("listen", "address"),
     [
-        (Listen(), "http://127.0.0.1:7280/ui/"),
-        (Listen(host="::1"), "http://[::1]:7280/ui/"),
-        (Listen(tls_cert="c", tls_key="k", advertise="queue:1"), "https://127.0.0.1:7280/ui/"),
-        (Listen(host="0.0.0.0"), f"http://{socket.gethostname()}:7280/ui/"),
+        (ServeSettings(), "http://127.0.0.1:7280/ui/"),
+        (ServeSettings(host="::1"), "http://[::1]:7280/ui/"),
+        (
+            ServeSettings(tls_cert="c", tls_key="k", advertise="queue:1"),
+            "https://127.0.0.1:7280/ui/",
+        ),
+        (ServeSettings(host="0.0.0.0"), f"http://{socket.gethostname()}:7280/ui/"),
     ],
 )
-def test_the_address_of_the_page_is_one_that_a_browser_takes(listen: Listen, address: str) -> None:
+def test_the_address_of_the_page_is_one_that_a_browser_takes(
+    listen: ServeSettings, address: str
+) -> None:
     assert listen.page_at(7280, "/ui/") == address

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 import late
 from late.config import WorkerConfig
 from late.errors import ConfigError
-from late.observability import tracing
+from late.observability import traces as tracing
 from late.outbox import connect
 from late.schema import migrate
 from late.testing import drain

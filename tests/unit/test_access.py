@@ -20,7 +20,7 @@ import late
 from late.api.http.uvicorn_server import Tls
 from late.api.limits import Pace, check_bind
 from late.api.server import Server
-from late.api.settings import Listen
+from late.api.settings import ServeSettings
 from late.control import Control
 from late.errors import ConfigError
 from late.model import tokens
@@ -363,7 +363,7 @@ async def test_a_client_certificate_counts_under_the_token_of_its_name(tmp_path:
             control.tokens.create(name, scopes=["consume"], queues=["*"], certificate=True)
     app = late.App(url)
     app.route("payments", target="pull")
-    listen = Listen(
+    listen = ServeSettings(
         http_port=0,
         grpc_port=0,
         auth=True,

@@ -65,7 +65,7 @@ def test_a_label_that_is_matched_is_one_of_its_metric() -> None:
 
 
 def test_a_blind_autoscaler_is_one_without_fresh_metrics_too() -> None:
-    [alert] = [each for each in ALERTS if each.name == "LateAutoscalerBlind"]
+    [alert] = [each for each in ALERTS if each.name == "LateAutoscalerNoMetrics"]
     assert 'late_autoscaler_looks_total{rule="hold"}' in alert.expr
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import late
 from late.api import server as serve
-from late.api.settings import Listen
+from late.api.settings import ServeSettings
 from late.config import WorkerConfig
 
 
@@ -30,5 +30,5 @@ async def test_what_has_started_is_kept_out_of_collections(monkeypatch: pytest.M
     monkeypatch.setattr(serve, "Server", Server)
     monkeypatch.setattr(serve, "devote", lambda: steps.append("devote"))
     app = late.App("sqlite:///nothing.db")
-    assert await serve._serve(app, Listen(), ("default",), None, WorkerConfig()) == 0
+    assert await serve._serve(app, ServeSettings(), ("default",), None, WorkerConfig()) == 0
     assert steps == ["start", "devote", "wait"]

@@ -17,7 +17,7 @@ from late.cli.top import bars, frame
 from late.control.views import Count, QueueStatus
 from late.model.queue_settings import Knobs
 from late.schema import migrate
-from late.web.snapshot import Seen
+from late.web.snapshot import Snapshot
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 from tests.unit.cli_kit import Cli
@@ -26,14 +26,14 @@ from tests.unit.test_web_views import seen
 PATIENCE_S = 60.0
 
 
-def shown(found: Seen, *, width: int = 100, **options: Any) -> list[str]:
+def shown(found: Snapshot, *, width: int = 100, **options: Any) -> list[str]:
     console = Console(width=width, highlight=False, markup=False, color_system=None)
     with console.capture() as captured:
         console.print(frame(found, options.pop("points", ()), where="sqlite:///q.db", **options))
     return captured.get().splitlines()
 
 
-def some(count: int) -> Seen:
+def some(count: int) -> Snapshot:
     return seen(*(QueueStatus("default", f"q{n:03}", Count(n)) for n in range(count)))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import late
 from late.dispatcher.push.job import Job
-from late.observability import tracing
+from late.observability import traces as tracing
 from late.v1 import queue_pb2
 from tests.integration.control_kit import rows
 from tests.unit.api_kit import served

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from late.model.task import Attempt, Record, TaskId
 from late.observability import logs as log
-from late.observability import tracing
+from late.observability import traces as tracing
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

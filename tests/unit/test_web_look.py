@@ -13,7 +13,7 @@ import pytest
 from late.control.views import Status
 from late.model.queue_settings import Knobs
 from late.web import snapshot as look
-from late.web.snapshot import Look
+from late.web.snapshot import SnapshotReader
 
 PATIENCE_S = 60.0
 
@@ -51,7 +51,7 @@ def database() -> Iterator[Database]:
     made.answers.set()
 
 
-async def number(watched: Look) -> int:
+async def number(watched: SnapshotReader) -> int:
     async with asyncio.timeout(PATIENCE_S):
         return (await watched.seen()).status.now_us
 
@@ -61,7 +61,7 @@ async def test_nobody_waits_for_a_look_of_some_seconds_ago_to_be_a_newer_one(
 ) -> None:
     monkeypatch.setattr(look, "GLANCE_S", 0.0)
     monkeypatch.setattr(look, "PATIENCE_S", 2 * PATIENCE_S)
-    watched = Look(database, every_s=0.0)  # type: ignore[arg-type]
+    watched = SnapshotReader(database, every_s=0.0)  # type: ignore[arg-type]
     assert await number(watched) == 1
     database.answers.clear()
     watched._took_s = 0.0  # so the next one is due
@@ -85,7 +85,7 @@ async def test_who_changes_something_sees_what_came_of_it(
 ) -> None:
     monkeypatch.setattr(look, "GLANCE_S", 0.0)
     monkeypatch.setattr(look, "PATIENCE_S", 2 * PATIENCE_S)
-    watched = Look(database, every_s=1e9)  # type: ignore[arg-type]
+    watched = SnapshotReader(database, every_s=1e9)  # type: ignore[arg-type]
     assert [await number(watched), await number(watched)] == [1, 1]
     watched.forget()
     assert await number(watched) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from late.api.settings import Listen
+from late.api.settings import ServeSettings
 from late.errors import ConfigError
 from late.model import tokens
 from late.model.tokens import Token
@@ -150,7 +150,7 @@ def test_a_folder_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for name, why in (("never", "No such file"), ("file", "Not a directory")):
         with pytest.raises(ConfigError, match=f"--reports .*{name}: {why}"):
-            Listen(reports=str(tmp_path / name)).checked()
+            ServeSettings(reports=str(tmp_path / name)).checked()
     with pytest.raises(ConfigError, match="role web"):
-        Listen(reports=str(tmp_path), roles=("api",)).checked()
-    assert Listen(reports=str(tmp_path)).checked() is None
+        ServeSettings(reports=str(tmp_path), roles=("api",)).checked()
+    assert ServeSettings(reports=str(tmp_path)).checked() is None

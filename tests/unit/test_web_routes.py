@@ -448,7 +448,7 @@ async def test_a_dead_database_is_said_and_the_last_look_stays(
 
         monkeypatch.setattr(it.control.status, "detailed", fails)
         monkeypatch.setattr(it.control.dead_letters, "page", fails)
-        it.site._desk.look.forget()
+        it.site._context.snapshots.forget()
         text = await it.shown("queues")
         assert re.search(r"The database does not answer. What you see is [0-9.]+ m?s old", text)
         assert "mail" in text
@@ -460,7 +460,7 @@ async def test_a_dead_database_is_said_and_the_last_look_stays(
 async def test_a_stream_says_that_there_is_something_newer(tmp_path: Path) -> None:
     async with page(tmp_path) as it:
         await it.get("")
-        streams, look = it.site._streams, it.site._desk.look
+        streams, look = it.site._streams, it.site._context.snapshots
         streams._every_s = 0.001
         rights = [True]
 

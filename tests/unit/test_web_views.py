@@ -29,7 +29,7 @@ from late.model.ids import new_id
 from late.model.queue_settings import Knobs
 from late.model.task import HELD_US, AttemptError, StepDetail, Usage
 from late.web import csrf as guard
-from late.web import formatting as shape
+from late.web import formats as shape
 from late.web import static_files as files
 from late.web.models import (
     cost,
@@ -44,7 +44,7 @@ from late.web.models import (
 from late.web.models import (
     shards as places,
 )
-from late.web.snapshot import Seen, point_of
+from late.web.snapshot import Snapshot, point_of
 
 NOW_US = 1_800_000_000_000_000
 WORKER = WorkerStatus("w1", "h:1", ("default",), 1.0, "1", NOW_US, 4.0, 1)
@@ -65,9 +65,9 @@ def seen(
     shards: tuple[ShardStatus, ...] = (shard(),),
     workers: tuple[WorkerStatus, ...] = (WORKER,),
     knobs: dict[str, Knobs] | None = None,
-) -> Seen:
+) -> Snapshot:
     status = Status(NOW_US, "1", "d", tuple(queues_), shards, workers)
-    return Seen(status, {"default": PACE}, groups, knobs or {})
+    return Snapshot(status, {"default": PACE}, groups, knobs or {})
 
 
 def group(**changes: Any) -> GroupView:
@@ -77,12 +77,12 @@ def group(**changes: Any) -> GroupView:
     return GroupView(**(given | changes))
 
 
-def failing(rate: float) -> Seen:
+def failing(rate: float) -> Snapshot:
     pace = msgspec.structs.replace(PACE, failed=rate)
     return msgspec.structs.replace(seen(groups=(group(),)), signals={"default": pace})
 
 
-def whats(found: Seen) -> list[tuple[str, str]]:
+def whats(found: Snapshot) -> list[tuple[str, str]]:
     return [(each.level, each.what) for each in overview.overview(found).attention]
 
 
@@ -125,7 +125,7 @@ def test_all_is_well_where_all_is_well() -> None:
         ),
     ],
 )
-def test_each_trouble_is_told(found: Seen, expected: tuple[str, str]) -> None:
+def test_each_trouble_is_told(found: Snapshot, expected: tuple[str, str]) -> None:
     assert whats(found) == [expected]
 
 

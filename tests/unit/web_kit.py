@@ -18,8 +18,8 @@ from late.control import Control
 from late.model.tokens import Token
 from late.schema import migrate
 from late.web.cost_report import Reports
-from late.web.request_context import Desk
-from late.web.routes import Site
+from late.web.page_context import PageContext
+from late.web.routes import OperatorPage
 
 KEY = b"k" * 32
 NOW_US = 1_000
@@ -30,7 +30,9 @@ HOSTILE = "<script>alert(1)</script>'\"&{{1337*7}}\u202e"
 class Page:
     """A browser without scripts."""
 
-    def __init__(self, client: httpx.AsyncClient, control: Control, site: Site, url: str) -> None:
+    def __init__(
+        self, client: httpx.AsyncClient, control: Control, site: OperatorPage, url: str
+    ) -> None:
         self.client = client
         self.control = control
         self.site = site
@@ -80,7 +82,9 @@ async def page(
     await access.load()
     shown = None if reports is None else Reports(reports)
     gate = Gate(access)
-    site = Site(Desk(control, gate, key=KEY, changes=changes, secure=secure, reports=shown))
+    site = OperatorPage(
+        PageContext(control, gate, key=KEY, changes=changes, secure=secure, reports=shown)
+    )
     transport = httpx.ASGITransport(Starlette(routes=site.routes()))
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import late
 from late.api.server import Server
-from late.api.settings import Listen
-from late.web.routes import Site
+from late.api.settings import ServeSettings
+from late.web.routes import OperatorPage
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -31,7 +31,7 @@ class Served:
         reports: str | None = None,
     ) -> None:
         self._every_s = every_s
-        listen = Listen(
+        listen = ServeSettings(
             http_port=port, roles=("web",), web_changes=changes, auth=auth, reports=reports
         )
         self._server = Server(late.App(url), listen)
@@ -47,7 +47,7 @@ class Served:
         self.root = f"http://127.0.0.1:{self.port}/ui/"
 
     @property
-    def site(self) -> Site:
+    def site(self) -> OperatorPage:
         assert self._server.page is not None
         return self._server.page
 
@@ -63,7 +63,7 @@ class Served:
         self._asked = asyncio.Event()
         await self._server.start()
         if self._every_s is not None:
-            self.site._desk.look._every_s = self.site._streams._every_s = self._every_s
+            self.site._context.snapshots._every_s = self.site._streams._every_s = self._every_s
         self._ready.set()
         try:
             await self._asked.wait()

@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 
-from late.api.errors import Away
+from late.api.errors import Unavailable
 from late.api.fleet.fleet import Fleet
 from late.api.receipts import Receipt, StaleReceipt, unseal
 from late.app.app import App
@@ -138,7 +138,7 @@ class Executor:
                 await self._fleet.answer(receipt, verdict)
             except StaleReceipt:
                 logger.info("the result of %s came too late", receipt.task_id)
-            except Away as away:
+            except Unavailable as away:
                 if pause_s is not None:
                     await asyncio.sleep(pause_s)
                     continue

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from late.api.deliveries import Delivery, Local
-from late.api.errors import Away
-from late.api.fleet.peers import Ask, Peer, Said
+from late.api.errors import Unavailable
+from late.api.fleet.peers import AnswerRequest, Peer, TakeRequest
 from late.api.receipts import Receipt, StaleReceipt
 from late.concurrency import in_thread
 from late.control.endpoints import Endpoint
@@ -90,7 +90,7 @@ class Fleet:
         for peer in list(self._peers.values()):
             try:
                 await peer.describe()
-            except Away as away:
+            except Unavailable as away:
                 peer.about = None  # not asked for tasks until it answers
                 logger.warning("%s", away)
 
@@ -131,7 +131,7 @@ class Fleet:
         ends = loop.time() + wait_s
         while True:
             rest = max(0.0, ends - loop.time())
-            ask = Ask(
+            ask = TakeRequest(
                 group,
                 tuple(queues),
                 limit,
@@ -145,7 +145,7 @@ class Fleet:
             if found or loop.time() >= ends:
                 return found
 
-    async def _round(self, ask: Ask) -> list[Delivery]:
+    async def _round(self, ask: TakeRequest) -> list[Delivery]:
         """Ask all that are there now, once."""
         label = f"{ask.consumer}~{self._prefix}{next(self._numbers)}"
         limit, wanted = ask.limit, set(ask.queues)
@@ -174,11 +174,11 @@ class Fleet:
             for peer, result in zip(asked.values(), results, strict=True):
                 if isinstance(result, list) and len(taken) + len(result) <= limit:
                     taken += result
-                elif not isinstance(result, Away):
+                elif not isinstance(result, Unavailable):
                     self._give_back(peer, label)
         return taken
 
-    async def _here(self, ask: Ask) -> list[Delivery]:
+    async def _here(self, ask: TakeRequest) -> list[Delivery]:
         assert self._local is not None
         queues = [queue for queue in ask.queues if queue in self._local.queues]
         if not queues:
@@ -198,12 +198,12 @@ class Fleet:
         if self._local is not None and receipt.worker == self._me:
             await self._local.answer(receipt, verdict)
         else:
-            await self._owner(receipt).say(Said(receipt, verdict))
+            await self._owner(receipt).say(AnswerRequest(receipt, verdict))
 
     async def extend(self, receipt: Receipt, visibility_s: float) -> int:
         if self._local is not None and receipt.worker == self._me:
             return await self._local.extend(receipt, visibility_s)
-        return await self._owner(receipt).say(Said(receipt, extend_s=visibility_s))
+        return await self._owner(receipt).say(AnswerRequest(receipt, extend_s=visibility_s))
 
     def _owner(self, receipt: Receipt) -> Peer:
         peer = self._peers.get(receipt.worker)
@@ -227,7 +227,7 @@ class Fleet:
                 await peer.drop(consumer)
             elif self._local is not None:
                 await self._local.drop(consumer)
-        except Away as away:
+        except Unavailable as away:
             logger.warning("%s", away)  # then the visibility ends it
 
 

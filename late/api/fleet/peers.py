@@ -15,7 +15,7 @@ import grpc
 import msgspec
 
 from late.api.deliveries import Delivery, Source
-from late.api.errors import Away
+from late.api.errors import Unavailable
 from late.api.limits import MESSAGE_BYTES, WAIT_S_MAX
 from late.api.receipts import Receipt, StaleReceipt
 from late.handler.classify import Verdict
@@ -33,14 +33,14 @@ _OPTIONS = [
 ]
 
 
-class About(msgspec.Struct, frozen=True):
+class Offer(msgspec.Struct, frozen=True):
     """What can be pulled from a process."""
 
     queues: frozenset[str]
     groups: frozenset[str]
 
 
-class Ask(msgspec.Struct, frozen=True):
+class TakeRequest(msgspec.Struct, frozen=True):
     """As `Source.take`."""
 
     group: str
@@ -53,7 +53,7 @@ class Ask(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
-class Said(msgspec.Struct, frozen=True):
+class AnswerRequest(msgspec.Struct, frozen=True):
     """An answer, or with `extend_s` an extension."""
 
     receipt: Receipt
@@ -61,14 +61,14 @@ class Said(msgspec.Struct, frozen=True):
     extend_s: float = 0.0
 
 
-class Heard(msgspec.Struct, frozen=True):
+class AnswerReply(msgspec.Struct, frozen=True):
     """What became of it."""
 
     stale: bool = False
     until_us: int = 0
 
 
-class Nothing(msgspec.Struct, frozen=True):
+class Empty(msgspec.Struct, frozen=True):
     """No words."""
 
 
@@ -94,10 +94,10 @@ def handler(source: Source, key: bytes) -> grpc.GenericRpcHandler:
             response_serializer=msgspec.msgpack.encode,
         )
 
-    async def about(_: Nothing) -> About:
-        return About(source.queues, source.groups)
+    async def about(_: Empty) -> Offer:
+        return Offer(source.queues, source.groups)
 
-    async def take(ask: Ask) -> list[Delivery]:
+    async def take(ask: TakeRequest) -> list[Delivery]:
         queues = [queue for queue in ask.queues if queue in source.queues]
         if not queues or ask.group not in source.groups:
             return []
@@ -113,23 +113,23 @@ def handler(source: Source, key: bytes) -> grpc.GenericRpcHandler:
         )
         return found if ask.whole else [_light(delivery) for delivery in found]
 
-    async def say(said: Said) -> Heard:
+    async def say(said: AnswerRequest) -> AnswerReply:
         try:
             if said.verdict is None:
-                return Heard(until_us=await source.extend(said.receipt, said.extend_s))
+                return AnswerReply(until_us=await source.extend(said.receipt, said.extend_s))
             await source.answer(said.receipt, said.verdict)
         except StaleReceipt:
-            return Heard(stale=True)
-        return Heard()
+            return AnswerReply(stale=True)
+        return AnswerReply()
 
-    async def drop(consumer: str) -> Nothing:
+    async def drop(consumer: str) -> Empty:
         await source.drop(consumer)
-        return Nothing()
+        return Empty()
 
     methods = {
-        "About": method(Nothing, about),
-        "Take": method(Ask, take),
-        "Say": method(Said, say),
+        "About": method(Empty, about),
+        "Take": method(TakeRequest, take),
+        "Say": method(AnswerRequest, say),
         "Drop": method(str, drop),
     }
     return grpc.method_handlers_generic_handler(SERVICE, methods)
@@ -155,7 +155,7 @@ class Peer:
         """
         self.worker_id = worker_id
         self.address = address
-        self.about: About | None = None
+        self.about: Offer | None = None
         self._metadata = (("late-peer", password(key)),)
         if tls is None:
             self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
@@ -164,9 +164,9 @@ class Peer:
             credentials = grpc.ssl_channel_credentials(*files)
             self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
         self._take = self._method("Take", list[Delivery])
-        self._say = self._method("Say", Heard)
-        self._drop = self._method("Drop", Nothing)
-        self._about = self._method("About", About)
+        self._say = self._method("Say", AnswerReply)
+        self._drop = self._method("Drop", Empty)
+        self._about = self._method("About", Offer)
 
     def _method(self, name: str, kind: Any) -> Any:
         return self._channel.unary_unary(
@@ -176,23 +176,23 @@ class Peer:
         )
 
     async def describe(self) -> None:
-        """Ask what it has; raises `Away`."""
-        self.about = await self._call(self._about, Nothing(), CALL_S)
+        """Ask what it has; raises `Unavailable`."""
+        self.about = await self._call(self._about, Empty(), CALL_S)
 
-    async def take(self, ask: Ask) -> list[Delivery]:
-        """As `Source.take`; raises `Away`."""
+    async def take(self, ask: TakeRequest) -> list[Delivery]:
+        """As `Source.take`; raises `Unavailable`."""
         found: list[Delivery] = await self._call(self._take, ask, ask.wait_s + CALL_S)
         return found
 
-    async def say(self, said: Said) -> int:
-        """As `Source.answer` and `extend`; raises `Away`, `StaleReceipt`."""
-        heard: Heard = await self._call(self._say, said, CALL_S)
+    async def say(self, said: AnswerRequest) -> int:
+        """As `Source.answer` and `extend`; raises `Unavailable`, `StaleReceipt`."""
+        heard: AnswerReply = await self._call(self._say, said, CALL_S)
         if heard.stale:
             raise StaleReceipt("stale receipt")
         return heard.until_us
 
     async def drop(self, consumer: str) -> None:
-        """As `Source.drop`; raises `Away`."""
+        """As `Source.drop`; raises `Unavailable`."""
         await self._call(self._drop, consumer, CALL_S)
 
     async def close(self) -> None:
@@ -203,4 +203,4 @@ class Peer:
             return await method(value, timeout=limit_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             text = f"{self.address}: {error.code().name}"
-            raise Away(f"a process of this deployment cannot be reached: {text}") from None
+            raise Unavailable(f"a process of this deployment cannot be reached: {text}") from None

@@ -21,7 +21,7 @@ from late.api.http.uvicorn_server import Tls
 from late.api.service import Service
 from late.errors import ConfigError
 from late.model.tokens import Caller
-from late.observability import tracing
+from late.observability import traces
 from late.v1 import queue_pb2, queue_pb2_grpc
 
 logger = logging.getLogger("late.api")
@@ -123,8 +123,8 @@ class _Queue(queue_pb2_grpc.QueueServicer):
             puts = messages.puts_of(request.tasks)
             sent = dict(context.invocation_metadata() or ())
             for put in puts:
-                parent, state = sent.get(tracing.PARENT), sent.get(tracing.STATE)
-                put.headers = tracing.passed(put.headers, parent, state)
+                parent, state = sent.get(traces.PARENT), sent.get(traces.STATE)
+                put.headers = traces.passed(put.headers, parent, state)
             accepted = await self._service.put(caller, puts)
             return queue_pb2.EnqueueResponse(
                 task_ids=[one.task_id for one in accepted], token=wire.token_of(accepted)

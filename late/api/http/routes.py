@@ -26,7 +26,7 @@ from late.api.service import Service
 from late.api.web_auth import Gate
 from late.dispatcher.push import responses as answers
 from late.model.tokens import Caller
-from late.observability import tracing
+from late.observability import traces
 from late.observability.metrics import CONTENT_TYPE
 
 logger = logging.getLogger("late.api")
@@ -208,9 +208,9 @@ class _Api:
 
 def _trace(puts: Sequence[wire.Put], request: Request) -> None:
     """The caller's trace goes on in the tasks."""
-    parent, state = request.headers.get(tracing.PARENT), request.headers.get(tracing.STATE)
+    parent, state = request.headers.get(traces.PARENT), request.headers.get(traces.STATE)
     for put in puts:
-        put.headers = tracing.passed(put.headers, parent, state)
+        put.headers = traces.passed(put.headers, parent, state)
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -36,7 +36,7 @@ from late.dispatcher.local.child_protocol import (
 )
 from late.handler.classify import Verdict, describe, raised, returned
 from late.handler.context import Context
-from late.observability import tracing
+from late.observability import traces
 
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -78,7 +78,7 @@ def main(sock: socket.socket, url: str, app: str | None, modules: tuple[str, ...
 def run_one(run: Run, bound: Bound, url: str, beat: Callable[[], None]) -> Verdict:
     """Decode, call, classify: what the dispatcher does for the other kinds of handlers."""
     attempt = run.attempt
-    tracing.current.set(attempt)
+    traces.current.set(attempt)
     try:
         arguments = bound.decode(attempt.record, attempt.options)
         call: Callable[..., Any] = bound.fn

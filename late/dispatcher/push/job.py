@@ -10,7 +10,7 @@ import msgspec
 
 from late.handler.classify import Verdict
 from late.handler.context import AsyncContext
-from late.observability import tracing
+from late.observability import traces
 
 _PASSED_ON = ("traceparent", "tracestate", "baggage")
 
@@ -47,7 +47,7 @@ class Job(msgspec.Struct, frozen=True):
         """The headers of the task that belong into the headers of the call."""
         headers = self.headers
         found = {name: headers[name] for name in _PASSED_ON if name in headers}
-        found = tracing.of_call(found)
+        found = traces.of_call(found)
         return {name: text for name, text in found.items() if is_header_text(text)}
 
 

@@ -49,7 +49,7 @@ ALERTS: tuple[Alert, ...] = (
           "max by (group) (late_workers) == 0 and on (group) "
           "sum by (group) (max by (group, queue) (late_queue_depth)) > 0",
           "2m", "Nobody works for the group {{ $labels.group }}, and tasks wait."),
-    Alert("LateNobodyTells", "page",
+    Alert("LateMetricsAbsent", "page",
           "absent(late_looked_timestamp_seconds) or "
           "time() - max(late_looked_timestamp_seconds) > 300",
           "5m", "No process tells what the database holds: every other alert is blind."),
@@ -66,7 +66,8 @@ ALERTS: tuple[Alert, ...] = (
           per_queue=True),
     Alert("LateBacklogDoesNotDrain", "ticket", "max by (group) (late_drain_seconds) > 3600", "15m",
           "The backlog of the group {{ $labels.group }} takes more than an hour at this pace."),
-    Alert("LateTasksDie", "ticket", "max by (group, queue) (late_queue_dead{{{queues}}}) > 0", "5m",
+    Alert("LateDeadLetters", "ticket",
+          "max by (group, queue) (late_queue_dead{{{queues}}}) > 0", "5m",
           "{{ $value }} tasks of {{ $labels.queue }} are dead letters, and wait for somebody.",
           per_queue=True),
     Alert("LateAttemptsFail", "ticket",
@@ -88,7 +89,7 @@ ALERTS: tuple[Alert, ...] = (
           "The workers of the group {{ $labels.group }} are busy all the time."),
     Alert("LateWorkerStalls", "page", "increase(late_stalls_total[10m]) > 0", "0m",
           "{{ $labels.instance }} stood still and gave its shards up."),
-    Alert("LateShardsWander", "ticket",
+    Alert("LateLeaseChurn", "ticket",
           "sum by (group) (increase(late_lease_lost_total[15m])) > 10", "0m",
           "Shards of the group {{ $labels.group }} are taken over again and again."),
     Alert("LateHeartbeatOverdue", "ticket", "increase(late_trust_lost_total[15m]) > 2", "0m",
@@ -115,7 +116,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LatePausedForLong", "ticket",
           "min_over_time((max by (scope, limited) (late_paused))[24h:5m]) == 1", "0m",
           "The {{ $labels.scope }} {{ $labels.limited }} is paused for a day."),
-    Alert("LateAutoscalerBlind", "ticket",
+    Alert("LateAutoscalerNoMetrics", "ticket",
           "sum by (controller) (increase(late_autoscaler_blind_total[30m])) > 5 or "
           # Of its looks more than half without metrics, however often it looks.
           'sum by (controller) (increase(late_autoscaler_looks_total{rule="hold"}[30m])) '

@@ -1,5 +1,4 @@
-"""The address of a Spanner database, and what the emulator needs: settings, and one transaction
-at a time."""
+"""Where a Spanner database is: the service or the emulator, which needs settings and patience."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ NO_CREDENTIALS = (
     f" or set {HOST_VARIABLE} for an emulator"
 )
 TURN_WAIT_S = 2.0
-"""The time that a transaction on the emulator waits for another one of this process to end."""
+"""How long a transaction on the emulator waits for another one of this process to end."""
 _turns: dict[str, threading.Lock] = {}
 
 
 class DatabaseAddress(NamedTuple):
-    """The database that a URL names."""
+    """What a URL names."""
 
     project: str
     instance: str
@@ -48,10 +47,9 @@ def place_of(url: str) -> DatabaseAddress:
 
 
 def emulator_settings() -> None:
-    """Set the environment of Google's client for an emulator, which allows one transaction per
-    session.
+    """What Google's client must be told on an emulator, which allows one transaction per session.
 
-    Idempotent; call it before the client is made.
+    Idempotent; to be called before the client is made.
     """
     if os.environ.get(HOST_VARIABLE):
         for kind in ("FOR_RW", "PARTITIONED_OPS"):
@@ -60,10 +58,10 @@ def emulator_settings() -> None:
 
 @contextmanager
 def turn(url: str) -> Iterator[None]:
-    """Hold this around a read-write transaction; it has an effect on the emulator only.
+    """Hold it around a read-write transaction; it does something on the emulator only.
 
-    The emulator has one such transaction at a time and aborts a second one, so those of one process
-    wait for each other. This is no guarantee: after `TURN_WAIT_S` a transaction starts anyway.
+    The emulator has one such transaction at a time and aborts whichever comes second: those of
+    one process wait in line instead. A courtesy and no guarantee: who has waited long goes ahead.
     """
     if not os.environ.get(HOST_VARIABLE):
         yield

@@ -135,16 +135,14 @@ class ConnectionPool:
     connection is closed, and the next call opens a new one and runs `guard` on it first.
     """
 
+    name = "PostgreSQL"
+    """The name of the database in messages."""
+
     def __init__(
-        self,
-        connect: Callable[[], Awaitable[Connection]],
-        size: int,
-        guard: Callable[[Connection], Awaitable[None]],
-        name: str,
+        self, conninfo: dict[str, object], size: int, guard: Callable[[Connection], Awaitable[None]]
     ) -> None:
-        self._make = connect
+        self._conninfo = conninfo
         self._guard = guard
-        self._name = name
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
         self._state: Literal["new", "open", "closed"] = "new"
@@ -183,9 +181,9 @@ class ConnectionPool:
             except psycopg.Error as error:
                 # The server itself reported the error, so the connection is sound.
                 kept = connection is not None and error.sqlstate is not None
-                raise translate(error, self._name) from error
+                raise translate(error, self.name) from error
             except (TimeoutError, OSError) as error:
-                raise translate(error, self._name) from error
+                raise translate(error, self.name) from error
             finally:
                 if connection is not None:
                     await self._put_back(connection, kept)
@@ -201,13 +199,16 @@ class ConnectionPool:
             await self._drop_idle()
 
     async def _connect(self) -> Connection:
-        connection = await self._make()
+        connection = await self._connected()
         try:
             await self._guard(connection)
         except BaseException:
             await connection.close()
             raise
         return connection
+
+    async def _connected(self) -> Connection:
+        return await connect(self._conninfo)
 
     async def _drop_idle(self) -> None:
         idle, self._idle = self._idle, []
@@ -227,11 +228,8 @@ class StorePools:
     thousand ordering keys, and a task that has run and is not settled would run again after a kill.
 
     Args:
-        connect: makes one new connection, not guarded.
         connections: most connections that are open at once: one that reads the log, one that
             settles, the others for the rest.
-        guard: checks each new connection.
-        name: the name of the database in messages.
 
     Raises:
         ConfigError: fewer than 3 connections.
@@ -239,16 +237,16 @@ class StorePools:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[Connection]],
+        conninfo: dict[str, object],
         connections: int,
         guard: Callable[[Connection], Awaitable[None]],
-        name: str = "PostgreSQL",
+        pool: type[ConnectionPool] = ConnectionPool,
     ) -> None:
         if connections < 3:
             raise ConfigError(f"connections must be 3 or more, not {connections}")
-        self.reading = ConnectionPool(connect, 1, guard, name)
-        self.settling = ConnectionPool(connect, 1, guard, name)
-        self.working = ConnectionPool(connect, connections - 2, guard, name)
+        self.reading = pool(conninfo, 1, guard)
+        self.settling = pool(conninfo, 1, guard)
+        self.working = pool(conninfo, connections - 2, guard)
 
     async def open(self) -> None:
         """Allow calls, and make two connections, so that their guards run now. Calling it twice
@@ -273,35 +271,21 @@ async def connect(conninfo: dict[str, object]) -> Connection:
     Raises:
         psycopg.Error: it could not be made.
     """
-    # For explicit transactions, whatever the role's default: a read under a lock must use a
-    # snapshot that is taken after the lock was got.
-    level = IsolationLevel.READ_COMMITTED
-    connection = await make(AsyncConnection, level, cursor_factory=CountedCursor, **conninfo)
+    connection: Connection = await AsyncConnection.connect(
+        autocommit=True,
+        prepare_threshold=None,
+        cursor_factory=CountedCursor,
+        **conninfo,  # type: ignore[arg-type]
+    )
+    try:
+        # For explicit transactions, whatever the role's default: a read under a lock must use a
+        # snapshot that is taken after the lock was got.
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    except BaseException:  # also a cancellation: nobody else knows of this connection
+        await connection.close()
+        raise
     # psycopg knows no xid8; on the wire it is a 64 bit integer.
     loader = connection.adapters.get_loader(20, pq.Format.BINARY)
     assert loader is not None
     connection.adapters.register_loader(XID8_OID, loader)
     return connection
-
-
-async def make(
-    kind: type[AsyncConnection[Any]], level: IsolationLevel, **conninfo: Any
-) -> Connection:
-    """Make one autocommit connection that prepares nothing, with `level` for its transactions.
-
-    Raises:
-        psycopg.Error: it could not be made.
-    """
-    connection: Connection = await kind.connect(autocommit=True, prepare_threshold=None, **conninfo)
-    try:
-        await connection.set_isolation_level(level)
-    except BaseException:  # also a cancellation: nobody else knows of this connection
-        await connection.close()
-        raise
-    return connection
-
-
-async def rows_of(connection: Connection, statement: str, values: Any = None) -> list[Any]:
-    """Run one statement and return all of its rows."""
-    cursor = await connection.execute(statement, values)
-    return await cursor.fetchall()

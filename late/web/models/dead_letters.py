@@ -12,7 +12,7 @@ import msgspec
 from late.control.dead_letters.filter import Filter
 from late.control.views import DeadView
 from late.errors import ConfigError
-from late.web.formatting import fitting, short
+from late.web.formats import fitting, short
 
 LOOKED_AT = 200
 """The latest dead letters that are grouped; older ones are on further pages."""

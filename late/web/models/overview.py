@@ -16,8 +16,8 @@ import msgspec
 from late.control.views import Count, GroupView, QueueStatus
 from late.model.queue_settings import Knobs
 from late.observability.alerts.rules import FRESHNESS_S, OBJECTIVE_S
-from late.web.formatting import age, count, number
-from late.web.snapshot import Seen
+from late.web.formats import age, count, number
+from late.web.snapshot import Snapshot
 
 Level = Literal["bad", "warn", "ok"]
 SHOWN = 30
@@ -56,7 +56,7 @@ class Overview(msgspec.Struct, frozen=True):
     busiest: tuple[QueueStatus, ...]
 
 
-def overview(seen: Seen) -> Overview:
+def overview(seen: Snapshot) -> Overview:
     """What the look says."""
     found = sorted(attention(seen), key=lambda each: each.level != "bad")
     busiest = sorted(seen.status.queues, key=lambda q: (-q.depth.n - q.in_flight.n, q.queue))
@@ -68,7 +68,7 @@ def overview(seen: Seen) -> Overview:
     )
 
 
-def _tiles(seen: Seen) -> Iterator[Tile]:
+def _tiles(seen: Snapshot) -> Iterator[Tile]:
     status = seen.status
     total = {
         field: sum((getattr(queue, field) for queue in status.queues), start=Count())
@@ -89,7 +89,7 @@ def _tiles(seen: Seen) -> Iterator[Tile]:
     yield Tile("Workers", number(workers), "alive", "ok" if workers else "bad")
 
 
-def _drained(seen: Seen) -> str:
+def _drained(seen: Snapshot) -> str:
     """When the backlog is gone at the present pace, in the group that takes longest."""
     drains = [each.drain_s for each in seen.signals.values() if each.backlog]
     still = drains.count(math.inf)
@@ -104,7 +104,7 @@ def _failing(share: float) -> Level:
     return "bad" if share >= FAILING_BAD else "warn" if share >= FAILING else "ok"
 
 
-def attention(seen: Seen) -> Iterator[Attention]:
+def attention(seen: Snapshot) -> Iterator[Attention]:
     """Everything that an operator should look at, in the order of the subjects."""
     if not seen.status.workers:
         yield Attention("bad", "No worker is alive", "Nothing runs until one starts.", "workers")
@@ -114,7 +114,7 @@ def attention(seen: Seen) -> Iterator[Attention]:
         yield from _of_queue(queue, seen.queues.get(queue.queue, Knobs()))
 
 
-def _of_group(group: GroupView, seen: Seen) -> Iterator[Attention]:
+def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Attention]:
     where = f"groups/{quote(group.name, safe='')}"
     ours = [shard for shard in seen.status.shards if shard.group == group.name]
     homeless = sum(not shard.owner_live for shard in ours)

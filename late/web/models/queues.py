@@ -13,8 +13,8 @@ from late.control.views import Count, QueueStatus
 from late.model import queue_settings as rules
 from late.model.queue_settings import Kind, Knobs
 from late.observability.alerts.rules import OBJECTIVE_S
-from late.web.formatting import age, number
-from late.web.snapshot import Seen
+from late.web.formats import age, number
+from late.web.snapshot import Snapshot
 
 PAGE = 50
 PREFIX = "knob."
@@ -85,7 +85,7 @@ class Change(msgspec.Struct, frozen=True):
     after: str
 
 
-def rows(seen: Seen) -> list[Row]:
+def rows(seen: Snapshot) -> list[Row]:
     """Every queue that has tasks or knobs, ascending by name and group.
 
     A queue with knobs and without tasks is there too: it may have been renamed in the code, and

@@ -11,7 +11,7 @@ import msgspec
 
 from late.control.views import Count, GroupView, ShardStatus
 from late.errors import ConfigError
-from late.web.snapshot import Seen
+from late.web.snapshot import Snapshot
 
 PAGE = 64
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ class Shards(msgspec.Struct, frozen=True):
     """Shards of the group without a live owner, on all pages."""
 
 
-def shards(seen: Seen, *, group: str = "", after: int = -1, most: int = PAGE) -> Shards:
+def shards(seen: Snapshot, *, group: str = "", after: int = -1, most: int = PAGE) -> Shards:
     """Those of one group, the first one's where none is named, behind shard `after`."""
     names = tuple(sorted({shard.group for shard in seen.status.shards}))
     chosen = group or (names[0] if names else "")
@@ -59,7 +59,7 @@ class Vanished(msgspec.Struct, frozen=True):
     shards: int
 
 
-def vanished(seen: Seen) -> tuple[Vanished, ...]:
+def vanished(seen: Snapshot) -> tuple[Vanished, ...]:
     """Those who own shards and are not alive, those with the most shards first."""
     lost: dict[str, list[str]] = {}
     for shard in seen.status.shards:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from late.control.views import StepView, TaskInGroup, TaskView
-from late.web.formatting import age, fitting
+from late.web.formats import age, fitting
 
 Level = Literal["bad", "warn", "ok"]
 _LEVELS: dict[str, Level] = {

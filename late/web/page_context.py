@@ -17,9 +17,9 @@ from late.web import csrf as guard
 from late.web import static_files as files
 from late.web.cost_report import Reports
 from late.web.csrf import Gate
-from late.web.formatting import age, short
+from late.web.formats import age, short
 from late.web.render import Renderer
-from late.web.snapshot import Look
+from late.web.snapshot import SnapshotReader
 from late.web.usage_today import Today
 
 ROOT = "/ui/"
@@ -70,7 +70,7 @@ class Visitor(msgspec.Struct, frozen=True):
     has_session: bool = False
 
 
-class Desk:
+class PageContext:
     """Shared by all routes of one page.
 
     Args:
@@ -97,7 +97,7 @@ class Desk:
         self.changes = changes
         self.secure = secure
         self.reports = reports
-        self.look = Look(control)
+        self.snapshots = SnapshotReader(control)
         self.today = Today(control)
         self.stopping = asyncio.Event()
         self.files, names = files.load()
@@ -147,8 +147,8 @@ class Desk:
             "live": live and request.method == "GET",
             "live_from": again,
             # Of what was seen before; what a screen has asked for itself is of now.
-            "trouble": self.look.trouble if live and "seen_us" in model else "",
-            "look_age_s": self.look.age_s,
+            "trouble": self.snapshots.trouble if live and "seen_us" in model else "",
+            "look_age_s": self.snapshots.age_s,
             "seen_us": None,
             "done": told(request.query_params),
             "problem": problem,
