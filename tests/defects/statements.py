@@ -168,7 +168,7 @@ def prune_by_age() -> None:
 
 def prune_what_is_open() -> None:
     """House-keeping takes all that a cursor covers."""
-    replace(sqlite_sql, "open_of", lambda text: ())
+    replace(sqlite_prune, "open_of", lambda text: ())
 
 
 def prune_for_one_group() -> None:
