@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.copying import encoded
+from bench.binary_copy import encoded
 from late.schema import migrate
 
 Row = tuple[int, str, str, str, bytes]

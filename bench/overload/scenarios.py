@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import late
-from bench.overload.producing import Make, Samples
+from bench.overload.producers import Make, Samples
 from bench.overload.service import Service
 from bench.overload.stage import Stage
 from late.app.task import Call

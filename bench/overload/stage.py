@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import late
-from bench.overload.producing import Make, Producer, Samples
+from bench.overload.producers import Make, Producer, Samples
 from late.app.task import Call
 from late.config import WorkerConfig
 from late.control import Control

@@ -6,7 +6,7 @@
 | `roster.py` | that file as values |
 | `environments.py` | an environment of its own for each, under `.late/peers/` |
 | `adapters/` | one program per peer, the same commands for all; it runs in the peer's environment |
-| `running.py` | starts those programs and reads what they say |
+| `programs.py` | starts those programs and reads what they say |
 | `marks.py`, `cost.py`, `redis.py` | what handlers leave; what a database paid; a private Redis |
 | `workloads.py` | W1 to W5, W7, W8: from the programs and the database to numbers |
 | `table.py` | numbers to the tables of `docs/performance.md` |

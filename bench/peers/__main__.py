@@ -26,7 +26,7 @@ from bench import measure
 from bench.main import RESULTS, SINGLE, machine
 from bench.peers import enduring, redis, roster, table, workloads
 from bench.peers.environments import Unavailable, bring_up, installed
-from bench.peers.running import Failed
+from bench.peers.programs import Failed
 from bench.targets import Postgres
 
 

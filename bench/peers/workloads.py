@@ -27,8 +27,8 @@ import psycopg
 
 from bench.peers import cost, marks, redis
 from bench.peers.environments import Environment
+from bench.peers.programs import Failed, Program, Running
 from bench.peers.roster import Peer
-from bench.peers.running import Failed, Program, Running
 from bench.targets import Postgres
 
 PATIENCE_S = 60.0

@@ -102,11 +102,11 @@ class Autoscaler:
         self._monotonic, self._rng, self._emit = monotonic, rng or random.Random(), emit
         self._state = State()
         self._epoch: int | None = None
-        self._asked = False
+        self._looked = False
         self._resize: _Resize | None = None
         self._failures, self._not_before, self._failure = 0, 0.0, ""
-        self._noted: tuple[object, ...] | None = None
-        self._ahead: tuple[int, float | None] = (-1, None)
+        self._last_note: tuple[object, ...] | None = None
+        self._slot_forecast: tuple[int, float | None] = (-1, None)
         self.result: str | None = None
         """The recorded result of the last decision; None: nothing was decided yet."""
 
@@ -117,14 +117,14 @@ class Autoscaler:
             try:
                 self.look()
             except (StoreError, TermLost) as error:
-                self._blind(error, self._every_s)
+                self._report_error(error, self._every_s)
             stop.wait(self._every_s * self._rng.uniform(0.9, 1.1))
         if self._epoch is not None:
             term = Term(self._name, self._owner, self._epoch, 0)
             try:
                 self._journal.give_back(term)
             except (StoreError, TermLost) as error:
-                self._blind(error, 0.0)
+                self._report_error(error, 0.0)
 
     def look(self) -> Decision | None:
         """Do one round. Return None when nothing was decided: another has the term, a resize is
@@ -136,22 +136,22 @@ class Autoscaler:
         """
         sent = self._monotonic()
         term = self._journal.hold(self._name, self._owner, self._ttl_s)
-        self._notice(term)
+        self._follow_epoch(term)
         if term is None:
             return None
         if self._resize is not None:
-            if not self._over(term, self._resize):
+            if not self._has_ended(term, self._resize):
                 return None
             # The end of the resize may have changed the time of the last step.
             term = self._journal.hold(self._name, self._owner, self._ttl_s)
-            self._notice(term)
+            self._follow_epoch(term)
             if term is None:
                 return None
         try:
             size = self._sizer.size()
         except ResizeError as error:
             self._journal.looked(term, f"the size is not known: {error}")
-            self._blind(error, self._every_s)
+            self._report_error(error, self._every_s)
             return None
         decision, why = self._decide(term, size)
         if why:
@@ -177,8 +177,8 @@ class Autoscaler:
         until = self._monotonic() + timeout_s
         while self._resize is not None:
             term = self._journal.hold(self._name, self._owner, self._ttl_s)
-            self._notice(term)
-            if term is None or self._resize is None or self._over(term, self._resize):
+            self._follow_epoch(term)
+            if term is None or self._resize is None or self._has_ended(term, self._resize):
                 break
             if self._monotonic() >= until:
                 return False
@@ -187,12 +187,12 @@ class Autoscaler:
 
     # --- looking
 
-    def _notice(self, term: Term | None) -> None:
+    def _follow_epoch(self, term: Term | None) -> None:
         epoch = None if term is None else term.epoch
         # The first look is reported in any case, so that a waiting controller is not silent.
-        if epoch == self._epoch and self._asked:
+        if epoch == self._epoch and self._looked:
             return
-        self._asked = True
+        self._looked = True
         # The present owner follows a resize that began under another epoch.
         self._epoch, self._resize = epoch, None
         self._emit.emit(
@@ -231,8 +231,8 @@ class Autoscaler:
 
     def _forecast(self, now_us: int) -> float | None:
         weeks, slot = self._policy.predict_weeks, now_us // SLOT_US
-        if not weeks or self._ahead[0] == slot:
-            return self._ahead[1] if weeks else None
+        if not weeks or self._slot_forecast[0] == slot:
+            return self._slot_forecast[1] if weeks else None
         lead_us = round(self._policy.predict_lead_s * 1e6)
         at, load = [], []
         for week in range(weeks, 0, -1):
@@ -241,7 +241,7 @@ class Autoscaler:
                 at.append(moment)
                 load.append(value)
         found = forecast(at, load, now_us, weeks=weeks, lead_us=lead_us)
-        self._ahead = (slot, found)
+        self._slot_forecast = (slot, found)
         return found
 
     # --- acting
@@ -255,12 +255,12 @@ class Autoscaler:
         try:
             pending = self._sizer.resize(decision.from_size, decision.to_size)
             self._resize = _Resize(seq, decision, pending, term)
-            if not self._over(term, self._resize):
-                self._said(decision, STARTED)
+            if not self._has_ended(term, self._resize):
+                self._announce(decision, STARTED)
         except ResizeError as error:
             self._failed(term, seq, decision, error)
 
-    def _over(self, term: Term, resize: _Resize) -> bool:
+    def _has_ended(self, term: Term, resize: _Resize) -> bool:
         """Return True once the resize under way has ended, well or not."""
         try:
             if not resize.pending.done():
@@ -269,11 +269,11 @@ class Autoscaler:
         except ResizeError as error:
             self._failed(resize.before, resize.seq, resize.decision, error)
             return True
-        self._resize, self._failures, self._noted = None, 0, None
+        self._resize, self._failures, self._last_note = None, 0, None
         self.result = APPLIED
         self._journal.finish(term, resize.seq, APPLIED)
         self._state = after_step(resize.decision, self._state)
-        self._said(resize.decision, APPLIED)
+        self._announce(resize.decision, APPLIED)
         return True
 
     def _failed(self, before: Term, seq: int, decision: Decision, error: ResizeError) -> None:
@@ -284,22 +284,22 @@ class Autoscaler:
         self._not_before = self._monotonic() + wait_s
         self._failure, self.result = str(error), f"failed: {error}"
         self._journal.finish(before, seq, self.result)
-        self._blind(f"{decision.from_size} to {decision.to_size}: {error}", wait_s)
+        self._report_error(f"{decision.from_size} to {decision.to_size}: {error}", wait_s)
 
     def _note(self, term: Term, decision: Decision, result: str) -> None:
         """Record a decision that changes nothing; a repeated one only updates the last look."""
         self.result = result
         key = (decision.rule, decision.from_size, decision.to_size, decision.wanted, result)
-        if key == self._noted:
+        if key == self._last_note:
             change = f"{decision.from_size} to {decision.to_size}, {result}"
             self._journal.looked(term, f"{decision.rule}: {change}. {decision.why}".strip(". "))
             return
         self._journal.record(term, decision, result)
-        self._noted = key
+        self._last_note = key
         if result == DRY_RUN or decision.rule == "hold":
-            self._said(decision, result)
+            self._announce(decision, result)
 
-    def _said(self, decision: Decision, result: str) -> None:
+    def _announce(self, decision: Decision, result: str) -> None:
         self._emit.emit(
             events.AUTOSCALED,
             from_size=decision.from_size,
@@ -311,7 +311,7 @@ class Autoscaler:
             why=decision.why,
         )
 
-    def _blind(self, error: object, retry_in_s: float) -> None:
+    def _report_error(self, error: object, retry_in_s: float) -> None:
         self._emit.emit(
             events.AUTOSCALER_BLIND,
             retry_in_s=retry_in_s,

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from bench import main, measure
-from bench.copying import encoded
+from bench.binary_copy import encoded
 from bench.targets import Sqlite
 from tests.servers import postgres_url
 

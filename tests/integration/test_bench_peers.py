@@ -11,7 +11,7 @@ from bench.peers import __main__ as program
 from bench.peers import roster
 from bench.peers.enduring import endure
 from bench.peers.environments import bring_up
-from bench.peers.running import Failed, Program
+from bench.peers.programs import Failed, Program
 from bench.peers.workloads import Bench, Sizes
 from bench.targets import Postgres
 from tests.servers import postgres_url

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.overload import producing
-from bench.overload.producing import Committed, Samples, _produce
+from bench.overload import producers
+from bench.overload.producers import Committed, Samples, _produce
 from bench.overload.scenarios import _mails
 from late.schema.migrate import upgrade
 
@@ -20,7 +20,7 @@ from late.schema.migrate import upgrade
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     made = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(producing, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(producers, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
 
 

@@ -44,7 +44,7 @@ class LatePolicy:
         self._state = State()
         self._at: list[int] = []
         self._load: list[float] = []
-        self._ahead: tuple[int, float | None] = (-1, None)
+        self._slot_forecast: tuple[int, float | None] = (-1, None)
         self.steps: Counter[str] = Counter()
         """The number of steps by each rule, which shows where a setting takes effect."""
 
@@ -59,12 +59,12 @@ class LatePolicy:
 
     def _forecast(self, now_us: int) -> float | None:
         slot = now_us // (5 * MINUTE_US)
-        if self._ahead[0] != slot:
+        if self._slot_forecast[0] != slot:
             lead_us = round(self.policy.predict_lead_s * 1e6)
             weeks = self.policy.predict_weeks
             found = forecast(self._at, self._load, now_us, weeks=weeks, lead_us=lead_us)
-            self._ahead = (slot, found)
-        return self._ahead[1]
+            self._slot_forecast = (slot, found)
+        return self._slot_forecast[1]
 
     def applied(self, size: int, now_us: int) -> None:
         self.steps[self._last.rule] += 1

@@ -1,4 +1,4 @@
-"""Rows as one binary COPY, made before the clock runs: the driver and the server are left."""
+"""Rows as one binary COPY, encoded before the clock runs: only driver and server are timed."""
 
 from __future__ import annotations
 
