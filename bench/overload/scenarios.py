@@ -321,7 +321,7 @@ async def slow_database(url: str, *, protected: bool) -> dict[str, Any]:
             await asyncio.to_thread(stage.enqueue, backlog)
             while time.monotonic() - began < 20.0:
                 cores = stage.worker.scheduler.cores.values()
-                most = max(most, sum(core.repeated for core in cores))
+                most = max(most, sum(core.state.pending.repeated for core in cores))
                 await asyncio.sleep(0.05)
             slow, back, recovered_s = False, time.monotonic(), None
             while recovered_s is None and time.monotonic() - back < 60.0:

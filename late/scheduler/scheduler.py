@@ -119,7 +119,7 @@ class Scheduler:
         """Open and parked tasks that were asked for: how often there was an answer."""
         self.fenced: Counter[Shard] = Counter()
         """Settlements that the journal refused, because the shard had another owner."""
-        self.late: Counter[Shard] = Counter()
+        self.late_results: Counter[Shard] = Counter()
         """Results that nobody waited for, and those that went with their shard's state before
         they were recorded."""
         self._store = store
@@ -158,7 +158,7 @@ class Scheduler:
     @property
     def ready(self) -> int:
         """How many tasks could start now, over all shards."""
-        return sum(core.ready for core in self.cores.values())
+        return sum(core.state.ready for core in self.cores.values())
 
     @property
     def loading(self) -> bool:
@@ -168,12 +168,12 @@ class Scheduler:
     @property
     def gated(self) -> bool:
         """Whether tasks wait until another shard has ended older ones of their keys."""
-        return any(core.gated for core in self.cores.values())
+        return any(core.state.keys.gated for core in self.cores.values())
 
     @property
     def unrecorded(self) -> int:
         """Tasks that have ended, or are to be parked, and are not in the journal yet."""
-        return sum(core.unrecorded for core in self.cores.values())
+        return sum(core.state.pending.unrecorded for core in self.cores.values())
 
     @property
     def fenced_total(self) -> int:
@@ -202,12 +202,12 @@ class Scheduler:
         self._behind.discard(shard)
         self._announced.pop(shard, None)
         if core is not None:
-            core.abandoned()
+            core.state.abandon()
             holders: list[Slots | Pool] = [self._slots, *self._pools.values()]
             for pool in holders:
-                pool.abandon(shard[0], shard[1], core.lease.epoch)
-            if core.unrecorded:
-                self._count_late(shard, core.unrecorded)
+                pool.abandon(shard[0], shard[1], core.state.lease.epoch)
+            if core.state.pending.unrecorded:
+                self._count_late(shard, core.state.pending.unrecorded)
         self._changed.set()
 
     async def hand_over(self, shards: Sequence[Shard], grace_s: float) -> None:
@@ -220,7 +220,7 @@ class Scheduler:
                 self._reads.pop(shard, None)
                 self._step(shard, self.cores[shard], Stop())
         deadline = asyncio.get_running_loop().time() + grace_s
-        while any(not self.cores[s].clean for s in shards if s in self.cores):
+        while any(not self.cores[s].state.clean for s in shards if s in self.cores):
             self._settle_soon(1)
             self._changed.clear()
             left = deadline - asyncio.get_running_loop().time()
@@ -263,12 +263,17 @@ class Scheduler:
             shard = (group, page.shard_id)
             core = self.cores.get(shard)
             # The tailer gives no page of a read that was on its way when the shard changed hands.
-            if core is not None and self._reads.pop(shard, None) is not None:
-                (self._behind.add if page.more else self._behind.discard)(shard)
-                page = taken(page, core.lease.reads)
-                self._step(shard, core, PageRead(page))
-                if page.records:
-                    self._work.set()
+            if core is None or shard not in self._reads:
+                continue
+            (self._behind.add if page.more else self._behind.discard)(shard)
+            if core.skip_page(page):
+                self._reads[shard] = page.cursor
+                continue
+            del self._reads[shard]
+            page = taken(page, core.state.lease.reads)
+            self._step(shard, core, PageRead(page))
+            if page.records:
+                self._work.set()
 
     def finished(self, outcomes: Sequence[Outcome]) -> None:
         """Attempts have ended."""
@@ -288,11 +293,11 @@ class Scheduler:
             core = self.cores.get(shard)
             late = len(part)
             if core is not None:
-                before = core.late
+                before = core.state.late_results
                 self._step(shard, core, Finished(part, now_us))
-                late = core.late - before
+                late = core.state.late_results - before
             if late:
-                self.late[shard] += late
+                self.late_results[shard] += late
                 self._emitter.emit(events.LATE_RESULT, count=late, group=shard[0], shard=shard[1])
         if self._emitter.wants(events.ATTEMPT_FAILED):
             report.failed(self._emitter, outcomes)
@@ -300,7 +305,7 @@ class Scheduler:
         self._work.set()
 
     def _count_late(self, shard: Shard, count: int) -> None:
-        self.late[shard] += count
+        self.late_results[shard] += count
         self._emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
 
     def schedules(self, schedules: Sequence[Schedule], group: str) -> None:
@@ -318,6 +323,8 @@ class Scheduler:
         now_us = self._now_us()
         found = []
         for shard, core in self.cores.items():
+            if now_us < core.state.quiet_until_us:
+                continue  # nothing is due there, or its last settlement is out
             settlement = core.settlement(now_us)
             if settlement is not None:
                 self._announced[shard] = 0
@@ -328,7 +335,7 @@ class Scheduler:
         """What became of a settlement that `collect` gave out."""
         shard = (settlement.group, settlement.shard_id)
         core = self.cores.get(shard)
-        if core is not None and core.lease.epoch != settlement.epoch:
+        if core is not None and core.state.lease.epoch != settlement.epoch:
             core = None
         if result is SettleResult.FENCED:
             # Also one of a shard that was given up meanwhile: it is a former owner's all the same.
@@ -370,44 +377,63 @@ class Scheduler:
         """Grant slots to the cores in turn, for `TURN_S`; return when to come again, microseconds
         by the database's clock."""
         now_us, ends_s = self._now_us(), asyncio.get_running_loop().time() + TURN_S
+        room, care = self._begin_pass(now_us)
+        limited = self.limits.started
+        shards, self._unseen = self._unseen or self._in_turn(), []
+        left = len(shards)
+        asked = [n for n, free in self._rooms.items() if free > 0 and n.startswith(PULL_POOL)]
+        wake_us = now_us + int(PASS_MAX_S * 1_000_000)
+        ready = False
+        for shard in shards:
+            core = self.cores.get(shard)
+            if core is not None:
+                state = core.state
+                if now_us < state.quiet_until_us and not (
+                    asked and state.unclaimed.may_have(asked)
+                ):
+                    state.now_us = now_us
+                else:
+                    share, marking = -(-room // left), state.suspects.marking
+                    rooms = {name: -(-free // left) for name, free in self._rooms.items()}
+                    room -= self._step(shard, core, Grant(now_us, share, care, rooms))
+                    room -= state.suspects.marking - marking
+                    care = state.suspects.restricted(care)
+                    ready = ready or state.ready > 0
+                    if asyncio.get_running_loop().time() >= ends_s:
+                        wake_us = min(wake_us, state.wake_us)
+                        self._unseen = shards[1 - left :] if left > 1 else []
+                        break
+                wake_us = min(wake_us, state.wake_us)
+            left -= 1
+        if (room and ready) or self.limits.started > limited:
+            self._work.set()  # a share that one core did not use is another's next turn
+        return min(wake_us, self.limits.opens_at_us or wake_us)
+
+    def _begin_pass(self, now_us: int) -> tuple[int, Care]:
+        """Return how many attempts fit into the worker's own pool, and what may start under a mark.
+
+        The room of the other pools is in `_rooms` from here on.
+        """
         # Asked at the last moment: after a pause of the process the answer is no at once.
         trusted = self._trusted()
+        repeated = marking = 0
+        care: Care = "trial"
+        for core in self.cores.values():
+            repeated += core.state.pending.repeated
+            suspects = core.state.suspects
+            if suspects.marked:
+                marking += suspects.marking
+                care = suspects.restricted(care)
         # The brake: what has run and is not in the journal would run again after a kill. A slow
         # database slows the work down instead of making that number large. What was parked without
         # having run does not count: nothing would start while a jam of thousands is written.
-        repeated = sum(core.repeated for core in self.cores.values())
         most = max(0, UNRECORDED_MAX - repeated) if trusted else 0
-        room = self._room(most) if trusted else 0
+        room = max(0, self._room(most) - marking) if trusted else 0
         self._rooms = {name: min(pool.room, most) for name, pool in self._pools.items()}
         # Shards that are not in the total have nothing to start: they must not claim a part of it.
         mine = len(self.cores) - self._shards_beyond()
         self.limits.begin(mine, self._shards_total(), now_us)
-        limited = self.limits.started
-        shards, self._unseen = self._unseen or self._in_turn(), []
-        left = len(shards)
-        care: Care = "trial"
-        for held in self.cores.values():
-            care = held.caution.narrowed(care)
-        asked = [n for n, free in self._rooms.items() if free > 0 and n.startswith(PULL_POOL)]
-        wake_us = now_us + int(PASS_MAX_S * 1_000_000)
-        for shard in shards:
-            core = self.cores.get(shard)
-            if core is not None and now_us < core.quiet_until_us and not core.calls(asked):
-                wake_us = min(wake_us, core.passed_by(now_us) or wake_us)
-            elif core is not None:
-                share, marking = -(-room // left), core.caution.marking
-                rooms = {name: -(-free // left) for name, free in self._rooms.items()}
-                room -= self._step(shard, core, Grant(now_us, share, care, rooms))
-                room -= core.caution.marking - marking
-                care = core.caution.narrowed(care)
-                wake_us = min(wake_us, core.wake_at_us() or wake_us)
-                if asyncio.get_running_loop().time() >= ends_s:
-                    self._unseen = shards[1 - left :] if left > 1 else []
-                    break
-            left -= 1
-        if (room and self.ready) or self.limits.started > limited:
-            self._work.set()  # a share that one core did not use is another's next turn
-        return min(wake_us, self.limits.opens_at_us or wake_us)
+        return room, care
 
     def _in_turn(self) -> list[Shard]:
         """All shards, each time another one first."""
@@ -425,9 +451,7 @@ class Scheduler:
             self._finished_since = 0
             self._passed_at = now
         ahead = min(READAHEAD_MAX, int(self._rate * READAHEAD_S))
-        room = min(self._concurrency + ahead, most)
-        marking = sum(core.caution.marking for core in self.cores.values())
-        return max(0, room - self._slots.load - marking)
+        return min(self._concurrency + ahead, most) - self._slots.load
 
     def _step(self, shard: Shard, core: ShardCore, event: Event) -> int:
         """Take a step and carry out its effects; return how many attempts were started."""

@@ -32,7 +32,8 @@ class ShardSchedules:
 
     def __init__(self) -> None:
         self._schedules: dict[str, Schedule] = {}
-        self._next_due_us: int | None = None
+        self.next_due_us: int | None = None
+        """When the next schedule is due, or None."""
 
     def replace(self, schedules: Sequence[Schedule]) -> None:
         """Take the database's view. A view that is older than a tick settled meanwhile is
@@ -40,13 +41,9 @@ class ShardSchedules:
         self._schedules = {s.name: s for s in schedules}
         self._look()
 
-    def next_due_us(self) -> int | None:
-        """When the next schedule is due, or None. Asked in every step of the core."""
-        return self._next_due_us
-
     def _look(self) -> None:
         dues = [s.next_due_at_us for s in self._schedules.values() if _active(s)]
-        self._next_due_us = min((due for due in dues if due is not None), default=None)
+        self.next_due_us = min((due for due in dues if due is not None), default=None)
 
     def take_due(self, now_us: int) -> tuple[Tick, ...]:
         """Fire the schedules that are due, and move them on; ascending by name.

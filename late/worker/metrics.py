@@ -193,16 +193,16 @@ def of_worker(worker: WorkerView) -> Iterator[Value]:
         yield "late_target_room", (name,), pool.room
     for key, core in scheduler.cores.items():
         labels = (key[0], str(key[1]))
-        yield "late_shard_ready", labels, core.ready
-        yield "late_shard_limited", labels, core.limited
-        yield "late_shard_running", labels, core.running
-        yield "late_shard_unsettled", labels, core.unsettled
-        yield "late_shard_epoch", labels, core.lease.epoch
+        yield "late_shard_ready", labels, core.state.ready
+        yield "late_shard_limited", labels, core.state.limited
+        yield "late_shard_running", labels, core.state.running
+        yield "late_shard_unsettled", labels, core.state.unsettled
+        yield "late_shard_epoch", labels, core.state.lease.epoch
         lag_s = worker.tailer.lag_s(key, now_us)
         if lag_s is not None:
             yield "late_tail_lag_seconds", labels, lag_s
-    for scope, name, part in scheduler.limits.parts():
-        yield from _of_part((scope, name), part, now_us)
+    for scope, name, part in scheduler.limits.limiters():
+        yield from _of_limiter((scope, name), part, now_us)
     for verb, count in statements.copy().items():
         yield "late_statements_total", (verb,), count
     offset_us, age_s = worker.clock.offset_us(time.time_ns() // 1_000), worker.clock.age_s
@@ -211,19 +211,19 @@ def of_worker(worker: WorkerView) -> Iterator[Value]:
         yield "late_clock_age_seconds", (), age_s
 
 
-def _of_part(labels: tuple[str, str], part: Limiter, now_us: int) -> Iterator[Value]:
-    yield "late_limit_running", labels, part.running
-    yield "late_paused", labels, float(bool(part.knobs.paused))
-    limit = part.limit(now_us)
+def _of_limiter(labels: tuple[str, str], limiter: Limiter, now_us: int) -> Iterator[Value]:
+    yield "late_limit_running", labels, limiter.running
+    yield "late_paused", labels, float(bool(limiter.knobs.paused))
+    limit = limiter.limit(now_us)
     if limit is not None:
         yield "late_limit_concurrency", labels, limit
-    if part.bucket is not None:
-        yield "late_limit_tokens", labels, part.bucket.left(now_us)
-    if part.budget is not None:
-        yield "late_retry_budget", labels, part.budget.left(now_us)
-    if part.breaker is not None:
-        yield "late_breaker_state", labels, _BREAKER[part.breaker.state]
-        yield "late_breaker_opened_total", labels, part.breaker.opened
+    if limiter.bucket is not None:
+        yield "late_limit_tokens", labels, limiter.bucket.left(now_us)
+    if limiter.budget is not None:
+        yield "late_retry_budget", labels, limiter.budget.left(now_us)
+    if limiter.breaker is not None:
+        yield "late_breaker_state", labels, _BREAKER[limiter.breaker.state]
+        yield "late_breaker_opened_total", labels, limiter.breaker.opened
 
 
 def of_server(seen: Server) -> Iterator[Value]:

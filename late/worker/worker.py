@@ -477,7 +477,7 @@ class Worker:
         await in_thread(lambda: self.control().sweep(history_keep_s=keep_s))
 
     def _refused(self) -> Counts:
-        fenced, late = self.scheduler.fenced, self.scheduler.late
+        fenced, late = self.scheduler.fenced, self.scheduler.late_results
         dropped = self.dispatchers.late_by_shard
         return {
             shard: (fenced[shard], late[shard] + dropped[shard])

@@ -11,11 +11,10 @@ import msgspec
 
 from late.clock import DatabaseClock
 from late.model.task import Cursor
-from late.scheduler.core import outcome_rules as verdict
-from late.scheduler.core import shard_core as core_module
+from late.scheduler.core import reads, starts, transitions
 from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.pending_settlement import PendingSettlement
-from late.scheduler.core.shard_core import ShardCore
+from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import Window
 from late.scheduler.limits.limiter import Limiter
 from late.scheduler.limits.ready_queues import ReadyQueues
@@ -48,14 +47,14 @@ def scalar_checkpoint() -> None:
 def settled_before_run() -> None:
     """A task counts as settled once it was handed to a slot."""
 
-    def grant(self: Any, slots: int, care: str, effects: list[Any]) -> None:
+    def grant(core: Any, rooms: Any, care: str, effects: list[Any]) -> None:
         known = len(effects)
-        old(self, slots, care, effects)
+        old(core, rooms, care, effects)
         for effect in effects[known:]:
             for attempt in effect.attempts:
-                self._window.forget_all([attempt.record.task_id])
+                core.window.forget_all([attempt.record.task_id])
 
-    old = replace(ShardCore, "_grant", grant)
+    old = replace(starts, "grant", grant)
 
 
 def retries_without_a_budget() -> None:
@@ -84,11 +83,11 @@ def a_knob_that_blocks_others() -> None:
 def parked_for_a_knob_without_a_mark() -> None:
     """The due time of a parked task is taken for the time at which it last may have run."""
 
-    def concerns(self: Any, entry: Any) -> bool:
+    def needs_mark(self: Any, entry: Any) -> bool:
         entry.postponed = False
         return old(self, entry)
 
-    old = replace(CrashSuspects, "concerns", concerns)
+    old = replace(CrashSuspects, "needs_mark", needs_mark)
 
 
 def last_rows_timestamp() -> None:
@@ -114,8 +113,9 @@ def memory_outlives_the_lease() -> None:
             if core is None:
                 old(self, [lease])
                 continue
-            core.lease, core._draft._lease, core._draft.seq = lease, lease, lease.seq
-            core._draft.out = None
+            core.state.lease = core.state.pending._lease = lease
+            core.state.pending.seq = lease.seq
+            core.state.pending.out = None
             self.cores[lease.group, lease.shard_id] = core
         self._work.set()
 
@@ -132,12 +132,12 @@ def memory_outlives_the_lease() -> None:
 def timer_deleted_when_read() -> None:
     """A parked task's row goes with the next settlement once it is in memory."""
 
-    def take(self: Any, row: Any) -> Any:
-        entry = old(self, row)
-        self._draft._unpark(entry)
+    def take(core: Any, row: Any) -> Any:
+        entry = old(core, row)
+        core.pending._unpark(entry)
         return entry
 
-    old = replace(ShardCore, "_take_parked", take)
+    old = replace(reads, "take_parked", take)
 
 
 def heartbeat_in_the_works_loop() -> None:
@@ -190,14 +190,13 @@ def usage_twice() -> None:
 def deferring_burns_an_attempt() -> None:
     """A snooze, or a stop of the worker, counts as an attempt."""
 
-    def judge(entry: Any, outcome: Any, *args: Any, **kwargs: Any) -> Any:
+    def decide(entry: Any, outcome: Any, *args: Any, **kwargs: Any) -> Any:
         found = old(entry, outcome, *args, **kwargs)
         if outcome.kind in ("snooze", "interrupted"):
             return msgspec.structs.replace(found, attempts=found.attempts + 1)
         return found
 
-    old = replace(verdict, "judge", judge)
-    core_module.judge = judge
+    old = replace(transitions, "decide_outcome", decide)
 
 
 def open_set_forgotten() -> None:
@@ -205,9 +204,9 @@ def open_set_forgotten() -> None:
 
     def begin(self: Any, *args: Any, **kwargs: Any) -> None:
         old(self, *args, **kwargs)
-        self._recovered = True
+        self.recovered = True
 
-    old = replace(ShardCore, "__init__", begin)
+    old = replace(CoreState, "__init__", begin)
 
 
 def unique_key_freed_by_a_retry() -> None:
@@ -224,12 +223,13 @@ def unique_key_freed_by_a_retry() -> None:
 def retry_lets_its_key_go() -> None:
     """A task that waits for its retry does not hold its ordering key."""
 
-    def park(self: Any, entry: Any, due_at_us: int, reason: Any, *, holds: bool = False) -> None:
-        old(self, entry, due_at_us, reason, holds=False)
+    def park(core: Any, entry: Any, due_at_us: int, reason: Any, *, holds: bool = False) -> None:
+        old(core, entry, due_at_us, reason, holds=False)
         if reason in ("retry", "snooze"):
-            self._release_key(entry)
+            transitions.release_key(core, entry)
 
-    old = replace(ShardCore, "_park", park)
+    old = replace(transitions, "park", park)
+    starts.park = park
 
 
 def overlap_forgotten() -> None:
@@ -245,10 +245,10 @@ def awake_while_a_tick_waits() -> None:
     """A tick that is due wakes the scheduler until its settlement is in the journal."""
 
     def wake(self: Any) -> int | None:
-        times = [t for t in (self._timers.next_due_us(), self._recurring.next_due_us()) if t]
+        times = [t for t in (self.timers.next_due_us(), self.schedules.next_due_us) if t]
         return min(times, default=None)
 
-    replace(ShardCore, "wake_at_us", wake)
+    replace(CoreState, "wake_at_us", wake)
 
 
 def unknown_counts_as_refused() -> None:
@@ -262,15 +262,15 @@ def unknown_counts_as_refused() -> None:
 
 def unmarked() -> None:
     """Nothing is marked after a death: whoever dies again leaves no suspect."""
-    replace(CrashSuspects, "concerns", lambda self, entry: False)
+    replace(CrashSuspects, "needs_mark", lambda self, entry: False)
 
 
 def trial_in_a_crowd() -> None:
     """Suspects run beside whatever else is marked."""
-    replace(CrashSuspects, "narrowed", lambda self, care: "trial")
+    replace(CrashSuspects, "restricted", lambda self, care: "trial")
     replace(
         CrashSuspects,
-        "suspect",
+        "next_trial",
         lambda self, care: [self._suspects.popleft() for _ in range(len(self._suspects))],
     )
 

@@ -129,7 +129,7 @@ async def test_a_running_attempt_is_the_last_one(url: str) -> None:
         raise ValueError("cut short")
 
     async def ended() -> None:
-        while sum(core.unsettled for core in worker.scheduler.cores.values()):  # noqa: ASYNC110
+        while sum(core.state.unsettled for core in worker.scheduler.cores.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     worker = Worker(app)
@@ -142,7 +142,7 @@ async def test_a_running_attempt_is_the_last_one(url: str) -> None:
             async with connect_async(url) as tx:
                 await app.cancel(tx, task_id)
             # Read, and waiting for the attempt: a command is unsettled as long as its task is.
-            while sum(core.unsettled for core in worker.scheduler.cores.values()) < 2:  # noqa: ASYNC110
+            while sum(core.state.unsettled for core in worker.scheduler.cores.values()) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             go_on.set()
             with Control(url) as control:

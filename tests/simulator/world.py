@@ -154,7 +154,9 @@ class World:
         while self.loop.now_s < end_s:
             await asyncio.sleep(min(0.5, end_s - self.loop.now_s))
             for _, worker in self._places:
-                most = max((core.unsettled for core in worker.scheduler.cores.values()), default=0)
+                most = max(
+                    (core.state.unsettled for core in worker.scheduler.cores.values()), default=0
+                )
                 if most > self.plan.window:
                     raise Broken(f"S5: {most} records are read and not settled")
             for error in (*self.truth.verdicts, *self.loop.errors):

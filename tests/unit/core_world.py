@@ -301,18 +301,18 @@ class World:
         records = self.log[begin : begin + self.settings.page_size]
         end = records[-1].position if records else len(self.log)
         self.want = None
-        self.step(
-            PageRead(
-                Page(
-                    shard_id=self.shard_id,
-                    records=records,
-                    cursor=Cursor(str(end)),
-                    window="w",
-                    more=end < len(self.log),
-                    now_us=self.now_us,
-                )
-            )
+        page = Page(
+            shard_id=self.shard_id,
+            records=records,
+            cursor=Cursor(str(end)),
+            window="w",
+            more=end < len(self.log),
+            now_us=self.now_us,
         )
+        if self.core.skip_page(page):
+            self.want = Read(page.cursor)
+        else:
+            self.step(PageRead(page))
 
     def answer(self) -> None:
         """Deliver one answer that is on its way."""
@@ -327,11 +327,11 @@ class World:
         """A load or fetch that did not reach the store."""
         if self.answers:
             event, _ = self.answers.pop()
-            request = Fetch(self.core.lease.open)
+            request = Fetch(self.core.state.lease.open)
             self.step(LoadFailed(event.request if isinstance(event, ParkedLoaded) else request))
 
     def grant(self, slots: int) -> None:
-        care = self.core.caution.narrowed("trial")  # as the loop over all shards says it
+        care = self.core.state.suspects.restricted("trial")  # as the loop over all shards says it
         rooms = {pool: self.asked.get(pool, 0) for pool in self.pools}
         began = len(self.running)
         self.step(Grant(self.now_us, max(0, slots - len(self.running)), care, rooms))
@@ -475,6 +475,6 @@ class World:
         self.step(Stop())
         for attempt in list(self.running):
             self.finish(attempt, kind="interrupted")
-        while not self.core.clean:
+        while not self.core.state.clean:
             self.write()
             self.acknowledge()

@@ -65,7 +65,7 @@ def test_the_tail_stops_at_the_window_and_goes_on_after_it() -> None:
         world.enqueue()
     for _ in range(5):
         world.read_page()
-    assert world.core.unsettled == 20
+    assert world.core.state.unsettled == 20
     assert world.want is None
     world.drain()
 
@@ -76,7 +76,7 @@ def test_a_far_task_leaves_memory_and_comes_back_on_time() -> None:
     world.read_page()
     answers(world)
     settle(world)
-    assert world.core.unsettled == 0
+    assert world.core.state.unsettled == 0
     assert list(world.timers) == [(world.now_us + 60 * SECOND, far)]
     for _ in range(600):
         world.now_us += SECOND // 10
@@ -120,7 +120,7 @@ def test_memory_for_timers_is_bounded_whatever_the_table_holds() -> None:
         world.now_us += SECOND // 10
         world.grant(0)
         answers(world)
-        assert len(world.core._timers.parked) <= 50
+        assert len(world.core.state.timers.parked) <= 50
     world.drain()
     assert len(world.starts) == 1_000
 
@@ -284,8 +284,8 @@ def test_a_key_stays_blocked_across_a_takeover() -> None:
 def test_a_unique_key_is_freed_with_the_end_of_its_task_in_the_default_group() -> None:
     for group, freed in (("default", [("u", "a00001")]), ("g", [])):
         world = World()
-        world.core.lease = msgspec.structs.replace(world.core.lease, group=group)
-        world.core._draft._lease = world.core.lease
+        world.core.state.lease = msgspec.structs.replace(world.core.state.lease, group=group)
+        world.core.state.pending._lease = world.core.state.lease
         world.enqueue(unique_key="u")
         world.read_page()
         world.grant(1)
@@ -339,8 +339,8 @@ def test_late_results_are_counted_and_change_nothing() -> None:
     world.finish(attempt)
     world.running.append(attempt)
     world.finish(attempt)
-    assert world.core.late == 1
-    assert world.core.running == 0
+    assert world.core.state.late_results == 1
+    assert world.core.state.running == 0
 
 
 def test_a_row_inserted_by_an_operator_is_found_within_the_scan() -> None:
@@ -368,7 +368,7 @@ def test_a_stopped_shard_starts_nothing_and_becomes_clean() -> None:
     world.read_page()
     world.grant(2)
     world.stop()
-    assert world.core.clean
+    assert world.core.state.clean
     assert len(world.starts) == 2
     world.take_over()
     world.drain()

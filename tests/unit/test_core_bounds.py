@@ -12,9 +12,9 @@ def test_large_payloads_fill_the_window_before_their_number_does() -> None:
         world.enqueue(payload=b"x" * 1_000)
     for _ in range(5):
         world.read_page()
-    assert world.core.unsettled == 10
+    assert world.core.state.unsettled == 10
     world.drain()
-    assert world.core._window.bytes == 0
+    assert world.core.state.window.bytes == 0
 
 
 def test_a_settlement_parks_no_more_than_a_transaction_takes() -> None:

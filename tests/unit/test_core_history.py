@@ -26,11 +26,11 @@ def test_an_interrupted_attempt_is_in_the_history_before_the_shard_goes() -> Non
     settle(world)  # the cursor covers both: nothing but the steps is left to be written
     for attempt in list(world.running):
         world.finish(attempt, kind="interrupted")
-    assert world.core.idle
-    assert not world.core.clean, "the journal does not say what was interrupted"
+    assert world.core.state.idle
+    assert not world.core.state.clean, "the journal does not say what was interrupted"
     world.step(Stop())
     settle(world)
-    assert world.core.clean
+    assert world.core.state.clean
     assert world.steps == [(stays, "interrupted"), (goes, "interrupted")]
 
 

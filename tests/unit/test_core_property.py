@@ -61,9 +61,15 @@ def random_life(
         world.stop()
         world.take_over(died=False)
     # A stranger gets a handler, so that the drain can end.
-    world.core._policies = {**world.core._policies, "stranger": world.core._policies["job"]}
+    world.core.state.policies = {
+        **world.core.state.policies,
+        "stranger": world.core.state.policies["job"],
+    }
     world.take_over()
-    world.core._policies = {**world.core._policies, "stranger": world.core._policies["job"]}
+    world.core.state.policies = {
+        **world.core.state.policies,
+        "stranger": world.core.state.policies["job"],
+    }
     world.drain()
     return world
 

@@ -96,10 +96,10 @@ async def test_a_result_for_a_shard_that_is_gone_is_late() -> None:
     it = Watched()
     attempt = Attempt("default", record(3), 1, 0, Epoch(7), 0, None, None)
     it.scheduler.finished([Outcome(attempt, "done", 1, 1, "local")] * 2)
-    assert it.scheduler.late == {SHARD: 2}
+    assert it.scheduler.late_results == {SHARD: 2}
     it.own(9)  # an attempt of an older epoch: the new core has not started it
     it.scheduler.finished([Outcome(attempt, "done", 1, 1, "local")])
-    assert it.scheduler.late == {SHARD: 3}
+    assert it.scheduler.late_results == {SHARD: 3}
     told = [v for name, v in it.heard if name == "late_result"]
     assert [v["count"] for v in told] == [2, 1]
 

@@ -93,12 +93,12 @@ def test_a_rule_broken_by_hand_never_fires_again() -> None:
 def test_schedules_move_on_as_they_fire() -> None:
     recurring = ShardSchedules()
     recurring.replace([schedule(), schedule(name="paused", paused=True)])
-    assert recurring.next_due_us() == START
+    assert recurring.next_due_us == START
     assert recurring.take_due(START - 1) == ()
     [tick] = recurring.take_due(START)
     assert tick.due_at_us == START
     assert recurring.take_due(START) == ()
-    assert recurring.next_due_us() == START + MINUTE
+    assert recurring.next_due_us == START + MINUTE
 
 
 def test_the_end_of_a_tick_lets_the_next_one_run() -> None:
@@ -119,7 +119,7 @@ def test_after_a_long_downtime_the_ticks_of_many_schedules_are_spread() -> None:
     recurring.replace([schedule(name=n, catch_up="all", catch_up_max=600) for n in names])
     fired: list[str] = []
     rounds = 0
-    while (due := recurring.next_due_us()) is not None and due <= START + 700 * MINUTE:
+    while (due := recurring.next_due_us) is not None and due <= START + 700 * MINUTE:
         ticks = recurring.take_due(START + 700 * MINUTE)
         assert sum(len(tick.tasks) for tick in ticks) <= 1_200
         fired += [tick.schedule for tick in ticks]
@@ -132,11 +132,11 @@ def test_a_tick_that_waits_for_its_settlement_wakes_nobody_again() -> None:
     world = World()
     due_us = world.now_us + SECOND
     world.step(SchedulesRead([schedule(rule="every 1s", next_due_at_us=due_us, shard_id=0)]))
-    assert world.core.wake_at_us() == due_us
+    assert world.core.state.wake_at_us() == due_us
     world.now_us = due_us
     world.grant(1)  # asks for a settlement, which may take as long as the database is away
-    assert world.core.wake_at_us() is None
+    assert world.core.state.wake_at_us() is None
     settlement = world.core.settlement(world.now_us)
     assert settlement is not None
     assert [tick.due_at_us for tick in settlement.ticks] == [due_us]
-    assert world.core.wake_at_us() == due_us + SECOND
+    assert world.core.state.wake_at_us() == due_us + SECOND

@@ -181,9 +181,9 @@ def test_a_core_says_whether_keys_wait() -> None:
     world.enqueue(ordering_key="k", layout=1)
     world.read_page()
     world.grant(4)
-    assert world.core.gated
+    assert world.core.state.keys.gated
     world.gate.set(Layout(CLOSED.lanes))
     world.now_us += SECOND
     world.grant(4)
-    assert not world.core.gated
+    assert not world.core.state.keys.gated
     assert world.running

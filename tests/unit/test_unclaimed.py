@@ -13,6 +13,7 @@ import pytest
 
 from late.model.queue_settings import Knobs
 from late.model.task import Attempt, Epoch, Parked, ShardId
+from late.scheduler.core import reads
 from late.scheduler.core.timers import Timers
 from late.scheduler.core.unclaimed import UnclaimedTasks
 from late.scheduler.events_effects import Load, LoadFailed
@@ -49,7 +50,7 @@ def test_who_asks_between_pages_gets_what_was_put_off() -> None:
     made = world(60)
     while not made.timers:
         park(made, 0.25)
-    assert made.want is not None or made.core.unsettled, "there is more to read"
+    assert made.want is not None or made.core.state.unsettled, "there is more to read"
     got = fetch(made, 6)
     assert len(got) == 6
 
@@ -79,7 +80,7 @@ def test_a_quiet_core_is_not_passed_by() -> None:
         for _ in range(4):
             made.read_page()
             look(made)
-        assert made.core.quiet_until_us > made.now_us
+        assert made.core.state.quiet_until_us > made.now_us
         assert len(fetch(made, 4)) == 2
 
 
@@ -105,7 +106,7 @@ async def test_the_loop_asks_a_quiet_core_when_a_consumer_waits() -> None:
     for _ in range(4):
         scheduler._pass()
         await asyncio.sleep(0)
-    assert scheduler.cores[shard].quiet_until_us > made.now_us
+    assert scheduler.cores[shard].state.quiet_until_us > made.now_us
     pool.room = 5
     for _ in range(4):
         scheduler._pass()
@@ -225,7 +226,7 @@ def test_the_first_due_come_first_and_a_few_at_a_time() -> None:
     most = made.settings.limited_max // 2
     for _ in range(30):
         got += fetch(made, 1, passes=3)
-        assert made.core._ready.ready_for(MAIL) <= made.settings.limited_max + most
+        assert made.core.state.ready_queues.ready_for(MAIL) <= made.settings.limited_max + most
         for attempt in list(made.running):
             made.finish(attempt)
         settle(made)
@@ -296,7 +297,7 @@ def test_what_a_knob_holds_back_is_not_called() -> None:
     for _ in range(4):
         assert fetch(made, 10) == []
         settle(made)
-        assert made.core._ready.ready_for(MAIL) == 0
+        assert made.core.state.ready_queues.ready_for(MAIL) == 0
     assert dict(made.timers) == rows
     made.turn()
     assert len(fetch(made, 10)) == 10
@@ -317,7 +318,7 @@ def test_another_queues_rows_stay_as_they_are() -> None:
     parcels = {key: row for key, row in made.timers.items() if row.record.queue == "post"}
     for _ in range(6):
         fetch(made, 6)
-        assert made.core._ready.ready_for(POST) == 0
+        assert made.core.state.ready_queues.ready_for(POST) == 0
         for attempt in list(made.running):
             made.finish(attempt)
         settle(made)
@@ -346,7 +347,7 @@ def test_what_falls_due_by_itself_is_not_kept_for_a_call() -> None:
         made.read_page()
         look(made)
         made.now_us += SECOND // 4
-    assert not made.core._timers.has_unfetched(MAIL)
+    assert not made.core.state.timers.has_unfetched(MAIL)
 
 
 def test_what_leaves_memory_again_is_known_to_be_in_the_table() -> None:
@@ -355,13 +356,13 @@ def test_what_leaves_memory_again_is_known_to_be_in_the_table() -> None:
     for _ in range(3):
         made.read_page()
         look(made)
-    timers, calling = made.core._timers, made.core._calling
+    timers, calling = made.core.state.timers, made.core.state.unclaimed
     calling._clear.add(MAIL)
     timers._timers_max = 4
-    made.core._shrink()
+    reads.shrink(made.core.state)
     assert len(timers.parked) == 3
     assert MAIL not in calling._clear
-    assert len(timers.call_back(MAIL, 100)) == 3
+    assert len(timers.take_unclaimed(MAIL, 100)) == 3
 
 
 def test_a_pool_is_clear_only_when_nothing_went_behind_the_reading() -> None:
@@ -408,8 +409,8 @@ def test_once_read_the_table_is_not_read_again() -> None:
     fetch(made, 3)
     made.grant(0)
     assert not asked
-    assert made.core.quiet_until_us > made.now_us
-    assert not made.core.calls([MAIL])
+    assert made.core.state.quiet_until_us > made.now_us
+    assert not made.core.state.unclaimed.may_have([MAIL])
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -17,8 +17,8 @@ def test_a_task_that_is_known_under_another_queue_is_called_a_few_at_a_time() ->
     most = made.settings.limited_max // 2
     for _ in range(40):  # the clock stands still, and somebody takes one now and then
         fetch(made, 1, passes=1)
-        here = sum(e.state == "ready" for e in made.core._timers.parked.values())
-        assert made.core._ready.ready_for(MAIL) == here <= most + most // 2
+        here = sum(e.state == "ready" for e in made.core.state.timers.parked.values())
+        assert made.core.state.ready_queues.ready_for(MAIL) == here <= most + most // 2
     assert len(made.starts) > 0
 
 
@@ -49,5 +49,7 @@ def test_pools_share_what_is_called_back() -> None:
     for _ in range(40):  # the clock stands still
         made.asked[POST] = 1
         fetch(made, 1, passes=1)
-        assert max(made.core._ready.ready_for(pool) for pool in (MAIL, POST)) <= most // 2
+        assert (
+            max(made.core.state.ready_queues.ready_for(pool) for pool in (MAIL, POST)) <= most // 2
+        )
     assert {attempt.target for attempt in made.starts} == {MAIL, POST}

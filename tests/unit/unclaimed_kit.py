@@ -47,8 +47,9 @@ def give(made: World, *due_s: float, name: str = "letter", queue: str = "mail") 
 def look(made: World, *, slots: int = 0) -> None:
     """One pass of the loop, which passes by a core that says it is quiet, and what it asks for."""
     asked = [pool for pool in made.pools if made.asked.get(pool)]
-    if made.now_us < made.core.quiet_until_us and not made.core.calls(asked):
-        made.core.passed_by(made.now_us)
+    state = made.core.state
+    if made.now_us < state.quiet_until_us and not state.unclaimed.may_have(asked):
+        state.now_us = made.now_us
     else:
         made.grant(slots)
     while made.answers:
@@ -85,7 +86,7 @@ def called(made: World) -> tuple[ParkedLoaded, int]:
         made.asked[MAIL] = 1
         made.grant(0)
         for event, epoch in made.answers:
-            if isinstance(event, ParkedLoaded) and made.core._calling.is_mine(event.request):
+            if isinstance(event, ParkedLoaded) and made.core.state.unclaimed.is_mine(event.request):
                 made.answers.clear()
                 return event, epoch
         while made.answers:
@@ -95,6 +96,6 @@ def called(made: World) -> tuple[ParkedLoaded, int]:
 
 def far(made: World) -> list[str]:
     """What is in the timer table beyond what is in memory."""
-    loaded = made.core._timers.loaded
+    loaded = made.core.state.timers.loaded
     return [task_id for key, row in made.timers.items() if key > loaded
             for task_id in [row.record.task_id]]  # fmt: skip

@@ -24,10 +24,10 @@ from late.errors import DecodeError
 from late.model.task import HELD_US, TaskId
 from late.payload.command import CLOSED, NAMES, Command, closed_version, decode
 from late.scheduler.core.ordering_keys import OrderingKeys
-from late.scheduler.core.outcome_rules import Verdict
 from late.scheduler.core.timers import Timers
 from late.scheduler.core.window import Window
 from late.scheduler.events_effects import Load
+from late.scheduler.outcome_rules import Verdict
 from late.scheduler.task_state import Entry
 from late.store.base import Revival
 
@@ -51,13 +51,13 @@ class _Waiting(msgspec.Struct, eq=False):
 class TaskActions(Protocol):
     """What a command may do to a task. The task is in memory, and not running."""
 
-    def conclude(self, entry: Entry, state: str) -> None:
+    def finish_unrun(self, entry: Entry, state: str) -> None:
         """It ends without an attempt; its ordering key goes on."""
 
-    def put_off(self, entry: Entry, due_at_us: int) -> None:
+    def reschedule(self, entry: Entry, due_at_us: int) -> None:
         """It waits in the timer table until then."""
 
-    def bury(self, entry: Entry, reason: str) -> None:
+    def dead_letter(self, entry: Entry, reason: str) -> None:
         """To the dead letters."""
 
 
@@ -70,7 +70,7 @@ class Commands:
         window: Window,
         timers: Timers,
         keys: OrderingKeys,
-        hands: TaskActions,
+        actions: TaskActions,
         revive: Callable[[Revival], None],
         closed: Callable[[TaskId, int], None] = lambda closing, version: None,
     ) -> None:
@@ -79,16 +79,14 @@ class Commands:
         self._window = window
         self._timers = timers
         self._keys = keys
-        self._hands = hands
+        self._actions = actions
         self._revive = revive
-        self._waiting: dict[TaskId, _Waiting] = {}  # by the command's own id, as they were read
+        self.waiting: dict[TaskId, _Waiting] = {}
+        """By the command's own id, in the order in which they were read."""
         self._reviving: set[TaskId] = set()
         """Dead letters that the next settlement may bring back: in no table that can be asked."""
         self._ends = 0  # how often the tail has reached the end of what there is
         self._now_us = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def arrived(self, entry: Entry) -> bool:
         """Take in `entry` if it is a command, which is due. False: it is a task."""
@@ -99,7 +97,7 @@ class Commands:
                 return True
             command = decode(entry.record)
         except DecodeError as error:
-            self._hands.bury(entry, error.reason)
+            self._actions.dead_letter(entry, error.reason)
             return True
         if command is None:
             return False
@@ -108,7 +106,7 @@ class Commands:
         # that is on its way may have begun before its task was there.
         needs = self._ends + (1 if entry.timer_key is None else 2)
         waiting = _Waiting(entry, command, needs)
-        self._waiting[entry.record.task_id] = waiting
+        self.waiting[entry.record.task_id] = waiting
         if command.group not in (None, self._group):
             self._done(waiting, "discarded")
         return True
@@ -121,20 +119,20 @@ class Commands:
         """Do what can be done. `full`: the tail stands still until the window gets shorter."""
         self._now_us = now_us
         before = -1
-        while len(self._waiting) != before:
-            before = len(self._waiting)
+        while len(self.waiting) != before:
+            before = len(self.waiting)
             for waiting in self._in_turn():
                 self._try(waiting)
-        for waiting in list(self._waiting.values()) if full else ():
+        for waiting in list(self.waiting.values()) if full else ():
             # What waits for more pages must not keep them from being read.
             if waiting.needs > self._ends and not waiting.applied:
-                del self._waiting[waiting.entry.record.task_id]
-                self._hands.put_off(waiting.entry, now_us + PUT_OFF_US)
+                del self.waiting[waiting.entry.record.task_id]
+                self._actions.reschedule(waiting.entry, now_us + PUT_OFF_US)
 
     def _in_turn(self) -> list[_Waiting]:
         """Of each task the first of its commands: they are carried out as they were read."""
         first: dict[TaskId, _Waiting] = {}
-        for waiting in self._waiting.values():
+        for waiting in self.waiting.values():
             first.setdefault(waiting.command.task_id, waiting)
         return [w for task_id, w in first.items() if task_id not in self._reviving]
 
@@ -173,32 +171,32 @@ class Commands:
             self._done(waiting, "discarded")
             return
         if waiting.command.kind == "cancel":
-            self._hands.conclude(target, "cancelled")
+            self._actions.finish_unrun(target, "cancelled")
             self._done(waiting, "done")
         else:
             name = target.options.ordering_key
             if target.state == "held" and name is not None:
                 self._keys.leave(name, target)
-            self._hands.put_off(target, waiting.command.due_us(waiting.entry.record))
+            self._actions.reschedule(target, waiting.command.due_us(waiting.entry.record))
             waiting.applied = True
 
     def _done(self, waiting: _Waiting, word: str) -> None:
-        del self._waiting[waiting.entry.record.task_id]
+        del self.waiting[waiting.entry.record.task_id]
         self._conclude(waiting.entry, word)
 
     def _conclude(self, entry: Entry, word: str) -> None:
         if entry.state != "ready":
             entry.move("ready")
         entry.move("running")  # by the core itself, in no time
-        self._hands.conclude(entry, word)
+        self._actions.finish_unrun(entry, word)
 
     def overruled(self, entry: Entry, verdict: Verdict) -> Verdict:
         """What becomes of a task that was cancelled while it ran: no other attempt."""
-        if not self._waiting:
+        if not self.waiting:
             return verdict
         asked = any(
             w.command.kind == "cancel" and w.command.task_id == entry.record.task_id
-            for w in self._waiting.values()
+            for w in self.waiting.values()
         )  # fmt: skip
         if not asked or verdict.final is not None:
             return verdict
@@ -228,7 +226,7 @@ class Commands:
     ) -> None:
         """The answer to a load has come, and what it found is in memory but for what `changed`
         meanwhile: for that it is asked again. A cancel would else find nothing and end."""
-        for waiting in self._waiting.values():
+        for waiting in self.waiting.values():
             if waiting.loading and waiting.command.task_id in request.task_ids:
                 waiting.loading = False
                 waiting.looked = not failed and waiting.command.task_id not in changed

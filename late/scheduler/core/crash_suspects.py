@@ -68,12 +68,12 @@ class CrashSuspects:
         """Marks that are not in the journal yet: their tasks are as good as started."""
         return len(self._asked) + len(self._out)
 
-    def recall(self, entry: Entry) -> None:
+    def recall_deaths(self, entry: Entry) -> None:
         """It has come into memory: how many workers died under it, by the marks and by its row of
         the timer table."""
         entry.deaths = max(entry.deaths, self.deaths.get(entry.record.task_id, 0))
 
-    def concerns(self, entry: Entry) -> bool:
+    def needs_mark(self, entry: Entry) -> bool:
         """Whether it may only start under a mark; asked of what was there when a worker died."""
         if entry.record.task_id in self.deaths:
             return True
@@ -82,29 +82,29 @@ class CrashSuspects:
             return entry.postponed or entry.due_at_us <= self._taken_at_us
         return entry.index <= ENTRIES_MAX
 
-    def puts_off(self, entry: Entry, care: Care, until_us: int) -> bool:
+    def defers(self, entry: Entry, care: Care, until_us: int) -> bool:
         """Whether it, which could start, has to wait for its turn to be marked; it is kept here.
 
         `until_us`: what was created later cannot have been with a worker that died."""
-        if entry.record.created_at_us > until_us or not self.concerns(entry):
+        if entry.record.created_at_us > until_us or not self.needs_mark(entry):
             return False
         suspect = entry.record.task_id in self.deaths
         if suspect or care == "none":
             (self._suspects if suspect else self._crowd).append(entry)
         return suspect or care == "none"
 
-    def crowd(self, slots: int, care: Care) -> list[Entry]:
+    def next_marked(self, slots: int, care: Care) -> list[Entry]:
         """Those whose turn it is to be marked together."""
         if care == "none":
             return []
         return [self._crowd.popleft() for _ in range(min(slots, len(self._crowd)))]
 
-    def suspect(self, care: Care) -> list[Entry]:
+    def next_trial(self, care: Care) -> list[Entry]:
         """The suspect whose turn it is to be marked alone, if there is one."""
         free = care == "trial" and not self.marked
         return [self._suspects.popleft()] if free and self._suspects else []
 
-    def narrowed(self, care: Care) -> Care:
+    def restricted(self, care: Care) -> Care:
         """What `care` leaves to the other shards of the worker, beside what is marked here."""
         if care == "none" or self.on_trial is not None:
             return "none"
@@ -127,7 +127,7 @@ class CrashSuspects:
         if self.on_trial == task_id:
             self.on_trial = None
 
-    def written(self) -> tuple[Suspect, ...]:
+    def for_settlement(self) -> tuple[Suspect, ...]:
         """For the settlement that is being built."""
         self._out, self._asked = self._asked, []
         ids = self.deaths.keys() | self.marked.keys()

@@ -34,7 +34,8 @@ class LaneDrain:
         self._left = left
         self._versions: dict[TaskId, int] = {}  # by closing: those that this owner has read
         self._told: dict[TaskId, Left] = {}
-        self._due = False
+        self.due = False
+        """Whether there is something new to tell: that alone is worth a settlement."""
 
     def __bool__(self) -> bool:
         return bool(self._versions) or (
@@ -47,15 +48,11 @@ class LaneDrain:
 
     def look(self) -> None:
         """See whether there is something new to tell. It goes over all keys: now and then."""
-        self._due = bool(self) and bool(self._news())
+        self.due = bool(self) and bool(self._news())
 
-    def due(self) -> bool:
-        """Whether that alone is worth a settlement."""
-        return self._due
-
-    def told(self) -> list[Result]:
+    def take_results(self) -> list[Result]:
         """What the settlement that is built now tells; it is not asked for twice."""
-        self._due = False
+        self.due = False
         if not self:
             return []
         found = []

@@ -60,7 +60,8 @@ class OrderingKeys:
             for name, state in held.items()
         }
         # In order: a dict, because a set has none that is the same everywhere.
-        self._wants = {name: None for name, state in held.items() if not state.head_parked}
+        self.wants = {name: None for name, state in held.items() if not state.head_parked}
+        """Keys without a holder whose tasks are in the timer table."""
         self._loads_out = 0
 
     def __len__(self) -> int:
@@ -135,7 +136,7 @@ class OrderingKeys:
             heapq.heappop(key.queue)
         self._gated.pop(name, None)
         if key.parked:
-            self._wants[name] = None
+            self.wants[name] = None
         else:
             del self._keys[name]
         return None
@@ -182,7 +183,7 @@ class OrderingKeys:
         fresh = [e for e in out if e.timer_key is None or e.timer_key[0] != HELD_US]
         key.parking += len(fresh)
         if key.holder is None:
-            self._wants[name] = None
+            self.wants[name] = None
         return out
 
     def parking_settled(self, name: str) -> None:
@@ -191,24 +192,19 @@ class OrderingKeys:
         if key is not None:
             key.parking -= 1
 
-    @property
-    def wanting(self) -> bool:
-        """Whether `loads` has to look."""
-        return bool(self._wants)
-
     def loads(self) -> list[Load]:
         """What must be loaded so that keys without a holder go on; each is asked once."""
         found: list[Load] = []
-        for name in list(self._wants):
+        for name in list(self.wants):
             if self._loads_out >= LOADS_OUT_MAX:
                 break
             if name in self._gated:
                 continue  # it would only be parked again
             key = self._keys.get(name)
             if key is None or key.holder is not None or not key.parked or key.loading:
-                del self._wants[name]
+                del self.wants[name]
             elif not key.parking:  # a row on its way is not in the table yet
-                del self._wants[name]
+                del self.wants[name]
                 key.loading = True
                 self._loads_out += 1
                 found.append(Load(until_us=HELD_US, limit=LOAD_MAX, held_key=name))
@@ -225,7 +221,7 @@ class OrderingKeys:
             return None
         key.loading = False
         if entries is None:
-            self._wants[name] = None
+            self.wants[name] = None
             return None
         # Rows may have been taken away by an operator: what the table says is true.
         key.parked = max(0, key.parked - len(entries)) if full else 0

@@ -44,7 +44,7 @@ class PendingSettlement:
         self.cursor = lease.cursor
         """Of the last settlement that is in the journal."""
         self._settled_at_us = 0
-        self.ledger = UsageCounters(tenant_of)
+        self.usage = UsageCounters(tenant_of)
         self.out: Settlement | None = None
         self._ended: dict[TaskId, Entry] = {}
         self._parking: dict[TaskId, tuple[Entry, Parked]] = {}
@@ -76,21 +76,24 @@ class PendingSettlement:
         return len(self._ended) + len(self._out_ended) + len(self._ran) + len(self._out_ran)
 
     @property
+    def has_tasks(self) -> bool:
+        """Whether tasks wait for the next settlement."""
+        return bool(self._ended or self._parking)
+
+    @property
     def has_steps(self) -> bool:
         """Whether steps of histories wait for the next settlement."""
         return bool(self._steps)
 
-    def due(self, cursor: Cursor, now_us: int, *, last: bool) -> bool:
-        """Whether there is something to write. The cursor alone is worth a row when it is the
-        `last` one, or after a while: pruning follows the journal."""
-        if self._ended or self._parking:
-            return True
+    def is_cursor_due(self, cursor: Cursor, now_us: int, *, last: bool) -> bool:
+        """Whether the cursor alone, or a step of a history, is worth a row: when it is the `last`
+        one, or after a while, for pruning follows the journal."""
         if cursor == self.cursor and not self._steps:
             return False
         return last or now_us - self._settled_at_us >= self._settings.idle_settle_us
 
     def due_at_us(self, cursor: Cursor) -> int:
-        """When `due` becomes true by time alone."""
+        """When `is_cursor_due` becomes true by time alone."""
         if self.out is not None or (cursor == self.cursor and not self._steps):
             return NEVER_US
         return self._settled_at_us + self._settings.idle_settle_us
@@ -167,13 +170,17 @@ class PendingSettlement:
         self,
         window: Window,
         ticks: tuple[Tick, ...],
-        caution: CrashSuspects,
+        suspects: CrashSuspects,
         now_us: int,
-        told: Sequence[Result] = (),
+        results: Sequence[Result] = (),
     ) -> Settlement:
-        """The settlement of all that was collected; nothing may be out. `told`: more results."""
+        """Build the settlement of all that was collected; nothing may be out.
+
+        Args:
+            results: results besides those of tasks.
+        """
         assert self.out is None
-        self.ledger.add_arrived(window.arrived(), now_us)
+        self.usage.add_arrived(window.arrived(), now_us)
         later = self._beyond()
         for task_id in later:
             del self._parking[task_id]
@@ -190,17 +197,17 @@ class PendingSettlement:
             owner=lease.owner,
             cursor=window.cursor,
             open=window.open(without=gone),
-            usage=self.ledger.take(),
+            usage=self.usage.take(),
             unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
             parked=tuple(row for _, row in self._parking.values()),
             dead=tuple(self._dead),
             revived=tuple(self._revived.values()),
-            results=(*self._results, *told),
+            results=(*self._results, *results),
             history=tuple(step for step in self._steps if step.task_id not in later),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
-            suspects=caution.written(),
+            suspects=suspects.for_settlement(),
         )
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later

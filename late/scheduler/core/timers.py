@@ -49,7 +49,7 @@ class Timers:
         """Rows that were deleted while loads were out: the number of the last load that may still
         show them. What a later one shows was put there again, under the same key."""
         self._unfetched: dict[str, list[tuple[int, str, int, Entry]]] = {}
-        """By pool, a second heap of those among them that `call_back` may give out."""
+        """By pool, a second heap of those among them that `take_unclaimed` may give out."""
         self.parked: dict[str, Entry] = {}
         """Entries that are durable in the timer table and in memory, by task id."""
 
@@ -84,10 +84,10 @@ class Timers:
             del self._unfetched[target]
 
     def has_unfetched(self, target: str) -> bool:
-        """Whether `call_back` may have any of this pool."""
+        """Whether `take_unclaimed` may have any of this pool."""
         return target in self._unfetched
 
-    def call_back(self, target: str, most: int) -> list[Entry]:
+    def take_unclaimed(self, target: str, most: int) -> list[Entry]:
         """Take up to `most` entries of this pool out of those that wait for nothing but somebody to
         fetch them, the first due first. A delay or a backoff of their own is over since long."""
         heap = self._unfetched.get(target, [])

@@ -1,8 +1,8 @@
 """Calling back what was put off because no consumer asked for it.
 
 A pulled queue that nobody fetches from jams, and a jam leaves memory for the timer table
-(`flows.Flows.surplus`), each task with a due time within the next minute. When somebody asks, it
-is not to wait for that: first comes what is in memory (`timers.Timers.call_back`), then what is in
+(`ReadyQueues.surplus`), each task with a due time within the next minute. When somebody asks, it
+is not to wait for that: first comes what is in memory (`Timers.take_unclaimed`), then what is in
 the table only, which is read once, by due time, past whatever else is due in that minute.
 
 Level, not edge: at every grant it is asked anew whether a pool has room, so no want can be missed

@@ -76,39 +76,39 @@ class Limits:
             wanted[LOCAL_POOL] = effective(targets[LOCAL_POOL], LOCAL)
         self._set(self._targets, wanted, now_us)
 
-    def _set(self, parts: dict[str, Limiter], wanted: Mapping[str, Knobs], now_us: int) -> None:
-        for name in parts.keys() - wanted.keys():
-            del parts[name]
+    def _set(self, limiters: dict[str, Limiter], wanted: Mapping[str, Knobs], now_us: int) -> None:
+        for name in limiters.keys() - wanted.keys():
+            del limiters[name]
             self.version += 1
         for name, knobs in wanted.items():
-            part = parts.get(name)
-            if part is None:
-                parts[name] = part = Limiter(knobs, now_us)
-                self._adopt(part)
+            limiter = limiters.get(name)
+            if limiter is None:
+                limiters[name] = limiter = Limiter(knobs, now_us)
+                self._adopt(limiter)
                 self.version += 1
-            elif part.knobs != knobs:
-                part.set(knobs, now_us)
+            elif limiter.knobs != knobs:
+                limiter.set(knobs, now_us)
                 self.version += 1
 
-    def _adopt(self, part: Limiter) -> None:
-        """Count what runs already: as it ends, it is taken off every part that it has then."""
+    def _adopt(self, limiter: Limiter) -> None:
+        """Count what runs already: as it ends, it is taken off every limiter that it has then."""
         for flow, _ in self._counted.values():
-            if part in self._parts(flow):
-                part.running += 1
-                part.tenants[flow.tenant] += 1
+            if limiter in self._limiters_of(flow):
+                limiter.running += 1
+                limiter.tenants[flow.tenant] += 1
 
     def begin(self, mine: int, total: int, now_us: int) -> None:
         """A new pass: this worker has `mine` of `total` shards."""
         self.opens_at_us = None
-        for parts in (self._queues, self._targets):
-            for part in parts.values():
-                part.share(max(1, mine), max(1, mine, total), now_us)
+        for limiters in (self._queues, self._targets):
+            for limiter in limiters.values():
+                limiter.share(max(1, mine), max(1, mine, total), now_us)
 
     def recovered(self, now_us: int) -> None:
         """The worker was cut off, or has just started: begin slowly."""
-        for parts in (self._queues, self._targets):
-            for part in parts.values():
-                part.slow.begin(now_us)
+        for limiters in (self._queues, self._targets):
+            for limiter in limiters.values():
+                limiter.slow.begin(now_us)
 
     # ------------------------------------------------------------------ of one task
 
@@ -119,8 +119,10 @@ class Limits:
 
     def timed(self, attempt: Attempt) -> Attempt:
         """`attempt` with the time-out that the knobs give it: the shortest."""
-        parts = self._parts(Flow(attempt.record.queue, attempt.target))
-        found = [part.knobs.timeout_s for part in parts if part.knobs.timeout_s is not None]
+        limiters = self._limiters_of(Flow(attempt.record.queue, attempt.target))
+        found = [
+            limiter.knobs.timeout_s for limiter in limiters if limiter.knobs.timeout_s is not None
+        ]
         if not found:
             return attempt
         return msgspec.structs.replace(attempt, timeout_us=round(min(found) * 1_000_000))
@@ -146,17 +148,17 @@ class Limits:
         if not (self._queues or self._targets):
             return None
         queue, target = entry.record.queue, entry.policy.target
-        part = self._queues.get(queue)
-        if part is None and target not in self._targets:
+        limiter = self._queues.get(queue)
+        if limiter is None and target not in self._targets:
             return None
         return Flow(queue, target, self.tenant(entry.record) or "")
 
     def tenant(self, record: Record) -> str | None:
         """Whom a task is for, by the fair key of its queue; None where it has none."""
-        part = self._queues.get(record.queue)
-        if part is None or part.knobs.fair_key is None:
+        limiter = self._queues.get(record.queue)
+        if limiter is None or limiter.knobs.fair_key is None:
             return None
-        return _tenant(record, part.knobs.fair_key)
+        return _tenant(record, limiter.knobs.fair_key)
 
     def admits(self, flow: Flow, *, retry: bool, now_us: int) -> bool:
         """Whether a task of `flow` may start now."""
@@ -165,8 +167,8 @@ class Limits:
     def opens(self, flow: Flow, *, retry: bool = False, now_us: int) -> bool:
         """The same, whatever its tenant has."""
         opens_us: int | None = now_us
-        for part in self._parts(flow):
-            at_us = part.opens_at_us(retry=retry, now_us=now_us)
+        for limiter in self._limiters_of(flow):
+            at_us = limiter.opens_at_us(retry=retry, now_us=now_us)
             opens_us = None if at_us is None or opens_us is None else max(opens_us, at_us)
         if opens_us is not None and opens_us != now_us:
             self.opens_at_us = min(self.opens_at_us or opens_us, opens_us)
@@ -174,29 +176,31 @@ class Limits:
 
     def _full(self, flow: Flow) -> bool:
         """Whether the tenant has its share of the slots."""
-        part = self._queues.get(flow.queue)
-        if part is None or part.knobs.fair_key is None:
+        limiter = self._queues.get(flow.queue)
+        if limiter is None or limiter.knobs.fair_key is None:
             return False
-        limits = [p.limit(0) for p in self._parts(flow)]
+        limits = [p.limit(0) for p in self._limiters_of(flow)]
         slots = min([self._slots, *(limit for limit in limits if limit is not None)])
-        return part.tenants[flow.tenant] >= max(1, int(slots * (part.knobs.fair_share or 0.25)))
+        return limiter.tenants[flow.tenant] >= max(
+            1, int(slots * (limiter.knobs.fair_share or 0.25))
+        )
 
     def start(self, owner: Owner, flow: Flow, *, retry: bool, now_us: int) -> None:
         """It starts, after `admits`."""
         self._counted[owner] = flow, retry
         self.started += 1
-        for part in self._parts(flow):
-            part.start(retry=retry, now_us=now_us)
-            part.tenants[flow.tenant] += 1
+        for limiter in self._limiters_of(flow):
+            limiter.start(retry=retry, now_us=now_us)
+            limiter.tenants[flow.tenant] += 1
 
     def undo(self, owner: Owner) -> None:
         """It did not start after all, or its shard is lost: nothing will be heard of it."""
         counted = self._counted.pop(owner, None)
         if counted is not None:
             flow, _ = counted
-            for part in self._parts(flow):
-                part.undo()
-                _less(part.tenants, flow.tenant)
+            for limiter in self._limiters_of(flow):
+                limiter.undo()
+                _less(limiter.tenants, flow.tenant)
 
     def ended(self, outcomes: Sequence[Outcome], now_us: int) -> None:
         """Learn from attempts that ended. Those that were not counted are fine."""
@@ -208,41 +212,41 @@ class Limits:
             if counted is None:
                 continue
             flow, retry = counted
-            for part in self._parts(flow):
-                _less(part.tenants, flow.tenant)
-                part.ended(outcome, retry=retry, now_us=now_us)
+            for limiter in self._limiters_of(flow):
+                _less(limiter.tenants, flow.tenant)
+                limiter.ended(outcome, retry=retry, now_us=now_us)
 
     def stalled(self, entry: Entry) -> bool:
         """Whether a failure of `entry` says nothing of it, because its whole target fails."""
-        parts = self._parts(Flow(entry.record.queue, entry.policy.target))
-        return any(part.knobs.smart_retry and part.failing for part in parts)
+        limiters = self._limiters_of(Flow(entry.record.queue, entry.policy.target))
+        return any(limiter.knobs.smart_retry and limiter.failing for limiter in limiters)
 
     def knobs(self, queue: str) -> Knobs | None:
         """Those of a queue that has any."""
-        part = self._queues.get(queue)
-        return None if part is None else part.knobs
+        limiter = self._queues.get(queue)
+        return None if limiter is None else limiter.knobs
 
     def look_again_us(self, flow: Flow, ahead: int, now_us: int) -> int:
         """When a task with `ahead` others before it may start, as far as the knobs say; what moves
         comes back in its line (`ThrottledQueue`). Spread, so that not all come back at once."""
         at_us = now_us
-        for part in self._parts(flow):
-            if part.knobs.paused:
+        for limiter in self._limiters_of(flow):
+            if limiter.knobs.paused:
                 at_us = max(at_us, now_us + PAUSED_LOOK_US + (ahead * 7_919_000) % PAUSED_LOOK_US)
-            if part.bucket is not None:
-                at_us = max(at_us, part.bucket.next_at_us(now_us, ahead))
-            if part.breaker is not None and part.breaker.state == "open":
-                at_us = max(at_us, part.breaker.until_us)
+            if limiter.bucket is not None:
+                at_us = max(at_us, limiter.bucket.next_at_us(now_us, ahead))
+            if limiter.breaker is not None and limiter.breaker.state == "open":
+                at_us = max(at_us, limiter.breaker.until_us)
         return at_us
 
-    def parts(self) -> list[tuple[str, str, Limiter]]:
+    def limiters(self) -> list[tuple[str, str, Limiter]]:
         """(`queue` or `target`, its name, what it allows and has learned), for metrics."""
-        queues = [("queue", name, part) for name, part in self._queues.items()]
-        return queues + [("target", name, part) for name, part in self._targets.items()]
+        queues = [("queue", name, limiter) for name, limiter in self._queues.items()]
+        return queues + [("target", name, limiter) for name, limiter in self._targets.items()]
 
-    def _parts(self, flow: Flow) -> list[Limiter]:
+    def _limiters_of(self, flow: Flow) -> list[Limiter]:
         found = (self._queues.get(flow.queue), self._targets.get(flow.target))
-        return [part for part in found if part is not None]
+        return [limiter for limiter in found if limiter is not None]
 
 
 def _default(pool: str) -> Knobs:

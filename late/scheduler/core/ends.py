@@ -1,0 +1,109 @@
+"""How attempts end, and what becomes of them in settlements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from late.model.task import Outcome, TaskId
+from late.scheduler import events_effects as m
+from late.scheduler.core.reads import shrink
+from late.scheduler.core.starts import dispatch
+from late.scheduler.core.state import CoreState
+from late.scheduler.core.transitions import apply_outcome, end, expire, release_key
+from late.scheduler.task_state import Entry
+from late.store.base import Settlement
+
+
+def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
+    """Take in how attempts ended; one that nobody waits for is counted and changes nothing."""
+    done: list[Outcome] = []
+    plain: dict[TaskId, Entry] = {}
+    logged, parked = core.window.entries, core.timers.parked
+    epoch, deaths = core.lease.epoch, core.suspects.deaths
+    for outcome in outcomes:
+        attempt = outcome.attempt
+        task_id = attempt.record.task_id
+        entry = logged.get(task_id) or parked.get(task_id)
+        if (
+            entry is None
+            or entry.state != "running"
+            or attempt.epoch != epoch
+            or attempt.number != entry.attempts + 1
+        ):
+            core.late_results += 1
+            continue
+        core.running -= 1
+        if core.suspects.marked:
+            core.suspects.ended(task_id, again=outcome.kind == "interrupted")
+        if outcome.kind != "done":
+            apply_outcome(core, entry, outcome)
+            continue
+        done.append(outcome)
+        if (
+            entry.record.options is None
+            and entry.timer_key is None
+            and not (entry.policy.history or entry.policy.result_ttl_us or deaths)
+        ):
+            entry.state = "done"  # it is `running`: `move` would look that up
+            plain[task_id] = entry
+            continue
+        if entry.policy.history:
+            core.pending.note(entry, "done", core.now_us, outcome)
+        end(core, entry, "done", outcome.result)
+        if entry.options.ordering_key is not None:
+            release_key(core, entry)
+    core.pending.usage.add_done(done)
+    core.pending.end_all(plain)
+
+
+def settled(core: CoreState, effects: list[m.Effect]) -> None:
+    """Take in that the settlement that was out is in the journal."""
+    settlement, ended, parked = core.pending.settled(core.now_us)
+    dispatch(core, marked(core), effects)
+    core.timers.rows_changed(settlement.unparked, new=bool(settlement.revived))
+    core.commands.settled(settlement.revived)
+    for task_id in core.window.forget_all([*ended, *parked]):
+        core.timers.parked.pop(task_id, None)
+    for task_id, (entry, row) in parked.items():
+        entry.index = None
+        entry.timer_key = (row.due_at_us, task_id)
+        if row.reason == "held":
+            assert row.held_key is not None
+            core.keys.parking_settled(row.held_key)
+        elif core.timers.in_memory(entry.timer_key):
+            core.timers.parked[task_id] = entry
+            entry.move("waiting")
+            core.timers.wait(entry)
+        elif entry.unfetched:
+            core.unclaimed.went(entry.policy.target)
+    shrink(core)
+
+
+def marked(core: CoreState) -> list[Entry]:
+    """Return what may start, now that its mark is in the journal."""
+    started = []
+    for entry in core.suspects.settled():
+        if not core.stopped and not expire(core, entry):
+            started.append(entry)
+            continue
+        core.running -= 1
+        core.ready_queues.undo(entry)
+        core.suspects.ended(entry.record.task_id, again=True)
+        if entry.state == "expired":
+            release_key(core, entry)
+        else:
+            entry.move("ready")
+            core.ready_queues.push_front(entry)
+    return started
+
+
+def next_settlement(core: CoreState, now_us: int) -> Settlement | None:
+    """Build the next settlement, or return None if there is nothing to settle or one is out."""
+    core.now_us = max(core.now_us, now_us)
+    if core.pending.out is not None or not core.recovered:
+        return None
+    ticks = () if core.stopped else core.schedules.take_due(core.now_us)
+    if not ticks and not core.write_due():
+        return None
+    results = core.drain.take_results()
+    return core.pending.build(core.window, ticks, core.suspects, core.now_us, results)

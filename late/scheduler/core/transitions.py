@@ -1,0 +1,200 @@
+"""The steps of one task from its record to its end: functions that change a core's state.
+
+    admit ─▶ wait ─▶ come_due ─▶ make_ready ─▶ (starts.py) ─▶ (ends.py) ─▶ end, park or dead_letter
+
+Each step that ends a task also lets the next task of its ordering key go on.
+"""
+
+from __future__ import annotations
+
+from late.model.task import DeadLetter, Outcome, Reason
+from late.model.validation import is_name
+from late.scheduler.core.state import CoreState
+from late.scheduler.outcome_rules import DEATHS_MAX, decide_outcome, killed
+from late.scheduler.task_state import POSTPONED, Entry, first_due_us
+
+
+def admit(core: CoreState, entry: Entry) -> None:
+    """Decide what becomes of a record that was just read.
+
+    A record without options and with a handler, nearly every one, takes the short way.
+    """
+    record = entry.record
+    if core.suspects.deaths:
+        core.suspects.recall_deaths(entry)
+    plain = record.options is None and entry.known and is_name(record.queue)
+    if plain and not entry.deaths:
+        entry.due_at_us = record.created_at_us
+        entry.state = "ready"  # it is `logged`: `move` would look that up
+        core.ready_queues.push(entry)
+        return
+    fault = None if plain else entry.inspect()
+    if fault is not None:
+        dead_letter(core, entry, fault)
+        return
+    entry.due_at_us = first_due_us(record, entry.options)
+    if record.options is not None and entry.due_at_us > core.now_us:
+        entry.due_at_us += core.limits.spread_us(entry)
+        wait(core, entry)
+    else:
+        come_due(core, entry)
+
+
+def wait(core: CoreState, entry: Entry) -> None:
+    """Let a task wait that is due later.
+
+    It stays in memory when it is due soon or has a row already, else it goes to the timer table.
+    """
+    if entry.timer_key is None and (
+        entry.due_at_us - core.now_us > core.settings.near_us
+        or len(core.window) > core.settings.window // 2
+    ):
+        core.pending.note(entry, "delayed", core.now_us, until_us=entry.due_at_us)
+        park(core, entry, entry.due_at_us, "delay")
+    else:
+        entry.move("waiting")
+        core.timers.wait(entry)
+
+
+def come_due(core: CoreState, entry: Entry) -> None:
+    """Make a task ready whose time has come, or hold it behind its ordering key."""
+    name = entry.options.ordering_key
+    if name is not None and not core.keys.admit(name, entry):
+        entry.move("held")
+        entry.held_since_us = core.now_us
+    else:
+        make_ready(core, entry)
+
+
+def make_ready(core: CoreState, entry: Entry) -> None:
+    """Let the task run as soon as there is a slot, unless it must not run here at all."""
+    if entry.deaths >= DEATHS_MAX:
+        entry.errors = killed(entry, core.now_us)
+        dead_letter(core, entry, "killed_worker")
+        return
+    if not entry.known:
+        if not core.commands.arrived(entry):
+            park_unknown(core, entry)
+        return
+    entry.move("ready")
+    core.ready_queues.push(entry)
+
+
+def park_unknown(core: CoreState, entry: Entry) -> None:
+    """Put off a task that has no handler here: perhaps a deploy is under way.
+
+    That costs no attempt. After `unknown_max_us` the task is a dead letter.
+    """
+    if core.now_us - entry.record.created_at_us >= core.settings.unknown_max_us:
+        dead_letter(core, entry, "unknown_task")
+    else:
+        due_at_us = core.now_us + core.settings.unknown_us
+        park(core, entry, due_at_us, "unknown", holds=True)
+
+
+def start_head(core: CoreState, entry: Entry | None) -> None:
+    """Make the new holder of an ordering key ready; one that has expired passes the key on."""
+    while entry is not None and expire(core, entry):
+        name = entry.options.ordering_key
+        entry = core.keys.release(name, entry) if name is not None else None
+    if entry is not None:
+        make_ready(core, entry)
+
+
+def expire(core: CoreState, entry: Entry) -> bool:
+    """End the task if its time is over; return whether it was."""
+    if not core.is_expired(entry):
+        return False
+    end_unrun(core, entry, "expired")
+    return True
+
+
+def apply_outcome(core: CoreState, entry: Entry, outcome: Outcome) -> None:
+    """Carry out what `decide_outcome` says of an attempt that was not simply done."""
+    stalled = outcome.kind == "failed" and core.limits.stalled(entry)
+    verdict = decide_outcome(entry, outcome, core.now_us, core.lease.owner, stalled=stalled)
+    verdict = core.commands.overruled(entry, verdict)
+    entry.attempts, entry.deaths = verdict.attempts, verdict.deaths
+    entry.errors = verdict.errors
+    core.pending.usage.add(outcome, verdict.word, ended=verdict.final is not None)
+    core.pending.note(entry, verdict.word, core.now_us, outcome,
+                     until_us=verdict.due_at_us, reason=verdict.reason)  # fmt: skip
+    if verdict.again:  # interrupted: first in its queue, nothing durable has changed
+        entry.move("ready")
+        core.ready_queues.push_front(entry)
+    elif verdict.final == "dead":
+        dead_letter(core, entry, verdict.reason)
+    elif verdict.final is not None:
+        end(core, entry, verdict.final)
+        release_key(core, entry)
+    else:
+        assert verdict.parked is not None
+        park(core, entry, verdict.due_at_us, verdict.parked, holds=True)
+
+
+def dead_letter(core: CoreState, entry: Entry, reason: str) -> None:
+    """End the task as a dead letter."""
+    if entry.state == "running":
+        end(core, entry, "dead")
+    else:
+        end_unrun(core, entry, "dead", reason)
+    core.pending.dead(DeadLetter(entry.record, reason, entry.attempts, entry.deaths, entry.errors))
+    release_key(core, entry)
+
+
+def finish_unrun(core: CoreState, entry: Entry, state: str) -> None:
+    """End a task that is not running; its ordering key goes on."""
+    end_unrun(core, entry, state)
+    release_key(core, entry)
+
+
+def reschedule(core: CoreState, entry: Entry, due_at_us: int) -> None:
+    """Park a task that is not running until `due_at_us`.
+
+    If it holds its ordering key, it goes on holding it.
+    """
+    holds = core.keys.is_holder(entry.options.ordering_key, entry)
+    core.pending.note(entry, "rescheduled", core.now_us, until_us=due_at_us)
+    park(core, entry, due_at_us, "delay", holds=holds)
+
+
+def end_unrun(core: CoreState, entry: Entry, state: str, reason: str | None = None) -> None:
+    """End a task without an attempt."""
+    core.pending.note(entry, state, core.now_us, reason=reason)
+    core.pending.usage.add_final(entry.record, state)
+    end(core, entry, state)
+
+
+def end(core: CoreState, entry: Entry, state: str, result: bytes | None = None) -> None:
+    """End the task in memory: the next settlement makes it durable."""
+    entry.move(state)
+    core.window.cover(entry)
+    core.pending.end(entry, result)
+    if core.suspects.deaths:
+        core.suspects.deaths.pop(entry.record.task_id, None)
+    if entry.options.schedule is not None:
+        core.schedules.ended(entry.options.schedule, entry.record.task_id)
+
+
+def release_key(core: CoreState, entry: Entry) -> None:
+    """Let the next task of its ordering key go on, if it has one."""
+    name = entry.options.ordering_key
+    if name is not None:
+        start_head(core, core.keys.release(name, entry))
+
+
+def park(
+    core: CoreState, entry: Entry, due_at_us: int, reason: Reason, *, holds: bool = False
+) -> None:
+    """Put the task into the timer table with the next settlement.
+
+    With `holds` its ordering key stays blocked, by the task or for it.
+    """
+    row = entry.parked(due_at_us, reason, holds=holds)
+    ran = entry.state == "running"
+    entry.move("parked")
+    entry.due_at_us = due_at_us
+    entry.postponed = reason in POSTPONED
+    entry.unfetched = reason == "unfetched"
+    core.window.cover(entry)
+    core.pending.park(entry, row, ran=ran)

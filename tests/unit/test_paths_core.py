@@ -1,0 +1,205 @@
+"""The path of one task through a worker is short: from its page to its handler, and from there to
+its settlement. Python calls are counted, so that a machine's load changes nothing.
+
+`LIFE` names the steps of that path in their order; `late/scheduler/__init__.py` lists the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import FrameType
+from typing import Any, cast
+
+import late
+from late.clock import DatabaseClock
+from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.settler import Settler
+from late.model.task import Cursor, Epoch, Record, ShardId, TaskId
+from late.scheduler.scheduler import Scheduler
+from late.store.base import Lease, Page, Settlement, SettleResult, Store
+from late.store.postgres.store import FEATURES
+from late.tailer.tailer import Tailer
+
+SHARDS = 8
+TO_START_MAX, TO_SETTLED_MAX = 225, 250
+"""Calls, a fifth more than it takes: 872 and 652 before empty pages and quiet shards had a short
+way. A change that needs more has a reason."""
+LIFE = (
+    ("scheduler/scheduler.py", "Scheduler.pages"),
+    ("scheduler/core/transitions.py", "admit"),
+    ("scheduler/core/starts.py", "start_all"),
+    ("dispatcher/dispatcher.py", "Dispatcher.submit"),
+    ("dispatcher/dispatcher.py", "Dispatcher.run_one"),
+    ("scheduler/core/ends.py", "finished"),
+    ("scheduler/core/ends.py", "next_settlement"),
+    ("scheduler/core/ends.py", "settled"),
+)
+NOW_US = 1_000_000_000
+
+ROOT = os.path.dirname(late.__file__) + os.sep
+"""The folder of the package, by which its functions are told from others."""
+
+app = late.App("postgresql://localhost/none")
+
+
+class Calls:
+    """The calls of functions of `late` between `begin` and `end`, as (file, function)."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def begin(self) -> None:
+        self.seen = []
+        sys.setprofile(self._profile)
+
+    def end(self) -> list[tuple[str, str]]:
+        sys.setprofile(None)
+        return self.seen
+
+    def _profile(self, frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(ROOT):
+            self.seen.append((code.co_filename.removeprefix(ROOT), code.co_qualname))
+
+
+class Shelf:
+    """What stands for the store: each read shows all shards, as PostgreSQL does."""
+
+    features = FEATURES
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.fresh: list[Record] = []
+        self.reads = 0
+        self.settled = asyncio.Event()
+        self.settled.set()
+        self.done = asyncio.Event()
+        self.to_start: list[tuple[str, str]] = []
+        self.to_settled: list[tuple[str, str]] = []
+
+    async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
+        await self.settled.wait()  # else reads would be part of the second path, by chance
+        self.reads += 1
+        cursor = Cursor(f"{self.reads}:{self.reads}:")
+        fresh, self.fresh = self.fresh, []
+        pages = [
+            Page(n, [r for r in fresh if r.shard_id == n], cursor, cursor, False, NOW_US)
+            for n in cursors
+        ]
+        if fresh:
+            self.settled.clear()
+            self.calls.begin()
+        return pages
+
+    async def due(self, *_: object, **__: object) -> list[object]:
+        return []
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        return [SettleResult.SETTLED] * len(settlements)
+
+
+shelf: Shelf
+
+
+@app.task(queue="paths")
+async def nothing(n: int) -> None:
+    """The handler: what came before it is one path, what comes after it the other."""
+    shelf.to_start = shelf.calls.end()
+    shelf.calls.begin()
+
+
+@asynccontextmanager
+async def worker() -> AsyncIterator[Tailer]:
+    """Tailer, scheduler, dispatcher and settler, wired as in a worker."""
+    global shelf
+    shelf = Shelf(Calls())
+    clock = DatabaseClock()
+    clock.sample(NOW_US, asyncio.get_running_loop().time())
+
+    def on_result(settlement: Settlement, result: SettleResult) -> None:
+        scheduler.settled(settlement, result)
+        if any(each.outcome == "done" for each in settlement.usage):
+            shelf.to_settled = shelf.calls.end()
+            shelf.settled.set()
+            shelf.done.set()
+
+    settler = Settler(
+        cast(Store, shelf),
+        collect=lambda: scheduler.collect(),
+        on_result=on_result,
+        on_error=lambda settlements, error: None,
+    )
+    tailer = Tailer(
+        cast(Store, shelf),
+        wanted=lambda: scheduler.wanted(),
+        on_pages=lambda group, pages: scheduler.pages(group, pages),
+    )
+    dispatcher = Dispatcher(
+        app.tasks,
+        worker_id="w",
+        concurrency=4,
+        now_us=clock.now_us,
+        on_finished=lambda outcomes: scheduler.finished(outcomes),
+        url=app.url,
+    )
+    scheduler = Scheduler(
+        cast(Store, shelf),
+        {name: task.policy for name, task in app.tasks.items()},
+        slots=dispatcher,
+        concurrency=4,
+        now_us=clock.now_us,
+        settle_soon=settler.poke,
+        read_soon=tailer.wake,
+    )
+    await dispatcher.start()
+    loops = [asyncio.create_task(each.run()) for each in (scheduler, settler, tailer)]
+    scheduler.acquired(
+        Lease("default", ShardId(n), "w", Epoch(1), 1, Cursor(""), (), {}) for n in range(SHARDS)
+    )
+    try:
+        yield tailer
+    finally:
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        await dispatcher.stop(1)
+
+
+async def one(tailer: Tailer, number: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Give one task to a worker that is quiet; return the two paths that it has taken."""
+    reads = shelf.reads
+    while shelf.reads < reads + 3:
+        tailer.wake()
+        await asyncio.sleep(0.01)
+    shelf.done.clear()
+    task_id = TaskId(f"01999999-0000-7000-8000-{number:012x}")
+    row: Any = (ShardId(3), number, task_id, "paths", nothing.name, b'{"n":1}', None, None, 1, 1)
+    shelf.fresh.append(Record(*row))
+    tailer.wake()
+    async with asyncio.timeout(20):
+        await shelf.done.wait()
+    return shelf.to_start, shelf.to_settled
+
+
+async def test_the_path_of_a_plain_task_is_short() -> None:
+    async with worker() as tailer:
+        # The first calls of some functions make what the others use; others may meet a timer.
+        paths = [await one(tailer, number) for number in range(1, 6)]
+
+    to_start, to_settled = (min(found, key=len) for found in zip(*paths, strict=True))
+    assert len(to_start) <= TO_START_MAX, Counter(to_start).most_common(12)
+    assert len(to_settled) <= TO_SETTLED_MAX, Counter(to_settled).most_common(12)
+
+
+async def test_a_task_lives_through_its_steps_in_their_order() -> None:
+    async with worker() as tailer:
+        to_start, to_settled = await one(tailer, 1)
+
+    lived = iter([*to_start, *to_settled])
+    for step in LIFE:
+        assert step in lived, step
