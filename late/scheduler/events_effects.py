@@ -1,4 +1,4 @@
-"""What goes into a shard's core (events) and what comes out (effects): values only.
+"""Values that go into a shard's core (events) and come out of it (effects).
 
 Every event carries the database's time where the core needs it: time enters as data, so the same
 sequence of events gives the same effects, in production and in a simulation.
@@ -43,8 +43,9 @@ class LoadFailed(msgspec.Struct, frozen=True):
 
 
 Care = Literal["trial", "crowd", "none"]
-"""What may start under a mark (`caution`), by what is marked in this worker: with nothing marked,
-anything, a suspect too; beside a crowd, no suspect; beside a trial, nothing."""
+"""Tasks that may start under a mark (`crash_suspects`), by the marks that this worker has: `trial`
+with none, where a suspect may start too; `crowd` beside other marked tasks, where no suspect may;
+`none` beside a suspect on trial."""
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What becomes of a task after an attempt that was not simply done: a pure function.
+"""Decide what becomes of a task after an attempt that was not simply done. Pure.
 
 | outcome | costs an attempt | then |
 |---|---|---|
@@ -31,7 +31,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Exactly one of `final`, `parked` and `again` is set."""
 
     word: str
-    """For the usage ledger."""
+    """The outcome under which usage counts the attempt."""
     attempts: int
     deaths: int
     errors: tuple[AttemptError, ...]
@@ -88,7 +88,7 @@ def _died(entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptErro
 
 
 def killed(entry: Entry, now_us: int) -> tuple[AttemptError, ...]:
-    """The errors of a task under which too many workers died, which none of them could say."""
+    """Return the errors of a task under which too many workers died, and add why it is dead."""
     text = f"{entry.deaths} workers died while it ran, the later ones while it ran on trial"
     return _kept((*entry.errors, AttemptError(entry.attempts + 1, now_us, "", text)))
 
@@ -124,7 +124,7 @@ def _failed(
 
 
 def _first_failure_us(errors: tuple[AttemptError, ...], now_us: int) -> int:
-    """When the present series of attempts first failed.
+    """Return when the present series of attempts first failed.
 
     Not when the task was due: a backlog uses up nobody's retries. And not the very first error: a
     dead letter that was sent back after a week begins a new series, with the old errors kept.
@@ -148,9 +148,14 @@ def _kept(errors: tuple[AttemptError, ...]) -> tuple[AttemptError, ...]:
 
 
 def retry_delay_us(policy: Policy, attempts: int, jitter: float) -> int:
-    """Microseconds to wait after `attempts` (>= 1) failed attempts.
+    """Return the microseconds to wait after `attempts` (>= 1) failed attempts.
 
-    With `policy.full_jitter` the wait is `jitter` of the ceiling, else the ceiling itself.
+        ceiling(n) = min(cap, base * factor^(n - 1))
+        wait = jitter * ceiling, jitter in [0, 1)
+
+    Full jitter spreads a herd best for the same total load; without `policy.full_jitter` the wait
+    is the ceiling. Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. The
+    random number comes from outside, so that this is a function of its arguments.
     """
     # The exponent is bounded so that the power cannot overflow; the cap is reached long before.
     ceiling = min(float(policy.cap_us), policy.base_us * policy.factor ** min(attempts - 1, 500))

@@ -52,8 +52,9 @@ Shard = tuple[str, ShardId]
 PASS_MAX_S = 0.25
 """The longest time between two passes: bounds how late a hint can be that got lost."""
 TURN_S = 0.002
-"""How long a pass may keep the event loop; the shards that it has not come to are next after what
-has just started. When many park a jam, or a crowd falls due, each takes a millisecond or two."""
+"""A pass keeps the event loop for so long at most; the shards that it has not come to are next,
+after what has just started. When many park a jam, or a crowd falls due, each takes a millisecond or
+two."""
 READAHEAD_S = 0.005
 """Attempts are handed over for so much work beyond the free slots, judged by the present rate: a
 slot that ends finds the next one without a pass in between. Slow tasks get none ahead."""
@@ -65,7 +66,7 @@ RETRY_S = 0.5
 
 
 class Slots(Protocol):
-    """What the loop needs of a dispatcher."""
+    """The part of a dispatcher that the loop needs."""
 
     @property
     def load(self) -> int: ...
@@ -74,7 +75,7 @@ class Slots(Protocol):
 
 
 class Pool(Protocol):
-    """Where attempts go that another process executes: one per target."""
+    """Takes attempts that another process executes: one per target."""
 
     @property
     def room(self) -> int:
@@ -89,7 +90,7 @@ class Pool(Protocol):
 
 
 class Scheduler:
-    """All shards of one worker. No method may be called from another thread."""
+    """Runs all shards of one worker. No method may be called from another thread."""
 
     def __init__(
         self,
@@ -114,9 +115,9 @@ class Scheduler:
     ) -> None:
         self.cores: dict[Shard, ShardCore] = {}
         self.settlements = 0
-        """How many are in the journal."""
+        """Number of settlements that are in the journal."""
         self.loads = 0
-        """Open and parked tasks that were asked for: how often there was an answer."""
+        """Number of answers to requests for open and parked tasks."""
         self.fenced: Counter[Shard] = Counter()
         """Settlements that the journal refused, because the shard had another owner."""
         self.late_results: Counter[Shard] = Counter()
@@ -127,9 +128,9 @@ class Scheduler:
         self._slots = slots
         self._pools = dict(pools or {})
         self.limits = limits or Limits(self._pools, slots=concurrency)
-        """What the knobs allow, for all shards of this worker."""
+        """The limits that the knobs set, for all shards of this worker."""
         self.gate = Gate(on_held)
-        """Which keys may move to another shard, after their lane was resized."""
+        """Says which keys may move to another shard, after their lane was resized."""
         self._shards_total = shards_total
         self._shards_beyond = shards_beyond
         self._rooms: dict[str, int] = {}
@@ -147,7 +148,7 @@ class Scheduler:
         self._announced: dict[Shard, int] = {}  # results that the settler knows to wait
         self._turn = 0
         self._unseen: list[Shard] = []
-        """What the pass has not come to."""
+        """Shards that the pass has not come to."""
         self._finished_since = 0
         self._rate = 0.0  # attempts per second, of late
         self._passed_at = 0.0
@@ -157,17 +158,17 @@ class Scheduler:
 
     @property
     def ready(self) -> int:
-        """How many tasks could start now, over all shards."""
+        """Number of tasks that could start now, over all shards."""
         return sum(core.state.ready for core in self.cores.values())
 
     @property
     def loading(self) -> bool:
-        """Whether open or parked tasks are asked for, or are to be asked for again."""
+        """True while open or parked tasks are asked for, or are to be asked for again."""
         return bool(self._calls)
 
     @property
     def gated(self) -> bool:
-        """Whether tasks wait until another shard has ended older ones of their keys."""
+        """True while tasks wait until another shard has ended older ones of their keys."""
         return any(core.state.keys.gated for core in self.cores.values())
 
     @property
@@ -177,7 +178,7 @@ class Scheduler:
 
     @property
     def fenced_total(self) -> int:
-        """How many settlements the journal has refused."""
+        """Number of settlements that the journal has refused."""
         return self.fenced.total()
 
     # ------------------------------------------------------------------ from the keeper
@@ -196,7 +197,7 @@ class Scheduler:
         self._work.set()
 
     def lost(self, shard: Shard) -> None:
-        """Throw a shard's state away: its attempts go on, their results change nothing."""
+        """Throw a shard's state away: its attempts go on, and their results change nothing."""
         core = self.cores.pop(shard, None)
         self._reads.pop(shard, None)
         self._behind.discard(shard)
@@ -233,32 +234,32 @@ class Scheduler:
             self.lost(shard)
 
     def turn_knobs(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs]) -> None:
-        """The knobs as the database has them now."""
+        """Take in the knobs as the database has them now."""
         self.limits.set(queues, targets, self._now_us())
         self._work.set()
 
     def resized(self, layout: Layout) -> None:
-        """The lanes as the database has them now."""
+        """Take in the lanes as the database has them now."""
         if self.gate.set(layout):
             self._work.set()
 
     def recovered(self) -> None:
-        """The worker may start tasks (again): what is protected starts slowly."""
+        """Note that the worker may start tasks (again): what is protected starts slowly."""
         self.limits.recovered(self._now_us())
         self._work.set()
 
     def wake(self) -> None:
-        """Something outside has changed: pass soon."""
+        """Pass over the cores soon: something outside has changed."""
         self._work.set()
 
-    # ------------------------------------------------------------------ from the others
+    # ------------------------------------------------------------------ the life of a task
 
     def wanted(self) -> Mapping[Shard, Cursor]:
-        """Which shards want to be read, and from where."""
+        """Return the shards that want to be read, and the cursor of each."""
         return self._reads
 
     def pages(self, group: str, pages: Sequence[Page]) -> None:
-        """The tail has read."""
+        """Take in what the tail has read."""
         for page in pages:
             shard = (group, page.shard_id)
             core = self.cores.get(shard)
@@ -276,7 +277,7 @@ class Scheduler:
                 self._work.set()
 
     def finished(self, outcomes: Sequence[Outcome]) -> None:
-        """Attempts have ended."""
+        """Take in how attempts ended."""
         now_us = self._now_us()
         by_shard: dict[Shard, list[Outcome]] = {}
         self.limits.ended(outcomes, now_us)
@@ -309,7 +310,7 @@ class Scheduler:
         self._emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
 
     def schedules(self, schedules: Sequence[Schedule], group: str) -> None:
-        """The database's view of all schedules; each belongs to the owner of its shard."""
+        """Take in all schedules as the database has them; the owner of its shard fires each."""
         by_shard: dict[int, list[Schedule]] = {}
         for schedule in schedules:
             by_shard.setdefault(schedule.shard_id, []).append(schedule)
@@ -319,7 +320,7 @@ class Scheduler:
         self._work.set()
 
     def collect(self) -> list[Settlement]:
-        """All settlements that are due; none of a shard whose last one is still out."""
+        """Build all settlements that are due; none of a shard whose last one is still out."""
         now_us = self._now_us()
         found = []
         for shard, core in self.cores.items():
@@ -332,7 +333,7 @@ class Scheduler:
         return found
 
     def settled(self, settlement: Settlement, result: SettleResult) -> None:
-        """What became of a settlement that `collect` gave out."""
+        """Take in the result of a settlement that `collect` gave out."""
         shard = (settlement.group, settlement.shard_id)
         core = self.cores.get(shard)
         if core is not None and core.state.lease.epoch != settlement.epoch:
@@ -436,7 +437,7 @@ class Scheduler:
         return room, care
 
     def _in_turn(self) -> list[Shard]:
-        """All shards, each time another one first."""
+        """Return all shards, each time with another one first."""
         shards = list(self.cores)
         self._turn += 1
         first = self._turn % len(shards) if shards else 0
@@ -480,7 +481,7 @@ class Scheduler:
         return 0
 
     def _dispatch(self, attempts: list[Attempt]) -> int:
-        """Hand them to their pools; returns how many went to the worker's own."""
+        """Hand attempts to their pools; return how many went to the worker's own."""
         local = attempts
         if self._pools:
             local = [attempt for attempt in attempts if attempt.target not in self._pools]

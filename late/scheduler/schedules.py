@@ -1,4 +1,4 @@
-"""Ticks of the recurring tasks that live in one shard.
+"""Fire the recurring tasks that live in one shard.
 
 A tick takes effect in a settlement: the task's row is inserted into the log, and the schedule's
 `next_due_at_us` moves on, only if it still is the one that the tick was computed from. So there is
@@ -24,7 +24,7 @@ GRACE_US = 60_000_000
 MISSED_MAX = 10_000
 """More missed ticks than this are not looked at one by one: the oldest are left out."""
 TASKS_MAX = 1_000
-"""Of the ticks of one settlement, beyond those of one schedule: databases bound a transaction."""
+"""Tasks of one settlement's ticks, beyond those of one schedule: databases bound a transaction."""
 
 
 class ShardSchedules:
@@ -33,7 +33,7 @@ class ShardSchedules:
     def __init__(self) -> None:
         self._schedules: dict[str, Schedule] = {}
         self.next_due_us: int | None = None
-        """When the next schedule is due, or None."""
+        """The time at which the next schedule is due, or None."""
 
     def replace(self, schedules: Sequence[Schedule]) -> None:
         """Take the database's view. A view that is older than a tick settled meanwhile is
@@ -67,7 +67,7 @@ class ShardSchedules:
         return tuple(ticks)
 
     def ended(self, name: str, task_id: TaskId) -> None:
-        """A tick's task has ended."""
+        """Note that a tick's task has ended."""
         schedule = self._schedules.get(name)
         if schedule is not None and schedule.open_task_id == task_id:
             self._schedules[name] = msgspec.structs.replace(schedule, open_task_id=None)
@@ -78,7 +78,7 @@ def _active(schedule: Schedule) -> bool:
 
 
 def fire(schedule: Schedule, now_us: int) -> Tick:
-    """The tick of a schedule that is due at `now_us`, by its catch-up and overlap policies.
+    """Return the tick of a schedule that is due at `now_us`, by its catch-up and overlap policies.
 
     Catch-up decides what becomes of the times missed since `next_due_at_us`: `skip` runs only a
     time at most `GRACE_US` ago, `latest` runs the last one, `all` the last `catch_up_max`.

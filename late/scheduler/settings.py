@@ -29,11 +29,11 @@ class CoreSettings(msgspec.Struct, frozen=True):
     idle_settle_us: int = 60_000_000
     """A cursor that moved with nothing to settle is written this often: pruning follows it."""
     unknown_us: int = 60_000_000
-    """How long a task without a handler is parked before the next look."""
+    """A task without a handler is parked for so long before the next look."""
     unknown_max_us: int = 86_400_000_000
-    """How old it may get before it goes to the dead letters."""
+    """It may get so old before it goes to the dead letters."""
     held_look_us: int = 100_000
-    """How often it is looked for such tasks: each look goes over all keys."""
+    """Pause between two looks for tasks that wait for long: each look goes over all keys."""
 
     @property
     def limited_max(self) -> int:

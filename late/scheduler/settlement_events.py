@@ -1,6 +1,6 @@
-"""What a settlement says to whoever listens: events computed from the values that were written.
+"""Emit the events that follow from a settlement, computed from the values that were written.
 
-After the fact, from the journal's own content, so that a metric can never disagree with it.
+That happens afterwards, from the journal's own content, so that a metric never disagrees with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from late.store.base import Settlement
 
 
 def settled(emitter: events.Emitter, settlement: Settlement, now_us: int) -> None:
-    """One settlement is in the journal."""
+    """Tell of a settlement that is in the journal."""
     group = settlement.group
     if emitter.wants(events.ENDED):
         for usage in settlement.usage:
@@ -70,7 +70,7 @@ def settled(emitter: events.Emitter, settlement: Settlement, now_us: int) -> Non
 
 
 def failed(emitter: events.Emitter, outcomes: Sequence[Outcome]) -> None:
-    """Attempts have ended; those that failed are told of."""
+    """Tell of the attempts that failed, among these that ended."""
     for outcome in outcomes:
         if outcome.kind in ("failed", "died"):
             attempt = outcome.attempt

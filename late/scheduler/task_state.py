@@ -20,7 +20,7 @@ from late.model.validation import is_name
 from late.store.base import Lease
 
 DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
-"""What an enqueue accepts, and an hour for clocks that differ."""
+"""The longest delay that an enqueue accepts, and an hour for clocks that differ."""
 ROUTE = "@"
 """Before the name of a queue: the policy of its tasks that have none by name. No task's name can
 begin with it."""
@@ -45,7 +45,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     """(due_at_us, task_id) of its row in the timer table."""
     due_at_us: int = 0
     place: int = 0
-    """Which of its places on the heap of timers counts: the last one."""
+    """Its last place on the heap of timers: the only one that counts."""
     attempts: int = 0
     deaths: int = 0
     errors: tuple[AttemptError, ...] = ()
@@ -59,8 +59,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     understand."""
 
     def inspect(self) -> str | None:
-        """Take the record's options in. Returns the reason why such a task can never run (it goes
-        to the dead letters), or None.
+        """Take in the record's options; return why such a task can never run, or None.
 
         Options that are well-formed but say what this version does not know come from a newer
         producer: the task is not `known`, for it must not run without what was asked.
@@ -86,7 +85,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         return None
 
     def attempt(self, lease: Lease) -> Attempt:
-        """What the dispatcher is told when it starts."""
+        """Return what the dispatcher needs to start it."""
         record, options = self.record, None if self.record.options is None else self.options
         return Attempt(
             lease.group,
@@ -103,7 +102,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         )
 
     def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:
-        """Its row of the timer table."""
+        """Return its row of the timer table."""
         return Parked(
             record=self.record,
             due_at_us=due_at_us,
@@ -126,13 +125,13 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 
 
 def first_due_us(record: Record, options: Options) -> int:
-    """When the task first may start: by the producer's wish, counted from the insert."""
+    """Return when the task first may start, as its producer asked, counted from the insert."""
     due = record.created_at_us + options.delay_us
     return due if options.at_us is None else max(due, options.at_us)
 
 
 def expires_at_us(record: Record, options: Options) -> int | None:
-    """When the task must no longer start, or None."""
+    """Return when the task must no longer start, or None."""
     ends = []
     if options.expires_at_us is not None:
         ends.append(options.expires_at_us)
@@ -142,7 +141,7 @@ def expires_at_us(record: Record, options: Options) -> int | None:
 
 
 def from_record(record: Record, policies: Mapping[str, Policy]) -> Entry:
-    """The entry of a record that was just read from the log."""
+    """Return the entry of a record that was just read from the log."""
     policy = policies.get(record.name)
     if policy is None:
         policy = policies.get(ROUTE + record.queue)
@@ -150,7 +149,7 @@ def from_record(record: Record, policies: Mapping[str, Policy]) -> Entry:
 
 
 def from_parked(parked: Parked, policies: Mapping[str, Policy]) -> Entry:
-    """The entry of a task that was loaded from the timer table."""
+    """Return the entry of a task that was loaded from the timer table."""
     entry = from_record(parked.record, policies)
     entry.state = "parked"
     entry.timer_key = (parked.due_at_us, parked.record.task_id)

@@ -12,7 +12,7 @@ TENANTS_MAX = 100
 """Tenants that one settlement tells apart: whoever chooses them must not choose its size."""
 TENANT_LENGTH_MAX = 128
 _UNRUN = ("expired", "dead")
-"""What never ran (expired, undecodable) was no attempt."""
+"""Outcomes of tasks that never ran (expired, undecodable): they were no attempt."""
 
 _Key = tuple[str, str, str, str, str | None]
 
@@ -72,7 +72,7 @@ class _Row:
 
 
 def _no_less_than_0(durations: list[int]) -> list[int]:
-    """The clocks of two moments may differ: no time is negative."""
+    """Return the durations with 0 in place of negative ones: two clocks may differ."""
     return durations if min(durations, default=0) >= 0 else [max(0, us) for us in durations]
 
 
@@ -80,7 +80,7 @@ class UsageCounters:
     """Adds up attempts, ends and arrivals per (queue, name, target, outcome, tenant).
 
     Args:
-        tenant_of: whom a task is for; None where its queue has no fair key.
+        tenant_of: the tenant of a task; None where its queue has no fair key.
     """
 
     def __init__(self, tenant_of: Callable[[Record], str | None]) -> None:
@@ -101,7 +101,7 @@ class UsageCounters:
         row.ran(attempt, outcome)
 
     def add_done(self, outcomes: Iterable[Outcome]) -> None:
-        """As `add` of each, under `done`: the way of nearly all."""
+        """Do as `add` for each, under `done`: the way of nearly all."""
         # As in `add_arrived`: those that end together are mostly of one task.
         queue = name = target = None
         row, tenant_of = _Row(), self._tenant_of
@@ -154,7 +154,7 @@ class UsageCounters:
         return tenant
 
     def take(self) -> tuple[Usage, ...]:
-        """All rows, ascending by key; the ledger is empty afterwards."""
+        """Take out all rows, ascending by key."""
         # No tenant and the tenant "" do not compare.
         keys = sorted(self._rows, key=lambda key: (*key[:4], key[4] or ""))
         rows = tuple(self._rows[key].usage(key) for key in keys)

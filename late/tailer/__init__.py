@@ -5,13 +5,12 @@
                                                        ▼
     store ──pages──▶ tailer ──▶ the shards' state machines (`late/scheduler`)
 
-Loops: `heartbeat.py` (says that this worker lives), `keeper.py` (takes and gives up shards),
-`tailer.py` (reads what the held shards want to read), `members.py` (who may own shards),
-`house.py` (prunes), `ear.py` (hears hints of commits). In the heartbeat's thread as well:
-`lookout.py` (notices a worker that does not get on), `health.py` (answers probes). Pure:
-`placement.py` (who should own a shard), `membership.py` (who is there, who flaps),
-`ownership.py` (what to do next), `watchdog.py` (what a stall is), `pacing.py` (how long to wait),
-`hints.py` (what a hint changes of that).
+Loops: `heartbeat.py` (says that this worker lives), `lease_keeper.py` (takes and gives up shards),
+`tailer.py` (reads what the held shards want to read), `discovery.py` (keeps the list of members).
+
+Pure: `placement.py` (the worker that should own a shard), `membership.py` (the workers that live,
+and those that come and go), `ownership.py` (the next steps), `shard_quarantine.py` (shards that are
+left alone for a while), `read_hints.py` (what a hint changes).
 
 Three independent things keep two workers from settling the same task, weakest first:
 

@@ -1,4 +1,4 @@
-"""Who may own shards: all that live, those on a list, or those that a DNS name leads to.
+"""Keep the list of workers that may own shards: all, those on a list, or those of a DNS name.
 
 The list decides **placement** alone. Whether a worker lives is for its heartbeat to say, and who
 may settle is for the journal:
@@ -30,23 +30,23 @@ from late.tailer.membership import member_of, restricted
 
 LOOK_UP_EVERY_S = 5.0
 DEADLINE_S = 3.0
-"""How long one look-up may take before it counts as failed."""
+"""One look-up may take so long before it counts as failed."""
 
 LookUp = Callable[[str], Iterable[str]]
 
 
 def addresses(name: str) -> set[str]:
-    """The addresses (A and AAAA) of `name`. Blocks.
+    """Return the addresses (A and AAAA) of `name`. Blocks.
 
     Raises:
-        OSError: none, or nobody who knows.
+        OSError: there are none, or no name server answers.
     """
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return {str(place[0]).partition("%")[0] for *_, place in found}
 
 
 def own_name(members: Members, given: str | None) -> str:
-    """What this worker calls itself: as it is told, else what such a list will have for it."""
+    """Return this worker's name: the given one, or the one that such a list has for it."""
     if given:
         return member_name(given)
     if members.source == "dns":
@@ -85,15 +85,18 @@ class MemberList:
         self._asking: threading.Thread | None = None
         self._listed = True
         self.names: frozenset[str] | None = None
-        """None: everybody. Nobody before the first answer of a DNS server."""
+        """None: all workers. Empty before the first answer of a DNS server."""
         if members.source == "static":
             self.names = frozenset(members.names)
         elif members.source == "dns":
             self.names = frozenset()
 
     def view(self, membership: Membership) -> Membership:
-        """The fleet as placement is to see it. Says so once when this worker is not on the list;
-        not before there is one, or every worker would be told so at its start."""
+        """Return the fleet as placement is to see it.
+
+        Tells once that this worker is not on the list; not before there is a list, or every worker
+        would tell so at its start.
+        """
         names = self.names
         if names is None:
             return membership
@@ -127,8 +130,10 @@ class MemberList:
             await asyncio.sleep(self._every_s * self._rng.uniform(0.8, 1.2))
 
     async def _ask(self, name: str) -> frozenset[str]:
-        """One look-up. Its thread is a daemon, because nothing can end a resolver that hangs; and
-        there is only one, or every look-up would leave another behind.
+        """Look the name up once.
+
+        The thread is a daemon, because nothing can end a resolver that hangs. There is only one, or
+        every look-up would leave another behind.
 
         Raises:
             OSError: no answer, or an empty one.

@@ -49,7 +49,7 @@ from late.store.base import Membership, Store, WorkerInfo
 HURRY_S = 0.1
 """Shortest time between two beats, however much in a hurry."""
 FAREWELL_S = 2.0
-"""How long a last heartbeat may take: without it peers wait for the ttl, and nothing breaks."""
+"""A last heartbeat may take so long: without it peers wait for the ttl, and nothing breaks."""
 
 OnMembership = Callable[[Membership, float], None]
 """Called with the fleet and the monotonic time until which this heartbeat can be trusted."""
@@ -119,12 +119,12 @@ class Heartbeat:
 
     @property
     def resigned(self) -> bool:
-        """Whether this worker must not act, whatever it was told before."""
+        """True when this worker must not act, whatever it was told before."""
         return self._resigned
 
     @property
     def reachable(self) -> bool:
-        """Whether the database has answered within the time to live."""
+        """True when the database has answered within the time to live."""
         return self._monotonic() < self._answered_s + self._ttl_s
 
     def resign(self, resigned: bool) -> None:
@@ -155,8 +155,8 @@ class Heartbeat:
         self.hurry()
 
     def stop(self) -> None:
-        """Say good-bye and end. **Blocks** for some seconds at most, so call it in a thread
-        (`asyncio.to_thread`). Calling it twice, or before `start`, is fine."""
+        """Send a last heartbeat and end. **Blocks** for some seconds at most, so call it in a
+        thread (`asyncio.to_thread`). Calling it twice, or before `start`, is fine."""
         self._tell(self._stopping)
         if self._thread is not None:
             self._thread.join(self._ttl_s + 2 * FAREWELL_S)
@@ -185,7 +185,7 @@ class Heartbeat:
         stopping = asyncio.create_task(self._stopping.wait())
         beside = [asyncio.create_task(self._guard(each)) for each in self._beside]
         try:
-            # A beat that hangs must not delay the good-bye.
+            # A beat that hangs must not delay the last one.
             await asyncio.wait({beats, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (beats, stopping, *beside):
@@ -250,8 +250,10 @@ class Heartbeat:
                 self._callers_loop.call_soon_threadsafe(self._hand_in)
 
     def _hand_in(self) -> None:
-        """In the caller's loop: the last view alone, or a loop that is blocked would collect them
-        without end. The flag goes first, so that a view that comes now is handed in by itself."""
+        """Hand in the last view alone, in the caller's loop: a blocked loop would collect them all.
+
+        The flag goes first, so that a view that comes now is handed in by itself.
+        """
         self._view_waits = False
         assert self._view is not None
         self._on_membership(*self._view)

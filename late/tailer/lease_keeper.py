@@ -1,4 +1,4 @@
-"""The keeper: a loop that takes and gives up shards as `ownership.plan` says.
+"""Take and give up shards as `ownership.plan` says.
 
 With every view of the fleet that the heartbeat brings:
 
@@ -13,8 +13,8 @@ A shard whose settlement the store refuses for good is dropped, released with th
 left alone for a while (`shard_quarantine.py`): in between it has no owner, so that everybody can
 see it, and whoever placement names meanwhile finds it free.
 
-Who is about to stop says so first (`Heartbeat.leave`) and works on until its peers must have seen
-it (`leave`). From then on they look every moment, and take each shard as soon as it is released.
+A worker that is about to stop says so first (`Heartbeat.leave`) and works on until its peers must
+have seen it (`leave`). From then on they look often, and take each shard as soon as it is released.
 
 Trust runs out by the monotonic clock when no heartbeat gets through. Then `on_distrusted` is
 called, and no shard is acquired; the leases stay, and the next heartbeat tells which were lost.
@@ -48,11 +48,11 @@ from late.tailer.shard_quarantine import ShardQuarantine
 HURRIES_MAX = 50
 """Quick looks in a row at a shard that a peer should hand over; then the usual pace will do."""
 SUSPECTS_TOLD = 5
-"""Ids of suspects in one event, those of most deaths first."""
+"""Ids of suspects in one event at most, those with most deaths first."""
 
 
 class LeaseStore(Protocol):
-    """What the keeper needs of a `Store`."""
+    """The part of a `Store` that the keeper needs."""
 
     async def acquire(self, worker_id: str, shards: Sequence[Key]) -> list[Lease]: ...
 
@@ -111,7 +111,7 @@ class LeaseKeeper:
         """Highest epoch under which each shard was ever ours: tells an old view from news."""
         self._granted: dict[Key, int] = {}
         """The same, and never forgotten: an epoch that does not rise is no news either."""
-        self.setbacks = ShardQuarantine(self._rng, monotonic)
+        self.quarantine = ShardQuarantine(self._rng, monotonic)
         self._dropped: set[Key] = set()
         """Held, and nobody works on it: to be released with the next view."""
         self._releasing: set[Key] = set()
@@ -126,7 +126,7 @@ class LeaseKeeper:
         self._back_until = -math.inf
         """Until when the first heartbeat after a gap holds: a view within it can be trusted."""
         self._trust_told = asyncio.Event()
-        """Set while the worker believes that it is trusted."""
+        """Set while the worker knows that it is trusted."""
         self._awaited: tuple[Key, ...] = ()
         self._hurries = 0
         self._stopped = asyncio.Event()
@@ -139,19 +139,22 @@ class LeaseKeeper:
 
     @property
     def leases(self) -> Mapping[Key, Lease]:
-        """What this worker holds now, as far as it knows."""
+        """The leases that this worker holds now, as far as it knows."""
         return self._held
 
     @property
     def trusted(self) -> bool:
-        """Whether a task may be started **now**. By the clock and not by what was told: after a
-        pause of the process it is False at once, before any callback has run."""
+        """True while a task may be started **now**.
+
+        It follows the clock and not what was told: after a pause of the process it is False at
+        once, before any callback has run.
+        """
         return self._monotonic() < self._trusted_until
 
     @property
     def lowest_shard(self) -> ShardId | None:
-        """The lowest shard of the fleet; None before the first view. Who holds it, in any group,
-        does what one worker must do for all."""
+        """The lowest shard of the fleet; None before the first view. Its owner in any group does
+        what one worker must do for all."""
         return min(self._membership.shards, default=None) if self._membership else None
 
     @property
@@ -164,7 +167,7 @@ class LeaseKeeper:
 
     @property
     def shards_beyond(self) -> int:
-        """Of those held, how many are not among these: their lane was made narrower, and nothing
+        """Number of held shards that are not among these: their lane was made narrower, and nothing
         is in them any more. They are kept, because a task may still come by the old width."""
         return self._beyond
 
@@ -196,20 +199,20 @@ class LeaseKeeper:
         self._news.set()
 
     def forget(self, key: Key) -> None:
-        """The worker has dropped this shard: it was fenced. If it is ours all the same, it is
-        acquired anew. Unknown keys are fine."""
+        """Forget a shard that the worker has dropped because it was fenced. If it is ours all the
+        same, it is acquired anew. It ignores unknown keys."""
         self._held.pop(key, None)
         self._epochs.pop(key, None)
 
     def refused(self, settlements: Sequence[Settlement], error: StoreError) -> None:
-        """The store will never take these: their shards begin again from the journal, later. Of a
-        term that is over, nothing is left to drop."""
+        """Drop the shards of settlements that the store will never take: they begin again from the
+        journal, later. Of a term that is over, nothing is left to drop."""
         for each in settlements:
             key = (each.group, each.shard_id)
             lease = self._held.get(key)
             if lease is None or lease.epoch != each.epoch:
                 continue
-            wait_s = self.setbacks.add(key, again=each.seq == lease.seq + 1)
+            wait_s = self.quarantine.add(key, again=each.seq == lease.seq + 1)
             self._emitter.emit(
                 events.SETTLEMENT_REFUSED,
                 retry_in_s=wait_s,
@@ -298,7 +301,7 @@ class LeaseKeeper:
             self._look_soon(plan.awaited)
             unheard = ownership.orphans(self._me, membership, self._epochs)
             wanted = {*plan.acquire, *unheard}
-            await self._acquire(sorted(key for key in wanted if not self.setbacks.waits(key)))
+            await self._acquire(sorted(key for key in wanted if not self.quarantine.waits(key)))
 
     async def _acquire(self, keys: list[Key]) -> None:
         """Acquire `keys` a few at a time, for as long as the view they come from is the latest.
@@ -327,8 +330,10 @@ class LeaseKeeper:
                 self._on_acquired(leases)
 
     def _present(self, leases: list[Lease]) -> list[Lease]:
-        """Those that nobody has taken over while the answer was on its way, by the last view: it
-        told of that loss before there was anything to lose."""
+        """Return the leases that nobody took over while the answer came, by the last view.
+
+        That view told of the loss before there was anything to lose.
+        """
         assert self._membership is not None
         gone = ownership.lost(self._membership, {_key(each): each.epoch for each in leases})
         return [lease for lease in leases if _key(lease) not in gone]
@@ -389,7 +394,7 @@ class LeaseKeeper:
         self._emitter.emit(event, group=lease.group, shard=lease.shard_id, epoch=lease.epoch)
 
     def _tell_suspects(self, lease: Lease) -> None:
-        """Else nothing names them before they are dead letters."""
+        """Emit the suspects of a lease: else nothing names them before they are dead letters."""
         suspects = sorted((-each.deaths, each.task_id) for each in lease.suspects if each.deaths)
         if suspects:
             self._emitter.emit(

@@ -1,4 +1,4 @@
-"""Pure views of the fleet: who may own shards, with which weight, and who comes and goes."""
+"""View the fleet: the workers that may own shards, their weights, and those that come and go."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from late.config import member_name
 from late.store.base import Membership, WorkerInfo
 
 QUARANTINE_US = 30_000_000
-"""How long a worker that vanished and came back must stay before peers give shards up for it."""
+"""A worker that vanished and came back must stay so long before peers give up shards for it."""
 
 
 def weights(membership: Membership, group: str) -> dict[str, float]:
-    """worker id -> capacity of the live workers that serve `group`.
+    """Return worker id -> capacity of the live workers that serve `group`.
 
     A worker that states a capacity of zero, or none that can be compared, owns nothing.
     """
@@ -27,12 +27,12 @@ def weights(membership: Membership, group: str) -> dict[str, float]:
 
 
 def member_of(worker: WorkerInfo) -> str:
-    """The name by which a list of members knows a worker: the host part of its address."""
+    """Return the name by which a list of members knows a worker: the host of its address."""
     return member_name(worker.address.rpartition(":")[0])
 
 
 def restricted(membership: Membership, names: Collection[str]) -> Membership:
-    """The same fleet, in which only workers whose member is in `names` may own shards.
+    """Return the same fleet, in which only workers whose member is in `names` may own shards.
 
     The others stay in view with a capacity of zero: their heartbeats still count, so that a shard
     in their hands is handed over and not taken. A name without a live worker changes nothing: its
@@ -48,8 +48,10 @@ def restricted(membership: Membership, names: Collection[str]) -> Membership:
 
 
 def worked(membership: Membership) -> Membership:
-    """The same fleet, in which nobody serves a group that is paused or not registered (any more):
-    what is held of it is released, and nothing of it is acquired."""
+    """Return the same fleet without groups that are paused or not registered (any more).
+
+    Nobody serves such a group: what is held of it is released, and nothing of it is acquired.
+    """
     active = membership.groups
     if active is None or all(active.issuperset(worker.groups) for worker in membership.workers):
         return membership
@@ -63,7 +65,7 @@ def worked(membership: Membership) -> Membership:
 
 
 class Roster:
-    """Remembers who flaps.
+    """Remembers workers that come and go.
 
     A new worker gets its share at once: its id has never been seen, because every process start
     makes a new one. One that **comes back** under its old id has lost heartbeats, by load or by

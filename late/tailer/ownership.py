@@ -1,4 +1,4 @@
-"""Which shards to take and which to give up: a pure function of what one worker sees.
+"""Plan which shards to take and which to give up: a pure function of what one worker sees.
 
 States of one shard in one group, seen by worker *me*, where *placement* is the owner by
 rendezvous hashing over the live workers of the group:
@@ -34,7 +34,7 @@ Key = tuple[str, ShardId]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to do next. All lists ascend by (group, shard)."""
+    """The next steps of a worker. All lists ascend by (group, shard)."""
 
     acquire: tuple[Key, ...] = ()
     """Mine by placement, and free."""
@@ -51,7 +51,7 @@ def plan(
     *,
     unsteady: Collection[str] = (),
 ) -> Plan:
-    """The steps from what is to what placement says.
+    """Return the steps from what is to what placement says.
 
     Args:
         me: this worker's id. A worker that is not in the membership has announced its leave, or
@@ -82,13 +82,13 @@ def plan(
 
 
 def has_heirs(me: str, membership: Membership) -> bool:
-    """Whether anybody else could own what `me` holds."""
+    """Return whether another worker could own what `me` holds."""
     groups = next((w.groups for w in membership.workers if w.worker_id == me), ())
     return any(weights(membership, group).keys() - {me} for group in groups)
 
 
 def lost(membership: Membership, mine: Mapping[Key, int]) -> list[Key]:
-    """Keys of `mine` (key -> epoch held) that someone has acquired since, ascending.
+    """Return the keys of `mine` (key -> epoch held) that were acquired anew since, ascending.
 
     A view may be older than a grant: only a **higher** epoch than ours proves a takeover. An
     idle owner settles nothing and would otherwise never be fenced. A higher epoch of our own is
@@ -102,10 +102,10 @@ def lost(membership: Membership, mine: Mapping[Key, int]) -> list[Key]:
 
 
 def orphans(me: str, membership: Membership, known: Mapping[Key, int]) -> list[Key]:
-    """Keys that were granted to `me` without `me` having heard of it, ascending.
+    """Return the keys that were granted to `me` without `me` having heard of it, ascending.
 
     The answer to an acquire can get lost. Peers would wait for such a shard for ever, because its
-    owner is alive, so it must be acquired again by whoever it belongs to by placement.
+    owner is alive, so the worker that placement names must acquire it again.
 
     Args:
         known: key -> highest epoch that `me` has ever held or released. A view that is older
@@ -122,7 +122,7 @@ def orphans(me: str, membership: Membership, known: Mapping[Key, int]) -> list[K
 def _owners(
     group: str, shards: tuple[ShardId, ...], nodes: tuple[tuple[str, float], ...]
 ) -> tuple[tuple[ShardId, str], ...]:
-    """(shard, owner by placement), ascending. Kept, because the fleet seldom changes and a
+    """Return (shard, owner by placement), ascending. Kept, because the fleet seldom changes and a
     thousand shards on ten workers cost some 10 ms of the event loop."""
     if not nodes:
         return ()

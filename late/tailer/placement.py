@@ -1,4 +1,4 @@
-"""Which worker should own a key: weighted rendezvous hashing.
+"""Name the worker that should own a key, by weighted rendezvous hashing.
 
 Every worker computes the same answer from the same list of peers, with no coordinator and no
 table. For each key every node gets a score that depends on the two alone, and the highest wins::
@@ -23,7 +23,7 @@ import xxhash
 
 
 def owner(key: str, weights: Mapping[str, float]) -> str:
-    """The node that owns `key`. Equal scores go to the greater name: the same answer everywhere.
+    """Return the node that owns `key`. Equal scores go to the greater name.
 
     Args:
         weights: node -> positive, finite weight; not empty.

@@ -1,4 +1,4 @@
-"""What a hint changes: when the tail looks next, and nothing else. Pure.
+"""Decide when the tail looks next for a hint's sake; a hint changes nothing else. Pure.
 
 A hint says that something was committed. It is believed at once, because it is nearly always true,
 and it is not trusted, because anything may come by datagram. So:
@@ -37,27 +37,27 @@ class Hints:
     def __init__(self, poll_min_s: float) -> None:
         self.spacing_s = poll_min_s * SPACING_SHARE
         self.due_s = math.inf
-        """When to look for a hint's sake; infinity: there is no need."""
+        """The time to look for a hint's sake; infinity: there is no need."""
         self.waits = False
-        """Whether a hint waits for a look: another one would say nothing new."""
+        """True while a hint waits for a look: another one would say nothing new."""
         self._free_s = -math.inf
-        """Before that no look is made for a hint's sake."""
+        """Before this time no look is made for a hint's sake."""
         self._credit = CREDIT
         self._credited_s = -math.inf
         self._quick = len(QUICK)
-        """Of the repetitions, how many are over."""
+        """Number of the repetitions that are over."""
         self._began_s = 0.0
         self._taken = False
         self._paid = False
 
     def heard(self, now_s: float) -> None:
-        """There may be something to read."""
+        """Take in a hint: there may be something to read."""
         self.waits = True
         self._quick = 0
         self.due_s = min(self.due_s, max(now_s, self._free_s, self._creditable_s(now_s)))
 
     def begin(self, now_s: float) -> None:
-        """A look at everything begins, for whatever reason."""
+        """Begin a look at everything, whatever its reason is."""
         self._taken = self.due_s < math.inf
         self._paid = self.due_s <= now_s
         self._began_s = now_s
@@ -68,7 +68,7 @@ class Hints:
         self.waits = False
 
     def end(self, now_s: float, found: bool) -> None:
-        """That look is over; `found`: it brought records. Not called after one that failed: what
+        """End the look; `found`: it brought records. Not called after one that failed: what
         follows an error is a look at everything."""
         if self._paid:
             self._free_s = max(self._began_s + self.spacing_s, 2 * now_s - self._began_s)
@@ -86,7 +86,7 @@ class Hints:
         self._taken = self._paid = False
 
     def _creditable_s(self, now_s: float) -> float:
-        """When there is credit for one look."""
+        """Return when there is credit for one look."""
         self._refill(now_s)
         return now_s + max(0.0, 1 - self._credit) / CREDIT_PER_S
 

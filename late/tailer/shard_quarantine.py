@@ -1,4 +1,4 @@
-"""Shards whose settlement the store has refused for good, and when each is tried again: pure.
+"""Leave shards alone for a while whose settlement the store has refused for good. Pure.
 
 What is in memory then can never be made durable, so it is thrown away, and all that the shard had
 open runs again. As a rule that is refused too (a right that the role has lost, a row that breaks a
@@ -21,7 +21,7 @@ TRY_S = 10.0
 
 
 class ShardQuarantine:
-    """One worker's. Never larger than the number of its shards."""
+    """The quarantined shards of one worker. Never larger than the number of its shards."""
 
     def __init__(self, rng: random.Random, monotonic: Monotonic) -> None:
         self._rng = rng
@@ -31,7 +31,7 @@ class ShardQuarantine:
         self._recent_s = 0.0
 
     def add(self, key: Key, *, again: bool) -> float:
-        """One more refusal; returns for how long to leave the shard alone.
+        """Count one more refusal; return for how long to leave the shard alone.
 
         Args:
             again: nothing of the shard was settled since it was last acquired.
@@ -44,11 +44,11 @@ class ShardQuarantine:
         return wait_s
 
     def waits(self, key: Key) -> bool:
-        """Whether it is to be left alone now."""
+        """Return whether the shard is to be left alone now."""
         return self._monotonic() < self._until_s.get(key, 0.0)
 
     @property
     def recent(self) -> bool:
-        """Whether a shard is left alone, or was a moment ago and is being tried: the worker owes
-        its settlements, although none waits in memory."""
+        """True while a shard is left alone, or is being tried again: the worker owes its
+        settlements, although none waits in memory."""
         return self._monotonic() < self._recent_s

@@ -1,4 +1,4 @@
-"""The tail loop: reads the logs of all shards that want to be read, at the pace they need.
+"""Read the logs of all shards that want to be read, at the pace they need.
 
 It owns no position. Before every read it asks `wanted()` who wants to read and from where, and
 after every read it asks again: a page is handed over only if its shard **still wants to read from
@@ -9,10 +9,10 @@ nothing to forget.
 Pace, for the whole worker:
 
 - records come: every `poll_min_s` of the store's features, counted from the start of a read;
-- nothing comes: a 32nd of the silence so far, up to `poll_max_s` (`pacing.poll_after_s`);
+- nothing comes: a 32nd of the silence so far, up to `poll_max_s` (`backoff.poll_after_s`);
 - a page was full: at once, for that shard alone, while the others keep their pace;
 - `wake()`: at once;
-- `hint()`: as soon as `hints.py` lets it;
+- `hint()`: as soon as `read_hints.py` lets it;
 - a transient error: full jitter from 0.1 to 30 s, and neither of these shortens it.
 """
 
@@ -34,13 +34,13 @@ from late.tailer.read_hints import Hints
 
 PAGE_BYTES = 8 * 1024 * 1024
 REST_SHARE = 0.2
-"""Of the time between two reads, at least so much is a pause."""
+"""The share of the time between two reads that is a pause, at least."""
 FIRST_LIMIT = 125
 """Records of the first read, when nothing is known of their size: 125 MiB at the very worst."""
 
 
 class LogReader(Protocol):
-    """What the tailer needs of a `Store`."""
+    """The part of a `Store` that the tailer needs."""
 
     @property
     def features(self) -> Features: ...
@@ -88,19 +88,19 @@ class Tailer:
         """Set when the wait for the next read may be over early."""
         self._stopped = asyncio.Event()
         self.reading = False
-        """Whether a read is under way, or is to be tried again after an error."""
+        """True while a read is under way, or is to be tried again after an error."""
         self.reads = 0
-        """Reads that were answered."""
+        """Number of reads that were answered."""
         self._behind: set[Key] = set()
         """Shards whose last page was full."""
         self._read_at: dict[Key, float] = {}
-        """When each shard was last read, by the loop's time."""
+        """The time at which each shard was last read, by the loop's clock."""
         self._edges: dict[Key, int] = {}
-        """Of the shards that are behind: the age of the last record of that page."""
+        """The insert time of the last record of that page, by shard; microseconds."""
         self._due_s = 0.0
-        """When all wanted shards are read next, by the loop's time."""
+        """The time at which all wanted shards are read next, by the loop's clock."""
         self._quiet_since_s = 0.0
-        """When something last happened: records or a wake-up."""
+        """The time at which records or a wake-up last came."""
 
     async def run(self) -> None:
         """Read until `stop`. Cancelling it at any moment is safe: nothing is held.
@@ -139,8 +139,8 @@ class Tailer:
         self.reading = False
 
     def lag_s(self, key: Key, now_us: int) -> float | None:
-        """How old, by commit, the first record of a shard may be that has not been read; None
-        before the first read. `now_us`: the database's clock."""
+        """Return how old, by commit, the first record of a shard may be that has not been read;
+        None before the first read. `now_us`: the database's clock."""
         edge = self._edges.get(key)
         if edge is not None:
             return max(0.0, (now_us - edge) / 1_000_000)
@@ -154,8 +154,8 @@ class Tailer:
         self._stirred.set()
 
     def hint(self, shards: Collection[int]) -> None:
-        """Somebody says that there may be something to read in `shards` (empty: in any). Whoever
-        says so is not trusted: see `late/tailer/read_hints.py`."""
+        """Take in a hint that there may be something to read in `shards` (empty: in any). Its
+        sender is not trusted: see `late/tailer/read_hints.py`."""
         if self._hints.waits:
             return  # first, so that a flood of them costs next to nothing
         if not shards or any(shard_id in shards for _, shard_id in self._wanted()):
@@ -223,9 +223,9 @@ class Tailer:
         return records
 
     def _size_next(self, pages: list[Page]) -> int:
-        """How many records the next read may take, by the payloads of this one: so that a page
-        of large ones is a few megabytes too. It shrinks at once and doubles at most. Returns the
-        bytes of this one's payloads."""
+        """Set how many records the next read may take, by the payloads of this one, so that a page
+        of large ones is a few megabytes too. The number shrinks at once and doubles at most.
+        Returns the bytes of this one's payloads."""
         total = 0
         for page in pages:
             if page.records:
@@ -256,7 +256,7 @@ def _now_s() -> float:
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    """Until `event` or `timeout_s`, whichever is first."""
+    """Wait for `event`, or until `timeout_s` is over."""
     try:
         async with asyncio.timeout(timeout_s):
             await event.wait()

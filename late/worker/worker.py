@@ -278,7 +278,7 @@ class Worker:
         return [self.stall_monitor.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:
-        refused = self.keeper.setbacks.recent
+        refused = self.keeper.quarantine.recent
         return wiring.duties(
             self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted, refused=refused
         )

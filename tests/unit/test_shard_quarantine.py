@@ -133,7 +133,9 @@ class World:
             self.keeper.observe(self.view(), self.clock.monotonic() + 5.0)
             await asyncio.sleep(BEAT_S)
             parts = (self.scheduler, slots, tailer)
-            self.dog.look(BEAT_S, duties(*parts, trusted=True, refused=self.keeper.setbacks.recent))
+            self.dog.look(
+                BEAT_S, duties(*parts, trusted=True, refused=self.keeper.quarantine.recent)
+            )
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -224,16 +226,16 @@ def test_pauses_grow_to_a_bound_and_a_success_begins_anew() -> None:
             return b
 
     now = [0.0]
-    setbacks = ShardQuarantine(Longest(), lambda: now[0])
-    assert not setbacks.recent
-    waits = [setbacks.add(SHARD, again=True) for _ in range(8)]
+    quarantine = ShardQuarantine(Longest(), lambda: now[0])
+    assert not quarantine.recent
+    waits = [quarantine.add(SHARD, again=True) for _ in range(8)]
     assert waits == [1, 2, 4, 8, 16, WAIT_MAX_S, WAIT_MAX_S, WAIT_MAX_S]
     other: Key = ("default", ShardId(4))
-    assert setbacks.add(other, again=True) == 1, "each shard for itself"
-    assert setbacks.add(SHARD, again=False) == 1
-    assert setbacks.waits(SHARD)
+    assert quarantine.add(other, again=True) == 1, "each shard for itself"
+    assert quarantine.add(SHARD, again=False) == 1
+    assert quarantine.waits(SHARD)
     now[0] = 1.0
-    assert not setbacks.waits(SHARD)
-    assert setbacks.recent, "it is being tried"
+    assert not quarantine.waits(SHARD)
+    assert quarantine.recent, "it is being tried"
     now[0] = WAIT_MAX_S + TRY_S
-    assert not setbacks.recent
+    assert not quarantine.recent

@@ -1,8 +1,8 @@
-"""Commands: records of the log that say what is to become of another task of their shard.
+"""Carry out commands: records of the log that say what to do with another task of their shard.
 
 `cancel`, `reschedule` and `redrive` are appended like tasks, so they too can be part of a caller's
-transaction, and the shard's owner stays the only writer of its state. Pure: what a command does to
-a task is done through the callables that the core hands in.
+transaction, and the shard's owner stays the only writer of its state. Pure: a command acts on a
+task through the `TaskActions` that the core hands in.
 
 A command is done when what it asked for is in the journal together with its own end, or when there
 is nothing to do. Until then it is an unsettled record like any other: a successor finds it again.
@@ -33,14 +33,14 @@ from late.store.base import Revival
 
 LOAD_MAX = 100
 PUT_OFF_US = 1_000_000
-"""For how long a command leaves the window when that is full and its task was not read yet."""
+"""So long a command leaves the window when that is full and its task was not read yet."""
 
 
 class _Waiting(msgspec.Struct, eq=False):
     entry: Entry
     command: Command
     needs: int
-    """How many ends of pages must have been seen before its task counts as read."""
+    """Ends of pages that must have been seen before its task counts as read."""
     loading: bool = False
     looked: bool = False
     """The timer table does not hold its task."""
@@ -49,16 +49,16 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class TaskActions(Protocol):
-    """What a command may do to a task. The task is in memory, and not running."""
+    """The ways in which a command may act on a task that is in memory and not running."""
 
     def finish_unrun(self, entry: Entry, state: str) -> None:
-        """It ends without an attempt; its ordering key goes on."""
+        """End it without an attempt; its ordering key goes on."""
 
     def reschedule(self, entry: Entry, due_at_us: int) -> None:
-        """It waits in the timer table until then."""
+        """Let it wait in the timer table until `due_at_us`."""
 
     def dead_letter(self, entry: Entry, reason: str) -> None:
-        """To the dead letters."""
+        """Make it a dead letter."""
 
 
 class Commands:
@@ -112,7 +112,7 @@ class Commands:
         return True
 
     def page_read(self, *, more: bool) -> None:
-        """A page was taken in; without `more`, all that had been committed before was read."""
+        """Count a page; without `more`, all that had been committed before it was read."""
         self._ends += not more
 
     def run(self, now_us: int, *, full: bool) -> None:
@@ -130,14 +130,14 @@ class Commands:
                 self._actions.reschedule(waiting.entry, now_us + PUT_OFF_US)
 
     def _in_turn(self) -> list[_Waiting]:
-        """Of each task the first of its commands: they are carried out as they were read."""
+        """Return the first command of each task: they are carried out in the order of the log."""
         first: dict[TaskId, _Waiting] = {}
         for waiting in self.waiting.values():
             first.setdefault(waiting.command.task_id, waiting)
         return [w for task_id, w in first.items() if task_id not in self._reviving]
 
     def settled(self, revived: Sequence[Revival]) -> None:
-        """These letters are in the timer table now, if they were there."""
+        """Note that these letters are in the timer table now, if there were any."""
         self._reviving.difference_update(revival.task_id for revival in revived)
 
     def _try(self, waiting: _Waiting) -> None:
@@ -191,7 +191,7 @@ class Commands:
         self._actions.finish_unrun(entry, word)
 
     def overruled(self, entry: Entry, verdict: Verdict) -> Verdict:
-        """What becomes of a task that was cancelled while it ran: no other attempt."""
+        """Return the verdict on a task: one that was cancelled as it ran has no other attempt."""
         if not self.waiting:
             return verdict
         asked = any(
@@ -205,7 +205,7 @@ class Commands:
         )
 
     def load(self) -> Load | None:
-        """The look into the timer table that is to be asked now."""
+        """Return the load that looks for tasks in the timer table, or None."""
         wanted = [
             waiting
             for waiting in self._in_turn()
@@ -224,8 +224,10 @@ class Commands:
     def looked(
         self, request: Load, *, failed: bool = False, changed: Collection[TaskId] = ()
     ) -> None:
-        """The answer to a load has come, and what it found is in memory but for what `changed`
-        meanwhile: for that it is asked again. A cancel would else find nothing and end."""
+        """Note that the answer to a load has come, and that what it found is in memory.
+
+        Rows that `changed` meanwhile are asked for again: a cancel would find nothing, and end.
+        """
         for waiting in self.waiting.values():
             if waiting.loading and waiting.command.task_id in request.task_ids:
                 waiting.loading = False

@@ -1,7 +1,7 @@
-"""Care after a worker's death: which task killed it? Kept per shard, and pure.
+"""Find the task that kills workers. Kept per shard, and pure.
 
-Nothing durable says what a worker runs, for that would be a write per task. So the first death
-names nobody, and what follows narrows it down:
+Nothing durable says which tasks a worker runs, for that would be a write per task. So the first
+death names no task, and the next ones narrow it down:
 
 1. Once a shard was taken from a worker which had not given it back, every task that the dead one
    can have been running is **marked** before it starts, by whoever owns the shard then. The mark is
@@ -38,14 +38,14 @@ and a page by default. With a larger window a killer beyond it is found one deat
 
 
 class CrashSuspects:
-    """The marks of one shard, and who is to be marked."""
+    """The marks of one shard, and the tasks that are to be marked."""
 
     def __init__(self, lease: Lease) -> None:
         self._taken_at_us = lease.taken_at_us
         self.deaths = {s.task_id: s.deaths for s in lease.suspects if s.deaths}
-        """Of the suspects that have not ended, wherever they are."""
+        """Deaths of each suspect that has not ended, wherever it is."""
         self.marked: dict[TaskId, Entry] = {}
-        """What runs under a mark, or is about to."""
+        """Tasks that run under a mark, or are about to."""
         self._asked: list[Entry] = []
         self._out: list[Entry] = []
         self._crowd: deque[Entry] = deque()
@@ -69,12 +69,12 @@ class CrashSuspects:
         return len(self._asked) + len(self._out)
 
     def recall_deaths(self, entry: Entry) -> None:
-        """It has come into memory: how many workers died under it, by the marks and by its row of
-        the timer table."""
+        """Note how many workers died under a task that has come into memory, by the marks and by
+        its row of the timer table."""
         entry.deaths = max(entry.deaths, self.deaths.get(entry.record.task_id, 0))
 
     def needs_mark(self, entry: Entry) -> bool:
-        """Whether it may only start under a mark; asked of what was there when a worker died."""
+        """Return whether a task that was there when a worker died may only start under a mark."""
         if entry.record.task_id in self.deaths:
             return True
         assert self._taken_at_us is not None
@@ -83,9 +83,11 @@ class CrashSuspects:
         return entry.index <= ENTRIES_MAX
 
     def defers(self, entry: Entry, care: Care, until_us: int) -> bool:
-        """Whether it, which could start, has to wait for its turn to be marked; it is kept here.
+        """Keep a task that could start, if it has to wait for its turn to be marked; else False.
 
-        `until_us`: what was created later cannot have been with a worker that died."""
+        Args:
+            until_us: a task that was created later cannot have been with a worker that died.
+        """
         if entry.record.created_at_us > until_us or not self.needs_mark(entry):
             return False
         suspect = entry.record.task_id in self.deaths
@@ -94,24 +96,24 @@ class CrashSuspects:
         return suspect or care == "none"
 
     def next_marked(self, slots: int, care: Care) -> list[Entry]:
-        """Those whose turn it is to be marked together."""
+        """Take out the tasks whose turn it is to be marked together."""
         if care == "none":
             return []
         return [self._crowd.popleft() for _ in range(min(slots, len(self._crowd)))]
 
     def next_trial(self, care: Care) -> list[Entry]:
-        """The suspect whose turn it is to be marked alone, if there is one."""
+        """Take out the suspect whose turn it is to be marked alone, if there is one."""
         free = care == "trial" and not self.marked
         return [self._suspects.popleft()] if free and self._suspects else []
 
     def restricted(self, care: Care) -> Care:
-        """What `care` leaves to the other shards of the worker, beside what is marked here."""
+        """Return what `care` leaves to the worker's other shards, beside what is marked here."""
         if care == "none" or self.on_trial is not None:
             return "none"
         return "crowd" if self.marked else care
 
     def mark(self, entry: Entry) -> None:
-        """It starts when the next settlement is in the journal, and not before."""
+        """Mark the task: it starts when the next settlement is in the journal, and not before."""
         task_id = entry.record.task_id
         self.marked[task_id] = entry
         self._asked.append(entry)
@@ -119,16 +121,18 @@ class CrashSuspects:
             self.on_trial = task_id
 
     def ended(self, task_id: TaskId, *, again: bool) -> None:
-        """Its attempt is over, if it had a mark. `again`: it says nothing, there will be another.
+        """End the mark of a task, if it had one.
 
-        Else the suspect is free; a row of the timer table goes on telling its deaths."""
+        With `again` the attempt says nothing: there will be another. Else the suspect is free; its
+        row of the timer table, if any, keeps its deaths.
+        """
         if self.marked.pop(task_id, None) is not None and not again:
             self.deaths.pop(task_id, None)
         if self.on_trial == task_id:
             self.on_trial = None
 
     def for_settlement(self) -> tuple[Suspect, ...]:
-        """For the settlement that is being built."""
+        """Return the suspects and marks for the settlement that is being built."""
         self._out, self._asked = self._asked, []
         ids = self.deaths.keys() | self.marked.keys()
         return tuple(self._suspect(task_id) for task_id in sorted(ids))
@@ -139,6 +143,6 @@ class CrashSuspects:
         return Suspect(task_id, deaths, marked is not None)
 
     def settled(self) -> list[Entry]:
-        """The settlement is in the journal: these may start."""
+        """Return the tasks that may start, now that the settlement is in the journal."""
         started, self._out = self._out, []
         return started

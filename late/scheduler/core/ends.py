@@ -1,4 +1,4 @@
-"""How attempts end, and what becomes of them in settlements."""
+"""Take in how attempts ended, and make that durable by settlements."""
 
 from __future__ import annotations
 

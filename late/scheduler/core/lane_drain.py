@@ -1,4 +1,4 @@
-"""What a shard has left of closed versions of its lane, told to the shards that wait for it.
+"""Tell the shards that wait for this one what it has left of closed versions of its lane.
 
 The result of a version's closing (`docs/design/0019`) names the keys that have tasks of it left. It
 is written by the settlements themselves: by the one that ends the closing, and then whenever it
@@ -16,7 +16,7 @@ from late.model.task import TaskId
 from late.store.base import Lease, Result
 
 KEPT_US = 366 * 86_400_000_000
-"""How long such a result is kept at most: until every group has drained the version."""
+"""Such a result is kept until every group has drained the version, and at most so long."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -35,7 +35,7 @@ class LaneDrain:
         self._versions: dict[TaskId, int] = {}  # by closing: those that this owner has read
         self._told: dict[TaskId, Left] = {}
         self.due = False
-        """Whether there is something new to tell: that alone is worth a settlement."""
+        """True when there is something new to tell: that alone is worth a settlement."""
 
     def __bool__(self) -> bool:
         return bool(self._versions) or (
@@ -43,7 +43,7 @@ class LaneDrain:
         )
 
     def read(self, closing: TaskId, version: int) -> None:
-        """The closing has come: all tasks of the version have been read."""
+        """Note that the closing has come: all tasks of the version have been read."""
         self._versions[closing] = version
 
     def look(self) -> None:
@@ -51,7 +51,7 @@ class LaneDrain:
         self.due = bool(self) and bool(self._news())
 
     def take_results(self) -> list[Result]:
-        """What the settlement that is built now tells; it is not asked for twice."""
+        """Return what the settlement that is built now tells; nothing is returned twice."""
         self.due = False
         if not self:
             return []

@@ -2,7 +2,7 @@
 
 A key is *held* by one task from the moment that it may start until it has ended, through all its
 retries: a failing task holds its key. The others wait, in order of (sequence, task id). Waiting
-tasks are parked when they wait for long, always **all** of a key that are in memory. So whatever
+tasks are parked when they wait for long, always **all** of a key that are in memory. So a task that
 comes into memory afterwards (`later`) is put in order with the parked ones only once those are
 loaded again; until then it does not run. A key with parked tasks costs one small object.
 
@@ -44,7 +44,7 @@ class _Key:
 
 
 class OrderingKeys:
-    """Who holds each key, and who waits behind it.
+    """The holder of each key, and the tasks that wait behind it.
 
     Args:
         opens: whether a task of a key whose shard was chosen by a version may start.
@@ -69,11 +69,11 @@ class OrderingKeys:
 
     @property
     def gated(self) -> bool:
-        """Whether a key waits for another shard."""
+        """True while a key waits for another shard."""
         return bool(self._gated)
 
     def admit(self, name: str, entry: Entry) -> bool:
-        """Whether `entry`, which is due, may start now; else it waits behind its key."""
+        """Let `entry`, which is due, take its key; return False if it has to wait behind it."""
         key = self._keys.get(name)
         if key is None:
             key = self._keys[name] = _Key()
@@ -90,19 +90,19 @@ class OrderingKeys:
         return waits and key.queue[0][1] is entry and self._goes(name, key) is entry
 
     def head_loaded(self, name: str, entry: Entry) -> None:
-        """`entry` came from the timer table with a due time and holds its key."""
+        """Note that `entry` came from the timer table with a due time: it holds its key."""
         key = self._keys.setdefault(name, _Key())
         if key.holder is None or key.holder == _PARKED_HEAD:
             key.holder = entry.record.task_id
             key.version = entry.options.layout
 
     def is_holder(self, name: str | None, entry: Entry) -> bool:
-        """Whether it is `entry` that its key waits for."""
+        """Return whether it is `entry` that its key waits for."""
         key = None if name is None else self._keys.get(name)
         return key is not None and key.holder == entry.record.task_id
 
     def leave(self, name: str, entry: Entry) -> None:
-        """`entry` waits behind its key no more: it will come again, at another time."""
+        """Take `entry` out of the queue of its key: it will come again, at another time."""
         key = self._keys.get(name)
         if key is not None:
             key.queue = [item for item in key.queue if item[1] is not entry]
@@ -110,7 +110,7 @@ class OrderingKeys:
             key.later = [other for other in key.later if other is not entry]
 
     def release(self, name: str, entry: Entry) -> Entry | None:
-        """`entry` has ended. Returns the next of its key if it is in memory."""
+        """Note that `entry` has ended; return the next of its key if it is in memory."""
         key = self._keys.get(name)
         if key is None or key.holder != entry.record.task_id:
             return None
@@ -118,7 +118,7 @@ class OrderingKeys:
         return self._advance(name, key)
 
     def _goes(self, name: str, key: _Key) -> Entry | None:
-        """The first in line takes the key, if its gate is open."""
+        """Give the key to the first of its queue, if its gate is open."""
         entry = key.queue[0][1]
         key.version = entry.options.layout
         if not self._opens(name, key.version):
@@ -142,7 +142,7 @@ class OrderingKeys:
         return None
 
     def opened(self) -> list[Entry]:
-        """What takes its key now: gates may have opened, and who was first in line have gone."""
+        """Return the tasks that take their keys now: a gate has opened, or a task has gone."""
         found = []
         for name in list(self._gated):
             key = self._keys.get(name)
@@ -154,11 +154,11 @@ class OrderingKeys:
         return found
 
     def left(self, version: int) -> list[str]:
-        """Keys that have tasks by this version of the lane, or a lower one."""
+        """Return the keys that have tasks by this version of the lane, or a lower one."""
         return [name for name, key in self._keys.items() if key.version <= version]
 
     def park_waiting(self, since_us: int, is_ready: Callable[[str], bool]) -> list[Entry]:
-        """Take those that wait since `since_us` out of memory, with all others of their keys.
+        """Take tasks that wait since `since_us` out of memory, with all others of their keys.
 
         Not where the holder `is_ready`, which is to say only waits for a slot: in a backlog those
         behind it would be written to the timer table and read again for nothing.
@@ -187,13 +187,13 @@ class OrderingKeys:
         return out
 
     def parking_settled(self, name: str) -> None:
-        """One waiting task of the key is durable in the timer table now."""
+        """Note that one waiting task of the key is in the timer table now."""
         key = self._keys.get(name)
         if key is not None:
             key.parking -= 1
 
     def loads(self) -> list[Load]:
-        """What must be loaded so that keys without a holder go on; each is asked once."""
+        """Return the loads by which keys without a holder go on; each is asked once."""
         found: list[Load] = []
         for name in list(self.wants):
             if self._loads_out >= LOADS_OUT_MAX:
@@ -211,7 +211,7 @@ class OrderingKeys:
         return found
 
     def loaded(self, name: str, entries: Sequence[Entry] | None, *, full: bool) -> Entry | None:
-        """The answer to a load (None: it failed and is asked again); `full`: there is more.
+        """Take in the answer to a load (None: it failed and is asked again); `full`: there is more.
 
         Returns the entry that holds the key now and may start, if one does.
         """

@@ -1,4 +1,4 @@
-"""What the next settlement will carry, and the one that is out.
+"""The next settlement of a shard, as it is collected, and the one that is out.
 
 Invariant: a settlement that is out never changes, so it may be written again while its outcome is
 unknown; what happens meanwhile is collected for the next one.
@@ -28,7 +28,7 @@ from late.scheduler.usage import UsageCounters
 from late.store.base import Lease, Result, Revival, Settlement, Step, Tick
 
 ERROR_CHARS = 500
-"""Of an error in a history: a settlement may carry thousands of them."""
+"""Characters of an error in a history: a settlement may carry thousands of them."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -42,7 +42,7 @@ class PendingSettlement:
         self._settings = settings
         self.seq = lease.seq
         self.cursor = lease.cursor
-        """Of the last settlement that is in the journal."""
+        """The cursor of the last settlement that is in the journal."""
         self._settled_at_us = 0
         self.usage = UsageCounters(tenant_of)
         self.out: Settlement | None = None
@@ -58,16 +58,16 @@ class PendingSettlement:
         self._out_ended: dict[TaskId, Entry] = {}
         self._out_parking: dict[TaskId, tuple[Entry, Parked]] = {}
         self._ran: set[TaskId] = set()
-        """Of `_parking`, those that have run: a delay or a knob has put off the rest."""
+        """The tasks of `_parking` that have run; a delay or a knob has put off the rest."""
         self._out_ran: set[TaskId] = set()
 
     def __len__(self) -> int:
-        """Tasks that wait for the next settlement."""
+        """Count the tasks that wait for the next settlement."""
         return len(self._ended) + len(self._parking)
 
     @property
     def unrecorded(self) -> int:
-        """The same, with those of the settlement that is out."""
+        """Tasks that wait for the next settlement or are in the one that is out."""
         return len(self) + len(self._out_ended) + len(self._out_parking)
 
     @property
@@ -77,29 +77,31 @@ class PendingSettlement:
 
     @property
     def has_tasks(self) -> bool:
-        """Whether tasks wait for the next settlement."""
+        """True while tasks wait for the next settlement."""
         return bool(self._ended or self._parking)
 
     @property
     def has_steps(self) -> bool:
-        """Whether steps of histories wait for the next settlement."""
+        """True while steps of histories wait for the next settlement."""
         return bool(self._steps)
 
     def is_cursor_due(self, cursor: Cursor, now_us: int, *, last: bool) -> bool:
-        """Whether the cursor alone, or a step of a history, is worth a row: when it is the `last`
-        one, or after a while, for pruning follows the journal."""
+        """Return whether the cursor or steps of histories alone are worth a row.
+
+        They are in the `last` settlement, and after a while: pruning follows the journal.
+        """
         if cursor == self.cursor and not self._steps:
             return False
         return last or now_us - self._settled_at_us >= self._settings.idle_settle_us
 
     def due_at_us(self, cursor: Cursor) -> int:
-        """When `is_cursor_due` becomes true by time alone."""
+        """Return when `is_cursor_due` becomes true by time alone."""
         if self.out is not None or (cursor == self.cursor and not self._steps):
             return NEVER_US
         return self._settled_at_us + self._settings.idle_settle_us
 
     def end(self, entry: Entry, result: bytes | None = None) -> None:
-        """The task is over in this group; `result` is JSON."""
+        """End the task in this group; `result` is JSON."""
         task_id = entry.record.task_id
         self._ended[task_id] = entry
         if entry.timer_key is not None:
@@ -116,7 +118,7 @@ class PendingSettlement:
                 self._ended_ticks.append((entry.options.schedule, task_id))
 
     def end_all(self, entries: Mapping[TaskId, Entry]) -> None:
-        """`end` of each: they have no options, no row of the timer table and keep no result."""
+        """End each of these; none has options, a row of the timer table, or a result to keep."""
         self._ended.update(entries)
 
     def note(
@@ -129,8 +131,11 @@ class PendingSettlement:
         until_us: int | None = None,
         reason: str | None = None,
     ) -> None:
-        """A step of the task's history, if it is kept. It is written with the end or the parking
-        that it goes with; what goes with none (an interrupted attempt) comes with the next."""
+        """Add a step to the task's history, if one is kept.
+
+        It is written with the end or the parking that it belongs to; one that belongs to neither
+        (an interrupted attempt) is written with the next settlement.
+        """
         if not entry.policy.history:
             return
         detail = StepDetail(until_us=until_us or None, reason=reason or None)
@@ -148,15 +153,15 @@ class PendingSettlement:
         self._steps.append(Step(entry.record.task_id, now_us, event, text))
 
     def dead(self, letter: DeadLetter) -> None:
-        """The ended task goes to the dead letters."""
+        """Add a dead letter for a task that has ended."""
         self._dead.append(letter)
 
     def revive(self, revival: Revival) -> None:
-        """A dead letter is to go back into the timer table, if there is one."""
+        """Send a dead letter back into the timer table, if there is one."""
         self._revived[revival.task_id] = revival
 
     def park(self, entry: Entry, row: Parked, *, ran: bool) -> None:
-        """The task goes to the timer table, under a new row if it had one; `ran`: it has run."""
+        """Move the task to the timer table, under a new row if it had one; `ran`: it has run."""
         self._parking[entry.record.task_id] = (entry, row)
         if ran:
             self._ran.add(entry.record.task_id)
@@ -219,10 +224,10 @@ class PendingSettlement:
         return self.out
 
     def _beyond(self) -> dict[TaskId, tuple[Entry, Parked]]:
-        """What is left to be parked by the next settlements: a database bounds a transaction.
+        """Return the tasks that a later settlement parks: a database bounds a transaction.
 
-        Each of them stays in `open` or in its row of the timer table until then. One always goes,
-        however large it is.
+        Until then each of them stays in `open` or in its row of the timer table. This settlement
+        parks one at least, however large it is.
         """
         later: dict[TaskId, tuple[Entry, Parked]] = {}
         size = 0
@@ -235,7 +240,7 @@ class PendingSettlement:
     def settled(
         self, now_us: int
     ) -> tuple[Settlement, dict[TaskId, Entry], dict[TaskId, tuple[Entry, Parked]]]:
-        """It is in the journal: what ended and what was parked with it, by task id."""
+        """Note that the settlement is in the journal; return it, what ended and what was parked."""
         settlement = self.out
         assert settlement is not None
         self.out = None

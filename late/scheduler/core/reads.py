@@ -1,4 +1,4 @@
-"""What a core reads: pages of the log, the open tasks of its checkpoint, parked tasks."""
+"""A core reads pages of the log, the open tasks of its checkpoint, and parked tasks."""
 
 from __future__ import annotations
 

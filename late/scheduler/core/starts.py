@@ -1,4 +1,4 @@
-"""What starts now: a `Grant` brings the time and the room in each pool."""
+"""Start tasks: a `Grant` brings the time and the room in each pool."""
 
 from __future__ import annotations
 

@@ -70,17 +70,17 @@ class CoreState:
         self.late_results = 0
         """Outcomes of attempts that this core did not wait for (any more)."""
         self.wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
-        """What was created later cannot have been with a worker that died; -1: none has died."""
+        """A task that was created later cannot have been with a worker that died; -1: none died."""
         self.looked_at_us = 0
-        """When `starts.park_long_held` last went over all keys."""
+        """The time at which `starts.park_long_held` last went over all keys."""
         self.recovered = not lease.open
-        """Whether the open tasks of the checkpoint are here."""
+        """True once the open tasks of the checkpoint are here."""
         self.asked_open = False
         self.reading = False
-        """Whether a page is asked for."""
+        """True while a page is asked for."""
         self.stopped = False
         self.quiet_until_us = 0
-        """A `Grant` before finds nothing to do, unless another event comes first."""
+        """A `Grant` before this time finds nothing to do, unless another event comes first."""
         self.wake_us = NEVER_US
         """`wake_at_us` as it was after the last `Grant`: true for as long as the core is quiet."""
 
@@ -91,45 +91,46 @@ class CoreState:
 
     @property
     def idle(self) -> bool:
-        """Nothing runs and nothing waits for a settlement: the shard can be handed over."""
+        """True when nothing runs or waits for a settlement: the shard can be handed over."""
         return not (self.running or len(self.pending) or self.pending.out)
 
     @property
     def clean(self) -> bool:
-        """Idle, and the journal says all that is known here, the cursor included."""
+        """True when it is idle and the journal has all that is known here, the cursor included."""
         told = self.window.cursor == self.pending.cursor and not self.pending.has_steps
         return self.idle and told
 
     @property
     def ready(self) -> int:
-        """How many tasks could start now."""
+        """Number of tasks that could start now."""
         return 0 if self.stopped or not self.recovered else len(self.ready_queues)
 
     @property
     def limited(self) -> int:
-        """How many tasks more could start, if it were not for the knobs."""
+        """Number of tasks that could start as well, if it were not for the knobs."""
         return 0 if self.stopped or not self.recovered else self.ready_queues.limited
 
     @property
     def unsettled(self) -> int:
-        """How many log records are read and not settled."""
+        """Number of log records that are read and not settled."""
         return len(self.window)
 
     @property
     def full(self) -> bool:
-        """Whether the window has no room for another page."""
+        """True when the window has no room for another page."""
         room = self.settings.window - self.settings.page_size
         return len(self.window) > room or self.window.bytes > self.settings.window_bytes
 
     @property
     def look_due(self) -> bool:
-        """Whether to see who has waited for long. That goes over all keys: not at every grant."""
+        """True when tasks that wait for long are to be parked; not at every grant, as that goes
+        over all keys."""
         since_us = self.now_us - self.looked_at_us
         waits = len(self.keys) or self.ready_queues.limited or self.drain
         return bool(waits) and not 0 <= since_us < self.settings.held_look_us
 
     def is_expired(self, entry: Entry) -> bool:
-        """Whether the task must not start any more."""
+        """Return whether the task must not start any more."""
         expires = None
         if entry.record.options is not None:
             expires = expires_at_us(entry.record, entry.options)
@@ -138,19 +139,19 @@ class CoreState:
         return expires is not None and self.now_us >= expires
 
     def is_ready(self, task_id: str) -> bool:
-        """Whether a task waits for nothing but a slot."""
+        """Return whether a task waits for nothing but a slot."""
         entry = self.window.entries.get(task_id) or self.timers.parked.get(task_id)
         return entry is not None and entry.state == "ready"
 
     def settle_due(self) -> bool:
-        """Whether there is something to settle, ticks included."""
+        """Return whether there is something to settle, ticks included."""
         if not self.recovered:
             return False
         tick_us = None if self.stopped else self.schedules.next_due_us
         return (tick_us is not None and tick_us <= self.now_us) or self.write_due()
 
     def write_due(self) -> bool:
-        """Whether there is something to settle besides ticks."""
+        """Return whether there is something to settle besides ticks."""
         return (
             self.pending.has_tasks
             or self.pending.is_cursor_due(self.window.cursor, self.now_us, last=self.stopped)
@@ -159,7 +160,7 @@ class CoreState:
         )
 
     def wake_at_us(self) -> int | None:
-        """When the next `Grant` has something to do by time alone, or None."""
+        """Return when the next `Grant` has something to do by time alone, or None."""
         due_us = self.timers.next_due_us()
         if due_us is not None and due_us <= self.now_us:
             return self.now_us  # more is due than one grant takes

@@ -39,7 +39,7 @@ class Timers:
         self._loaded: tuple[int, str] = _FIRST
         self._scanned_at_us: int | None = None
         self._scan_after: tuple[int, str] = _FIRST
-        """Where the scan goes on; at the beginning, none is under way."""
+        """The key after which the scan goes on; `_FIRST`: none is under way."""
         self._scans = False  # the load that is out is a page of the scan
         self._load_out: Load | None = None
         self._asked = 0
@@ -63,8 +63,11 @@ class Timers:
             heapq.heappush(self._unfetched.setdefault(entry.policy.target, []), item)
 
     def pop_due(self, now_us: int) -> list[Entry]:
-        """Entries due at or before `now_us` that still wait, ascending by due time; at most
-        `DUE_MAX`, or ten thousand that are due in the same second would stop the worker's loop."""
+        """Take out entries due at or before `now_us` that still wait, ascending by due time.
+
+        At most `DUE_MAX`: ten thousand that are due in the same second would stop the worker's
+        loop.
+        """
         due: list[Entry] = []
         heap = self._heap
         while heap and heap[0][0] <= now_us and len(due) < DUE_MAX:
@@ -76,7 +79,7 @@ class Timers:
         return due
 
     def _forget(self, target: str, due: Sequence[Entry], now_us: int) -> None:
-        """What has come due needs no call; nor does what is not waiting any more."""
+        """Drop from the heap of a pool the entries that are due or wait no more."""
         heap, gone = self._unfetched[target], {id(entry) for entry in due}
         while heap and heap[0][0] <= now_us and (id(heap[0][3]) in gone or _is_stale(heap[0])):
             heapq.heappop(heap)
@@ -84,12 +87,14 @@ class Timers:
             del self._unfetched[target]
 
     def has_unfetched(self, target: str) -> bool:
-        """Whether `take_unclaimed` may have any of this pool."""
+        """Return whether `take_unclaimed` may find any of this pool."""
         return target in self._unfetched
 
     def take_unclaimed(self, target: str, most: int) -> list[Entry]:
-        """Take up to `most` entries of this pool out of those that wait for nothing but somebody to
-        fetch them, the first due first. A delay or a backoff of their own is over since long."""
+        """Take out up to `most` entries of this pool that only wait to be fetched, first due first.
+
+        A delay or a backoff of their own is long over.
+        """
         heap = self._unfetched.get(target, [])
         found: list[Entry] = []
         while heap and len(found) < most:
@@ -106,11 +111,11 @@ class Timers:
         return self._loaded
 
     def next_due_us(self) -> int | None:
-        """When the next waiting entry is due: a hint, it may be earlier than true."""
+        """Return when the next waiting entry is due, or an earlier time; None: there is none."""
         return self._heap[0][0] if self._heap else None
 
     def in_memory(self, key: tuple[int, str]) -> bool:
-        """Whether a row that was just parked under `key` is to be kept in memory.
+        """Return whether a row that was just parked under `key` is to be kept in memory.
 
         A load that is out may have read the table before the row was there: what lies in its
         range is kept too, or it would be missed until the next scan.
@@ -119,7 +124,7 @@ class Timers:
         return key <= self._loaded or (out is not None and key[0] <= out.until_us)
 
     def load(self, now_us: int) -> Load | None:
-        """What to load from the table now; at most one load by time is out."""
+        """Return the load to ask for now, or None; at most one load by time is out."""
         if self._load_out is not None:
             return None
         room = self._timers_max - len(self.parked)
@@ -140,7 +145,7 @@ class Timers:
         return self.asked(request)
 
     def load_at_us(self) -> int:
-        """When `load` asks for something by time alone."""
+        """Return when `load` asks for something by time alone."""
         if self._load_out is not None:
             return NEVER_US
         if self._scanned_at_us is None:
@@ -163,15 +168,15 @@ class Timers:
         return request
 
     def rows_changed(self, keys: Iterable[tuple[int, str]], *, new: bool) -> None:
-        """These rows are deleted: a load that read the table before must not bring them back.
-        `new`: there are some that are due now, and not in memory."""
+        """Note that these rows are deleted: a load that read the table before must not bring them
+        back. `new`: there are others that are due now and not in memory."""
         if new:
             self._scanned_at_us = None
         if self._out:
             self._gone |= dict.fromkeys(keys, self._asked)
 
     def answer(self, request: Load, rows: Sequence[Parked]) -> list[Parked]:
-        """The rows of an answer that are news: neither in memory nor deleted meanwhile."""
+        """Return the rows of an answer that are new: neither in memory nor deleted meanwhile."""
         number = self._out[id(request)]
         keys = [(row.due_at_us, row.record.task_id) for row in rows]
         fresh = [
@@ -191,7 +196,7 @@ class Timers:
         return fresh
 
     def failed(self, request: Load) -> None:
-        """`request` did not reach the table; the next `load` asks again."""
+        """Note that `request` did not reach the table; the next `load` asks again."""
         if request is self._load_out and self._scans:
             self._scanned_at_us = None
         self._ended(request)
@@ -204,7 +209,7 @@ class Timers:
             self._gone.clear()
 
     def shrink(self) -> list[Entry]:
-        """Too many in memory: forget the later half of what only waits, and say what.
+        """Forget the later half of what only waits, if there is too much in memory; return it.
 
         They stay in the table; `loaded` moves back, so that they are loaded again in time.
         """
@@ -237,5 +242,5 @@ class Timers:
 
 
 def _is_stale(item: tuple[int, str, int, Entry]) -> bool:
-    """It waits no more, or waits in another place."""
+    """Return whether the entry waits no more, or waits in another place."""
     return item[3].state != "waiting" or item[3].place != item[2]

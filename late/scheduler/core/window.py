@@ -25,9 +25,9 @@ class Window:
     def __init__(self, cursor: Cursor) -> None:
         self.entries: dict[str, Entry] = {}  # task id -> entry; insertion order = read order
         self.read_cursor: Cursor = cursor
-        """Where the tail goes on: covers everything read."""
+        """The cursor from which the tail reads on: it covers everything that was read."""
         self.bytes = 0
-        """Payload of the entries."""
+        """Bytes of the entries' payloads."""
         self._covered = 0
         self._read = 0
         self._uncounted: list[Entry] = []  # those that `arrived` has not told, by index
@@ -60,20 +60,20 @@ class Window:
         self.read_cursor = page.cursor
 
     def cover(self, entry: Entry) -> None:
-        """`entry` was started, parked or ended: the checkpoint's cursor reaches at least to it."""
+        """Move the checkpoint's cursor to `entry` at least: it was started, parked or ended."""
         if entry.index is not None and entry.index > self._covered:
             self._covered = entry.index
             self._edge = entry
 
     def cover_all(self, entries: Iterable[Entry]) -> None:
-        """`cover` of each."""
+        """Do as `cover` for each."""
         for entry in entries:
             index = entry.index
             if index is not None and index > self._covered:
                 self._covered, self._edge = index, entry
 
     def forget_all(self, task_ids: Iterable[TaskId]) -> list[TaskId]:
-        """The tasks are settled, or durable in the timer table; those that were not here."""
+        """Forget tasks that are settled or in the timer table; return those that were not here."""
         absent, size, entries = [], 0, self.entries
         for task_id in task_ids:
             entry = entries.pop(task_id, None)
@@ -86,7 +86,7 @@ class Window:
 
     @property
     def cursor(self) -> Cursor:
-        """Of the checkpoint: covers every entry with `index <= covered`, and no other."""
+        """The checkpoint's cursor: it covers every entry with `index <= covered`, and no other."""
         if self._covered == self._read:
             # Nothing read is left uncovered: the page's own cursor covers at least as much, and
             # it moves on where no record does (an idle shard must not hold back the pruning).
@@ -98,14 +98,21 @@ class Window:
         )
 
     def arrived(self) -> list[Entry]:
-        """Entries that the cursor has come to cover since the last call. Each record is told once
-        by all owners of the shard together, if what is made of it is settled with the cursor."""
+        """Return the entries that the cursor has come to cover since the last call.
+
+        All owners of the shard together return each record once, if what they make of it is
+        settled with the cursor.
+        """
         new = len(self._uncounted) - (self._read - self._covered)
         found, self._uncounted = self._uncounted[:new], self._uncounted[new:]
         return found
 
     def open(self, *, without: AbstractSet[str]) -> tuple[OpenTask, ...]:
-        """What the cursor covers and the settlement in hand (`without`) does not settle."""
+        """Return the tasks that the cursor covers and the present settlement does not settle.
+
+        Args:
+            without: the tasks that it settles.
+        """
         found = []
         for task_id in filterfalse(without.__contains__, self.entries):
             entry = self.entries[task_id]

@@ -1,1 +1,1 @@
-"""What limits allow, and the ready tasks that wait for them. Pure."""
+"""Limit what starts, and keep the ready tasks that wait for it. Pure."""

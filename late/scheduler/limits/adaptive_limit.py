@@ -1,4 +1,4 @@
-"""How many calls a target bears at once: found by trying (AIMD), and a slow start after silence.
+"""Find by trying how many calls a target bears at once (AIMD), and start slowly after silence.
 
 Additive increase: one more for each full window of good answers while the limit was in use.
 Multiplicative decrease: times 0.7 on a sign of overload, once a second at most, because one brown
@@ -30,13 +30,13 @@ class AdaptiveLimit:
         return int(self._limit)
 
     def good(self, running: int) -> None:
-        """An answer that shows no overload, while `running` calls were out, itself included."""
+        """Count an answer without overload, while `running` calls were out, itself included."""
         # A limit that is not reached is not tested: it must not grow on quiet nights.
         if running * 2 >= self._limit:
             self._limit = min(float(MOST), self._limit + 1.0 / self._limit)
 
     def overloaded(self, now_us: int) -> None:
-        """A sign of overload: a refusal, a time-out."""
+        """Take in a sign of overload: a refusal, a time-out."""
         if now_us - self._cut_at_us >= CUT_EVERY_US:
             self._cut_at_us = now_us
             self._limit = max(float(LEAST), self._limit * DECREASE)
@@ -56,7 +56,7 @@ class SlowStart:
         self._over = self.seconds <= 0
 
     def of(self, limit: int, now_us: int) -> int:
-        """How much of `limit` is allowed now; one at least."""
+        """Return how much of `limit` is allowed now; one at least."""
         if self._over or self.seconds <= 0:
             return limit
         share = (now_us - self._begun_us) / (self.seconds * 1_000_000)

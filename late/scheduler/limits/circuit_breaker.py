@@ -19,7 +19,7 @@ PROBE_LOST_US = 600_000_000
 
 
 class CircuitBreaker:
-    """One target's, in one worker."""
+    """The circuit of one target in one worker."""
 
     def __init__(self, ratio: float, calls: int, open_s: float) -> None:
         self.ratio = ratio
@@ -27,7 +27,7 @@ class CircuitBreaker:
         self.open_s = open_s
         self.state: Literal["closed", "open", "half-open"] = "closed"
         self.opened = 0
-        """How often it has opened."""
+        """Number of times that it has opened."""
         self._until_us = 0
         self._pause_s = open_s
         self._probe_at_us: int | None = None
@@ -36,7 +36,7 @@ class CircuitBreaker:
         self._slot = 0
 
     def admits(self, now_us: int) -> bool:
-        """Whether a call may be made now; an open one admits a single probe once its time is up."""
+        """Return whether a call may be made now; an open circuit admits one after its pause."""
         if self.state == "closed":
             return True
         if self.state == "open" and now_us >= self._until_us:
@@ -47,16 +47,16 @@ class CircuitBreaker:
         return self._probe_at_us is None or lost
 
     def started(self, now_us: int) -> None:
-        """A call was made, after `admits`."""
+        """Note that a call was made, after `admits`."""
         if self.state == "half-open":
             self._probe_at_us = now_us
 
     def undone(self) -> None:
-        """The call was not made after all, or says nothing of the target."""
+        """Note that the call was not made after all, or says nothing of the target."""
         self._probe_at_us = None
 
     def ended(self, good: bool, now_us: int) -> bool:
-        """A call ended; returns True when this has closed the circuit."""
+        """Note that a call ended; return True when this has closed the circuit."""
         if self.state == "half-open":
             if good:
                 self._close()
@@ -70,13 +70,13 @@ class CircuitBreaker:
         return False
 
     def failing(self, calls: int, ratio: float) -> bool:
-        """Whether of at least `calls` recent calls at least the share `ratio` failed."""
+        """Return whether there were `calls` recent calls, and the share `ratio` of them failed."""
         bad, good = sum(self._bad), sum(self._good)
         return bad + good >= calls and bad >= ratio * (bad + good)
 
     @property
     def until_us(self) -> int:
-        """When an open circuit is tried next."""
+        """The time at which an open circuit is tried next."""
         return self._until_us
 
     def _open(self, now_us: int) -> None:

@@ -1,4 +1,4 @@
-"""What one queue, or one target, allows in one worker: its knobs, and what they have learned."""
+"""Limit one queue, or one target, in one worker, by its knobs and by what it has learned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABSENT = ("unavailable", "overloaded", "timeout")
 
 
 class TokenBucket:
-    """Full at first: `burst` may start at once, then `rate` a second.
+    """A token bucket. It is full at first: `burst` may start at once, then `rate` a second.
 
     Invariant: within any time of `t` seconds at most `burst + rate * t` tokens are taken.
     """
@@ -30,18 +30,18 @@ class TokenBucket:
         self._at_us = now_us
 
     def resize(self, rate: float, burst: float, now_us: int) -> None:
-        """Another rate from now on; what was saved up stays, as far as it fits."""
+        """Set another rate; the tokens that are there stay, as far as they fit."""
         self._fill(now_us)
         self.rate, self.burst = rate, max(1.0, burst)
         self._tokens = min(self._tokens, self.burst)
 
     def left(self, now_us: int) -> float:
-        """Tokens that are there."""
+        """Return the tokens that are there."""
         self._fill(now_us)
         return self._tokens
 
     def has(self, now_us: int) -> bool:
-        """Whether a token can be taken."""
+        """Return whether a token can be taken."""
         self._fill(now_us)
         return self._tokens >= 1.0
 
@@ -50,15 +50,15 @@ class TokenBucket:
         self._tokens -= 1.0
 
     def give_back(self) -> None:
-        """It was not used after all."""
+        """Give back a token that was not used after all."""
         self._tokens = min(self.burst, self._tokens + 1.0)
 
     def earn(self, tokens: float) -> None:
-        """More of them, from elsewhere than time."""
+        """Add tokens that time has not brought."""
         self._tokens = min(self.burst, self._tokens + tokens)
 
     def next_at_us(self, now_us: int, ahead: int = 0) -> int:
-        """When a token is there for who has `ahead` others before it."""
+        """Return when there is a token for a task with `ahead` others before it."""
         self._fill(now_us)
         missing = 1.0 + ahead - self._tokens
         return now_us if missing <= 0 else now_us + math.ceil(missing / self.rate * 1_000_000)
@@ -72,7 +72,7 @@ class TokenBucket:
 
 
 class Limiter:
-    """What one queue, or one target, allows in this worker."""
+    """The limits of one queue, or one target, in this worker."""
 
     def __init__(self, knobs: Knobs, now_us: int) -> None:
         self.knobs = knobs
@@ -88,7 +88,7 @@ class Limiter:
         self.set(knobs, now_us)
 
     def set(self, knobs: Knobs, now_us: int) -> None:
-        """Other knobs from now on; what was learned and is running stays."""
+        """Set other knobs; what was learned and what is running stays."""
         self.knobs = knobs
         self.slow.seconds = knobs.slow_start_s or 0.0
         if knobs.rate is None:
@@ -109,7 +109,7 @@ class Limiter:
         self.share(*self._share, now_us)
 
     def share(self, mine: int, total: int, now_us: int) -> None:
-        """This worker has `mine` of `total` shards."""
+        """Take the share of a worker that has `mine` of `total` shards."""
         self._share = (mine, total)
         if self.knobs.rate is not None and mine:
             rate = self.knobs.rate * mine / total
@@ -120,7 +120,7 @@ class Limiter:
                 self.bucket.resize(rate, burst, now_us)
 
     def limit(self, now_us: int) -> int | None:
-        """Attempts at once in this worker, None for no limit."""
+        """Return how many attempts may run at once in this worker; None: no limit."""
         if self.adaptive is not None:
             return self.slow.of(self.adaptive.limit, now_us)
         if not isinstance(self.knobs.concurrency, int):
@@ -129,8 +129,8 @@ class Limiter:
         return self.slow.of(max(1, self.knobs.concurrency * mine // total), now_us)
 
     def opens_at_us(self, *, retry: bool, now_us: int) -> int | None:
-        """`now_us` if one more may start; a later time if it is known; None: when something else
-        changes."""
+        """Return `now_us` if one more may start, a later time if that is known, or None: something
+        else has to change."""
         if self.knobs.paused:
             return None
         limit = self.limit(now_us)
@@ -145,7 +145,7 @@ class Limiter:
         return now_us
 
     def start(self, *, retry: bool, now_us: int) -> None:
-        """One more starts."""
+        """Count one more start."""
         self.running += 1
         if self.bucket is not None:
             self.bucket.take()
@@ -155,8 +155,8 @@ class Limiter:
             self.budget.take()
 
     def undo(self) -> None:
-        """It did not start after all, or nothing will be heard of it. A retry's token is not given
-        back: one whose shard was lost may have been made."""
+        """Take back a start that did not happen, or of which nothing will be heard. The token of a
+        retry is not given back: the retry of a shard that was lost may have been made."""
         self.running -= 1
         if self.bucket is not None:
             self.bucket.give_back()
@@ -191,7 +191,7 @@ class Limiter:
 
     @property
     def failing(self) -> bool:
-        """Whether it is the target that fails, and not the tasks."""
+        """True when it is the target that fails, and not the tasks."""
         if self.breaker is None:
             return len(self._streak) >= STREAK
         return (
@@ -202,7 +202,7 @@ class Limiter:
 
 
 def shows_health(outcome: Outcome) -> bool | None:
-    """What an end says of who executed it: good, bad, or nothing.
+    """Return whether an outcome shows that its executor works; None: it says nothing of it.
 
     A task that is refused for good was answered: the target works.
     """
@@ -219,27 +219,35 @@ def shows_health(outcome: Outcome) -> bool | None:
 
 
 LOOK_MIN_US = 1_000_000
-"""What moves within this time is not parked."""
+"""A task that starts within this time is not parked."""
 LOOK_MAX_US = 60_000_000
-"""Whatever the line's length: a limit may be lifted at any time."""
+"""The latest look, however many wait: a limit may be lifted at any time."""
 STANDS_US = 5_000_000
-"""Of a flow that does not move, the first look."""
+"""The first look at a flow that does not move."""
 MEASURE_US = 200_000
 
 
 class ThrottledQueue:
-    """Of one flow in one shard. Times in microseconds, by the database's clock."""
+    """Say when the parked tasks of one flow that is held back are looked at again, in one shard.
+
+    All of them after the same few seconds would come in vain and be parked again, each for a row
+    deleted and a row written: a jam of 100,000 would cost more than the work. So they come back one
+    after the other, twice as fast as the flow has moved lately. Twice, because a flow that gets no
+    more than it can do would never show that it could do more.
+
+    Times are in microseconds, by the database's clock.
+    """
 
     def __init__(self) -> None:
         self.starts = 0
-        """Since the last measurement; the owner counts."""
+        """Starts since the last measurement; the owner counts them."""
         self.per_s: float | None = None
-        """How fast it moves; None: it is too young for that to be known."""
+        """Starts per second; None: it is too early to know."""
         self._measured_at_us: int | None = None
         self._end_us = 0
 
     def measure(self, now_us: int) -> float | None:
-        """`per_s` as it is now."""
+        """Bring `per_s` up to date, and return it."""
         if self._measured_at_us is None:
             self.starts, self._measured_at_us = 0, now_us
         elapsed_us = now_us - self._measured_at_us
@@ -258,11 +266,11 @@ class ThrottledQueue:
         return round((self.per_s or 0.0) * LOOK_MIN_US / 1e6)
 
     def over(self, now_us: int) -> bool:
-        """Whether the last one has been looked at."""
+        """Return whether the last parked task has been looked at."""
         return self._end_us <= now_us
 
     def join_us(self, now_us: int) -> int:
-        """When to look at one more."""
+        """Return when to look at one more task."""
         per_s = self.per_s or 0.0
         first_us = now_us + (LOOK_MIN_US if per_s >= 1.0 else STANDS_US)
         self._end_us = max(self._end_us, first_us) + round(5e5 / max(1.0, per_s))

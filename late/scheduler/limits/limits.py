@@ -1,4 +1,4 @@
-"""What the knobs allow now: one object per worker, asked before each start. Pure.
+"""Decide what the knobs allow now: one object per worker, asked before each start. Pure.
 
 A task's *flow* is what it is limited with: its queue, its target, and its tenant where the queue
 is fair. Tasks without any limit have no flow and cost nothing here.
@@ -33,7 +33,7 @@ Owner = tuple[str, TaskId]
 
 
 class Flow(NamedTuple):
-    """What a task is limited with."""
+    """The queue, target and tenant by which a task is limited."""
 
     queue: str
     target: str
@@ -41,7 +41,7 @@ class Flow(NamedTuple):
 
 
 class Limits:
-    """All knobs of a worker, and what runs under them.
+    """Hold all knobs of a worker, and what runs under them.
 
     Args:
         remote: names of the pools that are other services: they are protected by default.
@@ -57,16 +57,17 @@ class Limits:
         }
         self._any = False
         self._counted: dict[Owner, tuple[Flow, bool]] = {}
-        """The flow of what runs, and whether it is a retry."""
+        """The flow of each task that runs, and whether it is a retry."""
         self.opens_at_us: int | None = None
-        """When the first of those that were refused since `begin` may start, by time alone."""
+        """The time at which the first of those that were refused since `begin` may start, by time
+        alone."""
         self.started = 0
-        """Starts under a limit, ever."""
+        """Number of starts under a limit so far."""
         self.version = 0
         """Rises when flows may have changed."""
 
     def set(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs], now_us: int) -> None:
-        """The knobs as the database has them now."""
+        """Take in the knobs as the database has them now."""
         # A queue with nothing but an owner is not limited, so its tasks take the short way.
         queues = {name: each for name, each in queues.items() if binds(each)}
         self._any = bool(queues or targets)
@@ -98,14 +99,14 @@ class Limits:
                 limiter.tenants[flow.tenant] += 1
 
     def begin(self, mine: int, total: int, now_us: int) -> None:
-        """A new pass: this worker has `mine` of `total` shards."""
+        """Begin a pass of a worker that has `mine` of `total` shards."""
         self.opens_at_us = None
         for limiters in (self._queues, self._targets):
             for limiter in limiters.values():
                 limiter.share(max(1, mine), max(1, mine, total), now_us)
 
     def recovered(self, now_us: int) -> None:
-        """The worker was cut off, or has just started: begin slowly."""
+        """Begin slowly: the worker was cut off, or has just started."""
         for limiters in (self._queues, self._targets):
             for limiter in limiters.values():
                 limiter.slow.begin(now_us)
@@ -114,11 +115,11 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """Whether there is any knob of a queue, or of a target that is set by hand."""
+        """True when a queue has a knob, or one of a target is set by hand."""
         return self._any
 
     def timed(self, attempt: Attempt) -> Attempt:
-        """`attempt` with the time-out that the knobs give it: the shortest."""
+        """Return `attempt` with the shortest time-out that the knobs give it."""
         limiters = self._limiters_of(Flow(attempt.record.queue, attempt.target))
         found = [
             limiter.knobs.timeout_s for limiter in limiters if limiter.knobs.timeout_s is not None
@@ -128,7 +129,7 @@ class Limits:
         return msgspec.structs.replace(attempt, timeout_us=round(min(found) * 1_000_000))
 
     def expires_at_us(self, entry: Entry, asked_us: int | None) -> int | None:
-        """When `entry` must no longer start, by its queue's knob and as its producer `asked`."""
+        """Return when `entry` must no longer start, by its queue's knob and its producer's wish."""
         knobs = self.knobs(entry.record.queue)
         if knobs is None or knobs.expires_s is None:
             return asked_us
@@ -136,15 +137,17 @@ class Limits:
         return ends_us if asked_us is None else min(asked_us, ends_us)
 
     def spread_us(self, entry: Entry) -> int:
-        """How much later than it is due `entry` starts, so that a crowd becomes a stream: by its
-        id, so that it is the same after a takeover."""
+        """Return how much later than it is due `entry` starts, so that a crowd becomes a stream.
+
+        It follows from the id, so that it is the same after a takeover.
+        """
         knobs = self.knobs(entry.record.queue)
         if knobs is None or not knobs.spread_s:
             return 0
         return int(entry.record.task_id[-8:], 16) * round(knobs.spread_s * 1_000_000) >> 32
 
     def flow(self, entry: Entry) -> Flow | None:
-        """What `entry` is limited with, or None."""
+        """Return the flow of `entry`, or None: it has no limit."""
         if not (self._queues or self._targets):
             return None
         queue, target = entry.record.queue, entry.policy.target
@@ -154,18 +157,18 @@ class Limits:
         return Flow(queue, target, self.tenant(entry.record) or "")
 
     def tenant(self, record: Record) -> str | None:
-        """Whom a task is for, by the fair key of its queue; None where it has none."""
+        """Return the tenant of a task, by the fair key of its queue; None: the queue has none."""
         limiter = self._queues.get(record.queue)
         if limiter is None or limiter.knobs.fair_key is None:
             return None
         return _tenant(record, limiter.knobs.fair_key)
 
     def admits(self, flow: Flow, *, retry: bool, now_us: int) -> bool:
-        """Whether a task of `flow` may start now."""
+        """Return whether a task of `flow` may start now."""
         return self.opens(flow, retry=retry, now_us=now_us) and not self._full(flow)
 
     def opens(self, flow: Flow, *, retry: bool = False, now_us: int) -> bool:
-        """The same, whatever its tenant has."""
+        """Return whether a task of `flow` may start now, whatever its tenant has."""
         opens_us: int | None = now_us
         for limiter in self._limiters_of(flow):
             at_us = limiter.opens_at_us(retry=retry, now_us=now_us)
@@ -175,7 +178,7 @@ class Limits:
         return opens_us == now_us
 
     def _full(self, flow: Flow) -> bool:
-        """Whether the tenant has its share of the slots."""
+        """Return whether the tenant has its share of the slots."""
         limiter = self._queues.get(flow.queue)
         if limiter is None or limiter.knobs.fair_key is None:
             return False
@@ -186,7 +189,7 @@ class Limits:
         )
 
     def start(self, owner: Owner, flow: Flow, *, retry: bool, now_us: int) -> None:
-        """It starts, after `admits`."""
+        """Count a start, after `admits`."""
         self._counted[owner] = flow, retry
         self.started += 1
         for limiter in self._limiters_of(flow):
@@ -194,7 +197,7 @@ class Limits:
             limiter.tenants[flow.tenant] += 1
 
     def undo(self, owner: Owner) -> None:
-        """It did not start after all, or its shard is lost: nothing will be heard of it."""
+        """Take back a start: it did not happen, or its shard is lost."""
         counted = self._counted.pop(owner, None)
         if counted is not None:
             flow, _ = counted
@@ -203,7 +206,7 @@ class Limits:
                 _less(limiter.tenants, flow.tenant)
 
     def ended(self, outcomes: Sequence[Outcome], now_us: int) -> None:
-        """Learn from attempts that ended. Those that were not counted are fine."""
+        """Learn from attempts that ended. It ignores those that were not counted."""
         if not self._counted:
             return
         for outcome in outcomes:
@@ -217,18 +220,21 @@ class Limits:
                 limiter.ended(outcome, retry=retry, now_us=now_us)
 
     def stalled(self, entry: Entry) -> bool:
-        """Whether a failure of `entry` says nothing of it, because its whole target fails."""
+        """Return whether a failure of `entry` says nothing of it: its whole target fails."""
         limiters = self._limiters_of(Flow(entry.record.queue, entry.policy.target))
         return any(limiter.knobs.smart_retry and limiter.failing for limiter in limiters)
 
     def knobs(self, queue: str) -> Knobs | None:
-        """Those of a queue that has any."""
+        """Return the knobs of a queue that has any."""
         limiter = self._queues.get(queue)
         return None if limiter is None else limiter.knobs
 
     def look_again_us(self, flow: Flow, ahead: int, now_us: int) -> int:
-        """When a task with `ahead` others before it may start, as far as the knobs say; what moves
-        comes back in its line (`ThrottledQueue`). Spread, so that not all come back at once."""
+        """Return when a task with `ahead` others before it may start, as far as the knobs say.
+
+        A flow that moves has a time of its own (`ThrottledQueue`). Spread, so that not all come
+        back at once.
+        """
         at_us = now_us
         for limiter in self._limiters_of(flow):
             if limiter.knobs.paused:
@@ -240,7 +246,7 @@ class Limits:
         return at_us
 
     def limiters(self) -> list[tuple[str, str, Limiter]]:
-        """(`queue` or `target`, its name, what it allows and has learned), for metrics."""
+        """Return (`queue` or `target`, its name, its limiter) of all, for metrics."""
         queues = [("queue", name, limiter) for name, limiter in self._queues.items()]
         return queues + [("target", name, limiter) for name, limiter in self._targets.items()]
 
@@ -250,8 +256,11 @@ class Limits:
 
 
 def _default(pool: str) -> Knobs:
-    """Consumers that fetch their tasks say themselves how many they want: nothing protects them
-    from more. Batch handlers run in this process."""
+    """Return the knobs of a pool that has none by hand.
+
+    Consumers that fetch their tasks say themselves how many they want, and batch handlers run in
+    this process: neither needs protection.
+    """
     return LOCAL if pool.startswith((PULL_POOL, BATCH_POOL)) else REMOTE
 
 

@@ -1,4 +1,4 @@
-"""Which ready task starts next: priorities that are weighted, so that nothing starves.
+"""Choose the ready task that starts next: priorities are weighted, so that nothing starves.
 
 Tasks with priority >= 0 are *foreground*, below 0 *background*. While both wait, background gets
 one start in nine (8 : 1). Within a class a higher priority goes first, equals in the order of the
@@ -21,7 +21,7 @@ class ReadyQueue(Generic[T]):
 
     def __init__(self, foreground: int = FOREGROUND_SHARE) -> None:
         self.foreground = foreground
-        """Starts of the foreground for one of the background."""
+        """Number of starts of the foreground for one of the background."""
         self._queues: dict[int, deque[T]] = {}
         self._order: list[int] = []  # priorities in use, highest first
         self._size = 0
@@ -31,7 +31,7 @@ class ReadyQueue(Generic[T]):
         return self._size
 
     def __iter__(self) -> Iterator[T]:
-        """All that wait, by priority, in no order that means anything between the classes."""
+        """Yield everything that waits, by priority; the order between the classes means nothing."""
         for priority in self._order:
             yield from self._queues[priority]
 
@@ -41,7 +41,7 @@ class ReadyQueue(Generic[T]):
         self._size += 1
 
     def push_front(self, item: T, priority: int = 0) -> None:
-        """Add before its equals: for what was interrupted and had been started already."""
+        """Add before its equals: for a task that was interrupted after it had started."""
         self._queue(priority).appendleft(item)
         self._size += 1
 
@@ -53,11 +53,11 @@ class ReadyQueue(Generic[T]):
         return queue
 
     def oldest(self) -> T:
-        """The first of the highest priority; IndexError when empty."""
+        """Return the first of the highest priority; IndexError when empty."""
         return self._queues[self._order[0]][0]
 
     def pop(self, *, newest: bool = False) -> T:
-        """The next to start: the first of its priority, or the last one.
+        """Take out the next to start: the first of its priority, or the last one.
 
         Raises:
             IndexError: the queue is empty.
@@ -76,7 +76,7 @@ class ReadyQueue(Generic[T]):
         return item
 
     def take(self, count: int) -> list[T]:
-        """`pop` so many times, or as often as there is something."""
+        """Do as `pop` so many times, or until it is empty."""
         found: list[T] = []
         while len(self._order) > 1 and len(found) < count:
             found.append(self.pop())

@@ -1,4 +1,4 @@
-"""The ready tasks of one shard: which may start next, past those that are held back by a knob.
+"""Keep the ready tasks of one shard, and choose the next past those that a knob holds back.
 
 Tasks without a limit share one queue by priority, the *main* one. Each flow (`limits.Flow`) has a
 queue of its own, so that one which is closed holds nobody up. Turns go round: the main queue, then
@@ -23,7 +23,7 @@ _Queue = tuple[str, str]
 
 
 class ReadyQueues:
-    """See the module. `len` is the number of those that nothing but a free slot holds back."""
+    """The queues of one shard. `len` counts the tasks that nothing but a free slot holds back."""
 
     def __init__(self, group: str, limits: Limits) -> None:
         self._group = group
@@ -38,31 +38,31 @@ class ReadyQueues:
         self._now_us = 0
         self._closed: set[Flow] = set()
         self._refused: set[Flow] = set()
-        """Flows of which the last that wanted to start was not allowed to."""
+        """Flows whose last task that wanted to start was not allowed to."""
         self._lines: dict[Flow, ThrottledQueue] = {}
         self.limited = 0
-        """Entries that have a flow."""
+        """Number of entries that have a flow."""
         self._of_pool: Counter[str] = Counter()
-        """The same by pool, whatever the queues of their records are: a task of a pulled queue may
-        have been written under another name. Kept, as it is asked for at every grant."""
+        """The same number by pool, whatever the queues of their records are: a task of a pulled
+        queue may have been written under another name. Kept, as every grant asks for it."""
 
     def __len__(self) -> int:
         return len(self._main)
 
     def push(self, entry: Entry) -> None:
-        """Behind its equals."""
+        """Add behind its equals."""
         flow = self._limits.flow(entry)
         queue = self._main if flow is None else self._queue_of(flow)
         queue.push(entry, entry.options.priority)
 
     def push_front(self, entry: Entry) -> None:
-        """Before its equals: it had been started already."""
+        """Add before its equals: it had been started already."""
         flow = self._limits.flow(entry)
         queue = self._main if flow is None else self._queue_of(flow)
         queue.push_front(entry, entry.options.priority)
 
     def _count(self, flow: Flow, n: int) -> None:
-        """So many more are here, or fewer."""
+        """Count `n` more entries, or fewer."""
         self.limited += n
         self._of_pool[flow.target] += n
 
@@ -91,7 +91,7 @@ class ReadyQueues:
             self._arrange()
 
     def _arrange(self) -> None:
-        """The knobs have changed: every entry finds its flow anew, in the order of the log."""
+        """Put every entry into its flow anew, in the order of the log: the knobs have changed."""
         self._version = self._limits.version
         entries = list(self._main)
         for queue in self._flows.values():
@@ -104,10 +104,10 @@ class ReadyQueues:
             self.push(entry)
 
     def next(self, put_off: Callable[[Entry], bool] | None = None) -> Entry | None:
-        """The next to start, counted as started; None when nothing more may.
+        """Take out the next to start, counted as started; None when nothing more may.
 
         Args:
-            put_off: asked before; True: the asker keeps the entry.
+            put_off: asked before; True: whoever answers so keeps the entry.
         """
         while True:
             entry = self._from_main() if self._mains_turn else self._from_flows()
@@ -121,7 +121,7 @@ class ReadyQueues:
             self.undo(entry)
 
     def unlimited(self) -> list[Entry]:
-        """What may start at once where nothing is limited, nearly always: the short way."""
+        """Take out what may start at once where nothing is limited, as nearly always."""
         main = self._main
         count = min(len(main), self._rooms.get(LOCAL_POOL, 0))
         if self.limited or count <= 0:
@@ -180,7 +180,7 @@ class ReadyQueues:
         return waited_us > knobs.fresh_first_s * 1_000_000
 
     def _drop(self, flow: Flow) -> None:
-        """An empty flow: tenants come and go, and must not be kept for ever."""
+        """Remove an empty flow: tenants come and go, and must not be kept for ever."""
         del self._flows[flow]
         self._refused.discard(flow)
         of_queue = (flow.queue, flow.target)
@@ -190,7 +190,7 @@ class ReadyQueues:
             self._order.remove(of_queue)
 
     def admit(self, entry: Entry, *, extra: bool = False) -> bool:
-        """Whether `entry`, which waits elsewhere, may start now; it is counted then.
+        """Return whether `entry`, which waits elsewhere, may start now; it is counted then.
 
         Args:
             extra: without a free slot too.
@@ -216,7 +216,7 @@ class ReadyQueues:
         return True
 
     def undo(self, entry: Entry) -> None:
-        """It did not start after all: its room is another's."""
+        """Take back a start: its room is another's."""
         target = entry.policy.target
         self._rooms[target] = self._rooms.get(target, 0) + 1
         self._limits.undo((self._group, entry.record.task_id))
@@ -224,11 +224,12 @@ class ReadyQueues:
     # ------------------------------------------------------------------ asked for
 
     def asked(self) -> list[str]:
-        """Pools of pulled queues for which consumers wait, and whose knobs let a task start.
+        """Return the pools of pulled queues with waiting consumers whose knobs let a task start.
 
-        The knobs are those of the queue that the pool is of. A task whose record has another queue
-        obeys that one's: where it is paused, what is called back is put off again, as `limited`,
-        and so only once."""
+        The knobs are those of the pool's queue. A task whose record has another queue obeys the
+        knobs of that one: where it is paused, a task that was made ready is put off again, as
+        `limited`, and so only once.
+        """
         return [
             pool
             for pool, room in self._rooms.items()
@@ -238,7 +239,7 @@ class ReadyQueues:
         ]
 
     def ready_for(self, pool: str) -> int:
-        """How many entries of a pulled queue's pool are here."""
+        """Return how many entries of a pulled queue's pool are here."""
         return self._of_pool[pool]
 
     # ------------------------------------------------------------------ too many
@@ -261,7 +262,7 @@ class ReadyQueues:
         return found
 
     def _is_unfetched(self, flow: Flow) -> bool:
-        """Whether consumers are all that it lacks."""
+        """Return whether consumers are all that it lacks."""
         return flow.target.startswith(PULL_POOL) and flow not in self._refused
 
     def _is_held_back(self, flow: Flow) -> bool:
@@ -276,14 +277,14 @@ class ReadyQueues:
         kept: ReadyQueue[Entry] = ReadyQueue(queue.foreground)
         for entry in queue:
             if entry.state != "ready" or entry.record.task_id in taken:
-                continue  # cancelled or put off while it stood in line, or back since
+                continue  # cancelled or put off while it was queued, or back since
             if len(kept) < keep:
                 kept.push(entry, entry.options.priority)
                 continue
             taken.add(entry.record.task_id)
             again_us = line.join_us(now_us)
-            # What nobody fetched has to be where `calling` looks for it, within the minute, however
-            # far ahead a rate puts it: the knobs are asked again when it is to start.
+            # A task that nobody fetched has to be where `unclaimed` looks for it, within the
+            # minute, however far ahead a rate puts it: the knobs are asked again at its start.
             if reason == "limited":
                 ahead = len(kept) + len(taken)
                 again_us = max(again_us, self._limits.look_again_us(flow, ahead, now_us))
