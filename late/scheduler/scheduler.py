@@ -298,8 +298,7 @@ class Scheduler:
                 self._step(shard, core, Finished(part, now_us))
                 late = core.state.late_results - before
             if late:
-                self.late_results[shard] += late
-                self._emitter.emit(events.LATE_RESULT, count=late, group=shard[0], shard=shard[1])
+                self._count_late(shard, late)
         if self._emitter.wants(events.ATTEMPT_FAILED):
             report.failed(self._emitter, outcomes)
         self._finished_since += len(outcomes)
