@@ -15,7 +15,7 @@ from late.model.task import BATCH_POOL, PULL_POOL
 
 if TYPE_CHECKING:
     from late.control import Control
-    from late.control.queue_settings import Turned
+    from late.control.queue_settings import SettingsChange
 
 LOOK = 1_000
 """Tasks of one group and shard that are looked at for the names of queues."""
@@ -56,7 +56,7 @@ def _turn(
         output.note(f"note: {doubt}")
 
 
-def _doubt(control: Control, turned: Turned) -> str | None:
+def _doubt(control: Control, turned: SettingsChange) -> str | None:
     """Why the name may be misspelt, as far as that can be known. A queue is there as soon as a task
     names it, so its knobs may come first; but who stops the wrong one in an outage must see it."""
     if turned.before != Knobs():
@@ -77,7 +77,7 @@ def _doubt(control: Control, turned: Turned) -> str | None:
     return None if known else f"is {turned.kind} {turned.name} meant? {nothing}; {others}"
 
 
-def _say(turned: Turned, json: bool, *, dry_run: bool = False) -> None:
+def _say(turned: SettingsChange, json: bool, *, dry_run: bool = False) -> None:
     if json:
         output.as_json(turned)
         return

@@ -22,7 +22,7 @@ from late.schema.tables import queue, target
 _TABLES: dict[Kind, Table] = {"queue": queue, "target": target}
 
 
-class Set(msgspec.Struct, frozen=True):
+class Settings(msgspec.Struct, frozen=True):
     """The knobs of one queue or target."""
 
     kind: Kind
@@ -32,7 +32,7 @@ class Set(msgspec.Struct, frozen=True):
     updated_at_us: int
 
 
-class Turned(msgspec.Struct, frozen=True):
+class SettingsChange(msgspec.Struct, frozen=True):
     """One change: made, or what it would be."""
 
     kind: Kind
@@ -77,7 +77,7 @@ def publish(engine: Engine, held: Mapping[str, int]) -> None:
     write(engine, put)
 
 
-def listed(engine: Engine, kind: Kind | None = None) -> list[Set]:
+def listed(engine: Engine, kind: Kind | None = None) -> list[Settings]:
     """Everything that is set, queues first, ascending by name."""
     found = []
     with reading(engine) as connection:
@@ -85,7 +85,7 @@ def listed(engine: Engine, kind: Kind | None = None) -> list[Set]:
             if kind in (None, each):
                 for row in connection.execute(select(table).order_by(table.c.name)):
                     value = knobs.decode(row.knobs)
-                    found.append(Set(each, row.name, value, row.version, row.updated_at_us))
+                    found.append(Settings(each, row.name, value, row.version, row.updated_at_us))
     return found
 
 
@@ -97,7 +97,7 @@ def turn(
     *,
     by: str | None = None,
     dry_run: bool = False,
-) -> Turned:
+) -> SettingsChange:
     """Change some knobs: name -> value, None for the default. Workers follow within 5 s.
 
     Raises:
@@ -107,17 +107,17 @@ def turn(
         validate.queue(name)
     validate.name(name, kind)
 
-    def change(connection: Connection) -> Turned:
+    def change(connection: Connection) -> SettingsChange:
         before = _locked(connection, kind, name)
         after = knobs.changed(before, changes, kind)
         if dry_run or after == before:
-            return Turned(kind, name, before, after, None)
+            return SettingsChange(kind, name, before, after, None)
         return _put(connection, kind, name, before, after, f"{kind}.set", by)
 
     return write(engine, change)
 
 
-def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> Turned:
+def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> SettingsChange:
     """Undo one change: its knobs get the values that they had before it. Knobs that it did not
     touch keep what they have now, so that a later change of another knob survives.
 
@@ -125,7 +125,7 @@ def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> Turned:
         ConfigError: no such change, or it was not one of knobs.
     """
 
-    def change(connection: Connection) -> Turned:
+    def change(connection: Connection) -> SettingsChange:
         row = connection.execute(
             select(audit_table).where(audit_table.c.audit_id == audit_id)
         ).first()
@@ -143,7 +143,7 @@ def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> Turned:
         before = _locked(connection, _kind(kind), name)
         after = knobs.changed(before, touched, _kind(kind))
         if after == before:
-            return Turned(_kind(kind), name, before, after, None)
+            return SettingsChange(_kind(kind), name, before, after, None)
         return _put(connection, _kind(kind), name, before, after, f"{kind}.rollback", by)
 
     return write(engine, change)
@@ -172,7 +172,7 @@ def _put(
     after: Knobs,
     action: str,
     by: str | None,
-) -> Turned:
+) -> SettingsChange:
     table, here = _TABLES[kind], now_us(connection)
     values = {"knobs": knobs.encode(after), "updated_at_us": here}
     known = connection.execute(select(table.c.version).where(table.c.name == name)).scalar()
@@ -187,7 +187,7 @@ def _put(
     audit_id = audit.record(
         connection, action=action, subject=f"{kind}:{name}", by=by, before=before, after=after
     )
-    return Turned(kind, name, before, after, audit_id)
+    return SettingsChange(kind, name, before, after, audit_id)
 
 
 class QueueControl(Part):
@@ -197,17 +197,17 @@ class QueueControl(Part):
         """For workers: every setting."""
         return live(self._database.engine)
 
-    def settings(self, kind: Kind | None = None) -> list[Set]:
+    def settings(self, kind: Kind | None = None) -> list[Settings]:
         """Queues and targets that have settings, ascending by name."""
         return listed(self._database.engine, kind)
 
     def change(
         self, kind: Kind, name: str, changes: Mapping[str, Any], *, dry_run: bool = False
-    ) -> Turned:
+    ) -> SettingsChange:
         """Change settings: name -> value, None for the default; workers follow within 5 s."""
         return turn(self._database.engine, kind, name, changes, dry_run=dry_run)
 
-    def rollback(self, audit_id: str) -> Turned:
+    def rollback(self, audit_id: str) -> SettingsChange:
         """Undo one change of settings, and leave those that it did not touch."""
         return rollback(self._database.engine, audit_id)
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from late.concurrency import in_thread
 from late.control import Filter, audit
-from late.control.queue_settings import Turned
+from late.control.queue_settings import SettingsChange
 from late.errors import ConfigError, InvalidTask
 from late.model.queue_settings import Kind, encode
 from late.web.csrf import Stale
@@ -88,7 +88,7 @@ class Actions:
             effects=effects,
         )  # fmt: skip
 
-    async def _effects(self, name: str, turned: Turned) -> list[str]:
+    async def _effects(self, name: str, turned: SettingsChange) -> list[str]:
         seen = await self._context.snapshots.seen()
         ours = [queue for queue in seen.status.queues if queue.queue == name]
         paces = [pace for (_, queue), pace in seen.paces.items() if queue == name]
@@ -242,7 +242,7 @@ def _kind(request: Request) -> Kind:
     return "target" if request.path_params["deed"] == "target" else "queue"
 
 
-def _word(turned: Turned, word: str) -> str:
+def _word(turned: SettingsChange, word: str) -> str:
     return word if turned.audit_id is not None else "same"
 
 

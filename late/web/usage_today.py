@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from late.concurrency import in_thread
 from late.control import Control
-from late.control.status.usage import ROWS, Counted, Key
+from late.control.status.usage import ROWS, Key, UsageRead
 from late.web.models.cost import Share, add, day_of
 
 GLANCE_S = 0.1
@@ -72,11 +72,11 @@ class Today:
             if self.whole or self._closing:
                 return
 
-    async def _step(self) -> Counted:
+    async def _step(self) -> UsageRead:
         usage = self._control.status.usage_since
         return await in_thread(usage, self.since_us, self._read, rows=ROWS // STEPS)
 
-    def take(self, counted: Counted) -> None:
+    def take(self, counted: UsageRead) -> None:
         """Add what was read."""
         add(self.shares, counted.usage)
         self._read, self.whole = counted.read, counted.whole

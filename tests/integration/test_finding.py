@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, event
 
 import late
 from late.control import Control
-from late.control.sql.log_lookup import _halve, logged
+from late.control.sql.log_lookup import _halve, find_in_log
 from late.model.ids import new_id
 from late.model.task import TaskId
 from late.schema.engine import make_engine, reading
@@ -32,7 +32,7 @@ def statements(url: str, task_id: str) -> tuple[Any, int]:
             def note(_c: Connection, _k: Any, text: str, *_: Any) -> None:
                 seen.append(text)
 
-            return logged(connection, task_id), len(seen)
+            return find_in_log(connection, task_id), len(seen)
     finally:
         engine.dispose()
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from late.control.verify.journal_check import Journal, Settled
-from late.control.verify.problems import LISTED, Findings
+from late.control.verify.problems import LISTED, Problems
 from late.control.verify.task_account import DEAD, KEY, LOGGED, PARKED, TICK, Account, Row, Totals
 from late.model.task import OpenTask, TaskId
 
@@ -52,8 +52,8 @@ def rows_of(task_id: str, places: list[tuple[int, int]]) -> list[Row]:
     ]
 
 
-def judged(rows: list[Row], opened: list[OpenTask]) -> tuple[Account, Findings]:
-    findings = Findings()
+def judged(rows: list[Row], opened: list[OpenTask]) -> tuple[Account, Problems]:
+    findings = Problems()
     account = Account(SHARD, opened, findings)
     account.take(sorted(rows))
     return account, findings
@@ -117,14 +117,14 @@ def test_ends_are_those_since_the_kept_journal_begins() -> None:
 
 
 def test_problems_beyond_the_bound_are_counted() -> None:
-    findings = Findings()
+    findings = Problems()
     for number in range(LISTED + 5):
         findings.add("open_gone", SHARD, "gone", task_id=str(number))
     assert (len(findings.problems), findings.total) == (LISTED, LISTED + 5)
 
 
-def journal_of(*rows: Settled, lease: int | None = 1, ended: int = 0) -> Findings:
-    findings = Findings()
+def journal_of(*rows: Settled, lease: int | None = 1, ended: int = 0) -> Problems:
+    findings = Problems()
     journal = Journal(SHARD, findings)
     for row in rows:
         journal.take(row)
@@ -156,7 +156,7 @@ def read(seq: int, arrived: int, ended: int = 0, owner: str = "w1") -> Settled:
 
 
 def balanced(opened_then: int, unfinished: int, *rows: Settled) -> list[str]:
-    findings = Findings()
+    findings = Problems()
     journal = Journal(SHARD, findings)
     for row in rows:
         journal.take(row)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from late.control import Control
-from late.control.status.usage import Counted, Key
+from late.control.status.usage import Key, UsageRead
 from late.errors import StoreUnavailable
 from late.model.task import Usage
 from late.web import usage_today as today
@@ -37,7 +37,7 @@ class Journal:
     def now(self) -> int:
         return self.now_us
 
-    def usage_since(self, since_us: int, read: Mapping[Key, int], *, rows: int) -> Counted:
+    def usage_since(self, since_us: int, read: Mapping[Key, int], *, rows: int) -> UsageRead:
         self.asked += 1
         assert self.answers.wait(60)
         if self.away:
@@ -45,7 +45,7 @@ class Journal:
         begun = read.get(SHARD, 0)
         count = min(rows, self.last - begun)
         usage = ("default", Usage("mail", "send", "local", "done", 1, 1, 1))
-        return Counted(self.now_us, (usage,) * count, {SHARD: begun + count}, count < rows)
+        return UsageRead(self.now_us, (usage,) * count, {SHARD: begun + count}, count < rows)
 
 
 def watched(journal: Journal) -> Today:

@@ -14,7 +14,7 @@ from itertools import islice
 from sqlalchemy import func, select
 
 from late.control.database import Part
-from late.control.dead_letters.dry_run import IDS_SHOWN, rehearsal
+from late.control.dead_letters.dry_run import IDS_SHOWN, preview
 from late.control.dead_letters.filter import Filter
 from late.control.dead_letters.move import Mover, oldest
 from late.control.dead_letters.page import DeadLetterPage, read_page, view_of
@@ -91,7 +91,7 @@ class DeadLetterControl(Part):
         if limit is not None:
             _check_limit(limit)
         if dry_run:
-            return rehearsal(engine, which, limit, exact=exact)
+            return preview(engine, which, limit, exact=exact)
         moved: list[str] = []
         total = 0
         # What dies from here on is not meant: a task that fails again at once would otherwise be

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from late.control.dead_letters.filter import Filter
-from late.control.sql.per_shard import ROWS, together, upto
+from late.control.sql.per_shard import ROWS, limited_count, union_rows
 from late.control.sql.shards import Shard, named, parked
 from late.control.views import Count, Moved
 from late.schema.engine import reading
@@ -36,7 +36,7 @@ IDS_SHOWN = 100
 _ORDER = ("dead_at_us", "task_id")
 
 
-def rehearsal(engine: Engine, which: Filter, limit: int | None, *, exact: bool) -> Moved:
+def preview(engine: Engine, which: Filter, limit: int | None, *, exact: bool) -> Moved:
     """What would be moved.
 
     Args:
@@ -59,7 +59,7 @@ def _all(connection: Connection, which: Filter, shards: list[Shard]) -> Count:
     legs = [
         select(func.count().label("n")).where(*_of(shard), *which.clauses()) for shard in shards
     ]
-    return Count(sum(row.n for row in together(connection, legs, rows=ROWS)))
+    return Count(sum(row.n for row in union_rows(connection, legs, rows=ROWS)))
 
 
 def _first(connection: Connection, which: Filter, shards: list[Shard]) -> Count:
@@ -70,7 +70,7 @@ def _first(connection: Connection, which: Filter, shards: list[Shard]) -> Count:
         return func.coalesce(func.sum(matches), 0).label("n")
 
     found, looked = 0, 0
-    for row in upto(connection, list(_legs(which, shards)), LOOKED, meant):
+    for row in limited_count(connection, list(_legs(which, shards)), LOOKED, meant):
         found, looked = found + int(row.n), looked + row.looked
     return Count(found, looked >= LOOKED)
 
@@ -89,7 +89,7 @@ def _oldest(
         order = [first.c[name] for name in _ORDER]
         matching = select(*order).where(*which.clauses(first.c))
         legs.append(matching.order_by(*order).limit(most))
-    found = together(connection, legs, rows=looked)
+    found = union_rows(connection, legs, rows=looked)
     return tuple(each[1] for each in sorted((r.dead_at_us, str(r.task_id)) for r in found)[:most])
 
 

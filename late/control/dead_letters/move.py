@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from late.control import audit
 from late.control.dead_letters.filter import Filter
-from late.control.sql.per_shard import Value, across
+from late.control.sql.per_shard import Value, lateral_rows
 from late.control.sql.rows import SPANNER, now_us
 from late.control.sql.shards import Shard, named, parked
 from late.schema.engine import reading
@@ -63,7 +63,7 @@ def oldest(engine: Engine, which: Filter) -> tuple[int, Iterator[Key]]:
         there = parked(connection, dead.c.dead_at_us, named(connection).known)
         shards = [shard for shard, _ in there if which.reaches(*shard)]
         first: list[list[tuple[int, str]]] = [[] for _ in shards]
-        for row in across(connection, partial(_page, which, until_us), shards, rows=PAGE):
+        for row in lateral_rows(connection, partial(_page, which, until_us), shards, rows=PAGE):
             first[row.leg].append((row.dead_at_us, str(row.task_id)))
     pages = zip(shards, first, strict=True)
     return until_us, merge(*(_walk(engine, which, until_us, *each) for each in pages))

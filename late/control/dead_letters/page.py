@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, cast, fun
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from late.control.dead_letters.filter import Filter
-from late.control.sql.per_shard import LATERAL, ROWS, Value, across, foremost, together
+from late.control.sql.per_shard import LATERAL, ROWS, Value, first_rows, lateral_rows, union_rows
 from late.control.sql.rows import errors_of, object_of, payload_of
 from late.control.sql.shards import Shard, named, parked
 from late.control.views import DeadView
@@ -102,7 +102,7 @@ def _last(
         key = select(dead.c.dead_at_us, dead.c.task_id).where(*_of(which, name, shard_id))
         return key.order_by(*_ORDER).limit(most)
 
-    rows = foremost(connection, leg, shards, limit, _died, reverse=True)
+    rows = first_rows(connection, leg, shards, limit, _died, reverse=True)
     keys = [(row.dead_at_us, str(row.task_id), *shards[place]) for place, row in rows]
     return keys, [keys[-1][0]] if len(keys) == limit else []
 
@@ -130,9 +130,9 @@ def _sifted(
 
     keys = [
         (row.dead_at_us, str(row.task_id), *shards[row.leg])
-        for row in across(connection, leg, shards, rows=looked)
+        for row in lateral_rows(connection, leg, shards, rows=looked)
     ]
-    return keys, [row.dead_at_us for row in across(connection, end, shards, rows=looked)]
+    return keys, [row.dead_at_us for row in lateral_rows(connection, end, shards, rows=looked)]
 
 
 def _before(which: Filter, reached: int | None) -> int | None:
@@ -161,12 +161,12 @@ def _letters(connection: Connection, keys: list[_Key]) -> tuple[DeadView, ...]:
 
     if connection.dialect.name in LATERAL:
         asked = [(name, shard_id, task_id) for _, task_id, name, shard_id in keys]
-        rows = across(connection, one, asked)
+        rows = lateral_rows(connection, one, asked)
     else:
         # Ids are parameters, of which a statement takes fewer than rows.
         most = max(map(len, by_shard.values()), default=0)
         legs = [leg(*shard, ids) for shard, ids in by_shard.items()]
-        rows = together(connection, legs, rows=most * ROWS // IDS)
+        rows = union_rows(connection, legs, rows=most * ROWS // IDS)
     found = {(row.consumer_group, str(row.task_id)): view_of(row._mapping, False) for row in rows}
     views = (found.get((name, task_id)) for _, task_id, name, _ in keys)
     return tuple(view for view in views if view is not None)

@@ -36,7 +36,7 @@ from late.control.groups.groups import Checkpoint
 from late.control.sql import beyond_cursor as unread
 from late.control.sql import positions
 from late.control.sql.last_settlement import Journal, journals
-from late.control.sql.per_shard import together
+from late.control.sql.per_shard import union_rows
 from late.control.sql.rows import SPANNER, log_of, now_us, open_of
 from late.control.sql.shards import survey
 from late.control.status import backlog
@@ -188,7 +188,7 @@ def _counted(
         meant = func.coalesce(func.sum(looked.c.meant), 0).label("meant")
         counts.append(select(func.count().label("n"), meant).select_from(looked))
     found = [(Count(), Count())] * len(legs)
-    for row in together(connection, counts, rows=most):
+    for row in union_rows(connection, counts, rows=most):
         capped = row.n >= most
         found[row.leg] = Count(int(row.meant), capped), Count(row.n, capped)
     return found

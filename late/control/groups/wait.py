@@ -74,7 +74,7 @@ def _reads(connection: Connection, name: str) -> Reads:
 
 def _created_us(connection: Connection, shard_id: int, token: str) -> int | None:
     """When the token's task was created; None where it is nowhere."""
-    row = finding.logged(connection, token, everywhere=True)
+    row = finding.find_in_log(connection, token, everywhere=True)
     if row is not None:
         return int(row["created_at_us"])
     for table in (timer, dead):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, select
 
-from late.control.sql.per_shard import Value, across
+from late.control.sql.per_shard import Value, lateral_rows
 from late.schema.tables import lease, settlement
 
 
@@ -45,7 +45,7 @@ def journals(connection: Connection, shard_id: int | None = None) -> dict[tuple[
     places = [(row.consumer_group, row.shard_id) for row in rows]
     # By way of the leases, one step down the index each. A `group by` would read the journal; a
     # join with the highest number of each makes Spanner's emulator read it once per row of it.
-    found = across(connection, _last, places)
+    found = lateral_rows(connection, _last, places)
     return {
         places[row.leg]: Journal(
             row.seq, row.epoch, row.cursor, row.open, row.settled_at_us, row.suspects

@@ -26,7 +26,7 @@ _YEAR_9000_US = 221_845_392_000_000_000
 Row = dict[str, Any]
 
 
-def logged(connection: Connection, task_id: str, *, everywhere: bool = False) -> Row | None:
+def find_in_log(connection: Connection, task_id: str, *, everywhere: bool = False) -> Row | None:
     """The row, if it is in the log near the moment that the id names; with `key_of` it can be asked
     for again. `everywhere`: or anywhere else in its shard, all of which that may read."""
     shard_id = shard_of(task_id)

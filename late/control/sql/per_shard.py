@@ -4,11 +4,11 @@ A statement costs a round trip and its planning, and a screen asks every shard. 
 statements grows with the chunks of shards and not with the shards. Each leg keeps a condition on
 its own shard and a limit of its own: it walks one range of an index and ends, as it would alone.
 
-Legs that differ in values alone are one lateral join where the database has that (`across`). For a
-union of 64 is 50 KB of text, which both sides read anew each time; and SQLAlchemy keeps it as ten
+Legs that differ in values alone are one lateral join where the database has that: `lateral_rows`.
+A union of 64 is 50 KB of text, which both sides read anew each time; and SQLAlchemy keeps it as ten
 thousand objects, through which each collection of garbage goes. SQLite, which is in this process,
-is asked leg by leg: there a statement costs no round trip, only its text. Not one scan with a
-window over all shards, which would have to read each of them to its end before it could stop.
+is asked leg by leg: there a statement costs no round trip, only its text. One scan with a window
+over all shards was rejected: it would have to read each of them to its end before it could stop.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ that is in each leg is sent with each of them."""
 JOINED = 1_000
 """Legs of one lateral join, which is no longer for more of them."""
 FEW = 4
-"""Rows that `foremost` asks of each leg, beside twice its share."""
+"""Rows that `first_rows` asks of each leg, beside twice its share."""
 ROWS = 16_000
 """That the legs of one statement may read together, so that none of them takes long."""
 LATERAL = frozenset({"postgresql"})
@@ -63,7 +63,7 @@ Span = tuple[int, int]
 """Shards, the first and the last of them."""
 
 
-def together(
+def union_rows(
     connection: Connection, legs: Sequence[Select[Any]], *, rows: int = 1
 ) -> Iterator[Row[Any]]:
     """The rows of all legs, with which one they are of as `row.leg`, in some order.
@@ -77,7 +77,7 @@ def together(
         yield from connection.execute(union).all()
 
 
-def across(
+def lateral_rows(
     connection: Connection,
     leg: Callable[..., Select[Any]],
     asked: Sequence[tuple[int | str, ...]],
@@ -85,7 +85,7 @@ def across(
     types: Sequence[TypeEngine[Any]] = (),
     rows: int = 1,
 ) -> Iterator[Row[Any]]:
-    """As `together`, of legs that differ in values alone: `leg(*values)` for each of `asked`.
+    """As `union_rows`, of legs that differ in values alone: `leg(*values)` for each of `asked`.
 
     Args:
         leg: makes one of values, or of columns that stand for them: it compares them with columns
@@ -97,7 +97,7 @@ def across(
         yield from _one_by_one(connection, leg, asked, types)
         return
     if connection.dialect.name not in LATERAL:
-        yield from together(connection, [leg(*values) for values in asked], rows=rows)
+        yield from union_rows(connection, [leg(*values) for values in asked], rows=rows)
         return
     size = max(1, min(JOINED, ROWS // max(1, rows)))
     for start in range(0, len(asked), size):
@@ -148,7 +148,7 @@ def _lateral(
     return select(place.label("leg"), *of.c).select_from(table.join(of, true())), arrays
 
 
-def foremost(
+def first_rows(
     connection: Connection,
     leg: Callable[..., Select[Any]],
     asked: Sequence[tuple[int | str, ...]],
@@ -164,14 +164,14 @@ def foremost(
     others read `limit` rows of each leg.
 
     Args:
-        leg: as `across` takes it, with a limit behind the values. Its rows come in the order.
+        leg: as `lateral_rows` takes it, with a limit behind the values. Its rows come in the order.
         key: of a row, which ascends in the order, or descends in the `reverse` one.
     """
     few = min(limit, 2 * limit // max(1, len(asked)) + FEW)
 
     def of(places: Sequence[int], most: int) -> Iterator[tuple[int, Row[Any]]]:
         some = [asked[place] for place in places]
-        for row in across(connection, lambda *values: leg(*values, most), some, rows=most):
+        for row in lateral_rows(connection, lambda *values: leg(*values, most), some, rows=most):
             yield places[row.leg], row
 
     def first(found: Iterable[tuple[int, Row[Any]]]) -> list[tuple[int, Row[Any]]]:
@@ -212,8 +212,8 @@ def counted(
     come to that many.
 
     Args:
-        ask: asks the legs of these numbers up to a limit, as `together` or `across`. Their rows say
-            how many they count: `looked`, or `n` where that is the same.
+        ask: asks the legs of these numbers up to a limit, as `union_rows` or `lateral_rows`. Their
+            rows say how many they count: `looked`, or `n` where that is the same.
         legs: how many there are.
     """
     few = ROWS // LEGS_OF.get(connection.dialect.name, LEGS)
@@ -236,7 +236,7 @@ def looked(rows: Sequence[Row[Any]]) -> int:
     return sum(row.looked if apart else row.n for row in rows)
 
 
-def upto(
+def limited_count(
     connection: Connection,
     legs: Sequence[Select[Any]],
     most: int,
@@ -306,13 +306,13 @@ def firsts(
     lane was forgotten, and never in a deployment that knows its lanes.
 
     Args:
-        leg: the first row of the shards from one to another, as `across` takes it: one step along
-            an index. It has a column `shard_id`.
+        leg: the first row of the shards from one to another, as `lateral_rows` takes it: one
+            step along an index. It has a column `shard_id`.
     """
     left = list(among)
     while left:
         following = []
-        for row in across(connection, leg, left):
+        for row in lateral_rows(connection, leg, left):
             yield row
             last = left[row.leg][1]
             if row.shard_id < last:

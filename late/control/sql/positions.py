@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Text, and_, cast, func, select, text
 
 from late.control.sql import beyond_cursor as unread
-from late.control.sql.per_shard import ROWS, together
+from late.control.sql.per_shard import ROWS, union_rows
 from late.control.sql.rows import COCKROACH, SPANNER, log_of, now_us
 from late.errors import ConfigError
 from late.model.task import Reads
@@ -117,7 +117,7 @@ def before(
         )
     best: dict[int, tuple[int, str]] = dict.fromkeys(shard_ids, (0, ""))
     # Where no journal reaches back so far, a leg goes through all of its journal.
-    for row in together(connection, legs, rows=ROWS // 4):
+    for row in union_rows(connection, legs, rows=ROWS // 4):
         shard_id = places[row.leg][1]
         best[shard_id] = max(best[shard_id], (row.settled_at_us, row.cursor))
     return {shard_id: cursor for shard_id, (_, cursor) in best.items()}

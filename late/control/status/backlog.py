@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from late.control.sql.beyond_cursor import WINDOW, beyond, beyond_window, order_of, window_of
-from late.control.sql.per_shard import LATERAL, ROWS, Value, across, counted, together
+from late.control.sql.per_shard import LATERAL, ROWS, Value, counted, lateral_rows, union_rows
 from late.control.sql.rows import COCKROACH, SPANNER, log_of
 from late.model.task import HELD_US, OpenTask
 from late.schema.tables import Xid8, timer
@@ -63,7 +63,7 @@ def per_queue(
 
     def united(some: Sequence[Ahead], most: int) -> Iterator[Row[Any]]:
         legs = [leg(beyond(connection, e.shard_id, e.cursor), e.among, most) for e in some]
-        return together(connection, legs, rows=most)
+        return union_rows(connection, legs, rows=most)
 
     def joined(some: Sequence[Ahead], most: int) -> Iterator[Row[Any]]:
         # The limit is a column too. A planner that knows it, and guesses at the rows beyond a
@@ -74,7 +74,7 @@ def per_queue(
             return leg(beyond_window(log, *values[:-1]), some[0].among, values[-1])
 
         types = (*WINDOW, BigInteger())
-        return across(connection, of, windows, types=types, rows=most * APART)
+        return lateral_rows(connection, of, windows, types=types, rows=most * APART)
 
     lateral = connection.dialect.name in LATERAL
 
@@ -173,7 +173,7 @@ def _by_keys(
     found: list[list[Row[Any]]] = [[] for _ in asked]
     # Keys are parameters, of which a statement takes fewer than rows.
     most = min(KEYS_CHUNK, max((len(keys) for _, keys in asked), default=0))
-    for row in together(connection, legs, rows=most * ROWS // KEYS_CHUNK):
+    for row in union_rows(connection, legs, rows=most * ROWS // KEYS_CHUNK):
         found[places[row.leg]].append(row)
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from late.control.sql.per_shard import Value, across, counted, looked
+from late.control.sql.per_shard import Value, counted, lateral_rows, looked
 from late.control.sql.rows import seconds
 from late.control.sql.shards import Shard
 from late.control.status import backlog
@@ -89,7 +89,7 @@ class Tally:
 
         def ask(numbers: Sequence[int], most: int) -> Iterator[Row[Any]]:
             asked = [places[n] for n in numbers]
-            return across(connection, lambda *of: leg(*of, most), asked, rows=most)
+            return lateral_rows(connection, lambda *of: leg(*of, most), asked, rows=most)
 
         found = counted(connection, ask, len(places), limit)
         for (name, _), rows in zip(places, found, strict=True):

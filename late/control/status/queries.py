@@ -60,7 +60,7 @@ class StatusControl(Part):
 
     def usage_since(
         self, since_us: int, read: Mapping[usage.Key, int], *, rows: int = usage.ROWS
-    ) -> usage.Counted:
+    ) -> usage.UsageRead:
         """What settlements have counted since a moment, beyond those that were `read`."""
         return usage.usage_since(self._database.engine, since_us, read, rows=rows)
 

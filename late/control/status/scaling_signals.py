@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, Row, Select, select
 
 from late.autoscaler.keda.demand import Signals
-from late.control.sql.per_shard import Value, across
+from late.control.sql.per_shard import Value, lateral_rows
 from late.control.status.status import status
 from late.control.views import QueueStatus, Status
 from late.errors import ConfigError
@@ -115,7 +115,9 @@ def _paces(
     paces: dict[str, list[tuple[Usage, float]]] = {name: [] for name in names}
     shards = [shard for shard in found.shards if shard.group in paces and shard.seq]
     last: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in across(connection, _recent, [(s.group, s.shard_id) for s in shards], rows=ROWS):
+    for row in lateral_rows(
+        connection, _recent, [(s.group, s.shard_id) for s in shards], rows=ROWS
+    ):
         last[row.leg].append(row)
     for leg, rows in last.items():
         recent = [row for row in rows if row.settled_at_us > found.now_us - PACE_US]

@@ -61,7 +61,7 @@ def show(
     """
     shard_id = shard_of(task_id)
     with reading(engine) as connection:
-        row = logged = finding.logged(connection, task_id, everywhere=everywhere)
+        row = logged = finding.find_in_log(connection, task_id, everywhere=everywhere)
         groups = []
         for name in groups_of(connection) if group is None else (group,):
             last = journal(connection, name, shard_id)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, Row, Select, select
 
-from late.control.sql.per_shard import LEGS, Value, foremost
+from late.control.sql.per_shard import LEGS, Value, first_rows
 from late.control.sql.shards import named, parked
 from late.control.views import TimerView
 from late.errors import ConfigError
@@ -68,7 +68,7 @@ def listed(
             some = pairs[start : start + LEGS]
             if len(found) == limit and some[0][0] > found[-1].due_at_us:
                 break
-            rows = foremost(connection, leg, [key for _, key in some], limit, _by_due)
+            rows = first_rows(connection, leg, [key for _, key in some], limit, _by_due)
             found += [TimerView(str(row.task_id), *row[2:]) for _, row in rows]
             found = sorted(found, key=_order)[:limit]
     return found

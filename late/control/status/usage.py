@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, Row, Select, select
 
 from late.control.sql.last_settlement import journals
-from late.control.sql.per_shard import Value, across
+from late.control.sql.per_shard import Value, lateral_rows
 from late.control.sql.rows import now_us
 from late.model.task import Usage
 from late.schema.engine import reading
@@ -28,7 +28,7 @@ Key = tuple[str, int]
 """(group, shard)."""
 
 
-class Counted(msgspec.Struct, frozen=True):
+class UsageRead(msgspec.Struct, frozen=True):
     """What one call has read."""
 
     now_us: int
@@ -42,7 +42,7 @@ class Counted(msgspec.Struct, frozen=True):
 
 def usage_since(
     engine: Engine, since_us: int, read: Mapping[Key, int], *, rows: int = ROWS
-) -> Counted:
+) -> UsageRead:
     """The usage of settlements at or after `since_us`, of those that were not read yet.
 
     Args:
@@ -69,7 +69,7 @@ def usage_since(
             except msgspec.MsgspecError:
                 continue  # `late verify` tells of it
         whole = all(count < rows for count in counts.values())
-    return Counted(now, tuple(found), reached, whole)
+    return UsageRead(now, tuple(found), reached, whole)
 
 
 def _following(
@@ -90,7 +90,7 @@ def _following(
         )
 
     asked = [(*key, after) for key, after in places]
-    for row in across(connection, leg, asked, rows=rows):
+    for row in lateral_rows(connection, leg, asked, rows=rows):
         yield places[row.leg][0], row
 
 

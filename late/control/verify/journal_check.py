@@ -10,7 +10,7 @@ from collections import Counter
 
 import msgspec
 
-from late.control.verify.problems import Findings
+from late.control.verify.problems import Problems
 from late.model.task import ENQUEUED, Usage
 
 ENDS = frozenset({"done", "dead", "expired", "discarded", "cancelled"})
@@ -38,7 +38,7 @@ class Settled(msgspec.Struct, frozen=True):
 class Journal:
     """Takes all rows of one journal, ascending by seq."""
 
-    def __init__(self, shard: tuple[str, int], findings: Findings) -> None:
+    def __init__(self, shard: tuple[str, int], findings: Problems) -> None:
         self.first: Settled | None = None
         """What retention has left of the beginning, or the last reset."""
         self.last: Settled | None = None

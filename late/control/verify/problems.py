@@ -53,7 +53,7 @@ class Problem(msgspec.Struct, frozen=True):
         return REMEDIES[self.kind]
 
 
-class Findings:
+class Problems:
     """Problems as they are found: the first `LISTED` by name, all of them by number."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from operator import itemgetter
 
 import msgspec
 
-from late.control.verify.problems import Findings
+from late.control.verify.problems import Problems
 from late.model.task import OpenTask
 
 LOGGED, PARKED, DEAD, KEY, TICK = range(5)
@@ -63,7 +63,7 @@ class Account:
     """
 
     def __init__(
-        self, shard: tuple[str, int], open_tasks: Sequence[OpenTask], findings: Findings
+        self, shard: tuple[str, int], open_tasks: Sequence[OpenTask], findings: Problems
     ) -> None:
         self.totals = Totals()
         self.ended_recently = 0

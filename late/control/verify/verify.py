@@ -16,7 +16,7 @@ from late.control.sql.positions import registered
 from late.control.sql.rows import now_us
 from late.control.sql.shards import Shard, groups_of
 from late.control.verify.journal_check import Journal, Settled
-from late.control.verify.problems import Findings, Problem
+from late.control.verify.problems import Problem, Problems
 from late.control.verify.rows_to_check import rows_of, shards_of, streamed
 from late.control.verify.task_account import Account, Totals
 from late.errors import ConfigError, StoreError
@@ -65,7 +65,7 @@ def verify(engine: Engine, *, group_name: str | None, shard_id: int | None) -> V
     Raises:
         ConfigError: no such group.
     """
-    findings = Findings()
+    findings = Problems()
     ledgers = []
     with reading(engine) as connection:
         at_us = now_us(connection)
@@ -100,7 +100,7 @@ def verify(engine: Engine, *, group_name: str | None, shard_id: int | None) -> V
 
 
 def _ledger(
-    connection: Connection, shard: Shard, held: Any, reads: Reads, findings: Findings
+    connection: Connection, shard: Shard, held: Any, reads: Reads, findings: Problems
 ) -> Ledger:
     journal = _journal(connection, shard, findings)
     first, last = journal.first, journal.last
@@ -128,7 +128,7 @@ def _ledger(
     )
 
 
-def _journal(connection: Connection, shard: Shard, findings: Findings) -> Journal:
+def _journal(connection: Connection, shard: Shard, findings: Problems) -> Journal:
     journal = Journal(shard, findings)
     columns = ("seq", "epoch", "owner", "usage", "settled_at_us")
     statement = (
@@ -174,7 +174,7 @@ def _groups(
     known: set[str],
     group_name: str | None,
     shard_id: int | None,
-    findings: Findings,
+    findings: Problems,
 ) -> None:
     for name, number in sorted(shards):
         if name not in known and group_name in (None, name) and shard_id in (None, number):
@@ -182,7 +182,7 @@ def _groups(
             findings.add("group", (name, number), what)
 
 
-def _outside(connection: Connection, ledgers: list[Ledger], findings: Findings) -> None:
+def _outside(connection: Connection, ledgers: list[Ledger], findings: Problems) -> None:
     """What runs, or will, and may surprise."""
     named: set[int] = set()
     for first, count in connection.execute(select(lane.c.first_shard, lane.c.shards)):
@@ -202,7 +202,7 @@ def _outside(connection: Connection, ledgers: list[Ledger], findings: Findings) 
         )
 
 
-def _unchecked(ledgers: list[Ledger], findings: Findings) -> None:
+def _unchecked(ledgers: list[Ledger], findings: Problems) -> None:
     cut = [each for each in ledgers if each.since_seq > 1]
     if cut:
         findings.notes.append(
