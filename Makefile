@@ -14,7 +14,7 @@ PYTEST_WORKERS ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test test-long soak chaos defects lint format types contracts tree duplicates quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long soak chaos defects lint format types contracts tree duplicates quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
 
 ### Use
 
@@ -80,6 +80,10 @@ test: ## run the tests on SQLite, PostgreSQL and Spanner's emulator (ARGS="-k na
 	@echo "[test] PostgreSQL: LATE_TEST_POSTGRES_URL, else installed binaries, else a wheel"
 	@echo "[test] Spanner: SPANNER_EMULATOR_HOST, else an installed Google Cloud SDK, else a container"
 	@$(BIN)/python scripts/run_tests.py --workers $(PYTEST_WORKERS) $(ARGS)
+
+test-rest: ## run the long tests that `make test` leaves out, at their usual size
+	$(DEV)
+	@$(BIN)/python scripts/run_tests.py --only-long --workers $(PYTEST_WORKERS) $(ARGS)
 
 ### Prove
 

@@ -1,9 +1,9 @@
 """The three sizes of tests: long ones, ones that need a quiet machine, and all others.
 
-`make test` leaves the long ones out; `make test-long`, and pytest by itself, run everything. A test
-is long on one store only if the same test runs on another store in `make test`, or if it repeats
-with more cases what a shorter test of the same file does. So each defect that a long test sees has
-a shorter test that sees it as well.
+`make test` leaves the long ones out; `make test-rest` runs those, `make test-long` and pytest by
+itself run everything. CI runs both halves. A test is long on one store if the same test runs on
+another store in `make test`, or if it repeats with more cases what a shorter test of the same file
+does. A defect of the long one's own store may show in `make test-rest` alone.
 
 A test that needs quiet kills processes, or waits for leases and pauses of real time. These run
 after all others, two at a time.

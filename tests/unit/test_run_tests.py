@@ -41,13 +41,14 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("", [], 0, "plain quiet"),
         ("", ["--long"], 0, "long plain quiet"),
-        ("plain", [], 1, "plain quiet"),
-        ("quiet", [], 1, "plain quiet"),
+        ("", ["--only-long"], 0, "long"),
+        ("plain", [], 1, "plain plain quiet"),
+        ("quiet", [], 1, "plain quiet quiet"),
         ("", ["-k", "plain"], 0, "plain"),
         ("", ["-k", "nothing"], 5, ""),
     ],
 )
-def test_quiet_tests_run_last_and_a_failure_fails_the_run(
+def test_quiet_tests_run_last_and_a_lasting_failure_fails_the_run(
     bad: str, options: list[str], code: int, ran: str, tmp_path: Path
 ) -> None:
     (tmp_path / "test_suite.py").write_text(f"BAD = {bad!r}\n{SUITE}")
@@ -60,3 +61,36 @@ def test_quiet_tests_run_last_and_a_failure_fails_the_run(
 def test_a_run_that_went_wrong_itself_fails(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text("import nothing_of_this_name\n")
     assert run_tests.main(["--workers", "0", "-q"], tmp_path) == 2
+
+
+SOME = """
+import pathlib, pytest
+
+@pytest.mark.parametrize("n", range(4))
+def test_some(n):
+    kind = KINDS[n]
+    seen = pathlib.Path(__file__).with_suffix(f".{n}")
+    again = seen.exists()
+    seen.touch()
+    assert kind == "good" or (kind == "unsteady" and again)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "code", "said"),
+    [
+        (["good"] * 4, 0, []),
+        (["unsteady", "good", "good", "unsteady"], 0, ["unsteady, passed alone"] * 2),
+        (["bad", "unsteady", "good", "good"], 1, ["FAILED AGAIN", "unsteady, passed alone"]),
+        # What fails that often is no accident.
+        (["unsteady"] * 4, 1, []),
+    ],
+)
+def test_a_few_failures_are_looked_at_again(
+    kinds: list[str], code: int, said: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_suite.py").write_text(f"KINDS = {kinds}\n{SOME}")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n")
+    assert run_tests.main(["--workers", "0", "-q"], tmp_path) == code
+    lines = [line for line in capfd.readouterr().out.splitlines() if "[test]   " in line]
+    assert [line.partition("]   ")[2].rpartition(": ")[0] for line in lines] == said
