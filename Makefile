@@ -14,7 +14,7 @@ PYTEST_WORKERS ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long soak chaos defects lint format types contracts tree duplicates quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long soak chaos defects lint format types contracts tree duplicates dead-code coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
 
 ### Use
 
@@ -47,7 +47,7 @@ quick: ## lint, types, contracts and the tests that a change touches, in 90 seco
 	$(DEV)
 	@$(BIN)/python scripts/quick.py $(ARGS)
 
-check: lint types contracts tree duplicates test ## lint, types, contracts, tree, duplicates, test: as CI does
+check: lint types contracts tree duplicates dead-code test ## run what CI runs, and stop at the first that fails
 
 lint: ## ruff: rules and format
 	$(DEV)
@@ -71,6 +71,10 @@ tree: ## refuse hosts, machine paths, long modules and functions, unfinished wor
 	$(DEV)
 	@$(BIN)/python scripts/check_tree.py
 
+dead-code: ## refuse a name in late/ that nobody uses and pyproject.toml does not list
+	$(DEV)
+	@$(BIN)/vulture
+
 duplicates: ## refuse more equal runs of lines in late/ than there were (ARGS=--list)
 	$(DEV)
 	@$(BIN)/python scripts/check_duplicates.py $(ARGS)
@@ -87,12 +91,16 @@ test-rest: ## run the long tests that `make test` leaves out, at their usual siz
 
 ### Prove
 
-test-long: ## run every test, then the storms, 5,000 worlds, all defects
+test-long: ## run every test with branch coverage, then the storms, 5,000 worlds, all defects
 	$(DEV)
-	@$(BIN)/python scripts/run_tests.py --long --workers $(PYTEST_WORKERS) $(ARGS)
+	@$(BIN)/python scripts/run_tests.py --long --coverage --workers $(PYTEST_WORKERS) $(ARGS)
 	@$(MAKE) --no-print-directory chaos ARGS=
 	@$(MAKE) --no-print-directory soak ARGS="--seeds 5000"
 	@$(MAKE) --no-print-directory defects ARGS=
+
+coverage: ## run the unit tests and print the branch coverage of late/ (ARGS=tests/integration for more)
+	$(DEV)
+	@$(BIN)/python -m pytest -q -n 2 --cov --cov-branch --cov-report=term -m "not quiet" tests/unit $(ARGS)
 
 soak: ## 50,000 simulated worlds; up to 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)

@@ -37,7 +37,7 @@ from late.schema.engine import make_engine, writing
 from late.schema.tables import queue as queue_table
 from late.schema.tables import schedule as schedule_table
 from late.testing.servers.databases import postgres
-from late.worker.wiring import freeze_gc
+from late.worker.assembly import freeze_gc
 from scripts import browser
 from tests.web.chromium import Chromium, Person
 from tests.web.serving import Served

@@ -18,8 +18,8 @@ Monotonic = Callable[[], float]
 `late.testing.clock.VirtualClock().monotonic`."""
 
 DRIFT_MAX = 500e-6
-"""How much slower the database's clock may run than this machine's: the kernel slews a clock by
-at most 500 ppm, and a free-running quartz stays far below that."""
+"""The share by which the database's clock may be slower than this machine's: the kernel slews a
+clock by at most 500 ppm, and a free-running quartz stays far below that."""
 
 _SECOND_US = 1_000_000
 
@@ -82,7 +82,7 @@ class DatabaseClock:
         return None if self._sample is None else self._monotonic() - self._sample[1]
 
     def offset_us(self, wall_us: int) -> int | None:
-        """How far the database is ahead of a wall clock that shows `wall_us` now.
+        """The time by which the database is ahead of a wall clock that shows `wall_us` now.
 
         None before the first sample. Wrong by the age of the sample * `DRIFT_MAX` and the time
         that the reply took. For people: nothing may be decided by it.

@@ -35,7 +35,7 @@ BEAT_MAX_S = 0.75
 
 
 class Members(msgspec.Struct, frozen=True):
-    """Who may own shards, among those whose heartbeat lives."""
+    """The workers that may own shards, among those whose heartbeat lives."""
 
     source: Literal["database", "static", "dns"] = "database"
     names: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def member_name(text: str) -> str:
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of one worker process. Seconds are floats and end in `_s`.
+    """The settings of one worker process. Seconds are floats and end in `_s`.
 
     Raises:
         ConfigError: a value is of the wrong type, out of its bounds or at odds with another one;
@@ -109,7 +109,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     capacity: Annotated[float, Meta(gt=0, le=1_000)] = 1.0
     """This worker's share of the shards, in relation to its peers."""
     membership: _Text = "database"
-    """Who may own shards: `database` (every live worker), `static:a,b,c` or `dns:name`."""
+    """The list of possible owners: `database` (every live worker), `static:a,b,c` or `dns:name`."""
     member: _Text | None = None
     """This worker's name on such a list. When not given: the host's name, and with `dns` the
     address that it reaches others from."""
@@ -132,7 +132,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: _Seconds | None = None
     """Time between two heartbeats; when not given a third of `lease_ttl_s`, 0.75 s at most."""
     lease_margin_s: _Wait | None = None
-    """How long before the end of its lease a worker stops starting tasks; a tenth of
+    """Time before the end of its lease at which a worker stops starting tasks; a tenth of
     `lease_ttl_s` when not given."""
     takeovers_max: Annotated[int, Meta(ge=1, le=4096)] = 4
     """Shards acquired at the same time: each begins with a cold read of its log."""
@@ -144,19 +144,20 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Time between two looks at the whole database, for metrics, by one worker for each group; 0:
     none. Nobody looks without a `health_port` or `late serve`."""
     health_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
-    """Where to serve `/metrics`, `/livez` and `/readyz`; nowhere when not given. 0 takes any free
-    port."""
+    """Port of `/metrics`, `/livez` and `/readyz`; none when not given. 0 takes any free port."""
     health_host: _Text = "127.0.0.1"
-    """Who may ask: this machine by default; `0.0.0.0` or `::` where a probe comes from outside."""
+    """The address that serves them: this machine's own by default; `0.0.0.0` or `::` where a
+    probe comes from outside."""
 
     wake_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
-    """Where to hear of commits by datagram (`late/notify/notifier.py`); nowhere when not given. 0
-    takes any free port."""
+    """The port of wake-ups by datagram (`late/notify/notifier.py`); none when not given. 0 takes
+    any free port."""
     wake_host: _Text = "127.0.0.1"
-    """From where: this machine by default; anything else needs `LATE_WAKE_SECRET`."""
+    """The address of that port: this machine's own by default; any other needs
+    `LATE_WAKE_SECRET`."""
 
     settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.010
-    """How long an outcome waits for others to share its transaction."""
+    """Time that an outcome waits for others to share its transaction."""
     settle_batch: _Count = 1000
     """Outcomes that are settled without waiting any longer."""
 
@@ -169,12 +170,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: _Wait = 30.0
     """At a stop, how long running tasks may take to finish before they are interrupted."""
     prune_every_s: _Seconds = 15.0
-    """Time between two rounds of house-keeping."""
+    """Time between two rounds of maintenance."""
     lag_alarm_s: Annotated[float, Meta(ge=0, le=366 * 86_400)] = 600.0
-    """How old the oldest task may be that a consumer group has not read, before an alarm; 0: none
-    is raised."""
+    """Age of the oldest task that a consumer group has not read, above which there is an alarm; 0:
+    none is raised."""
     journal_keep_s: Annotated[float, Meta(ge=0, le=3_660 * 86_400)] = 7 * 86_400.0
-    """How long settlements are kept as history, the last of each shard for ever; and the histories
+    """Time that settlements are kept as history, the last of each shard for ever; and the histories
     of tasks."""
 
     def __post_init__(self) -> None:
@@ -252,8 +253,8 @@ def _check(label: str, value: Any, kind: Any, *, strict: bool = True) -> Any:
 
 
 def margin_s(settings: WorkerConfig, least_s: float) -> float:
-    """How long before its lease is over a worker stops: as it is set, or `least_s`, as far as the
-    clocks of its database may be apart.
+    """Seconds before the end of its lease at which a worker stops: as set, or `least_s`, as far as
+    the clocks of its database may be apart.
 
     Raises:
         ConfigError: no heartbeat could arrive in time with that.
@@ -268,7 +269,7 @@ def margin_s(settings: WorkerConfig, least_s: float) -> float:
 
 
 def package_version() -> str:
-    """Of `late`, as installed; `0` in a checkout that is not."""
+    """The version of `late` as it is installed; `0` in a checkout that is not."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -86,7 +86,7 @@ class StoreError(LateError):
     """The database refused or could not be reached."""
 
     transient = False
-    """Whether the same call may succeed later, unchanged."""
+    """True if the same call may succeed later, unchanged."""
 
 
 class StoreUnavailable(StoreError):
@@ -121,7 +121,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
     """`error` and what it was raised from, each of them once.
 
     A chain may be a ring: a client that keeps an error and raises it again, from one that was
-    raised from it, makes one. Who follows `__cause__` by hand then never comes to an end.
+    raised from it, makes one. A loop over `__cause__` would then never end.
     """
     seen: set[int] = set()
     cause: BaseException | None = error

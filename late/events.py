@@ -1,4 +1,4 @@
-"""The telemetry contract: what happens, with which numbers, under which labels.
+"""The telemetry contract: each event, its numbers and its labels.
 
 `EVENTS` is the contract as data. Renaming an event or one of its values breaks someone's
 dashboard, so it is a breaking change; adding one is not. Components call `emit`; logs, metrics
@@ -27,9 +27,9 @@ class Event(msgspec.Struct, frozen=True):
 
     name: str
     level: Level
-    """How loud it is in the log."""
+    """The level of its line in the log."""
     text: str
-    """What happened, for people."""
+    """A description for people."""
     measures: tuple[str, ...] = ()
     """Numbers that can be added up or put into a histogram; seconds end in `_s`."""
     tags: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True):
     """Histograms (`late/model/histogram.py`) of microseconds: for metrics only; no line shows
     them."""
     details: tuple[str, ...] = ()
-    """What only a log line can carry: ids and error texts."""
+    """Values that only a log line can carry: ids and error texts."""
 
 
 EVENTS: dict[str, Event] = {}
@@ -83,7 +83,7 @@ STORE_ERROR = _event(
 PRUNED = _event(
     "pruned",
     "debug",
-    "house-keeping done",
+    "maintenance done",
     measures="tasks partitions settlements workers duration_s",
 )
 
@@ -320,7 +320,7 @@ class Emitter:
         return unsubscribe
 
     def wants(self, event: Event) -> bool:
-        """Whether anyone listens: to ask before values are computed that cost something."""
+        """Tell whether anyone listens: to ask before values are computed that cost something."""
         return event.name in self._by_name
 
     def emit(self, event: Event, **values: Any) -> None:

@@ -26,7 +26,7 @@ Made by `python scripts/metrics_doc.py` from `late/observability/metrics/catalog
 
 | process | where | what |
 |---|---|---|
-| `late worker --health-port N` | `/metrics` there | its own; the database's while it keeps house |
+| `late worker --health-port N` | `/metrics` there | its own, and as maintainer the database's |
 | `late serve` | `/metrics` of its HTTP port | the same |
 | `late autoscale run --metrics-port N` | `/metrics` there | its own |
 | `late metrics --port N` | `/metrics` there | the database's; it needs no worker |

@@ -9,7 +9,8 @@ processor time passes; a defect mostly does not, for simulated worlds go by thei
 Hypothesis keeps its example. So that nothing hides there, more than `MOST` failures of a phase fail
 at once, and a test that passes the second time is named as unsteady: it wants its cause mended.
 
-    python scripts/run_tests.py [--long | --only-long] [--workers N] [arguments of pytest]
+    python scripts/run_tests.py [--long | --only-long] [--coverage] [--workers N]
+                                [arguments of pytest]
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="run_tests", allow_abbrev=False)
     parser.add_argument("--long", action="store_true", help="run the long tests as well, unbounded")
     parser.add_argument("--only-long", action="store_true", help="run the long tests alone")
+    parser.add_argument("--coverage", action="store_true", help="print the branch coverage")
     parser.add_argument("--workers", type=int, default=4, help="processes; 0 is this one alone")
     asked, others = parser.parse_known_args(arguments)
     environment = {**os.environ, **({"LATE_TEST_LONG": "1"} if asked.long else {})}
@@ -53,8 +55,9 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         options = ["-m", marks + size]
         if workers:
             options += ["-n", str(workers), "--dist", "worksteal"]
-        if codes and any(other.startswith("--cov=") for other in others):
-            options.append("--cov-append")
+        if asked.coverage:
+            options += ["--cov", "--cov-branch", "--cov-report=term"]
+            options += ["--cov-append"] if codes else []
         began = time.monotonic()
         codes.append(run([*options, *others], root, environment))
         print(f"[test] {name}: {time.monotonic() - began:.0f} s", flush=True)

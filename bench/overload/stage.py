@@ -14,7 +14,7 @@ from late.config import WorkerConfig
 from late.control import Control
 from late.outbox import connect
 from late.schema.migrate import upgrade
-from late.worker.wiring import freeze_gc
+from late.worker.assembly import freeze_gc
 from late.worker.worker import Worker
 
 

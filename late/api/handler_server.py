@@ -37,7 +37,7 @@ from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import Signal
 from late.model.targets import address, is_loopback, resolve
 from late.model.task import Attempt, Record, TaskId
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 from late.v1 import handler_pb2, handler_pb2_grpc, task_pb2
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024

@@ -10,7 +10,7 @@ from late.errors import DecodeError
 from late.model import validation as validate
 from late.model.task import Options, Record
 from late.payload import codec as codecs
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 from late.payload.codec import Codec
 
 _object = msgspec.json.Decoder(dict[str, Any]).decode

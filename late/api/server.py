@@ -28,7 +28,7 @@ from late.control import Control
 from late.errors import ConfigError, StoreError
 from late.model.task import PULL
 from late.observability import metrics
-from late.worker.wiring import as_pulled, policies_of, run_process, run_until_signal
+from late.worker.assembly import as_pulled, policies_of, run_process, run_until_signal
 from late.worker.worker import Worker
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""What a producer sees: the app, its tasks, their options and calls."""
+"""The producer's side: the app, its tasks, their options and calls."""

@@ -51,7 +51,7 @@ from late.model.targets import Target, by_name
 from late.model.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Options, Policy, Schedule, TaskId
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 from late.payload.command import PREFIX
 
 __all__ = ["App", "Call", "Prepared", "Task", "TaskOptions"]
@@ -146,7 +146,7 @@ class App(TaskCommands):
 
     @property
     def lane(self) -> Lane:
-        """Where new tasks go: by `shards`, until the lane is known to have been resized."""
+        """The lane of new tasks: by `shards`, until the lane is known to have been resized."""
         return self._rows.lane
 
     def shard_of(self, key: str) -> int:

@@ -7,9 +7,7 @@ no guard runs, or the database does not answer, nothing is refused.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 import threading
 from collections.abc import Callable, Collection
 from types import TracebackType
@@ -130,42 +128,39 @@ class BacklogPublisher:
     count is valid.
 
     Args:
+        control: returns the `Control` to use; it is called in a thread.
         groups: those that the worker serves.
         mine: says whether this is the worker that counts.
     """
 
     def __init__(
         self,
-        url: str,
+        control: Callable[[], Control],
         groups: Collection[str],
         *,
         mine: Callable[[], bool],
-        rng: random.Random,
-        every_s: float = EVERY_S,
     ) -> None:
-        self._url = url
+        self._control = control
         self._groups = groups
         self._mine = mine
-        self._rng = rng
-        self._every_s = every_s
         self._queues: set[str] = set()
 
     def follow(self, live: Live) -> None:
         """Take the knobs as they are now."""
         self._queues = _bounded(live)
 
-    async def run(self) -> None:
-        """Count and write, until cancelled."""
-        while True:
-            if self._queues and self._mine():
-                try:
-                    await in_thread(self._publish, frozenset(self._queues))
-                except LateError as error:
-                    logger.warning("the backlogs of queues could not be published: %s", error)
-            await asyncio.sleep(self._every_s * self._rng.uniform(0.8, 1.2))
+    def due(self) -> bool:
+        """True if a queue has a bound and this worker is the one that counts."""
+        return bool(self._queues) and self._mine()
+
+    async def publish(self) -> None:
+        """Count and write, once.
+
+        Raises:
+            LateError: the database does not answer.
+        """
+        await in_thread(self._publish, frozenset(self._queues))
 
     def _publish(self, queues: frozenset[str]) -> None:
-        from late.control import Control
-
-        with Control(self._url) as control:
-            control.queues.publish_held(held_by(control, queues, self._groups))
+        control = self._control()
+        control.queues.publish_held(held_by(control, queues, self._groups))

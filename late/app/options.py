@@ -13,20 +13,20 @@ from late.handler.outcomes import Retry
 from late.model import validation as validate
 from late.model.task import OnConflict, Options
 from late.payload.codec import Codec
-from late.payload.encoding import Format
+from late.payload.values import Format
 
 _encode_options = msgspec.json.Encoder().encode
 
 
 class CommonSettings(TypedDict, total=False):
-    """What any registered task may be given."""
+    """Settings of any registered task."""
 
     queue: str
-    """What knobs and reports group tasks by; `default` if none is given."""
+    """The group of tasks in knobs and reports; `default` if none is given."""
     retry: Retry | None
-    """How failures are repeated; None for the default policy."""
+    """The retry policy; None for the default one."""
     timeout_s: float | None
-    """How long an attempt may run, or stay silent between heartbeats; else 300."""
+    """Seconds that an attempt may run, or stay silent between heartbeats; 300 if none are given."""
     priority: int
     """-100..100, for calls that give none."""
     codec: Codec | Format | None
@@ -36,7 +36,7 @@ class CommonSettings(TypedDict, total=False):
 
 
 class RemoteSettings(CommonSettings, total=False):
-    """What `app.remote` may be given."""
+    """Settings of `app.remote`."""
 
     result_ttl: validate.Duration | None
     """Keep the result (JSON, at most 256 KiB) for so long, for `app.handle(task_id).result()`;
@@ -44,21 +44,21 @@ class RemoteSettings(CommonSettings, total=False):
 
 
 class BatchSettings(CommonSettings, total=False):
-    """What `app.task(batch=...)` may be given."""
+    """Settings of `app.task(batch=...)`."""
 
     name: str | None
-    """What rows say, unique in the app; the function's name if none is given."""
+    """The name in rows, unique in the app; the function's if none is given."""
 
 
 class TaskSettings(BatchSettings, RemoteSettings, total=False):
-    """What `app.task` may be given."""
+    """Settings of `app.task`."""
 
     process: bool
     """Run in a child process (`def` at module level only)."""
 
 
 class TaskOptions(TypedDict, total=False):
-    """What may be asked for besides the arguments."""
+    """Options of one enqueue, besides the arguments."""
 
     delay: validate.Duration
     """Not before this many seconds (or `timedelta`) after the database took the task in."""
@@ -76,7 +76,7 @@ class TaskOptions(TypedDict, total=False):
     unique_for: validate.Duration
     """The key also stays taken for this long from the enqueue, however soon its task ends."""
     on_conflict: OnConflict
-    """Where the key is taken: `existing` (the default) returns the id of the first task, or raises
+    """If the key is taken: `existing` (the default) returns the id of the first task, or raises
     `KeyConflict` if that has other arguments; `reject` raises `KeyConflict`; `replace` cancels the
     first task if it has not started and takes its place."""
     headers: Mapping[str, str]

@@ -19,7 +19,7 @@ from late.model import validation as validate
 from late.model.task import BATCH_POOL, Policy, Schedule
 from late.payload import codec as codecs
 from late.payload.command import PREFIX
-from late.payload.encoding import Format
+from late.payload.values import Format
 
 TIMEOUT_S = 300.0
 TIMEOUT_S_MAX = 7 * validate.DAY_S

@@ -18,7 +18,7 @@ from late.concurrency import in_thread
 from late.errors import TaskEnded
 from late.handler.outcomes import Kept, Signal
 from late.model.task import TaskId
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -71,7 +71,7 @@ class Handle:
         return f"<Handle {self.task_id} group={self.group}>"
 
     def state(self) -> str:
-        """How the task ended, while its result is kept; else where it stands, as `late show` says
+        """The outcome of the task, while its result is kept; else its state, as `late show` says
         it: `logged`, `open`, `parked`, `dead`, `settled`, `passed` or `unknown` (also where there
         is no such group). No table is read whole; see `docs/control.md` for what it costs."""
         with self._control() as control:

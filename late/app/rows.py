@@ -16,7 +16,7 @@ from late.model.lanes import Lane
 from late.model.task import SHARDS_MAX, NewTask, TaskId
 from late.observability import traces
 from late.payload import codec as codecs
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 log = logging.getLogger("late.app")
 
@@ -31,7 +31,7 @@ class RowFactory:
     def __init__(self, shards: int) -> None:
         self._shards = shards
         self.lane = Lane(shards=shards)
-        """Where new tasks go."""
+        """The lane of new tasks."""
         # Round robin from a random start: `next` on a count is atomic, needs no lock and spreads
         # a batch evenly. Forked processes go on from the same number, which does no harm.
         self._turns = itertools.count(random.randrange(SHARDS_MAX))

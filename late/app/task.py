@@ -30,7 +30,7 @@ from late.handler.signature import Signature, scalars
 from late.model.task import Options, Policy, Record, TaskId
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 if TYPE_CHECKING:
     from late.handler.batch import Batch
@@ -83,7 +83,7 @@ class Task(Generic[P, R]):
     ) -> None:
         self.app = app
         self.fn: Callable[..., Any] = fn
-        """What a worker calls."""
+        """The function that a worker calls."""
         self._own = fn
         self.name = name
         self.queue = queue
@@ -91,7 +91,7 @@ class Task(Generic[P, R]):
         self.timeout_s = timeout_s
         self.process = process
         self.batch = batch
-        """How many tasks one call of the function takes at most; None for a plain task."""
+        """Most tasks that one call of the function takes; None for a plain task."""
         self.codec = codec
         self.policy: Policy = msgspec.structs.replace(
             retry.policy(queue), target=target, history=history
@@ -219,7 +219,7 @@ class Task(Generic[P, R]):
 
 
 def elsewhere(name: str, target: str, like: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Stands where a remote task's function would be: `like` in name, and it cannot be called."""
+    """Make the function of a remote task: it has the name of `like` and cannot be called."""
 
     def refuse(*_: object, **__: object) -> None:
         raise ConfigError(f"task {name!r} is executed by target {target!r}: nothing to call here")
@@ -246,11 +246,11 @@ class Prepared(Generic[P, R]):
         self, tx: AsyncTransaction, /, *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[TaskId]: ...
     def enqueue(self, tx: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """As `Task.enqueue`, with these options."""
+        """Insert one task, as `Task.enqueue`, with these options."""
         return self._task.app.enqueue(tx, self.call(*args, **kwargs))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """As `Task.call`, with these options."""
+        """Make the call, as `Task.call`, with these options."""
         task = self._task
         values, payload = task.encode(args, kwargs)
         return Call(

@@ -104,7 +104,7 @@ class Consumer:
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.connected = 0
-        """How many streams were opened so far."""
+        """The number of streams that were opened so far."""
 
     def run(self, work: Work) -> None:
         """Work until SIGTERM or SIGINT, then let what is at work end."""
@@ -122,8 +122,8 @@ class Consumer:
             self._loop.call_soon_threadsafe(self._stop.set)
 
     async def serve(self, work: Work) -> None:
-        """As `run`, on the running event loop, until `stop`. A `work` that is no `async def`
-        runs in threads.
+        """Work as `run` does, on the running event loop, until `stop`. A `work` that is no
+        `async def` runs in threads.
 
         Raises:
             ConsumerRefused: the server refuses this consumer for good.

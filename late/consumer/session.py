@@ -18,7 +18,7 @@ import msgspec
 from late.handler.classify import DONE, Verdict, raised, returned
 from late.handler.outcomes import Signal
 from late.observability import traces
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 from late.v1 import queue_pb2, task_pb2
 
 logger = logging.getLogger("late.consumer")
@@ -40,7 +40,7 @@ class PulledTask(msgspec.Struct, frozen=True):
     receipt: str
     is_replay: bool = False
     keeps_result: bool = False
-    """What `work` returns is kept, as JSON; at most 256 KiB."""
+    """True if the return value of `work` is kept, as JSON; at most 256 KiB."""
 
     @property
     def idempotency_key(self) -> str:

@@ -1,1 +1,1 @@
-"""What a handler sees: its context, batches, arguments and outcomes."""
+"""The handler's side: its context, batches, arguments and outcomes."""

@@ -30,7 +30,7 @@ class Item(Generic[T]):
         self.attempt = attempt
         """1 for the first attempt."""
         self.headers: Mapping[str, str] = {} if headers is None else headers
-        """What the producer gave as headers; empty if nothing."""
+        """The producer's headers; empty if there are none."""
         self.failure: BaseException | None = None
         """The error that `fail` was given."""
 
@@ -51,7 +51,7 @@ class Batch(Sequence[Item[T]]):
 
     @classmethod
     def of(cls, *values: T) -> Batch[T]:
-        """For tests: a batch of these arguments."""
+        """Make a batch of these arguments, for tests."""
         return cls(Item(value) for value in values)
 
     @property

@@ -1,4 +1,4 @@
-"""From what a handler returned or raised to how its attempt ended. Pure.
+"""Judge how an attempt ended, by what its handler returned or raised. Pure.
 
 The text of an error ends in the database, in logs and on an operator's page, and its author may
 be whoever made the handler fail. So it is one line (control characters escaped: no forged log
@@ -31,7 +31,7 @@ Scrub = Callable[[str], str]
 
 
 class RetryRule(Protocol):
-    """What of a retry policy decides on a single exception."""
+    """The part of a retry policy that decides on a single exception."""
 
     @property
     def retry_on(self) -> tuple[type[BaseException], ...] | None: ...
@@ -40,7 +40,7 @@ class RetryRule(Protocol):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an attempt ended, without the attempt: what a child process sends back."""
+    """The end of an attempt, without the attempt: a child process sends it back."""
 
     kind: Kind
     error: str | None = None

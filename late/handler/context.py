@@ -1,4 +1,4 @@
-"""What a handler may ask for as its first argument: which attempt it is, and how long it has.
+"""The context, a handler's first argument if it asks for one: its task, its attempt, its time.
 
 `Context` is for `def`, in a thread or in a child process; `AsyncContext` for `async def`. Both say
 the same; only what touches the database differs.
@@ -77,13 +77,13 @@ class _Attempt:
 
     @property
     def is_replay(self) -> bool:
-        """Whether the group was reset since the task was created: it may have run before, and its
+        """True if the group was reset since the task was created: it may have run before, and its
         effects may be there already. What was created since the reset is no replay."""
         return self._attempt.is_replay
 
     @property
     def keeps_result(self) -> bool:
-        """Whether what the handler returns is kept for whoever waits for it."""
+        """True if the return value of the handler is kept as a result."""
         return self._attempt.keeps_result
 
     @property
@@ -93,22 +93,22 @@ class _Attempt:
 
     @property
     def max_attempts(self) -> int | None:
-        """How many attempts the task's policy allows, if it is known here."""
+        """Attempts that the task's policy allows, if it is known here."""
         return self._attempts_max
 
     @property
     def is_last_attempt(self) -> bool:
-        """Whether a failure now ends the task; a worker's death may still end it earlier."""
+        """True if a failure now ends the task; a worker's death may still end it earlier."""
         return self._attempts_max is not None and self.attempt >= self._attempts_max
 
     @property
     def deaths(self) -> int:
-        """How many processes went away under this task so far."""
+        """The number of processes that went away under this task so far."""
         return self._attempt.deaths
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What the producer gave as headers; empty if nothing."""
+        """The producer's headers; empty if there are none."""
         raw = self._attempt.record.headers
         return msgspec.json.decode(raw, type=dict[str, str]) if raw else {}
 
@@ -118,23 +118,23 @@ class _Attempt:
 
     @property
     def due_at(self) -> datetime:
-        """When this attempt became due. It started no earlier."""
+        """The due time of this attempt. It started no earlier."""
         return _datetime(self._attempt.due_at_us)
 
     @property
     def expires_at(self) -> datetime | None:
-        """When the task is worthless, if it ever is."""
+        """The time from which on the task is worthless, if there is one."""
         us = self._attempt.deadline_us
         return None if us is None else _datetime(us)
 
     @property
     def timeout_s(self) -> float:
-        """How long the attempt may stay silent."""
+        """Seconds that the attempt may stay silent."""
         return self._timeout_s
 
     @property
     def deadline(self) -> datetime:
-        """When this attempt is ended if it stays silent; `heartbeat()` moves it."""
+        """The time at which this attempt is ended if it stays silent; `heartbeat()` moves it."""
         alive_s = self._beaten - self._begun
         return _datetime(self._started_at_us) + timedelta(seconds=alive_s + self._timeout_s)
 
@@ -174,7 +174,7 @@ class _Attempt:
 
 
 class Context(_Attempt):
-    """For `def` handlers."""
+    """The context of `def` handlers."""
 
     @contextmanager
     def begin(self) -> Iterator[Any]:
@@ -244,7 +244,7 @@ class Context(_Attempt):
 
 
 class AsyncContext(_Attempt):
-    """For `async def` handlers."""
+    """The context of `async def` handlers."""
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Any]:
@@ -260,7 +260,7 @@ class AsyncContext(_Attempt):
 
     @asynccontextmanager
     async def once(self) -> AsyncIterator[Any]:
-        """As `Context.once`: a transaction whose effects happen exactly once."""
+        """Open a transaction whose effects happen exactly once; see `Context.once`."""
         from late.outbox.inbox import claim_async
 
         self._once_more()
@@ -273,7 +273,7 @@ class AsyncContext(_Attempt):
         self._once_done = True
 
     async def claim(self, tx: AsyncTransaction) -> bool:
-        """As `Context.claim`: whether the effects are to be done, in the handler's own `tx`."""
+        """Claim the effects for the handler's own `tx`; see `Context.claim`."""
         from late.outbox.inbox import claim_async
 
         self.heartbeat()

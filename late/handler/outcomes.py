@@ -1,4 +1,4 @@
-"""What a handler may answer besides returning or failing, and how attempts are repeated.
+"""The outcomes that a handler may give besides returning or failing, and the retry policy.
 
 The outcomes are exceptions so that they can leave a handler from any depth; returning one
 means the same as raising it. They are signals and not errors: no `LateError`, and nothing that
@@ -37,7 +37,7 @@ class Kept(Signal):
 
 
 class Retry(Signal):
-    """How often and when a task is tried again.
+    """The retry policy: how often and when a task is tried again.
 
     Before attempt n + 1 the task waits up to `base * factor ** (n - 1)`, at most `cap`; with
     full jitter a uniform share of it, so that tasks that failed together do not return together.
@@ -105,7 +105,7 @@ class Retry(Signal):
         self.reason = reason
 
     def allows(self, error: BaseException) -> bool:
-        """Whether `error` is worth another attempt (the number of attempts aside)."""
+        """Tell whether `error` is worth another attempt (the number of attempts aside)."""
         return isinstance(error, self.retry_on) and not isinstance(error, self.give_up_on)
 
     def policy(self, queue: str) -> Policy:
@@ -156,7 +156,7 @@ class Discard(Signal):
 
 
 class AlreadyDone(Signal):
-    """What the handler was to do has been done and committed by an earlier run: the task is done.
+    """The task is done: an earlier run has done and committed what the handler was to do.
 
     Raised by `ctx.once()`; a handler that finds out by itself may raise or return it too.
     """

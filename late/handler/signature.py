@@ -1,4 +1,4 @@
-"""What a handler's signature says: the shape of its payload, and whether it wants a context.
+"""Read a handler's signature: the shape of its payload, and whether it wants a context.
 
 The shape is a msgspec struct with one field per parameter. Building it checks the arguments of a
 call (missing, unknown, given twice) in C; its decoder checks their types, on the producer's side
@@ -18,14 +18,14 @@ import msgspec
 
 from late.errors import ConfigError
 from late.handler.batch import BATCH_MAX, Batch
-from late.payload.encoding import SCALARS
+from late.payload.values import SCALARS
 
 _Kind = inspect.Parameter
 Shape = type[msgspec.Struct] | type[dict[str, Any]]
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """What `read` found out."""
+    """The result of `read`."""
 
     shape: Shape
     """A parameter with a default may be left out: it is not sent, so that the default of the
@@ -35,7 +35,7 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 ANYTHING = Signature(dict, wants_context=False, is_async=False)
-"""Of a task whose arguments are known elsewhere only: any, by name."""
+"""The signature of a task whose arguments are known elsewhere only: any, by name."""
 
 
 def read(fn: Callable[..., Any], label: str) -> Signature:
@@ -84,9 +84,11 @@ def read_batch(fn: Callable[..., Any], label: str, size: int) -> Signature:
 
 
 def scalars(shape: Shape) -> tuple[Set[type], ...] | None:
-    """For each field of `shape` the exact types of values that its decoder is certain to give back
-    as they were encoded: none where it has a say, as of a list, an enumeration, a bounded number.
-    None for arguments by name."""
+    """List, for each field of `shape`, the types of values that its decoder gives back unchanged.
+
+    Types are exact. There are none where the decoder has a say, as of a list, an enumeration, a
+    bounded number. None for arguments by name.
+    """
     if not issubclass(shape, msgspec.Struct):
         return None
     return tuple(

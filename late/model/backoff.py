@@ -1,4 +1,4 @@
-"""How long to wait before the next try: pure, except for the random source that is passed in."""
+"""Waits before the next try: pure, except for the random source that is passed in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Backoff:
 
 
 def poll_after_s(quiet_s: float, least_s: float, most_s: float, rng: random.Random) -> float:
-    """When to ask an idle log again that has been quiet for `quiet_s`: a 32nd of that time,
+    """The wait before an idle log, quiet for `quiet_s`, is asked again: a 32nd of that time,
     between `least_s` and `most_s`, with 20 % of jitter.
 
     Waiting in proportion to the silence is exponential growth (each wait is 1/32 longer than the

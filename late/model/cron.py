@@ -1,4 +1,4 @@
-"""When a recurring task is due: cron expressions in a time zone, and intervals.
+"""Due times of recurring tasks: cron expressions in a time zone, and intervals.
 
 The rules at a change of the clocks (after Debian's cron, as `cronsim` implements them):
 
@@ -66,7 +66,7 @@ def next_due_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> int |
 
 
 def dues_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> Iterator[int]:
-    """All times the rule is due strictly after `after_us`, ascending; endless for most rules."""
+    """Yield the due times strictly after `after_us`, ascending; endless for most rules."""
     interval = every_us(rule)
     if interval is not None:
         if interval < 1_000_000:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 ERROR = 1 / 32
 """The largest relative error of `middle(bucket(v))`."""
 LAST = 1023
-"""Of all durations that a 64-bit integer holds, no bucket is higher."""
+"""The highest bucket of all durations that a 64-bit integer holds."""
 
 
 def bucket(us: int) -> int:
@@ -49,5 +49,5 @@ def lower(index: int) -> int:
 
 
 def middle(index: int) -> float:
-    """What a bucket stands for, in microseconds."""
+    """The middle of a bucket, in microseconds."""
     return index if index < 32 else (lower(index) + lower(index + 1)) / 2

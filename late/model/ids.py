@@ -92,6 +92,6 @@ def shard_of(task_id: str) -> int:
 
 
 def made_at_us(task_id: str) -> int:
-    """When the producer's clock said it made the id: for people, not for decisions."""
+    """The producer's time when it made the id: for people, not for decisions."""
     shard_of(task_id)
     return int(task_id[:8] + task_id[9:13], 16) * 1000

@@ -19,7 +19,7 @@ KEYS_MAX = 500
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """Where new tasks go."""
+    """The shards that new tasks go to."""
 
     name: str = "default"
     first_shard: int = 0
@@ -37,7 +37,7 @@ def place(key: str, first_shard: int, shards: int) -> int:
 
 
 class Left(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an old shard has left of a version: the result of that closing."""
+    """The rest of a version in an old shard: the result of that closing."""
 
     keys: tuple[str, ...] = ()
     more: bool = False
@@ -60,7 +60,7 @@ class Extent(msgspec.Struct, frozen=True, dict=True):
     """By (group, shard), where the owner has read the closing."""
 
     def holds(self, group: str, key: str, shard_id: int) -> bool:
-        """Whether a later task of `key`, in `shard_id`, has to wait for this version."""
+        """Tell whether a later task of `key`, in `shard_id`, has to wait for this version."""
         # In its own shard it stands behind them anyway.
         if self.version == 0:
             # Its rows were placed by the apps' own `shards=`, which may be less than the lane's.
@@ -96,7 +96,7 @@ class Extent(msgspec.Struct, frozen=True, dict=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """All lanes at one moment."""
+    """The lanes at one moment."""
 
     lanes: tuple[Lane, ...] = ()
     extents: tuple[Extent, ...] = ()
@@ -107,7 +107,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Gate:
-    """Whether a task may start, as far as older versions of its lane are concerned. One for all
+    """Lets a task start if no older version of its lane has one before it. One for all
     shards of a worker; what it does not know yet, it holds back.
 
     Args:
@@ -134,7 +134,7 @@ class Gate:
         return True
 
     def opens(self, group: str, shard_id: int, key: str, version: int) -> bool:
-        """Whether a task of `key` whose shard was chosen by `version` may start."""
+        """Tell whether a task of `key` whose shard was chosen by `version` may start."""
         found = not version or self._opens(group, shard_id, key, version)
         if not found:
             self._on_held()

@@ -22,7 +22,7 @@ Kind = Literal["queue", "target"]
 
 
 class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What is set; None is the default of the kind."""
+    """The knobs that are set; None is the default of the kind."""
 
     paused: bool | None = None
     """Start nothing of it; tasks wait, none is lost."""
@@ -45,7 +45,7 @@ class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     breaker_calls: int | None = None
     """Calls within 10 s below which it does not open."""
     breaker_open_s: float | None = None
-    """How long it stays open at first; twice as long each time, up to a minute."""
+    """Seconds that it stays open at first; twice as long each time, up to a minute."""
     smart_retry: bool | None = None
     """While all calls fail, failing costs no attempt and makes no dead letter."""
     slow_start_s: float | None = None
@@ -57,7 +57,7 @@ class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     foreground: int | None = None
     """Starts of foreground tasks for one of background, while both wait."""
     timeout_s: float | None = None
-    """How long an attempt may take, instead of what its handler says."""
+    """Seconds that an attempt may take, instead of its handler's time-out."""
     expires_s: float | None = None
     """A task that has waited so long ends as expired and never runs."""
     fresh_first_s: float | None = None
@@ -65,11 +65,11 @@ class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     spread_s: float | None = None
     """Tasks that are due at one moment start over so long."""
     owner: str | None = None
-    """Who answers for the queue and pays for it: a label for reports and alerts, nothing else."""
+    """The team that answers for the queue and pays for it: a label for reports and alerts only."""
     severity: Literal["page", "ticket"] | None = None
-    """What an alert about the queue is worth, for `late alerts render`."""
+    """The severity of an alert about the queue, for `late alerts render`."""
     objective_s: float | None = None
-    """How old its oldest task may be before there is an alert, for the same."""
+    """Age of its oldest task, in seconds, above which there is an alert, for the same."""
 
 
 _NUMBERS: dict[str, tuple[type, float, float]] = {
@@ -97,7 +97,7 @@ NAMES = Knobs.__struct_fields__
 QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "foreground",
                         "expires_s", "fresh_first_s", "spread_s", "owner", "severity",
                         "objective_s"})  # fmt: skip
-"""What belongs to the tasks and not to who executes them."""
+"""Knobs of the tasks, and not of the service that executes them."""
 
 LOCAL = Knobs(smart_retry=False, fair_share=0.25, foreground=8)
 """A worker's own handlers share its slots, and nothing else holds them back by default."""
@@ -217,12 +217,12 @@ def check(knobs: Knobs) -> None:
 
 
 def binds(knobs: Knobs) -> bool:
-    """Whether any of them has to do with how tasks run."""
+    """Tell whether any of them has to do with how tasks run."""
     labels = {"owner": None, "severity": None, "objective_s": None}
     return msgspec.structs.replace(knobs, **labels) != Knobs()
 
 
 def effective(knobs: Knobs, defaults: Knobs) -> Knobs:
-    """What holds: each knob that is set, else its default."""
+    """Return the knobs that hold: each one that is set, else its default."""
     given = {n: v for n, v in msgspec.structs.asdict(knobs).items() if v is not None}
     return msgspec.structs.replace(defaults, **given)

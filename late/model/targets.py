@@ -1,4 +1,4 @@
-"""Where tasks go that other services execute: values, checked when they are made. Pure.
+"""Targets: the services that execute tasks. Values, checked when they are made. Pure.
 
 A target is configuration: it is named here, a task carries the name alone, and nothing that comes
 out of a database becomes an address. That is what keeps a task from making a worker call into
@@ -29,7 +29,7 @@ CONCURRENCY_MAX = 4_096
 CONNECT_S = 5.0
 PROBE_S = 2.0
 RESERVED = ("local", "pull")
-"""What the worker itself is called, and where consumers fetch."""
+"""The names of the worker itself, and of the pools that consumers fetch from."""
 FILE_VARIABLE = "LATE_TARGETS"
 
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[?::1\]?")
@@ -38,7 +38,7 @@ _HEADER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Tls:
-    """How a target is recognised, and how it recognises us.
+    """Certificates by which a target is recognised, and by which it recognises us.
 
     Args:
         ca: file of certificates to trust instead of the system's.
@@ -102,7 +102,7 @@ class GrpcTarget:
             raise ConfigError(f"target {self.name!r}: probe_s must be 0.01..5 seconds")
 
     def tls_for(self, endpoint: str) -> Tls | None:
-        """How to connect to `endpoint`; None for plain text."""
+        """The TLS settings for `endpoint`; None for plain text."""
         if isinstance(self.tls, Tls):
             return self.tls
         plain = self.tls is False or (self.tls is None and is_loopback(address(endpoint)[0]))
@@ -110,12 +110,12 @@ class GrpcTarget:
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The address, for people."""
         return ", ".join(self.endpoints)
 
     @property
     def protection(self) -> str:
-        """For people: `tls`, `mtls` or `plain`."""
+        """The protection, for people: `tls`, `mtls` or `plain`."""
         kinds = {_protection(self.tls_for(endpoint)) for endpoint in self.endpoints}
         return "/".join(sorted(kinds))
 
@@ -176,19 +176,19 @@ class HttpTarget:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """As configured: not resolved."""
+        """The secrets as they are configured: not resolved."""
         if self.secret is None:
             return ()
         return (self.secret,) if isinstance(self.secret, str) else tuple(self.secret)
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The address, for people."""
         return self.url
 
     @property
     def protection(self) -> str:
-        """For people: `tls`, `mtls` or `plain`; `signed` beside it."""
+        """The protection, for people: `tls`, `mtls` or `plain`; `signed` beside it."""
         tls = (self.tls or Tls()) if self.url.startswith("https:") else None
         return _protection(tls) + (", signed" if self.secrets else "")
 
@@ -275,7 +275,7 @@ def address(endpoint: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine by its spelling; no name is looked up."""
+    """Tell whether `host` is this machine by its spelling; no name is looked up."""
     return _LOOPBACK.fullmatch(host) is not None
 
 

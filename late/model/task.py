@@ -24,13 +24,13 @@ Position = NewType("Position", int)
 
 DEFAULT_GROUP = "default"
 CONTROL_QUEUE = "late.control"
-"""Of commands (`late/payload/command.py`): every group reads it."""
+"""The queue of commands (`late/payload/command.py`): every group reads it."""
 PULL = "pull"
-"""As `Policy.target`: consumers fetch the task. Each such queue has a pool of its own, whose name
-begins with `PULL_POOL`."""
+"""The `Policy.target` of tasks that consumers fetch. Each such queue has a pool of its own, whose
+name begins with `PULL_POOL`."""
 PULL_POOL = "pull:"
 BATCH_POOL = "batch:"
-"""What the name of a batch handler's pool begins with; its task's name follows."""
+"""Beginning of the name of a batch handler's pool; its task's name follows."""
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 
@@ -42,7 +42,7 @@ had come, and no consumer asked for it."""
 Kind = Literal[
     "done", "failed", "snooze", "discard", "dead", "expired", "interrupted", "died", "not_capable"
 ]
-"""How one attempt ended. `failed` asks the retry policy; `interrupted` and `not_capable` cost no
+"""The end of one attempt. `failed` asks the retry policy; `interrupted` and `not_capable` cost no
 attempt; `died` (the process went away under the task) is counted on its own."""
 ENQUEUED = "enqueued"
 """In the usage ledger: tasks that the checkpoint has come to cover, each once. They are neither
@@ -51,7 +51,7 @@ TENANTS_OTHER = "*"
 Histogram = tuple[tuple[int, int], ...]
 """(bucket, count), ascending by bucket: see `late/model/histogram.py`."""
 Final = Literal["done", "dead", "expired", "discarded", "cancelled"]
-"""How a task ends, once per consumer group."""
+"""The end of a task, once per consumer group."""
 
 # The life of a task within one consumer group. `docs/state_machine.md` is generated from this
 # table, and the core asserts it at every move: no other transition exists.
@@ -75,7 +75,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the producer asked for besides the defaults; stored as JSON, NULL when all default.
+    """The producer's options that are no defaults; stored as JSON, NULL when all default.
 
     Unknown fields come from a newer producer: the worker parks such a task instead of running
     it without what was asked.
@@ -94,7 +94,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     ordering_key: str | None = None
     unique_key: str | None = None
     codec: str | None = None
-    """How the payload is encoded where it is not JSON: `msgpack`, or a codec's own name."""
+    """The encoding of the payload if it is not JSON: `msgpack`, or a codec's own name."""
     schedule: str | None = None
     """Name of the recurring schedule that this task is a tick of."""
     layout: int = 0
@@ -102,7 +102,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 OnConflict = Literal["existing", "reject", "replace"]
-"""What becomes of a task whose unique key is taken: the first one's id is returned, `KeyConflict`,
+"""The treatment of a task whose unique key is taken: the first one's id is returned, `KeyConflict`,
 or it takes the first one's place."""
 
 
@@ -157,13 +157,13 @@ class Suspect(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     task_id: TaskId
     deaths: int
-    """How many workers have died while it ran under a mark."""
+    """The number of workers that have died while it ran under a mark."""
     running: bool = False
     """The mark: it may be running now."""
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """What a consumer group takes of the log, and what of that it may have seen before."""
+    """The part of the log that a consumer group takes, and what of that it may have seen before."""
 
     queues: frozenset[str] | None = None
     """None: all of them."""
@@ -179,7 +179,7 @@ class Reads(msgspec.Struct, frozen=True):
 
 
 class AttemptError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one failed attempt left behind; text only, capped at 4 KiB by the dispatcher."""
+    """The record of one failed attempt; text only, capped at 4 KiB by the dispatcher."""
 
     attempt: int
     at_us: int
@@ -228,22 +228,22 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     deaths: int
     epoch: int
     due_at_us: int
-    """When it became due; waiting time counts from here."""
+    """Its due time; waiting time counts from here."""
     options: Options | None = None
     deadline_us: int | None = None
-    """When this attempt is worthless (expiry), not its time-out."""
+    """The time at which this attempt is worthless (expiry), not its time-out."""
     target: str = "local"
     """The pool that executes it."""
     timeout_us: int | None = None
-    """How long it may take, where a knob says so and not its handler."""
+    """The time that it may take, where a knob says so and not its handler."""
     is_replay: bool = False
     """Its group was reset since the task was created: it may have run before."""
     keeps_result: bool = False
-    """What it returns is kept: see `Policy.result_ttl_us`."""
+    """True if its return value is kept: see `Policy.result_ttl_us`."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """How one attempt ended, as the dispatcher saw it."""
+    """The end of one attempt, as the dispatcher saw it."""
 
     attempt: Attempt
     kind: Kind
@@ -256,7 +256,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     after_us: int | None = None
     """Explicit wait of a `snooze` or of a `Retry(after_s)`."""
     retryable: bool = True
-    """Whether the policy's `retry_on` / `give_up_on` allow another attempt."""
+    """True if the policy's `retry_on` / `give_up_on` allow another attempt."""
     jitter: float = 0.0
     """Uniform in [0, 1): drawn outside, so that the core has no random of its own."""
     overloaded: bool = False
@@ -293,7 +293,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     busy: Histogram = ()
     """Attempts by running time."""
     tenant: str | None = None
-    """Where the queue has a fair key; `TENANTS_OTHER` for those beyond the first of many."""
+    """The tenant, if the queue has a fair key; `TENANTS_OTHER` for those beyond a number."""
 
 
 class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -304,14 +304,14 @@ class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     started_at_us: int | None = None
     busy_us: int | None = None
     until_us: int | None = None
-    """When it may go on, where it was put off."""
+    """The time when it may go on, if it was put off."""
     reason: str | None = None
     error: str | None = None
     """Its beginning; all of it is with the dead letter or the parked task."""
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """How a task is run and repeated: the plain values of what `@app.task` was given."""
+    """The rules by which a task is run and repeated: `@app.task`'s arguments as plain values."""
 
     queue: str = "default"
     max_attempts: int = 12
@@ -324,9 +324,9 @@ class Policy(msgspec.Struct, frozen=True):
     target: str = "local"
     """The pool that executes it: the worker itself, or a service."""
     result_ttl_us: int = 0
-    """How long its result is kept; 0: not at all."""
+    """The time that its result is kept; 0: not at all."""
     history: bool = False
-    """Whether each step of its tasks is written down."""
+    """True if each step of its tasks is written down."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ Scope = Literal["enqueue", "consume", "view", "operate"]
 `/metrics`."""
 SCOPES: tuple[Scope, ...] = ("enqueue", "consume", "view", "operate")
 CERTIFICATE = "certificate"
-"""In the place of a hash: who comes with a client certificate for this name, and no secret."""
+"""In the place of a hash: callers of this name have a client certificate, and no secret."""
 _PREFIX = "late."
 _NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
@@ -42,14 +42,14 @@ class Token(msgspec.Struct, frozen=True):
     revoked_at_us: int | None = None
 
     def live(self, now_us: int) -> bool:
-        """Whether it counts at this moment of the database's clock."""
+        """Tell whether it counts at this moment of the database's clock."""
         if self.revoked_at_us is not None:
             return False
         return self.expires_at_us is None or now_us < self.expires_at_us
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks, and what that one may do."""
+    """The sender of a request, and its rights."""
 
     name: str
     scopes: frozenset[str]
@@ -63,7 +63,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 ANYBODY = Caller("anybody", frozenset(SCOPES), ("*",))
-"""Where tokens are not asked for: on this machine only."""
+"""The caller where no token is asked for: on this machine only."""
 
 
 def make(name: str) -> tuple[str, str]:
@@ -102,7 +102,7 @@ def caller(token: Token) -> Caller:
 def checked(
     name: str, scopes: Collection[str], queues: Collection[str]
 ) -> tuple[str, tuple[Scope, ...], tuple[str, ...]]:
-    """What an operator asks for, in the form in which it is kept.
+    """Check an operator's request for a token; return it in the form in which it is kept.
 
     Raises:
         ConfigError: no such scope or none, a name or pattern with other characters.

@@ -105,7 +105,7 @@ def queue(value: Any) -> str:
 
 @functools.lru_cache(1024)
 def is_name(value: str) -> bool:
-    """Whether `value` is within the pattern; cached, as queues and tasks are few."""
+    """Tell whether `value` is within the pattern; cached, as queues and tasks are few."""
     return _NAME.fullmatch(value) is not None
 
 

@@ -45,7 +45,7 @@ __all__ = [
 
 
 def is_async(tx: object) -> bool:
-    """Whether what is done through `tx` must be awaited.
+    """Tell whether the adapter of `tx` must be awaited.
 
     Raises:
         InvalidTask: `tx` is of no accepted type; names those that are accepted.

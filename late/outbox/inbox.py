@@ -30,10 +30,10 @@ _CLAIM = (
 
 
 class Claim(Enum):
-    """What became of a claim."""
+    """The result of a claim."""
 
     TAKEN = "taken"
-    """It is this transaction's: the effects are to be done in it."""
+    """The claim is this transaction's: the effects are to be done in it."""
     DONE = "done"
     """Another transaction has committed the effects."""
     OVER = "over"

@@ -29,21 +29,21 @@ from late.outbox.statements import Dialect
 from late.payload.command import Command
 
 ROUNDS_MAX = 5
-"""How often a key may be freed between the claim and the look before we give up."""
+"""The number of times that a key may be freed between the claim and the look before we give up."""
 
 
 class Target(Protocol):
-    """What the steps must know of the transaction that they run in."""
+    """The transaction that the steps run in, as far as they must know it."""
 
     @property
     def dialect(self) -> Dialect: ...
     @property
     def autocommit(self) -> bool:
-        """Whether each statement would commit by itself. Only asked where it matters."""
+        """True if each statement would commit by itself. Only asked where it matters."""
 
     @property
     def snapshot(self) -> bool:
-        """Whether what it reads may have changed when it commits. Only asked where no statement can
+        """True if what it reads may have changed when it commits. Only asked where no statement can
         depend on the lane."""
 
 

@@ -1,7 +1,7 @@
 """One text of a statement for all databases: `{name}` where a value goes, and a few words that
 differ.
 
-For statements that are not on the path of every task. Those are written out in `dialects.py`.
+For statements that are not on the path of every task. Those are written out in `statements.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARK = re.compile(r"\{(\w+)\}")
 
 
 class Words(NamedTuple):
-    """What is said differently."""
+    """The words that differ from database to database."""
 
     now: str
     """The database's clock, microseconds."""
@@ -44,7 +44,7 @@ def in_order(
     *,
     fetch: bool,
 ) -> Statement:
-    """For drivers whose parameters have no names: each use of a value is a parameter of its own.
+    """Bind for drivers whose parameters have no names: each use of a value is another parameter.
 
     Args:
         mark: the n-th parameter, from 1, of a type.
@@ -62,7 +62,7 @@ def in_order(
 
 
 def by_name(text: str, words: Words, values: dict[str, Value], *, fetch: bool) -> Statement:
-    """For Spanner: every value as an array of one text, which all its drivers pass alike."""
+    """Bind for Spanner: each value is an array of one text, which all its drivers pass alike."""
 
     def put(match: re.Match[str]) -> str:
         name = match[1]

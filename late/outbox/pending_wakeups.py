@@ -1,6 +1,6 @@
-"""Where tasks went through the transactions that we commit ourselves, so that workers can be woken.
+"""Note the shards of tasks in transactions that we commit ourselves, so that workers can be woken.
 
-Of other people's transactions nothing is noted: they say `late.wake` after their commit.
+Nothing is noted of the callers' own transactions: they call `late.wake` after their commit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _noted: dict[int, set[int]] = {}
 
 @contextmanager
 def noting(tx: Any) -> Iterator[set[int]]:
-    """Within the block, the set grows by the shards of what is enqueued through `tx`."""
+    """Within the block, add the shards of tasks that are enqueued through `tx` to the set."""
     shards = _noted[id(tx)] = set()
     try:
         yield shards
@@ -27,7 +27,7 @@ def noting(tx: Any) -> Iterator[set[int]]:
 
 
 def note(tx: Any, task_ids: Collection[TaskId]) -> None:
-    """These were enqueued through `tx`."""
+    """Take note that these tasks were enqueued through `tx`."""
     shards = _noted.get(id(tx))
     if shards is not None:
         shards.update(map(shard_of, task_ids))

@@ -32,7 +32,7 @@ NOW_US = {
 
 _UNCHANGED = "exists (select 1 from late_lane where name = 'default' and version = {})"
 _OVER = "coalesce(expires_at_us between 1 and {now}, false)"
-"""Whether a key with a period may be freed: its task has ended, and its time is over."""
+"""True if a key with a period may be freed: its task has ended, and its time is over."""
 
 
 class Dialect(Protocol):
@@ -41,7 +41,7 @@ class Dialect(Protocol):
     tasks_max: int
     """Most rows that one statement of `tasks` can carry."""
     fences: bool
-    """Whether that statement can depend on the lane's version. Else the lane is read before it, in
+    """True if that statement can depend on the lane's version. Else the lane is read before it, in
     the same transaction, which keeps it from being changed until the commit."""
 
     def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
@@ -57,7 +57,7 @@ class Dialect(Protocol):
         """
 
     def holders(self, keys: Sequence[str]) -> Statement:
-        """Who holds the keys: rows of (unique_key, task_id, digest, whether it may be freed)."""
+        """Read the holders of the keys: (unique_key, task_id, digest, whether it may be freed)."""
 
     def free(self, keys: Sequence[str]) -> Statement:
         """Delete those of the keys whose task has ended and whose period is over."""
@@ -66,10 +66,10 @@ class Dialect(Protocol):
         """Delete the keys that these tasks hold."""
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
-        """One text for all: see `binding.py`."""
+        """Bind a text that is the same for all databases: see `parameters.py`."""
 
     def is_schema_error(self, error: BaseException) -> bool:
-        """Whether the driver's error says that a table or column of ours is missing."""
+        """Tell whether the driver's error says that a table or column of ours is missing."""
 
 
 class Sqlite:

@@ -1,6 +1,6 @@
 """The outer layer of a payload: none, a signature, encryption, or what an application brings.
 
-A `Codec` seals encoded bytes for one task, and the worker opens them. `late.payload.encoding` makes
+A `Codec` seals encoded bytes for one task, and the worker opens them. `late.payload.values` makes
 the bytes that are sealed.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 from late.errors import ConfigError, DecodeError
 from late.model import validation as validate
 from late.model.task import Options, Record
-from late.payload.encoding import PAYLOAD_BYTES_MAX, Format
+from late.payload.values import PAYLOAD_BYTES_MAX, Format
 
 
 class Subject(NamedTuple):
@@ -37,17 +37,17 @@ class Codec(Protocol):
 
     @property
     def format(self) -> Format:
-        """How the values inside are encoded."""
+        """The encoding of the values inside."""
 
     @property
     def require(self) -> bool:
-        """Whether a task stored under another codec's name is refused."""
+        """True if a task stored under another codec's name is refused."""
 
     def seal(self, payload: bytes, subject: Subject) -> bytes:
         """The bytes to store."""
 
     def open(self, payload: bytes, subject: Subject) -> bytes:
-        """What `seal` was given.
+        """Return the bytes that `seal` was given.
 
         Raises:
             DecodeError: the bytes are not what `seal` made for this subject.
@@ -185,7 +185,7 @@ class Encrypted:
         self._keys = _ring(keys, current, least=32, most=32)
         self._current = current
         self.digest_key = hmac.digest(self._keys[current], b"late unique key", "sha256")
-        """For the digest beside a unique key, from which short arguments could be guessed."""
+        """Key of the digest beside a unique key, from which short arguments could be guessed."""
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from late.errors import DecodeError, PayloadTooLarge
 from late.model.ids import new_id, shard_of
 from late.model.task import CONTROL_QUEUE, NewTask, Record, TaskId
 from late.model.validation import RESERVED
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 Kind = Literal["cancel", "reschedule", "redrive"]
 
@@ -28,10 +28,10 @@ NAMES: dict[str, Kind] = {
 
 
 CLOSED = "late.closed"
-"""Of the record behind the last one of a closed version of the lane (`docs/design/0019`)."""
+"""Name of the record behind the last one of a closed version of the lane (`docs/design/0019`)."""
 
 DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
-"""What a reschedule accepts, and an hour for clocks that differ."""
+"""The longest delay of a reschedule, and an hour for clocks that differ."""
 
 
 class _Body(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -43,21 +43,21 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What is to become of which task."""
+    """An order to one task."""
 
     kind: Kind
     task_id: TaskId
     group: str | None = None
     """The only consumer group that it is for; None: all of them."""
     at_us: int | None = None
-    """Of a reschedule: when the task is due."""
+    """The new due time, for a reschedule."""
     delay_us: int = 0
-    """Of a reschedule without `at_us`: due so long after the command was inserted."""
+    """The delay of a reschedule without `at_us`, from the insert of the command."""
     payload: bytes | None = None
-    """Of a redrive: instead of the task's own, as it is stored."""
+    """The payload of a redrive, instead of the task's own, as it is stored."""
 
     def due_us(self, record: Record) -> int:
-        """When its task is due; `record` is the command's own."""
+        """The due time of its task; `record` is the command's own."""
         return record.created_at_us + self.delay_us if self.at_us is None else self.at_us
 
     def row(self) -> NewTask:
@@ -88,7 +88,7 @@ def closing(shard_id: int, version: int) -> NewTask:
 
 
 def closed_version(record: Record) -> int:
-    """Which version a record closes.
+    """The version that a record closes.
 
     Raises:
         DecodeError: `invalid_command`: it cannot be read.

@@ -1,7 +1,7 @@
 """SQLAlchemy engines for migrations and the control plane, and the map of their errors.
 
-The hot path does not come through here: each store has its native driver. What does come is rare
-(an operator's command, a poll of the schedules), so an engine keeps at most two connections.
+The hot path does not use them: each store has its native driver. Their users are rare (an
+operator's command, a poll of the schedules), so an engine keeps at most two connections.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5
 REPEAT_S = 20.0
-"""How long a transaction that the database aborts is begun again before its error is shown."""
+"""The time for which a transaction that the database aborts is repeated."""
 _PAUSE_MAX_S = 0.5
 BUSY_TIMEOUT_S = 30.0
-"""How long a SQLite connection waits for the write lock."""
+"""The time that a SQLite connection waits for the write lock."""
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
     "postgresql": "postgresql+psycopg",
@@ -56,7 +56,7 @@ _REPEATABLE = {"40001", "40P01", "55P03"}
 
 
 def parse(url: str) -> URL:
-    """The URL with the synchronous driver that `late` uses for its dialect.
+    """Parse a URL, with the synchronous driver that `late` uses for its dialect.
 
     Raises:
         ConfigError: not a URL, or of a database that `late` does not run on.
@@ -64,7 +64,7 @@ def parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):
-        # The text is not repeated: whatever is wrong with it, it may hold a password.
+        # The message does not repeat the text, which may hold a password.
         raise ConfigError(
             "not a database URL; expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
         ) from None
@@ -78,12 +78,12 @@ def parse(url: str) -> URL:
 
 
 def is_spanner(url: str) -> bool:
-    """Whether a URL is one of Spanner, whose schema has statements of its own."""
+    """Return True for a URL of Spanner, whose schema has statements of its own."""
     return url.partition("://")[0] in ("spanner", "spanner+spanner")
 
 
 def shown(url: str) -> str:
-    """The URL for messages and logs: without any password, without the driver's name."""
+    """Return the URL for messages and logs, without a password and the driver's name."""
     try:
         parsed = parse(url)
     except ConfigError:
@@ -96,11 +96,11 @@ def shown(url: str) -> str:
 
 
 def make_engine(url: str, *, create: bool = False) -> Engine:
-    """An engine for `url`; nothing is connected yet.
+    """Make an engine for `url`; nothing is connected yet.
 
     Args:
-        create: whether a SQLite file that does not exist may be made. Only a migration does
-            that; a mistyped path must not leave an empty database behind.
+        create: a SQLite file that does not exist may be made. Only a migration does that; a
+            mistyped path must not leave an empty database behind.
 
     Raises:
         ConfigError: the URL is wrong, or the driver is not installed.
@@ -165,8 +165,8 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
 
     @event.listens_for(engine, "checkout")
     def _checkout(_: object, record: ConnectionPoolEntry, __: object) -> None:
-        # A file that was moved away, or restored, lives on for who has it open: an operator would
-        # look at what no worker has, and change it.
+        # A file that was moved away or replaced still exists for the processes that have it open:
+        # an operator would read and change a file that no worker uses.
         if not memory and record.info["file"] != _file(path):
             raise exc.DisconnectionError("another file has this name now")
 
@@ -181,7 +181,7 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
 
 
 def _file(path: str) -> tuple[int, int] | None:
-    """Which file has this name now; None: there is none."""
+    """Return the identity of the file that has this name now; None: there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -190,15 +190,15 @@ def _file(path: str) -> tuple[int, int] | None:
 
 
 def write(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """What `work(connection)` returns, in one transaction that writes.
+    """Run `work(connection)` in one transaction that writes, and return its result.
 
     A transaction that the database aborts in favour of another (a deadlock, 40001, ABORTED, a busy
     file) has done nothing, and is begun again as a whole for `REPEAT_S`: so `work` may run more
     than once, and must change nothing but the database.
 
     Raises:
-        TransactionAborted: after that time, still.
-        StoreError: as `translated` has it; whatever `work` raises.
+        TransactionAborted: the transaction was still aborted after that time.
+        StoreError: as `translated`; and all that `work` raises.
     """
     until, longest = time.monotonic() + REPEAT_S, 0.02
     while True:
@@ -208,16 +208,16 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
         except TransactionAborted:
             if time.monotonic() > until:
                 raise
-        # Any length up to the longest, so that two that met once do not meet again.
+        # A random pause, so that two transactions that met once do not meet again.
         time.sleep(random.uniform(0, longest))
         longest = min(2 * longest, _PAUSE_MAX_S)
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A connection in one transaction that writes; committed at the end, else rolled back.
+    """Open a connection in one transaction that writes: committed at the end, or rolled back.
 
-    For one whose body cannot be repeated; others go through `write`.
+    It is for a body that cannot be repeated; others use `write`.
     """
     with (
         _turn(engine),
@@ -230,7 +230,8 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 def _turn(engine: Engine) -> AbstractContextManager[None]:
-    """On Spanner's emulator, which has one transaction at a time: after those of this process."""
+    """Wait for the other transactions of this process, if this is Spanner's emulator, which has one
+    at a time."""
     url = str(engine.url)
     if not is_spanner(url):
         return nullcontext()
@@ -241,7 +242,7 @@ def _turn(engine: Engine) -> AbstractContextManager[None]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A connection in one read-only transaction that sees one moment of the database."""
+    """Open a connection in one read-only transaction that sees one moment of the database."""
     options: dict[str, Any] = {}
     if engine.dialect.name == "postgresql":
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -254,8 +255,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
     ):
         check_server(connection)
         if engine.dialect.name == "postgresql":
-            # It compiles what it takes for large, for longer than any of these statements takes;
-            # for this transaction only: behind a pooler the session is not ours.
+            # PostgreSQL compiles queries that it estimates as large, which takes longer than any of
+            # these statements. For this transaction only: behind a pooler the session is not ours.
             connection.exec_driver_sql("set local jit = off")
         yield connection
 
@@ -270,7 +271,7 @@ def check_server(connection: Connection) -> None:
     if name.startswith("spanner"):
         return  # a service: it has one version
     if name == "cockroachdb":
-        # The dialect calls every server PostgreSQL 9.5; the driver knows better.
+        # The dialect reports PostgreSQL 9.5 for every server; the driver has the real version.
         driver: Any = connection.connection.driver_connection
         if driver.info.server_version < _COCKROACH_MIN:
             raise StoreRefused("CockroachDB is too old: late needs v23.1 or newer")
@@ -284,7 +285,7 @@ def check_server(connection: Connection) -> None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn the errors of SQLAlchemy and its drivers into those of `late.errors`.
+    """Raise the errors of SQLAlchemy and its drivers as those of `late.errors`.
 
     The message is the database's own first line. SQLAlchemy's text is never used: it repeats
     the statement's parameters, which are payloads.
@@ -294,14 +295,14 @@ def translated() -> Iterator[None]:
     except LateError:
         raise
     except Exception as error:
-        # Errors of Google's client come bare: SQLAlchemy takes for a driver's what is a DB-API's.
+        # SQLAlchemy wraps only errors of a DB-API, so those of Google's client arrive unwrapped.
         if isinstance(error, exc.SQLAlchemyError | sqlite3.Error) or _of_spanner(error):
             raise translate(error) from error
         raise
 
 
 def translate(error: Exception) -> StoreError:
-    """The error of `late` that says the same. Pure; a test walks the whole map."""
+    """Return the error of `late` with the same meaning. Pure; a test checks the whole map."""
     original: Any = getattr(error, "orig", None) or error
     message = (str(original).strip().splitlines() or [type(original).__name__])[0][:300]
     if (foreign := _of_spanner(error)) is not None:
@@ -324,7 +325,7 @@ def translate(error: Exception) -> StoreError:
 
 
 def _of_spanner(error: BaseException) -> BaseException | None:
-    """The client's own error below the DB-API's, which has no text of its own."""
+    """Find the client's error below the DB-API's, which has no text of its own."""
     for cause in causes(error):
         if type(cause).__module__.startswith(("google.api_core", "google.auth")):
             return cause

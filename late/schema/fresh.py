@@ -1,7 +1,7 @@
 """A whole schema at once from `tables.py`, for tests and in-memory databases.
 
-The same result as `late migrate` on an empty database, without loading Alembic; a test compares
-the two.
+The result is the same as that of `late migrate` on an empty database, without loading Alembic; a
+test compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RANDOM = {
     "cockroachdb": "gen_random_uuid()::text",
     "sqlite": "lower(hex(randomblob(16)))",
 }
-"""A new name for a deployment, per dialect, made by the database."""
+"""SQL for a new name of a deployment, per dialect."""
 
 
 def create(connection: Connection) -> None:

@@ -1,9 +1,8 @@
-"""Bring a database to the schema of this version: forward only, repeatable, safe when run twice at
-once.
+"""Bring a database to the schema of this version: forward only, repeatable, also twice at once.
 
 The revisions in `migrations/versions` are immutable snapshots: they do not import
-`late.schema.tables`, because what a database that was migrated last year has must not depend on
-what the tables look like today. A test holds both to be equal at the head.
+`late.schema.tables`, because a database that was migrated last year must not depend on today's
+tables. A test checks that both are equal at the newest revision.
 
 A revision is marked `pre` (run it before the new code is deployed: the old code runs on it) or
 `post` (run it once the old code is gone). They are applied in the order of their numbers.
@@ -32,7 +31,7 @@ _LOCK = 0x6C617465  # "late": the advisory lock that one migration holds at a ti
 
 
 def directory() -> Path:
-    """Where the revisions are: inside the installed package, or beside it in a checkout.
+    """Return the folder of the revisions: in the installed package, or beside it in a checkout.
 
     Raises:
         ConfigError: neither is there (a package that was built without them).
@@ -45,10 +44,10 @@ def directory() -> Path:
 
 
 def upgrade(url: str) -> list[str]:
-    """Apply what is missing, in one transaction, and return the revisions that were applied.
+    """Apply the missing revisions in one transaction, and return them.
 
-    Runs may overlap: each waits for the lock that the other holds until it commits, and then
-    finds nothing to do. A run that fails leaves the schema as it was.
+    Runs may overlap: the second waits for the lock of the first until that commits, and then has
+    nothing to do. A run that fails leaves the schema as it was.
 
     Raises:
         ConfigError: the URL is wrong.
@@ -81,13 +80,13 @@ def upgrade(url: str) -> list[str]:
 
 def _lock(connection: Connection) -> None:
     # SQLite: `writing` has begun with BEGIN IMMEDIATE, which is the lock. PostgreSQL: a lock that
-    # belongs to the transaction, so that it works behind PgBouncer and cannot be left behind.
+    # ends with the transaction, so that it works behind PgBouncer and cannot stay held.
     if connection.dialect.name == "postgresql":
         connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
 def _use_wal(engine: Engine) -> None:
-    """Readers beside one writer: a property of the file, which no transaction can change."""
+    """Switch the file to WAL, outside any transaction: readers then do not wait for a writer."""
     if engine.url.database in (None, "", ":memory:"):
         raise ConfigError("a migration of an in-memory database would be lost at once")
     # A file in use by others may refuse; the store asks again when it opens the file.
@@ -100,7 +99,7 @@ def _use_wal(engine: Engine) -> None:
 
 
 def sql(url: str) -> str:
-    """The statements of all revisions as a script for `url`'s dialect. Connects to nothing."""
+    """Return the statements of all revisions for `url`'s dialect, without connecting."""
     if is_spanner(url):
         from late.schema.spanner import migrate as spanner
 
@@ -116,7 +115,7 @@ def sql(url: str) -> str:
 
 
 def current(url: str) -> str | None:
-    """The schema version of the database, None when it has none.
+    """Read the schema version of the database; None if it has none.
 
     Raises:
         ConfigError: the URL is wrong.
@@ -135,8 +134,12 @@ def current(url: str) -> str | None:
 
 
 def version_of(connection: Connection) -> str | None:
-    """The value of `schema_version` in `late_meta`; None when the table or the row is missing."""
-    # Asking a missing table would abort the caller's transaction on PostgreSQL: look first.
+    """Read `schema_version` from `late_meta`; None if there is no such table.
+
+    Raises:
+        SchemaMismatch: the table has no such row.
+    """
+    # A query of a missing table would abort the caller's transaction on PostgreSQL: look first.
     if not inspect(connection).has_table("late_meta"):
         return None
     found = connection.execute(text("select value from late_meta where key = 'schema_version'"))
@@ -147,7 +150,7 @@ def version_of(connection: Connection) -> str | None:
 
 
 def revisions() -> list[str]:
-    """The numbers of all revisions, ascending."""
+    """List the numbers of all revisions, ascending."""
     return sorted(path.name[:4] for path in (directory() / "versions").glob("[0-9]*_*.py"))
 
 

@@ -1,8 +1,8 @@
-"""Least rights on PostgreSQL: four roles, and what each may do with the tables of `late`.
+"""Least rights on PostgreSQL: four roles and their rights on the tables of `late`.
 
-A producer that was taken over can enqueue, and neither read what others enqueued, nor end it, nor
-choose where in the log its own task stands: `xid`, the position, is the database's to set. A task
-with a forged low position would never be delivered.
+A producer in an attacker's hands can enqueue, but neither read nor end the tasks of others, nor
+choose the position of its own in the log: only the database sets `xid`, the position. A task with a
+forged low position would never be delivered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from late.errors import ConfigError
 
 ROLES = ("enqueuer", "worker", "viewer", "operator")
 INSERTED = "shard_id, task_id, queue, name, payload, headers, options"
-"""What a producer writes of a row of the log: not `xid`, not `created_at_us`."""
+"""The columns of the log that a producer writes: not `xid`, not `created_at_us`."""
 HIDDEN = {"late_task", "late_timer", "late_dead", "late_schedule", "late_result"}
 """Tables whose payloads, headers and results a viewer does not see."""
 SECRET = {"late_token"}
@@ -32,12 +32,12 @@ _SHOWN = {
 
 
 def script(*, schema: str = "public", prefix: str = "late_") -> str:
-    """Statements that make the roles and give them their rights; run them as the tables' owner.
+    """Return statements that make the roles and grant their rights; the tables' owner runs them.
 
-    They may be run again, and have to be after a migration: rights are given to tables by name.
+    They can be run again, and must be after a migration: rights are granted on tables by name.
 
     Raises:
-        ConfigError: `schema` or `prefix` is no plain lower-case name.
+        ConfigError: `schema` or `prefix` is not a plain lower-case name.
     """
     for what, value in (("schema", schema), ("prefix", prefix)):
         if not _NAME.match(value):
@@ -68,7 +68,7 @@ def _create(role: str) -> str:
 
 
 def _functions(role: str) -> str:
-    """`late_enqueue`, whatever its parameters are."""
+    """Grant `late_enqueue`, whatever its parameters are."""
     return f"""DO $$ DECLARE f regprocedure; BEGIN
   FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
             WHERE n.nspname = current_schema() AND p.proname = 'late_enqueue' LOOP
@@ -78,7 +78,7 @@ END $$;"""
 
 
 def _each(role: str, rights: str, *, but: Set[str] = frozenset(), partitions: bool = False) -> str:
-    """Rights on all tables of ours except some; or on the partitions of the log."""
+    """Grant rights on all tables of ours except some, or on the partitions of the log."""
     skipped = ", ".join(f"'{table}'" for table in sorted(but | {"late_revision"}))
     condition = f" AND {'' if partitions else 'NOT '}c.relispartition"
     return f"""DO $$ DECLARE t regclass; BEGIN

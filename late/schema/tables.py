@@ -48,7 +48,7 @@ class TaskIdType(UserDefinedType[str]):
 
 
 class Payload(TypeDecorator[bytes]):
-    """Bytes. From Spanner they come as base64, in which its dialect sends but does not read."""
+    """Bytes. Spanner returns them as base64, which its dialect encodes but does not decode."""
 
     impl = LargeBinary
     cache_ok = True
@@ -92,13 +92,13 @@ NOW_US = {
 
 
 def log_table(dialect: str, meta: MetaData) -> Table:
-    """The task log. Its position is the dialect's own: see `design` section 4.
+    """Return the task log. Its position differs by dialect: see `design` section 4.
 
     PostgreSQL: `xid`, the inserting top-level transaction, partitioned by ranges of it so that
     consumed rows leave by TRUNCATE and DROP of a partition. SQLite: `seq`, an AUTOINCREMENT rowid
     (without AUTOINCREMENT the highest deleted id is used again and lands below every cursor).
     Spanner: `created_at`, the commit timestamp; its DDL is `late.schema.spanner.migrate`'s.
-    CockroachDB: none of its own; every row version has a commit timestamp beside its columns.
+    CockroachDB: no column; every row version has a commit timestamp beside its columns.
     """
     if dialect == "spanner+spanner":
         return _log_spanner(meta)
@@ -166,7 +166,7 @@ def _log_spanner(meta: MetaData) -> Table:
 
 
 def _record_columns() -> list[Column[Any]]:
-    """A task's row as it was in the log, carried by the timer and dead-letter tables."""
+    """Return the columns of a task's row in the log, as timers and dead letters keep it."""
     return [
         Column("position", BigInteger, nullable=False),
         Column("sequence", BigInteger, nullable=False),
@@ -242,7 +242,7 @@ Index(
     sqlite_where=timer.c.held_key.isnot(None),
 )
 
-# By id: what a command or a question about one task looks for.
+# By id, for commands and questions about one task.
 Index("late_timer_task", timer.c.consumer_group, timer.c.shard_id, timer.c.task_id)
 
 dead = Table(
@@ -439,8 +439,8 @@ SHARDS_DEFAULT = 8
 
 
 def all_tables(dialect: str) -> MetaData:
-    """A fresh `MetaData` with every table as `dialect` (`sqlite`, `postgresql`, `cockroachdb`)
-    has it."""
+    """Return a fresh `MetaData` with every table in the form of `dialect` (`sqlite`, `postgresql`,
+    `cockroachdb`)."""
     full = MetaData()
     log_table(dialect, full)
     for table in metadata.sorted_tables:

@@ -1,12 +1,12 @@
-"""Which schema this version of `late` needs, and the check that every opening of a store makes."""
+"""The schema version that this version of `late` needs, and the check at every opening."""
 
 from __future__ import annotations
 
 from late.errors import SchemaMismatch
 
 SCHEMA_VERSION = "0006"
-"""Number of the newest revision in `migrations/versions`: four digits, so that text order is
-numeric order. Kept in `late_meta` under `schema_version`, written by each revision."""
+"""The number of the newest revision in `migrations/versions`: four digits, so that text order is
+numeric order. Each revision writes it to `late_meta` under `schema_version`."""
 
 
 def check(version: str | None, *, where: str = "this database") -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from late.errors import ConfigError
 from late.store.base import Store
 
@@ -30,34 +33,16 @@ def open_store(url: str) -> Store:
 
         return SqliteStore(url)
     if scheme in POSTGRES_SCHEMES:
-        try:
+        with _driver("PostgreSQL", "psycopg", "postgres", ("psycopg",)):
             from late.store.postgres.store import PostgresStore
-        except ModuleNotFoundError as error:
-            if error.name is None or not error.name.startswith("psycopg"):
-                raise
-            raise ConfigError(
-                "PostgreSQL needs psycopg: install it with `pip install 'late[postgres]'`"
-            ) from error
         return PostgresStore(url)
     if scheme in SPANNER_SCHEMES:
-        try:
+        with _driver("Spanner", "google-cloud-spanner", "spanner", ("google", "grpc")):
             from late.store.spanner.store import SpannerStore
-        except ModuleNotFoundError as error:
-            if error.name is None or not error.name.startswith(("google", "grpc")):
-                raise
-            raise ConfigError(
-                "Spanner needs google-cloud-spanner: install it with `pip install 'late[spanner]'`"
-            ) from error
         return SpannerStore(url)
     if scheme in COCKROACH_SCHEMES:
-        try:
+        with _driver("CockroachDB", "psycopg", "cockroach", ("psycopg",)):
             from late.store.cockroach.store import CockroachStore
-        except ModuleNotFoundError as error:
-            if error.name is None or not error.name.startswith("psycopg"):
-                raise
-            raise ConfigError(
-                "CockroachDB needs psycopg: install it with `pip install 'late[cockroach]'`"
-            ) from error
         return CockroachStore(url)
     # A scheme may itself be a slip that holds a secret (`user:password@host://`): show a plain one.
     shown = scheme if scheme.replace("+", "").isalnum() and len(scheme) <= 40 else "this URL"
@@ -65,3 +50,16 @@ def open_store(url: str) -> Store:
         f"no store for {shown}: use sqlite:///FILE, postgresql://..., "
         "postgresql+psycopg://..., spanner+spanner:///... or cockroachdb://..."
     )
+
+
+@contextmanager
+def _driver(database: str, package: str, extra: str, modules: tuple[str, ...]) -> Iterator[None]:
+    """Turn a missing module of the driver into advice; another missing module is our own fault."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(modules):
+            raise
+        raise ConfigError(
+            f"{database} needs {package}: install it with `pip install 'late[{extra}]'`"
+        ) from error

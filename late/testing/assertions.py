@@ -1,4 +1,4 @@
-"""What a transaction has put into the log, looked at through that transaction."""
+"""Assertions about the tasks of a transaction, read through that transaction."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
 
 
 def busy(engine: Engine, group: str, until_us: int = 0) -> bool:
-    """Whether a task of `group` waits, runs, is held back by its key, or is due by `until_us`.
+    """Tell whether a task of `group` waits, runs, is held back by its key, or is due by `until_us`.
 
     One moment of the database: a task that goes from the log to the timers, or enqueues another
     one and ends, would not be seen by two looks.

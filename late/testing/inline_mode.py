@@ -30,13 +30,13 @@ class Captured(msgspec.Struct, frozen=True):
     name: str
     queue: str
     args: dict[str, Any]
-    """As the handler gets them, encoded and decoded once."""
+    """The arguments as the handler gets them, encoded and decoded once."""
     options: Options
     row: NewTask
 
 
 class Box:
-    """What was enqueued inside `inline(app)`, in order."""
+    """The tasks that were enqueued inside `inline(app)`, in order."""
 
     def __init__(self, app: App) -> None:
         self._app = app

@@ -49,7 +49,7 @@ class BackgroundJob:
 
 @dataclass(slots=True)
 class JobStats:
-    """What became of one job since the start."""
+    """The runs of one job since the start."""
 
     runs: int = 0
     failures: int = 0

@@ -6,11 +6,11 @@
 | `/readyz` | its heartbeat is trusted: it can work | it starts, stops, stalls, or has no database |
 | `/metrics` | always: what is counted, as Prometheus reads it | |
 
-A worker without shards is live and ready: there may be nothing for it to own. A database that is
-away makes it unready and not dead: a restart would not help.
+A worker without shards is live and ready: there may be nothing for it to own. When the database is
+away it is not ready but live: a restart would not help.
 
-The answer is a JSON object, but that of `/metrics`. Nothing is read but the first line of a
-request; nothing is secret in the answer; by default only this machine may ask.
+The answer is a JSON object, except for `/metrics`. Only the first line of a request is read; the
+answer holds no secret; by default only this machine may ask.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Servic
 
 
 class State(msgspec.Struct, frozen=True):
-    """What is answered."""
+    """The answer to a health check."""
 
     worker: str
     live: bool
@@ -41,14 +41,14 @@ class State(msgspec.Struct, frozen=True):
     stalled: tuple[str, ...] = ()
     """The duties that are left undone, see `progress.py`."""
     reason: str = ""
-    """Why it is not ready."""
+    """The reason why it is not ready."""
 
 
 class Health:
-    """Listens from its making on, and answers from `run` on.
+    """Listens as soon as it is made, and answers from `run` on.
 
     Raises:
-        ConfigError: nobody can listen there.
+        ConfigError: the address cannot be listened on.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Health:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return int(self._socket.getsockname()[1])
 
     async def run(self) -> None:
@@ -84,7 +84,7 @@ class Health:
             await server.serve_forever()
 
     def close(self) -> None:
-        """Listen no more. Calling it twice is fine."""
+        """Stop listening. Twice is fine."""
         self._socket.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,7 +94,7 @@ class Health:
                 async with asyncio.timeout(PATIENCE_S):
                     line = await reader.readline()
                     # The rest is read and forgotten: closing on unread bytes would reset the
-                    # connection, and the answer with it.
+                    # connection and lose the answer.
                     while (await reader.readline()).strip():
                         pass
                     page = None
@@ -112,12 +112,12 @@ class Health:
 
 
 def path_of(line: bytes) -> str:
-    """What a request with this first line asks for."""
+    """Return the path in the first line of a request."""
     return line.decode("latin-1").strip().partition(" ")[2].partition(" ")[0].partition("?")[0]
 
 
 def answer(line: bytes, state: State, page: bytes | None = None) -> bytes:
-    """The whole response to a request with this first line; `page`: of metrics."""
+    """Make the whole response to a request with this first line; `page` holds the metrics."""
     method, path = line.decode("latin-1").strip().partition(" ")[0], path_of(line)
     if path == "/metrics" and page is not None:
         status = 200

@@ -1,9 +1,9 @@
-"""The metrics of one worker process: events are counted as they come, its own state is looked at
-when somebody asks, and the database every few seconds by one worker for each group.
+"""The metrics of one worker process: events are counted as they come, its own state is read when
+somebody asks, and the database is read every few seconds by one worker for each group.
 
-What is asked for by HTTP is answered in another thread than the worker's. It asks the worker's loop
-for a fresh look and does not wait long: a loop that stands still is shown as it last was, beside
-the word that it stalls.
+A request over HTTP is answered in another thread than the worker's. That thread asks the worker's
+loop for fresh values and does not wait long: for a blocked loop it shows the last values, beside
+the metric that says that it stalls.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("late.metrics")
 
 Value = tuple[str, tuple[str, ...], float]
-"""Of one series: the metric's name, its labels, and what it is."""
+"""The metric's name, the values of its labels, and the value of one series."""
 
 PATIENCE_S = 0.5
-"""How long an answer waits for the worker's loop."""
+"""The time that an answer waits for the worker's loop."""
 LIMIT = 1_000
-"""Where counting the depth of one group and shard stops."""
+"""The count at which the depth of one group and shard is capped."""
 DRAIN_S = 60.0
-"""In what time a backlog is to be gone, where the number of workers wanted is told."""
+"""The time in which a backlog is to be gone, for the number of workers wanted."""
 TICK_S = 0.5
 _BREAKER = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
 
@@ -76,7 +76,8 @@ class WorkerView(Protocol):
 
 
 class Telemetry:
-    """Of one worker. `page` may be called in any thread's loop; the rest belongs to the worker's.
+    """The metrics of one worker. `page` may be called in the loop of any thread, everything else
+    only in the worker's.
 
     Raises:
         ConfigError: OpenTelemetry is wanted and not installed.
@@ -86,8 +87,8 @@ class Telemetry:
         self.registry = Registry()
         settings = worker.settings
         self.asked = settings.health_port is not None or settings.otel == 1
-        """Whether anybody can read the metrics, to be set before the worker starts: without that
-        nothing is counted, and the database not looked at."""
+        """True if anybody can read the metrics; to be set before the worker starts. Without it
+        nothing is counted, and the database is not read."""
         self._push = exporting.make(worker.id) if settings.otel else None
         self._worker = worker
         self._emitter = emitter
@@ -95,7 +96,7 @@ class Telemetry:
         self._looking: asyncio.Future[tuple[Status, dict[str, Signals], Server]] | None = None
 
     async def run(self) -> None:
-        """Count, and look at the database while that is this worker's to do, until cancelled."""
+        """Count, and read the database while this worker is the maintainer, until cancelled."""
         self._loop = asyncio.get_running_loop()
         unfollow = metrics.follow(self._emitter, self.registry) if self.asked else None
         try:
@@ -111,7 +112,7 @@ class Telemetry:
                 await asyncio.gather(self._looking, return_exceptions=True)
 
     async def _push_on(self, push: exporting.OtelExporter) -> None:
-        """Send what is known, every few seconds and once at the end."""
+        """Send the metrics every few seconds and once at the end."""
         try:
             while True:
                 await asyncio.sleep(self._worker.settings.otel_every_s)
@@ -122,7 +123,7 @@ class Telemetry:
             await asyncio.to_thread(push.close, self.registry)
 
     async def page(self) -> bytes:
-        """All that is known, as Prometheus reads it."""
+        """Return all metrics in the text format of Prometheus."""
         await self._fresh()
         return metrics.render(self.registry)
 
@@ -159,7 +160,7 @@ class Telemetry:
             await asyncio.sleep(min(TICK_S, every_s or TICK_S))
 
     async def look_at_database(self) -> bool:
-        """One look, whoever's it is; False if it failed, which is logged."""
+        """Read the database once; False if that failed, which is logged."""
         slots = self._worker.settings.concurrency
         self._looking = asyncio.ensure_future(asyncio.to_thread(self._overview))
         try:
@@ -180,7 +181,7 @@ class Telemetry:
 
 
 def of_worker(worker: WorkerView) -> Iterator[Value]:
-    """What one worker's state says now."""
+    """Yield the values of one worker's state."""
     yield "late_worker_info", (worker.id, config.package_version()), 1.0
     yield "late_worker_trusted", (), float(worker.trusted)
     slots, scheduler, now_us = worker.dispatcher, worker.scheduler, worker.clock.now_us()
@@ -227,7 +228,7 @@ def _of_limiter(labels: tuple[str, str], limiter: Limiter, now_us: int) -> Itera
 
 
 def of_server(seen: Server) -> Iterator[Value]:
-    """What the database server says of itself, as far as it does."""
+    """Yield the values that the database server reports of itself."""
     known: list[tuple[str, tuple[str, ...], float | None]] = [
         ("size_bytes", (), seen.size_bytes),
         ("connections", (), seen.connections),
@@ -255,7 +256,7 @@ def of_server(seen: Server) -> Iterator[Value]:
 def of_database(
     seen: Status, signals: Mapping[str, Signals], *, slots: int, drain_s: float = DRAIN_S
 ) -> Iterator[Value]:
-    """What one look at the database says. `slots`: of one worker, taken to be alike."""
+    """Yield the values of one look at the database. `slots` of one worker are taken for all."""
     yield "late_looked_timestamp_seconds", (), seen.now_us / 1_000_000
     for queue in seen.queues:
         labels = (queue.group, queue.queue)

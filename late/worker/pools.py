@@ -1,4 +1,4 @@
-"""The pools of one worker: those of its targets, and all of them as one."""
+"""The pools of one worker: one for each of its targets, and all of them together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from late.payload import codec as codecs
 
 
 class Registered(Protocol):
-    """What is known of an app. `late.App` satisfies it."""
+    """The parts of an app that its pools need. `late.App` satisfies it."""
 
     url: str
     codec: codecs.Codec
@@ -43,8 +43,8 @@ def remote_pools(
     rng: random.Random,
     scrub: Scrub | None = None,
 ) -> dict[str, RemotePool | BatchPool]:
-    """The pools of the targets that an app's tasks and routes name, and of its batch handlers, not
-    started.
+    """Make the pools of the targets that an app's tasks and routes name, and of its batch handlers.
+    They are not started.
 
     Raises:
         ConfigError: the file of targets is wrong; or a task's or route's target is not there. Its
@@ -82,9 +82,9 @@ def remote_pools(
 
 
 class Dispatchers:
-    """The worker's own slots, those of its targets and its pulled queues as one, to start and to
-    stop. Only its own owe a start: what a target has no room for, and what consumers do not fetch,
-    waits."""
+    """The worker's own slots, those of its targets and its pulled queues, started and stopped
+    together. Only its own slots owe a start: an attempt that a target has no room for, or that
+    consumers do not fetch, waits."""
 
     def __init__(self, local: Dispatcher, remote: Mapping[str, Dispatcher], pulls: Pulls) -> None:
         self._all = [local, *remote.values()]
@@ -100,7 +100,7 @@ class Dispatchers:
         await self._pulls.start()
 
     async def stop(self, grace_s: float) -> None:
-        """As `Dispatcher.stop`, for all of them at the same time."""
+        """Stop all of them at the same time, as `Dispatcher.stop`."""
         await asyncio.gather(self._pulls.stop(grace_s), *(each.stop(grace_s) for each in self._all))
 
     @property
@@ -112,8 +112,8 @@ class Dispatchers:
 
 
 def check_targets(app: Registered, pools: Mapping[str, object]) -> None:
-    """Refuse to work with a task or route whose target is none of `pools`: it would be parked as
-    if nobody knew it, a day long, and then be a dead letter.
+    """Refuse a task or route whose target is none of `pools`: its tasks would be parked for a day
+    as if nobody knew them, and then be dead letters.
 
     Raises:
         ConfigError: it names target and task.
@@ -128,6 +128,6 @@ def check_targets(app: Registered, pools: Mapping[str, object]) -> None:
 
 
 def _named(app: Registered) -> dict[str, Policy]:
-    """Every policy of `app`, by what it is the policy of."""
+    """Map every task and queue of `app`, as named in messages, to its policy."""
     found: dict[str, Policy] = {f"task {name!r}": task.policy for name, task in app.tasks.items()}
     return found | {f"queue {name!r}": policy for name, policy in app.routes.items()}

@@ -1,6 +1,6 @@
-"""Whether a worker gets on with what it owes: pure, fed by a thread that looks from time to time.
+"""The progress of a worker with what it owes: pure, fed by a thread that looks regularly.
 
-A **duty** is something that a worker must get on with while there is anything of it to do:
+A **duty** is work that must make progress while there is any of it to do:
 
 | duty | owed while | done |
 |---|---|---|
@@ -9,10 +9,10 @@ A **duty** is something that a worker must get on with while there is anything o
 | `settle` | outcomes wait to be recorded | a settlement is in the journal |
 | `read` | a shard wants to be read, or what it has open to be fetched | one of them has been answered |
 
-A worker **stalls** when one duty has been owed for `stall_s` on end and nothing of it was done. What
-waits for a time, for its ordering key, or for a long task that is within its time-out is not owed.
-Nor is anything, except an answer, while the worker is not trusted: it may not start tasks then, and
-a database that cannot be reached is nobody's stall.
+A worker **stalls** when one duty has been owed for `stall_s` on end and nothing of it was done. A
+task that waits for its time, for its ordering key, or for a long task that is within its time-out is
+not owed. While the worker is not trusted, only an answer is owed: it may not start tasks then, and
+a database that cannot be reached is no stall of the worker.
 
 The stall ends when the duty is seen to be done again; or, when it is no longer owed because the
 shards have gone to peers, after another `stall_s`: what was wrong may be wrong everywhere (a table
@@ -41,27 +41,27 @@ class _Since:
     def __init__(self) -> None:
         self.done = -1
         self.owed_s = 0.0
-        """For how long it has been owed, without a break and without progress."""
+        """The seconds it has been owed, without a break and without progress."""
         self.free_s = 0.0
-        """For how long it has not been owed."""
+        """The seconds it has not been owed."""
 
 
 class Watchdog:
-    """Adds up, from look to look, for how long each duty has not been done."""
+    """Adds up, from look to look, the time that each duty has not been done."""
 
     def __init__(self, stall_s: float) -> None:
         self._stall_s = stall_s
         self._since: dict[str, _Since] = {}
         self.stalled: frozenset[str] = frozenset()
-        """Duties that this worker does not get on with; empty for a healthy one."""
+        """The duties without progress; empty for a healthy worker."""
 
     def look(self, elapsed_s: float, duties: Sequence[Duty], *, paused: bool = False) -> bool:
-        """Take in how things are, `elapsed_s` after the last look; True if `stalled` has changed.
+        """Note the state of the duties, `elapsed_s` after the last look; True if `stalled` changed.
 
         Args:
-            elapsed_s: seconds that the looker has been awake: it must leave out a pause of the
-                whole process, which is no stall.
-            paused: nothing is owed but an answer.
+            elapsed_s: the seconds the caller has been awake. A pause of the whole process is no
+                stall and must be left out.
+            paused: only an answer is owed.
         """
         before, stalled = self.stalled, set(self.stalled)
         for duty in duties:

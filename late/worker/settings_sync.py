@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("late.settings")
 
 EVERY_S = 2.0
-"""How soon a change, made by an operator or a deploy, is seen."""
+"""The pause between two reads: a change by an operator or a deploy is seen within it."""
 DRAINING_S = 0.25
 """The shortest pause between two looks at a lane that was resized."""
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class SettingsSync:
         self._lanes(await in_thread(control.lanes.layout))
 
     async def run(self) -> None:
-        """Read and hand over, until cancelled."""
+        """Read the settings and pass them on, until cancelled."""
         control = self._control
         assert control is not None, "open comes first"
         while True:
@@ -104,7 +104,7 @@ class SettingsSync:
             await _pass_on(control.queues.live, self._on_knobs, "knobs")
 
     def hurry(self) -> None:
-        """A key begins to wait: look soon, unless some waited at the last look already."""
+        """Look soon, as a key begins to wait; unless some waited at the last look already."""
         if not self._waited:
             self._hurried.set()
 

@@ -57,7 +57,7 @@ class StallMonitor:
 
     @property
     def stalled(self) -> frozenset[str]:
-        """The duties that the worker does not get on with."""
+        """The duties without progress."""
         return self._watchdog.stalled
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:

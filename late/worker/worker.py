@@ -4,8 +4,8 @@
                                      │    ▲
                           Dispatcher ◀┘    └─ Settler ─▶ store
 
-It stops against the flow of the work: intake (tailer), what runs (dispatcher), the record of it
-(settler), and the leases last, so that the worker is known to live until all is recorded.
+It stops against the flow of the work: intake (tailer), what runs (dispatcher), its settlement
+(settler), and the leases last, so that the worker counts as alive until everything is recorded.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from late import config, events
 from late.app.app import App
+from late.app.backpressure import EVERY_S as BACKLOG_EVERY_S
 from late.app.backpressure import BacklogPublisher
 from late.clock import DatabaseClock
 from late.concurrency import in_thread
@@ -42,7 +43,7 @@ from late.tailer.discovery import MemberList, own_name
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.tailer import Tailer
-from late.worker import wiring
+from late.worker import assembly
 from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.fence_report import Counts, FenceReport
 from late.worker.health import Health, State
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("late.worker")
 
 SETTLE_S = 5.0
-"""At a stop, how long the record of what ran may take after the grace."""
+"""The time that settling may take at a stop, after the grace."""
 
 
 def run(
@@ -85,9 +86,9 @@ def run(
 
     async def serve(chosen: tuple[str, ...], configuration: WorkerConfig) -> int:
         worker = Worker(app, groups=chosen, target=target, settings=configuration)
-        return await wiring.run_until_signal(worker)
+        return await assembly.run_until_signal(worker)
 
-    return wiring.run_process(app, serve, groups, settings)
+    return assembly.run_process(app, serve, groups, settings)
 
 
 class Worker:
@@ -104,7 +105,7 @@ class Worker:
         policies: Mapping[str, Policy] | None = None,
     ) -> None:
         self.app = app
-        self._policies = wiring.policies_of(app) if policies is None else policies
+        self._policies = assembly.policies_of(app) if policies is None else policies
         self.settings = settings or config.load()
         self.id = f"w-{secrets.token_hex(8)}"
         self._rng = rng or random.Random()
@@ -125,7 +126,7 @@ class Worker:
         self._wire()
 
     def _wire(self) -> None:
-        """Components never import each other: what one tells another goes through here."""
+        """Make the components. They never import each other: calls between them go through here."""
         app, settings, store = self.app, self.settings, self._store
         self.pulls = self._pulls()
         remote = self._remote()
@@ -162,7 +163,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            wiring.runnable_policies(self.pulls.placed(self._policies), self.pools),
+            assembly.runnable_policies(self.pulls.placed(self._policies), self.pools),
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -174,16 +175,15 @@ class Worker:
             trusted=lambda: self.trusted,
             on_fenced=lambda shard: self.keeper.forget(shard),
             on_held=lambda: self.settings_sync.hurry(),
-            settings=wiring.core_settings(settings),
+            settings=assembly.core_settings(settings),
             rng=self._rng,
         )
-        self.listener = wiring.open_listener(settings, self.tailer.hint)
+        self.listener = assembly.open_listener(settings, self.tailer.hint)
         self._wire_control()
         self._wire_ownership()
 
     def _wire_control(self) -> None:
-        app = self.app
-        self.refusals = FenceReport(self._refused, partial(wiring.add_refused, self.control))
+        self.refusals = FenceReport(self._refused, partial(assembly.add_refused, self.control))
         # A tick is one row of the log, for all groups: the default one's owners fire it.
         fires = DEFAULT_GROUP in self._groups
         self.settings_sync = SettingsSync(
@@ -195,14 +195,12 @@ class Worker:
             waits=lambda: self.scheduler.gated,
             rng=self._rng,
         )
-        self.publishing = BacklogPublisher(
-            app.url, self._groups, mine=self.is_maintainer, rng=self._rng
-        )
+        self.backlog = BacklogPublisher(self.control, self._groups, mine=self.is_maintainer)
         self.background = BackgroundService([*self._background_jobs()], self._rng)
 
     def _turn_knobs(self, live: Live) -> None:
         self.scheduler.turn_knobs(live.queues, live.targets)
-        self.publishing.follow(live)
+        self.backlog.follow(live)
 
     def _remote(self) -> dict[str, RemotePool | BatchPool]:
         return remote_pools(
@@ -262,7 +260,7 @@ class Worker:
         )
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        """What runs in the heartbeat's thread, where a blocked loop cannot hold it up."""
+        """Make what runs in the heartbeat's thread, where a blocked loop cannot hold it up."""
         settings = self.settings
         self.stall_monitor = StallMonitor(
             settings.stall_s,
@@ -279,17 +277,17 @@ class Worker:
 
     def _duties(self) -> Sequence[Duty]:
         refused = self.keeper.quarantine.recent
-        return wiring.duties(
+        return assembly.duties(
             self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted, refused=refused
         )
 
     @property
     def trusted(self) -> bool:
-        """Whether a task may be started now."""
+        """True if a task may be started now."""
         return self.keeper.trusted and not self.heartbeat.resigned
 
     def _state(self) -> State:
-        """For the health check; in the heartbeat's thread, so nothing but looks."""
+        """Answer the health check. It runs in the heartbeat's thread, so it changes nothing."""
         stalled = tuple(sorted(self.stall_monitor.stalled))
         trusted = time.monotonic() < self.heartbeat.trusted_until
         reason = ""
@@ -329,12 +327,11 @@ class Worker:
             ("scheduler", self.scheduler.run),
             ("settler", self.settler.run),
             ("tailer", self.tailer.run),
-            ("hints", partial(wiring.listen_for_hints, self.listener, self.tailer.hint)),
+            ("hints", partial(assembly.listen_for_hints, self.listener, self.tailer.hint)),
             ("keeper", self.keeper.run),
             ("members", self.members.run),
             ("settings", self.settings_sync.run),
             ("background", self.background.run),
-            ("publishing", self.publishing.run),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
@@ -344,29 +341,29 @@ class Worker:
         events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """A component that fails takes the worker down, visibly: half a worker would hold its
+        """Run a component. When it fails the worker stops, visibly: half a worker would hold its
         shards and do nothing."""
         try:
             await loop()
         except asyncio.CancelledError:
             raise
         except Exception as failure:
-            error = wiring.unwrap_group(failure)
-            # What the database refuses is said by the error; where we stood is for our own faults.
+            error = assembly.unwrap_group(failure)
+            # A refusal of the database needs no traceback; a fault of our own does.
             trace = None if isinstance(error, StoreError) else error
             logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
             self._failed = True
             self.ask_to_stop()
 
     def ask_to_stop(self) -> None:
-        """Stop soon; asked again, do not wait for what runs."""
+        """Stop soon; when asked again, do not wait for what runs."""
         if self._stop_asked.is_set():
             self._stop_at_once.set()
             self._hurried_stop = asyncio.ensure_future(self.dispatchers.stop(0.0))
         self._stop_asked.set()
 
     async def stop_asked(self) -> None:
-        """Until somebody asks to stop."""
+        """Wait until somebody asks to stop."""
         await self._stop_asked.wait()
 
     async def wait(self) -> int:
@@ -376,8 +373,8 @@ class Worker:
         return int(self._failed)
 
     async def stop(self) -> None:
-        """Announce it, then stop against the flow: intake, what runs, the record of it, and each
-        lease as soon as its shard is quiet."""
+        """Announce the stop, then stop against the flow: intake, what runs, its settlement, and
+        each lease as soon as its shard is quiet."""
         self._stop_asked.set()
         began = time.monotonic()
         await self._give_notice()
@@ -419,7 +416,7 @@ class Worker:
             self.app.adopt(lane)
 
     async def _hand_over(self, shards: Sequence[Shard]) -> None:
-        # First, and in the same pass: nobody answers for what no consumer has begun.
+        # First, and in the same pass: attempts that no consumer has begun get no answer.
         self.pulls.recall(set(shards))
         await self.scheduler.hand_over(shards, self._grace_s)
 
@@ -428,10 +425,10 @@ class Worker:
             await self.keeper.hand_over(self.keeper.leases)
         except* StoreError as refused:
             logger.warning("not all shards were released, the last heartbeat frees them: %s",
-                           wiring.unwrap_group(refused))  # fmt: skip
+                           assembly.unwrap_group(refused))  # fmt: skip
 
     async def _give_notice(self) -> None:
-        """Work on until the peers know that they are about to get what this worker has."""
+        """Work on until the peers know that they are about to get this worker's shards."""
         self.heartbeat.leave()
         notice = asyncio.ensure_future(self.keeper.leave(self.settings.beat_every_s))
         hurry = asyncio.ensure_future(self._stop_at_once.wait())
@@ -459,6 +456,13 @@ class Worker:
     def _background_jobs(self) -> Iterator[BackgroundJob]:
         settings = self.settings
         yield self.refusals.job
+        yield BackgroundJob(
+            name="backlog",
+            run=self.backlog.publish,
+            period_s=BACKLOG_EVERY_S,
+            first_s=0.0,
+            condition=self.backlog.due,
+        )
         yield prune_job(
             self._store,
             is_maintainer=self.is_maintainer,

@@ -219,7 +219,7 @@ def test_a_group_that_begins_behind_the_mark_does_not_hold_it_up(
 ) -> None:
     if not backend.resizes or backend.emulated:  # slow there, and no other code
         return
-    monkeypatch.setattr("late.control.resize.UNREAD_AFTER_US", 0)
+    monkeypatch.setattr("late.control.lanes.resize.UNREAD_AFTER_US", 0)
     control.lanes.resize("default", 2)
     for _ in range(100):  # whoever looks; PostgreSQL is asked twice what still runs
         control.lanes.advance()

@@ -9,13 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from late.control.resize import keep
 from sqlalchemy import create_engine, event, text
 
 import late
 from late.config import WorkerConfig
 from late.control import Control
 from late.control.lanes import open_transactions as transactions
+from late.control.lanes.resize import advance
 from late.model.lanes import place
 from late.outbox import connect
 from late.payload.command import CLOSED
@@ -93,7 +93,7 @@ def test_what_writes_at_the_last_moment_stands_before_the_closing(url: str) -> N
         old.execute("select shards from late_lane")
         control.lanes.resize("default", 3)
         engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-        keep(engine)
+        advance(engine)
 
         def before(_: Any, __: Any, statement: str, *___: Any) -> None:
             if "pg_locks" in statement and not old.closed:
@@ -102,7 +102,7 @@ def test_what_writes_at_the_last_moment_stands_before_the_closing(url: str) -> N
                 old.close()
 
         event.listen(engine, "before_cursor_execute", before)
-        keep(engine)
+        advance(engine)
         engine.dispose()
         names = look.execute("select name from late_task order by xid, shard_id").fetchall()
     assert old.closed

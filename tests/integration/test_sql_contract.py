@@ -14,7 +14,7 @@ import xxhash
 import late
 from late.model.ids import made_at_us, shard_of
 from late.outbox import connect
-from late.payload import encoding as payload
+from late.payload import values as payload
 from late.testing import drain
 from tests.servers import drop_database, migrated_database, postgres_url
 

@@ -24,7 +24,7 @@ from late.model.ids import shard_of
 from late.model.lanes import Lane
 from late.model.task import Options, Policy, Record
 from late.payload import codec
-from late.payload import encoding as payload
+from late.payload import values as payload
 
 app = late.App("sqlite:///unused.db", shards=4)
 

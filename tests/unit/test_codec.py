@@ -14,7 +14,7 @@ import late
 from late.errors import ConfigError, DecodeError, InvalidPayload
 from late.model.task import Options, Record, Schedule
 from late.payload import codec
-from late.payload import encoding as payload
+from late.payload import values as payload
 from late.payload.codec import JSON, MSGPACK, Codec, Encrypted, Plain, Signed, Subject
 
 KEYS = {"k1": b"1" * 32, "k2": b"2" * 32}

@@ -10,8 +10,8 @@ from late.errors import StoreRefused
 from late.model.task import Cursor, Epoch, OpenTask, ShardId, TaskId
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Store
+from late.worker.assembly import duties
 from late.worker.progress import Watchdog
-from late.worker.wiring import duties
 from tests.unit.test_fence_report import Slots
 
 STALL_S = 10

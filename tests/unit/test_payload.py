@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 
 from late.errors import InvalidPayload
 from late.handler.signature import scalars
-from late.payload.encoding import (
+from late.payload.values import (
     DEPTH_MAX,
     KEYS_MAX,
     PAYLOAD_BYTES_MAX,
@@ -146,7 +146,7 @@ def test_text_and_numbers_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> N
         searched.append(values.first)
         return payload
 
-    monkeypatch.setattr("late.payload.encoding._searched", search)
+    monkeypatch.setattr("late.payload.values._searched", search)
     packed = [pack_call(call, kinds) for call in (*given, *map(Given, others))]
     assert [certain for _, certain in packed] == [True] * len(given) + [False] * len(others)
     assert [*map(repr, searched)] == [*map(repr, others)]

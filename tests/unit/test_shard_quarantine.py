@@ -26,8 +26,8 @@ from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.ownership import Key
 from late.tailer.shard_quarantine import TRY_S, WAIT_MAX_S, ShardQuarantine
 from late.testing.clock import VirtualClock
+from late.worker.assembly import duties
 from late.worker.progress import Watchdog
-from late.worker.wiring import duties
 from tests.conformance.kit import record
 
 SHARD: Key = ("default", ShardId(3))

@@ -14,7 +14,7 @@ from late.dispatcher.push import responses as answers
 from late.errors import PayloadTooLarge
 from late.handler.classify import Verdict
 from late.model.task import OnConflict
-from late.payload.encoding import PAYLOAD_BYTES_MAX
+from late.payload.values import PAYLOAD_BYTES_MAX
 from late.v1 import queue_pb2, task_pb2
 
 

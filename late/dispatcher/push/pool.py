@@ -24,7 +24,7 @@ from late.model import validation as validate
 from late.model.targets import GrpcTarget, Target
 from late.model.task import Options, Outcome, Record
 from late.payload import codec as codecs
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 NO_CODEC = ""
 """The codec of a payload in JSON."""

@@ -27,7 +27,7 @@ import msgspec
 
 from late.errors import DecodeError
 from late.handler.classify import DONE, Scrub, Verdict, clean, raised
-from late.payload import encoding as payloads
+from late.payload import values as payloads
 
 OVERLOADED = "overloaded"
 UNAVAILABLE = "unavailable"

@@ -1,5 +1,5 @@
-"""Which adapter serves which transaction: by the names of its type's bases, so that no driver is
-imported that the caller has not imported already.
+"""Find the adapter of a transaction by the names of its type's bases, so that no driver is imported
+that the caller has not imported already.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Opener: TypeAlias = Callable[[Any], Any]
 
 
 class Adapter(NamedTuple):
-    """How to open a transaction of one type."""
+    """The function that opens transactions of one type."""
 
     module: str
     function: str

@@ -25,7 +25,7 @@ _AT_ONCE = nullcontext()
 
 
 class _Native(Postgres):
-    """For cursors of our own, which know what `Packed` is. SQLAlchemy's do not: they get lists."""
+    """The statements for our own cursors. SQLAlchemy's do not know `Packed`: they get lists."""
 
     def array(self, kind: str, values: list[Any]) -> Packed:
         return pack(kind, values)

@@ -27,7 +27,7 @@ class Packed:
 
     def __init__(self, oid: int, data: bytes) -> None:
         self.oid = oid
-        """Of the array's type."""
+        """The oid of the array's type."""
         self.data = data
 
 

@@ -42,8 +42,8 @@ COLUMNS = (
     "options",
 )
 TASKS_MAX = 5_000
-"""Of one transaction. Spanner takes 80,000 mutations; a task is 8, one per column, and 12 with a
-unique key, so that at least a quarter is left for the caller's own rows."""
+"""Tasks of one transaction. Spanner takes 80,000 mutations; a task is 8, one per column, and 12
+with a unique key, so that at least a quarter is left for the caller's own rows."""
 BYTES_MAX = 64 * 1024 * 1024
 """Payload of one transaction: Spanner takes 100 MiB, and the caller has rows of its own."""
 _CARRIED = "_late_carried"
@@ -107,8 +107,8 @@ class _Transaction:
 
 
 def repeatable_read(level: Any, database: Any) -> bool:
-    """Whether a transaction of that `isolation_level`, or without one of its own, reads a moment of
-    the past and locks nothing, of the client's `database`."""
+    """Tell whether a transaction of that `isolation_level`, or without one of its own, reads a
+    moment of the past and locks nothing, of the client's `database`."""
     if not level:
         level = database.default_transaction_options.default_read_write_transaction_options
         level = level.isolation_level

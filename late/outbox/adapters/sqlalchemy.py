@@ -128,7 +128,7 @@ def _snapshot(tx: Connection) -> bool:
 
 
 def _autocommits(tx: Connection) -> bool:
-    """Whether the driver would commit each statement, whatever SQLAlchemy calls a transaction.
+    """Tell whether the driver would commit each statement, whatever SQLAlchemy calls a transaction.
 
     Asked of the driver: a SQLite connection in autocommit mode in which an event handler has
     emitted BEGIN (SQLAlchemy's recipe for savepoints there) is in a transaction.

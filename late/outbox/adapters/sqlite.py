@@ -50,7 +50,7 @@ def connection(tx: sqlite3.Connection) -> _Connection:
 
 
 def autocommits(tx: Any) -> bool:
-    """Whether a statement on this driver's connection would commit by itself."""
+    """Tell whether a statement on this driver's connection would commit by itself."""
     if tx.in_transaction:
         return False
     # Python 3.12 added `autocommit`; -1 there means that `isolation_level` rules as before.

@@ -1,4 +1,5 @@
-"""Where a Spanner database is: the service or the emulator, which needs settings and patience."""
+"""The address of a Spanner database, and what the emulator needs: settings, and one transaction
+at a time."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ NO_CREDENTIALS = (
     f" or set {HOST_VARIABLE} for an emulator"
 )
 TURN_WAIT_S = 2.0
-"""How long a transaction on the emulator waits for another one of this process to end."""
+"""The time that a transaction on the emulator waits for another one of this process to end."""
 _turns: dict[str, threading.Lock] = {}
 
 
 class DatabaseAddress(NamedTuple):
-    """What a URL names."""
+    """The database that a URL names."""
 
     project: str
     instance: str
@@ -47,9 +48,10 @@ def place_of(url: str) -> DatabaseAddress:
 
 
 def emulator_settings() -> None:
-    """What Google's client must be told on an emulator, which allows one transaction per session.
+    """Set the environment of Google's client for an emulator, which allows one transaction per
+    session.
 
-    Idempotent; to be called before the client is made.
+    Idempotent; call it before the client is made.
     """
     if os.environ.get(HOST_VARIABLE):
         for kind in ("FOR_RW", "PARTITIONED_OPS"):
@@ -58,10 +60,10 @@ def emulator_settings() -> None:
 
 @contextmanager
 def turn(url: str) -> Iterator[None]:
-    """Hold it around a read-write transaction; it does something on the emulator only.
+    """Hold this around a read-write transaction; it has an effect on the emulator only.
 
-    The emulator has one such transaction at a time and aborts whichever comes second: those of
-    one process wait in line instead. A courtesy and no guarantee: who has waited long goes ahead.
+    The emulator has one such transaction at a time and aborts a second one, so those of one process
+    wait for each other. This is no guarantee: after `TURN_WAIT_S` a transaction starts anyway.
     """
     if not os.environ.get(HOST_VARIABLE):
         yield

@@ -1,6 +1,6 @@
-"""The tables of Spanner: per version the statements that it adds.
+"""The tables of Spanner: the statements that each version adds.
 
-They are applied as one batch by `late.schema.spanner.migrate`, and each may be repeated.
+`late.schema.spanner.migrate` applies them as one batch; each may be repeated.
 """
 
 from __future__ import annotations
@@ -238,4 +238,4 @@ STATEMENTS = {
     "0005": HELD,
     "0006": LANES,
 }
-"""What each version adds, in order. Immutable: a change of the schema is a new version."""
+"""The statements of each version, in order. Immutable: a change of the schema is a new version."""

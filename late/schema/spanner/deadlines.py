@@ -1,9 +1,9 @@
-"""Deadlines for Google's client of Spanner, which has none that an operator would wait for.
+"""Deadlines for Google's client of Spanner, whose own ones are too long for an operator.
 
-It restarts a broken stream without a pause and without an end, and repeats a call to a server that
-is gone for an hour. Here every request of a thread gets what is left of the time that was given to
-the thread's piece of work by `start`. Where the thread is not ours, and its work has no beginning
-that we would see, every request gets so much time by itself.
+It restarts a broken stream without a pause and without an end, and repeats calls to a dead server
+for an hour. Here `start` gives a thread's work some time, and every request of the thread gets the
+rest of it. If the thread is not ours, we do not see where its work begins, and every request gets a
+fixed time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from google.api_core import exceptions as api
 from google.api_core.retry import Retry, if_exception_type
 
 CALL_TIMEOUT_S = 10.0
-"""Until a call gives up. Whoever waits for it has a lease that lives for seconds."""
+"""The time after which a call fails. Its caller may have a lease that lives for seconds."""
 _UNAVAILABLE_PAUSE_S = 0.05
 
 _deadline: contextvars.ContextVar[float] = contextvars.ContextVar("late_spanner_deadline")
@@ -32,7 +32,7 @@ _UNARY = (
 
 
 def start(timeout_s: float | None = None) -> None:
-    """Give the requests that this thread makes from now on so much time together.
+    """Give the requests that this thread makes from now on this much time together.
 
     Args:
         timeout_s: `CALL_TIMEOUT_S` if not given.
@@ -41,15 +41,15 @@ def start(timeout_s: float | None = None) -> None:
 
 
 def left() -> float:
-    """Seconds that this thread's call has left; much, where nobody has set a deadline."""
+    """Return the seconds that this thread's call has left; without a deadline, the whole time."""
     return max(0.001, _deadline.get(time.monotonic() + CALL_TIMEOUT_S) - time.monotonic())
 
 
 def bind(spanner_api: Any, *, each_s: float | None = None) -> None:
-    """Give every request of this client what is left of its call's time.
+    """Give every request of this client the rest of its call's time.
 
     Args:
-        each_s: what each gets instead, whatever the thread was given: for transactions of others.
+        each_s: the time for each request instead, for transactions that are not ours.
     """
     for name in _UNARY:
         setattr(spanner_api, name, partial(_unary, getattr(spanner_api, name), each_s))
@@ -58,12 +58,12 @@ def bind(spanner_api: Any, *, each_s: float | None = None) -> None:
 
 
 def bind_admin(admin_api: Any) -> None:
-    """The same for the start of a change of the schema, which Google's client repeats for long."""
+    """Do the same for the start of a schema change, which Google's client repeats for long."""
     admin_api.update_database_ddl = partial(_unary, admin_api.update_database_ddl, None)
 
 
 def _unary(method: Callable[..., Any], each_s: float | None, *args: Any, **kwargs: Any) -> Any:
-    """Call `method` with what is left, and again while the server is unavailable."""
+    """Call `method` with the rest of the time, and again while the server is unavailable."""
     seconds = left() if each_s is None else each_s
     # Repeating a commit is safe: the same transaction id commits once.
     kwargs["retry"] = Retry(

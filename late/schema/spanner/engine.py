@@ -10,17 +10,17 @@ from google.cloud.spanner_dbapi.connection import (  # type: ignore[import-untyp
 from sqlalchemy import URL, Engine, create_engine, event
 
 from late.errors import TransactionAborted
-from late.schema.spanner import deadlines as spanner_bounds
+from late.schema.spanner import deadlines
 from late.schema.spanner.address import place_of
 from late.schema.spanner.migrate import open_database
 
 STATEMENT_TIMEOUT_S = 30.0
-"""Of one statement or commit, once the database has answered the first request of a connection
-within `spanner_bounds.CALL_TIMEOUT_S`: a report over a large backlog may take its time."""
+"""The deadline of one statement or commit, as a report over a large backlog may take long. The
+first request of a connection has `deadlines.CALL_TIMEOUT_S`."""
 
 
 def make(parsed: URL) -> Engine:
-    """An engine for `parsed`; nothing is connected yet.
+    """Make an engine for `parsed`; nothing is connected yet.
 
     Raises:
         ConfigError: the URL is of another shape.
@@ -30,7 +30,7 @@ def make(parsed: URL) -> Engine:
     engine = create_engine(parsed, creator=lambda: _connect(url), pool_size=1, max_overflow=1)
 
     def start(*_: Any) -> None:
-        spanner_bounds.start(STATEMENT_TIMEOUT_S)
+        deadlines.start(STATEMENT_TIMEOUT_S)
 
     for moment in ("before_cursor_execute", "commit", "rollback"):
         event.listen(engine, moment, start)
@@ -41,9 +41,9 @@ def _connect(url: str) -> Driver:
     database = open_database(url)
     make_driver: Any = Driver  # the client is typed in parts only
     driver: Driver = make_driver(database._instance, database)
-    # The driver answers ABORTED by running the statements again and comparing what they return.
-    # It waits two seconds first, then four, and so on fifty times; and a statement that asks for
-    # the time never returns the same. Whoever wrote the statements repeats them with new answers.
+    # After ABORTED the driver runs the statements again and compares their results. It waits two
+    # seconds first, then four, and so on fifty times; and a statement that asks for the time never
+    # returns the same. So `late.schema.engine.write` repeats the whole work instead.
     driver._transaction_helper.retry_transaction = _aborted
     return driver
 

@@ -27,7 +27,7 @@ CLASSES: tuple[tuple[type[BaseException], type[StoreError]], ...] = (
     (api.Unknown, StoreUnavailable),
     (api.Cancelled, StoreUnavailable),
     (api.InternalServerError, StoreUnavailable),
-    # Over a quota: as everywhere, later may be fine.
+    # Over a quota: a later try may succeed.
     (api.ResourceExhausted, StoreUnavailable),
     (api.RetryError, StoreUnavailable),
     (api.PermissionDenied, StoreRefused),
@@ -39,16 +39,16 @@ CLASSES: tuple[tuple[type[BaseException], type[StoreError]], ...] = (
     (grpc.RpcError, StoreUnavailable),
     (auth.GoogleAuthError, StoreRefused),
 )
-"""The first class that fits decides, after `_special`."""
+"""The map, after `_special`: the first class that fits decides."""
 
 FOREIGN = (api.GoogleAPIError, grpc.RpcError, auth.GoogleAuthError)
 
 
 def translate(error: BaseException) -> StoreError:
-    """The error of `late` that says the same. Pure; a test walks the whole map."""
+    """Return the error of `late` with the same meaning. Pure; a test checks the whole map."""
     message = (str(getattr(error, "message", "")) or str(error) or type(error).__name__)[:300]
     if isinstance(error, api.RetryError) and error.cause is not None:
-        # Its own words are about the time that is over, not about what went wrong until then.
+        # Its own message is about the time limit, not about the error before it.
         message = f"Spanner does not answer: {getattr(error.cause, 'message', error.cause)}"[:300]
     special = _special(error, message)
     if special is not None:
@@ -60,12 +60,12 @@ def translate(error: BaseException) -> StoreError:
 
 
 def _special(error: BaseException, message: str) -> StoreError | None:
-    """Where the status code alone does not tell: what is it that was not found?"""
+    """Return the error for a status code that does not tell alone: something was not found."""
     if not isinstance(error, api.NotFound | api.InvalidArgument | api.FailedPrecondition):
         return None
     if "Session not found" in message or "Transaction not found" in message:
-        # A server that came back without its memory (the emulator), or an expired session: the
-        # client makes new ones.
+        # A restarted emulator, which forgets its sessions, or an expired session: the client makes
+        # new ones.
         return StoreUnavailable(message)
     if "Database not found" in message or "Instance not found" in message:
         return StoreRefused(
@@ -79,7 +79,7 @@ def _special(error: BaseException, message: str) -> StoreError | None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn the errors of the client into those of `late.errors`."""
+    """Raise the errors of the client as those of `late.errors`."""
     try:
         yield
     except LateError:

@@ -20,7 +20,7 @@ from google.cloud.spanner_v1 import Client, KeySet
 
 from late.errors import ConfigError, StoreRefused
 from late.model.task import DEFAULT_GROUP
-from late.schema.spanner import deadlines as spanner_bounds
+from late.schema.spanner import deadlines
 from late.schema.spanner.address import NO_CREDENTIALS, emulator_settings, place_of, turn
 from late.schema.spanner.ddl import STATEMENTS
 from late.schema.spanner.errors import translated
@@ -36,10 +36,10 @@ _DIALECT = (
 
 
 def upgrade(url: str) -> list[str]:
-    """Apply what is missing, as one batch of DDL, and return the versions that were applied.
+    """Apply the missing versions as one batch of DDL, and return them.
 
-    Runs may overlap, and one that was cut off may be run again: every statement may be repeated,
-    and the version is written last. Of several at once, the one that wrote it names it.
+    Runs may overlap, and an interrupted one may be run again: every statement may be repeated, and
+    the version is written last. Of several runs at once, the one that wrote it returns it.
 
     Raises:
         SchemaMismatch: the schema is newer than this version.
@@ -53,10 +53,10 @@ def upgrade(url: str) -> list[str]:
         if not missing:
             return []
         _apply(database, [line for version in missing for line in STATEMENTS[version]])
-        spanner_bounds.start()
+        deadlines.start()
         with turn(url):
             written: str | None = database.run_in_transaction(
-                _seed, timeout_secs=spanner_bounds.left(), default_retry_delay=0.02
+                _seed, timeout_secs=deadlines.left(), default_retry_delay=0.02
             )
         return _after(written)
 
@@ -69,7 +69,7 @@ def _apply(database: Any, statements: list[str]) -> None:
     """One batch of DDL. Batches queue up on Spanner; the emulator refuses a second one at once."""
     until = time.monotonic() + DDL_TIMEOUT_S
     while True:
-        spanner_bounds.start()
+        deadlines.start()
         try:
             database.update_ddl(statements).result(max(1.0, until - time.monotonic()))
             return
@@ -80,13 +80,13 @@ def _apply(database: Any, statements: list[str]) -> None:
 
 
 def current(url: str) -> str | None:
-    """The schema version of the database, None when it has none."""
+    """Read the schema version of the database; None if it has none."""
     with _opened(url) as database:
         return _version(database)
 
 
 def script() -> str:
-    """All statements, for a person to read or run."""
+    """Return all statements, for a person to read or run."""
     return "".join(f"{line};\n\n" for lines in STATEMENTS.values() for line in lines)
 
 
@@ -111,14 +111,14 @@ def _opened(url: str) -> Iterator[Any]:
 
 
 def open_database(url: str) -> Any:
-    """A client of GoogleSQL at `url`, each of whose requests has a deadline; see `spanner_bounds`.
+    """Open a client of GoogleSQL at `url` whose requests have a deadline; see `deadlines`.
 
-    With Google's own settings for the rest: this is for what is rare, a store has more of it.
+    All else has Google's own settings: this is for rare work; a store has its own client.
 
     Raises:
         ConfigError: the URL is of another shape, or there are no credentials to be found.
-        StoreRefused: the database is of another dialect. What else is wrong with it comes as the
-            client's own error, which `spanner_errors.translated` knows.
+        StoreRefused: the database has another dialect. Other faults are raised as errors of the
+            client, which `errors.translated` maps.
     """
     place = place_of(url.partition("?")[0])
     emulator_settings()
@@ -127,9 +127,9 @@ def open_database(url: str) -> Any:
     except DefaultCredentialsError as error:
         raise ConfigError(NO_CREDENTIALS) from error
     database = client.instance(place.instance).database(place.database)
-    spanner_bounds.start()
-    spanner_bounds.bind(database.spanner_api)
-    spanner_bounds.bind_admin(client.database_admin_api)
+    deadlines.start()
+    deadlines.bind(database.spanner_api)
+    deadlines.bind_admin(client.database_admin_api)
     check_dialect(database, url)
     # Never closed: that waits for a thread of the client's that sleeps for minutes. It is a
     # daemon and holds the database weakly, so that both end by themselves.
@@ -145,14 +145,14 @@ def _version(database: Any) -> str | None:
         if "Table not found" in str(error):
             return None
         raise
-    # The table without the row: a run that was cut off between the two.
+    # The table without the row: a run was interrupted between the two.
     return str(values[0]) if values else None
 
 
 def _seed(transaction: Any) -> str | None:
-    """Write the version, and what a fresh schema holds; returns the version that was there.
+    """Write the version and the rows of a fresh schema; return the version that was there.
 
-    Rows that are there are left alone.
+    Existing rows are left alone.
     """
     key = KeySet(keys=[["schema_version"]])
     found = [str(value) for (value,) in transaction.read("late_meta", ("value",), key)]

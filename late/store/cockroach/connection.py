@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import psycopg
 from psycopg import IsolationLevel, crdb
 
 from late.errors import ConfigError
-from late.store.postgres import connection as postgres_link
-from late.store.postgres.connection import Connection, ConnectionPool
+from late.store.postgres import connection as postgres
+from late.store.postgres.connection import Connection, make
 
 T = TypeVar("T")
 
@@ -69,20 +69,11 @@ def conninfo_of(url: str) -> dict[str, object]:
     if not mark or scheme not in SCHEMES:
         raise ConfigError("a CockroachDB URL is needed: cockroachdb://user@host:26257/database")
     try:
-        return postgres_link.conninfo_of(f"postgresql://{rest}")
+        return postgres.conninfo_of(f"postgresql://{rest}")
     except ConfigError:
         raise ConfigError(
             "not a valid CockroachDB URL (is every special character of the password %-encoded?)"
         ) from None
-
-
-class CockroachPool(ConnectionPool):
-    """A `ConnectionPool` whose connections are SERIALIZABLE."""
-
-    name = NAME
-
-    async def _connected(self) -> Connection:
-        return await connect(self._conninfo)
 
 
 async def connect(conninfo: dict[str, object]) -> Connection:
@@ -91,21 +82,5 @@ async def connect(conninfo: dict[str, object]) -> Connection:
     Raises:
         psycopg.Error: it could not be made.
     """
-    connection = await crdb.AsyncCrdbConnection.connect(
-        autocommit=True,
-        prepare_threshold=None,
-        **conninfo,  # type: ignore[arg-type]
-    )
-    try:
-        # Whatever the cluster's default is: the fence and the takeover need SERIALIZABLE.
-        await connection.set_isolation_level(IsolationLevel.SERIALIZABLE)
-    except BaseException:  # also a cancellation: nobody else knows of this connection
-        await connection.close()
-        raise
-    return cast(Connection, connection)
-
-
-async def rows_of(connection: Connection, statement: str, values: Any = None) -> list[Any]:
-    """Run one statement and return all of its rows."""
-    cursor = await connection.execute(statement, values)
-    return await cursor.fetchall()
+    # Whatever the cluster's default is: the fence and the takeover need SERIALIZABLE.
+    return await make(crdb.AsyncCrdbConnection, IsolationLevel.SERIALIZABLE, **conninfo)

@@ -62,7 +62,7 @@ class CockroachWindow(msgspec.Struct, frozen=True):
     until: int | None = None
     """The end of the pass that is under way; None between two passes."""
     sweep: bool = False
-    """That pass scans the whole shard."""
+    """True if that pass scans the whole shard."""
     key: str = FIRST_ID
     """The last id that the pass has dealt with."""
 

@@ -8,8 +8,7 @@ from psycopg import crdb
 from late.errors import SchemaMismatch, StoreRefused
 from late.schema import version
 from late.store.cockroach import statements as sql
-from late.store.cockroach.connection import rows_of
-from late.store.postgres.connection import Connection
+from late.store.postgres.connection import Connection, rows_of
 
 VERSION_MIN = 23_01_00
 """The first version with DELETE ... USING, as psycopg writes it: v23.1.0."""

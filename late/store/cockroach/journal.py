@@ -15,13 +15,13 @@ from late.errors import TransactionAborted
 from late.model.task import Cursor, Epoch, Reads, ShardId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
 from late.store.cockroach import statements as sql
-from late.store.cockroach.connection import repeated, rows_of
+from late.store.cockroach.connection import repeated
 from late.store.cockroach.cursor import parse
 from late.store.cockroach.tail import RowsRead
 from late.store.common.columns import journal_values, open_of
 from late.store.common.groups import reads_of
 from late.store.common.suspects import inherited, suspects_of, suspects_text
-from late.store.postgres.connection import Connection, translate
+from late.store.postgres.connection import Connection, rows_of, translate
 from late.store.postgres.journal import carried_of, ends_of
 from late.store.postgres.statements import SETTLEMENT_ID
 

@@ -7,11 +7,10 @@ from typing import Any
 from late.model.task import SHARDS_MAX
 from late.store.base import Membership, WorkerInfo
 from late.store.cockroach import statements as sql
-from late.store.cockroach.connection import rows_of
 from late.store.common.fleet import membership_of
 from late.store.common.groups import ACTIVE
 from late.store.postgres import statements as postgres_sql
-from late.store.postgres.connection import Connection
+from late.store.postgres.connection import Connection, rows_of
 from late.store.postgres.membership import beat
 
 

@@ -15,10 +15,10 @@ import msgspec
 from late.model.task import Cursor
 from late.store.base import PruneReport
 from late.store.cockroach import statements as sql
-from late.store.cockroach.connection import repeated, rows_of
+from late.store.cockroach.connection import repeated
 from late.store.cockroach.cursor import FIRST_ID, LAG_US, CockroachWindow, parse
 from late.store.common.columns import open_of
-from late.store.postgres.connection import Connection, ConnectionPool
+from late.store.postgres.connection import Connection, ConnectionPool, rows_of
 from late.store.postgres.statements import CLOCK
 
 BATCH = 1_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 
 from late.store.cockroach import statements as sql
-from late.store.cockroach.connection import repeated, rows_of
-from late.store.postgres.connection import Connection
+from late.store.cockroach.connection import repeated
+from late.store.postgres.connection import Connection, rows_of
 
 
 async def rebase(connection: Connection, cluster: str | None) -> None:

@@ -12,6 +12,7 @@ up to a fixed timestamp that no later commit in the range can get below.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from late.errors import StoreError
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
@@ -26,14 +27,14 @@ from late.store.base import (
     WorkerInfo,
 )
 from late.store.cockroach import journal, membership, tail
-from late.store.cockroach.connection import NAME, CockroachPool, connect, conninfo_of, rows_of
+from late.store.cockroach.connection import NAME, connect, conninfo_of
 from late.store.cockroach.guard import CockroachGuard, checked, cluster_of
 from late.store.cockroach.prune import CockroachPruner
 from late.store.cockroach.rebase import rebase
 from late.store.common.columns import parked_of
 from late.store.postgres import statements as postgres_sql
 from late.store.postgres import timers
-from late.store.postgres.connection import StorePools, translate
+from late.store.postgres.connection import StorePools, rows_of, translate
 
 FEATURES = Features(
     # Within a pass the order is that of the ids, which producers make.
@@ -66,9 +67,8 @@ class CockroachStore:
         self._conninfo = conninfo_of(url)
         self._rows_read = tail.RowsRead()
         self._settler = journal.CockroachSettler(self._rows_read)
-        self._pools = StorePools(
-            self._conninfo, connections, CockroachGuard(deployment), CockroachPool
-        )
+        make = partial(connect, self._conninfo)
+        self._pools = StorePools(make, connections, CockroachGuard(deployment), NAME)
 
     @property
     def features(self) -> Features:

@@ -19,9 +19,8 @@ from typing import Any
 from late.model.task import Cursor, OpenTask, Record, ShardId, TaskId
 from late.store.base import Page, cursor_within
 from late.store.cockroach import statements as sql
-from late.store.cockroach.connection import rows_of
 from late.store.cockroach.cursor import LAG_US, CockroachWindow, parse, position_of
-from late.store.postgres.connection import Connection
+from late.store.postgres.connection import Connection, rows_of
 from late.store.postgres.statements import CLOCK
 
 HANDED_MAX = 20_000

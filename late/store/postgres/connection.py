@@ -135,14 +135,16 @@ class ConnectionPool:
     connection is closed, and the next call opens a new one and runs `guard` on it first.
     """
 
-    name = "PostgreSQL"
-    """The name of the database in messages."""
-
     def __init__(
-        self, conninfo: dict[str, object], size: int, guard: Callable[[Connection], Awaitable[None]]
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        size: int,
+        guard: Callable[[Connection], Awaitable[None]],
+        name: str,
     ) -> None:
-        self._conninfo = conninfo
+        self._make = connect
         self._guard = guard
+        self._name = name
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
         self._state: Literal["new", "open", "closed"] = "new"
@@ -181,9 +183,9 @@ class ConnectionPool:
             except psycopg.Error as error:
                 # The server itself reported the error, so the connection is sound.
                 kept = connection is not None and error.sqlstate is not None
-                raise translate(error, self.name) from error
+                raise translate(error, self._name) from error
             except (TimeoutError, OSError) as error:
-                raise translate(error, self.name) from error
+                raise translate(error, self._name) from error
             finally:
                 if connection is not None:
                     await self._put_back(connection, kept)
@@ -199,16 +201,13 @@ class ConnectionPool:
             await self._drop_idle()
 
     async def _connect(self) -> Connection:
-        connection = await self._connected()
+        connection = await self._make()
         try:
             await self._guard(connection)
         except BaseException:
             await connection.close()
             raise
         return connection
-
-    async def _connected(self) -> Connection:
-        return await connect(self._conninfo)
 
     async def _drop_idle(self) -> None:
         idle, self._idle = self._idle, []
@@ -228,8 +227,11 @@ class StorePools:
     thousand ordering keys, and a task that has run and is not settled would run again after a kill.
 
     Args:
+        connect: makes one new connection, not guarded.
         connections: most connections that are open at once: one that reads the log, one that
             settles, the others for the rest.
+        guard: checks each new connection.
+        name: the name of the database in messages.
 
     Raises:
         ConfigError: fewer than 3 connections.
@@ -237,16 +239,16 @@ class StorePools:
 
     def __init__(
         self,
-        conninfo: dict[str, object],
+        connect: Callable[[], Awaitable[Connection]],
         connections: int,
         guard: Callable[[Connection], Awaitable[None]],
-        pool: type[ConnectionPool] = ConnectionPool,
+        name: str = "PostgreSQL",
     ) -> None:
         if connections < 3:
             raise ConfigError(f"connections must be 3 or more, not {connections}")
-        self.reading = pool(conninfo, 1, guard)
-        self.settling = pool(conninfo, 1, guard)
-        self.working = pool(conninfo, connections - 2, guard)
+        self.reading = ConnectionPool(connect, 1, guard, name)
+        self.settling = ConnectionPool(connect, 1, guard, name)
+        self.working = ConnectionPool(connect, connections - 2, guard, name)
 
     async def open(self) -> None:
         """Allow calls, and make two connections, so that their guards run now. Calling it twice
@@ -271,21 +273,35 @@ async def connect(conninfo: dict[str, object]) -> Connection:
     Raises:
         psycopg.Error: it could not be made.
     """
-    connection: Connection = await AsyncConnection.connect(
-        autocommit=True,
-        prepare_threshold=None,
-        cursor_factory=CountedCursor,
-        **conninfo,  # type: ignore[arg-type]
-    )
-    try:
-        # For explicit transactions, whatever the role's default: a read under a lock must use a
-        # snapshot that is taken after the lock was got.
-        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-    except BaseException:  # also a cancellation: nobody else knows of this connection
-        await connection.close()
-        raise
+    # For explicit transactions, whatever the role's default: a read under a lock must use a
+    # snapshot that is taken after the lock was got.
+    level = IsolationLevel.READ_COMMITTED
+    connection = await make(AsyncConnection, level, cursor_factory=CountedCursor, **conninfo)
     # psycopg knows no xid8; on the wire it is a 64 bit integer.
     loader = connection.adapters.get_loader(20, pq.Format.BINARY)
     assert loader is not None
     connection.adapters.register_loader(XID8_OID, loader)
     return connection
+
+
+async def make(
+    kind: type[AsyncConnection[Any]], level: IsolationLevel, **conninfo: Any
+) -> Connection:
+    """Make one autocommit connection that prepares nothing, with `level` for its transactions.
+
+    Raises:
+        psycopg.Error: it could not be made.
+    """
+    connection: Connection = await kind.connect(autocommit=True, prepare_threshold=None, **conninfo)
+    try:
+        await connection.set_isolation_level(level)
+    except BaseException:  # also a cancellation: nobody else knows of this connection
+        await connection.close()
+        raise
+    return connection
+
+
+async def rows_of(connection: Connection, statement: str, values: Any = None) -> list[Any]:
+    """Run one statement and return all of its rows."""
+    cursor = await connection.execute(statement, values)
+    return await cursor.fetchall()

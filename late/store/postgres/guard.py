@@ -16,7 +16,7 @@ from late.errors import SchemaMismatch, StoreRefused
 from late.model.task import Cursor
 from late.schema import version
 from late.store.postgres import cursor as postgres_cursor
-from late.store.postgres.connection import Connection
+from late.store.postgres.connection import Connection, rows_of
 
 VERSION_MIN = 130000
 
@@ -153,10 +153,10 @@ async def _check_copy(connection: Connection, state: ServerState) -> None:
             f"{name} is at transaction {state.xmax} and was at {highest} before: {remedy}"
         )
     # Others settle and insert at the same time, so the counter to compare with is read last.
-    cursors = await _rows(connection, _CURSORS)
+    cursors = await rows_of(connection, _CURSORS)
     # Once adopted on this very cluster, only a forged row can be ahead of the counter. It is never
     # read, and must not stop workers from starting.
-    rows = await _rows(connection, _LAST_ROWS) if identity is None else []
+    rows = await rows_of(connection, _LAST_ROWS) if identity is None else []
     xmax = await _xmax(connection)
     for group, shard_id, text in cursors:
         seen = postgres_cursor.parse(Cursor(str(text))).xmax
@@ -174,10 +174,5 @@ async def _check_copy(connection: Connection, state: ServerState) -> None:
 
 
 async def _xmax(connection: Connection) -> int:
-    rows = await _rows(connection, "select pg_snapshot_xmax(pg_current_snapshot())::text")
+    rows = await rows_of(connection, "select pg_snapshot_xmax(pg_current_snapshot())::text")
     return int(str(rows[0][0]))
-
-
-async def _rows(connection: Connection, statement: str) -> list[TupleRow]:
-    cursor = await connection.execute(statement)
-    return await cursor.fetchall()

@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 from psycopg import errors
 
 from late.store.postgres import statements as sql
-from late.store.postgres.connection import Connection
+from late.store.postgres.connection import Connection, rows_of
 from late.store.postgres.cursor import XID_MAX, Snapshot, parse_snapshot
 
 LOCK_TIMEOUT_MS = 25
@@ -96,17 +95,14 @@ class Partition(msgspec.Struct, frozen=True):
 
     async def last_rows(self, connection: Connection) -> list[tuple[int, int, str]]:
         """Read (shard, xid, task id) of each shard's last row, one step down the index each."""
-        cursor = await connection.execute(_LAST_ROWS.format(leaf=self.name))
-        rows: list[Any] = await cursor.fetchall()
+        rows = await rows_of(connection, _LAST_ROWS.format(leaf=self.name))
         return [(shard_id, int(xid), task_id) for shard_id, xid, task_id in rows]
 
 
 async def list_partitions(connection: Connection) -> list[Partition]:
     """Read all leaves, ascending, the DEFAULT one first; leaves of another shape are left out."""
-    cursor = await connection.execute(_LIST)
-    rows: list[Any] = await cursor.fetchall()
     found = []
-    for name, bound, size_bytes in rows:
+    for name, bound, size_bytes in await rows_of(connection, _LIST):
         if bound == "DEFAULT":
             found.append(Partition(name, 0, XID_MAX, size_bytes, is_default=True))
         elif match := _BOUND.match(bound or ""):
@@ -147,9 +143,8 @@ async def lay_out(connection: Connection) -> int:
     """
     try:
         async with connection.transaction():
-            cursor = await connection.execute("select pg_try_advisory_xact_lock(%s)", (_KEY,))
-            row: Any = await cursor.fetchone()
-            return await _lay_out(connection) if row[0] else 0
+            ((ours,),) = await rows_of(connection, "select pg_try_advisory_xact_lock(%s)", (_KEY,))
+            return await _lay_out(connection) if ours else 0
     except (*_BUSY, errors.CheckViolation, errors.InsufficientPrivilege, errors.DuplicateTable):
         return 0
 
@@ -157,30 +152,29 @@ async def lay_out(connection: Connection) -> int:
 async def _lay_out(connection: Connection) -> int:
     snapshot, now_us = await _now(connection)
     leaves = [leaf for leaf in await list_partitions(connection) if not leaf.is_default]
-    cursor = await connection.execute(_SAMPLE)
-    row: Any = await cursor.fetchone()
-    plan = plan_layout(leaves, snapshot, now_us, row[0] if row else None)
+    sample = await rows_of(connection, _SAMPLE)
+    plan = plan_layout(leaves, snapshot, now_us, sample[0][0] if sample else None)
     if plan is None:
         return 0
     await _give_up_soon(connection)
-    cursor = await connection.execute(_SCHEMA)
-    schema: Any = await cursor.fetchone()
+    ((schema,),) = await rows_of(connection, _SCHEMA)
     for low, high in plan.new:
         await connection.execute(
-            f"create table {schema[0]}.{leaf_name(low, high)}"
+            f"create table {schema}.{leaf_name(low, high)}"
             " (like late_task including defaults including constraints including indexes)"
         )
     await connection.execute("lock table only late_task in access exclusive mode")
     for leaf in plan.over:
         # They are empty, as was proven before. Still: to drop a row would be to lose a task.
-        cursor = await connection.execute(f"select exists (select 1 from only {leaf.name})")
-        occupied: Any = await cursor.fetchone()
-        if occupied[0]:
+        ((occupied,),) = await rows_of(
+            connection, f"select exists (select 1 from only {leaf.name})"
+        )
+        if occupied:
             raise errors.LockNotAvailable(f"{leaf.name} is not empty any more")
         await connection.execute(f"drop table {leaf.name}")
     for low, high in plan.new:
         await connection.execute(
-            f"alter table late_task attach partition {schema[0]}.{leaf_name(low, high)}"
+            f"alter table late_task attach partition {schema}.{leaf_name(low, high)}"
             f" for values from ('{low}') to ('{high}')"
         )
     if plan.new:
@@ -247,9 +241,8 @@ def leaf_name(low: int, high: int) -> str:
 
 
 async def _now(connection: Connection) -> tuple[Snapshot, int]:
-    cursor = await connection.execute(_NOW)
-    row: Any = await cursor.fetchone()
-    return parse_snapshot(row[0]), row[1]
+    ((snapshot, now_us),) = await rows_of(connection, _NOW)
+    return parse_snapshot(snapshot), now_us
 
 
 async def _give_up_soon(connection: Connection) -> None:

@@ -17,7 +17,7 @@ from late.store.base import PruneReport
 from late.store.common.columns import open_of
 from late.store.common.groups import RETENTION
 from late.store.postgres import statements as sql
-from late.store.postgres.connection import Connection, ConnectionPool
+from late.store.postgres.connection import Connection, ConnectionPool, rows_of
 from late.store.postgres.cursor import XID_MAX, PostgresWindow, parse
 from late.store.postgres.guard import POSITION_MAX
 from late.store.postgres.partitions import Partition, lay_out, list_partitions, truncate
@@ -186,22 +186,19 @@ class PostgresPruner:
 
 
 async def _journal(connection: Connection) -> LastCheckpoints:
-    cursor = await connection.execute(_GROUPS)
-    groups: list[Any] = await cursor.fetchall()
-    cursor = await connection.execute(RETENTION)
-    kept: Any = await cursor.fetchone()
+    groups = await rows_of(connection, _GROUPS)
+    kept = await rows_of(connection, RETENTION)
     return LastCheckpoints(
         groups=frozenset(name for (name,) in groups),
         checkpoints=await _checkpoints(connection, "", ()),
-        past=None if kept is None else await _checkpoints(connection, _PAST, (int(kept[0]),)),
+        past=await _checkpoints(connection, _PAST, (int(kept[0][0]),)) if kept else None,
     )
 
 
 async def _checkpoints(
     connection: Connection, condition: str, values: tuple[int, ...]
 ) -> dict[tuple[str, int], PostgresCheckpoint]:
-    cursor = await connection.execute(_CHECKPOINTS.format(and_=condition), values)
-    rows: list[Any] = await cursor.fetchall()
+    rows = await rows_of(connection, _CHECKPOINTS.format(and_=condition), values)
     return {
         (group, shard_id): PostgresCheckpoint(parse(Cursor(text)), open_of(open_text))
         for group, shard_id, text, open_text in rows

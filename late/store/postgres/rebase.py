@@ -18,7 +18,7 @@ from late.errors import StoreRefused
 from late.model.task import Cursor
 from late.store.common.columns import open_of
 from late.store.postgres import statements as sql
-from late.store.postgres.connection import Connection
+from late.store.postgres.connection import Connection, rows_of
 from late.store.postgres.cursor import Snapshot, parse, parse_snapshot
 from late.store.postgres.guard import ServerState, state_of
 
@@ -98,8 +98,8 @@ async def rebase(connection: Connection, burner: Connection) -> None:
     async with connection.transaction():
         await connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT_S}s'")
         await connection.execute(_LOCK)
-        groups = [name for (name,) in await _rows(connection, _GROUPS)]
-        journals = await _rows(connection, _LAST)
+        groups = [name for (name,) in await rows_of(connection, _GROUPS)]
+        journals = await rows_of(connection, _LAST)
         await _judge(connection, state, journals)
         classes = await _classes(connection, burner, groups)
         await connection.execute("truncate table late_task")
@@ -108,11 +108,11 @@ async def rebase(connection: Connection, burner: Connection) -> None:
         )
         # Taken under the locks and after the ids were used up: it sees all of these as finished,
         # and a transaction that waits for the locks to insert its tasks as running.
-        ((text,),) = await _rows(connection, "select pg_current_snapshot()::text")
+        ((text,),) = await rows_of(connection, "select pg_current_snapshot()::text")
         now = parse_snapshot(text)
         for group, shard_id, seq, epoch, _, _ in journals:
             unsettled = {xid for xid, done in classes.values() if group not in done}
-            ((raised,),) = await _rows(connection, _LEASE, (group, shard_id, epoch + 1))
+            ((raised,),) = await rows_of(connection, _LEASE, (group, shard_id, epoch + 1))
             await connection.execute(
                 _SETTLEMENT,
                 (group, shard_id, seq + 1, uuid.uuid4().hex, raised, _cursor(now, unsettled)),
@@ -151,7 +151,7 @@ async def _classes(
     connection: Connection, burner: Connection, groups: list[str]
 ) -> dict[str, tuple[int, set[str]]]:
     """Take a transaction id for each set of groups that has settled rows which another needs."""
-    found = await _rows(connection, "select distinct r.done::text, r.done from late_rebase r")
+    found = await rows_of(connection, "select distinct r.done::text, r.done from late_rebase r")
     needed = {text: set(done) for text, done in found if not set(groups) <= set(done)}
     if len(needed) > CLASSES_MAX:
         raise StoreRefused(
@@ -160,7 +160,7 @@ async def _classes(
         )
     classes = {}
     for text, done in needed.items():
-        ((xid,),) = await _rows(burner, "select pg_current_xact_id()::text")
+        ((xid,),) = await rows_of(burner, "select pg_current_xact_id()::text")
         classes[text] = (int(xid), done)
     return classes
 
@@ -168,8 +168,3 @@ async def _classes(
 def _cursor(now: Snapshot, unsettled: set[int]) -> str:
     running = sorted(now.xip | unsettled)
     return f"{running[0] if running else now.xmax}:{now.xmax}:{','.join(map(str, running))}"
-
-
-async def _rows(connection: Connection, statement: str, values: Any = None) -> list[Any]:
-    cursor = await connection.execute(statement, values)
-    return await cursor.fetchall()

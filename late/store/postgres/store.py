@@ -13,6 +13,7 @@ any doubt.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
@@ -69,7 +70,8 @@ class PostgresStore:
         deployment: str | None = None,
     ) -> None:
         self._conninfo = conninfo_of(url)
-        self._pools = StorePools(self._conninfo, connections, PostgresGuard(deployment))
+        make = partial(connect, self._conninfo)
+        self._pools = StorePools(make, connections, PostgresGuard(deployment))
         self._tail = PostgresTail(durable=durable)
 
     @property

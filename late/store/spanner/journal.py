@@ -192,7 +192,7 @@ def _schedules(transaction: Any, settlement: Settlement) -> dict[str, list[Any]]
 
 
 _Held = dict[str, tuple[str, int | None]]
-"""For each unique key the task that holds it, and its period: see `late/outbox/insert.py`."""
+"""Unique keys with the task that holds each, and its period: see `late/outbox/insert.py`."""
 
 
 def _unique_keys(transaction: Any, settlement: Settlement) -> _Held:

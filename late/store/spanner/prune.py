@@ -65,7 +65,7 @@ class JournalRange(msgspec.Struct, frozen=True):
     last: int
     """Its last `seq`."""
     first: int = 0
-    """All rows below this `seq` are gone."""
+    """The `seq` below which all rows are gone."""
 
 
 class PrunePlan(msgspec.Struct, frozen=True):

@@ -70,7 +70,7 @@ class SpannerStore:
     def __init__(self, url: str, *, staleness_s: float = 0.0) -> None:
         self._url, staleness_s = _options(url, staleness_s)
         place_of(self._url)
-        self._link = SpannerClients(self._url)
+        self._clients = SpannerClients(self._url)
         self._tail = tail.SpannerTail(staleness_s)
         self._clock = DatabaseClock()
         self._opened = False
@@ -92,11 +92,11 @@ class SpannerStore:
             StoreRefused: no such database, no permission, another dialect, a restored copy.
         """
         async with self._opening:
-            facts = await self._link.call(guard.facts, self._url)
+            facts = await self._clients.call(guard.facts, self._url)
             ours = guard.identity_of(self._url)
             found = facts.get("identity")
             if found is None:
-                found = await self._link.write(guard.claim, ours)
+                found = await self._clients.write(guard.claim, ours)
             guard.check_identity(found, ours, self._url)
             self._opened = True
 
@@ -105,23 +105,23 @@ class SpannerStore:
 
         Raises every epoch, frees every shard and claims the database. Calling it twice is fine.
         """
-        await self._link.call(guard.facts, self._url)
+        await self._clients.call(guard.facts, self._url)
         # One transaction per shard, because one for thousands would take longer than a call may. If
         # it stops in the middle, the database is not claimed yet, and the rebase is run again.
-        for lease in await self._link.call(rebase.leases):
-            await self._link.write(rebase.free, *lease)
-        await self._link.write(rebase.adopt, guard.identity_of(self._url))
+        for lease in await self._clients.call(rebase.leases):
+            await self._clients.write(rebase.free, *lease)
+        await self._clients.write(rebase.adopt, guard.identity_of(self._url))
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         """Read the next page of each shard that has one; shards with nothing new are left out."""
-        pages = await self._opened_link.call(self._tail.read, cursors, limit, role="background")
+        pages = await self._opened_clients.call(self._tail.read, cursors, limit, role="background")
         if pages:
             self._clock.sample(max(page.now_us for page in pages), time.monotonic())
         return pages
 
     async def fetch(self, shard_id: ShardId, keys: Sequence[OpenTask]) -> list[Record]:
         """Read the records of `keys` that are still in the log, in no order."""
-        return await self._opened_link.call(tail.fetch, shard_id, keys)
+        return await self._opened_clients.call(tail.fetch, shard_id, keys)
 
     async def due(
         self,
@@ -135,32 +135,32 @@ class SpannerStore:
         task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
         """Read parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
-        link = self._opened_link
+        clients = self._opened_clients
         if task_ids:
-            return await link.call(tail.of_ids, group, shard_id, task_ids, limit)
+            return await clients.call(tail.of_ids, group, shard_id, task_ids, limit)
         if held_key is not None:
-            return await link.call(tail.held, group, shard_id, held_key, limit)
+            return await clients.call(tail.held, group, shard_id, held_key, limit)
         if until_us < after[0]:
             return []
-        return await link.call(tail.due, group, shard_id, until_us, limit, after)
+        return await clients.call(tail.due, group, shard_id, until_us, limit, after)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         """Write settlements, each in a transaction of its own, side by side.
 
         An error of one leaves others settled: repeating the call is fine.
         """
-        link = self._opened_link
+        clients = self._opened_clients
         if not settlements:
             return []
         now_us = await self._now()
         return await _all(
-            [link.write(journal.settle, settlement, now_us) for settlement in settlements]
+            [clients.write(journal.settle, settlement, now_us) for settlement in settlements]
         )
 
     async def prune(self, *, journal_keep_s: float) -> PruneReport:
         """Remove the rows that every group has settled; see `Store.prune`. It may be cancelled."""
-        link = self._opened_link
-        background = partial(link.call, role="background")
+        clients = self._opened_clients
+        background = partial(clients.call, role="background")
         plan = await background(prune.plan)
         tasks = settlements = 0
         for settled in plan.settled:
@@ -168,15 +168,15 @@ class SpannerStore:
         horizon_us = plan.now_us - round(journal_keep_s * 1_000_000)
         for kept in plan.journals:
             settlements += await self._prune_journal(kept, horizon_us)
-        workers = await link.write(prune.delete_workers, role="background")
+        workers = await clients.write(prune.delete_workers, role="background")
         return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
 
     async def _prune_shard(self, settled: SettledShard) -> int:
         after, deleted, more = self._pruned.get(settled.shard_id, (0, "")), 0, True
         while more:
-            batch = await self._link.call(prune.next_batch, settled, after, role="background")
+            batch = await self._clients.call(prune.next_batch, settled, after, role="background")
             if batch.ranges:
-                await self._link.write(
+                await self._clients.write(
                     prune.delete_batch, settled.shard_id, batch, role="background"
                 )
             deleted += batch.rows
@@ -193,38 +193,40 @@ class SpannerStore:
         limit = 1
         while more:
             journal = msgspec.structs.replace(journal, first=self._journals.get(place, 0))
-            count, last, more = await self._link.call(
+            count, last, more = await self._clients.call(
                 prune.old_settlements, journal, horizon_us, limit, role="background"
             )
             if limit == 1:
                 limit = prune.BATCH
                 continue
             if count:
-                await self._link.write(prune.delete_settlements, journal, last, role="background")
+                await self._clients.write(
+                    prune.delete_settlements, journal, last, role="background"
+                )
                 self._journals[place] = last + 1
                 deleted += count
         return deleted
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """Record that the worker lives for `ttl_s` from now; 0 means that it leaves."""
-        await self._opened_link.write(membership.beat, worker, ttl_s)
-        return await self._opened_link.call(membership.membership)
+        await self._opened_clients.write(membership.beat, worker, ttl_s)
+        return await self._opened_clients.call(membership.membership)
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         """Take the free ones of `shards`; see `Store.acquire`."""
-        link = self._opened_link
-        taken = await _all([link.write(journal.take, worker_id, *each) for each in shards])
+        clients = self._opened_clients
+        taken = await _all([clients.write(journal.take, worker_id, *each) for each in shards])
         return [lease for lease in taken if lease is not None]
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give leases back; those held under another epoch by now are left alone."""
-        link = self._opened_link
+        clients = self._opened_clients
         if leases:
-            await link.write(journal.release, leases)
+            await clients.write(journal.release, leases)
 
     async def now(self) -> int:
         """Read the database's clock, in microseconds since the Unix epoch."""
-        now_us = await self._opened_link.call(membership.now)
+        now_us = await self._opened_clients.call(membership.now)
         self._clock.sample(now_us, time.monotonic())
         return now_us
 
@@ -240,13 +242,13 @@ class SpannerStore:
 
     async def close(self) -> None:
         """Close the connections. Twice, or before `open`, is fine."""
-        await self._link.close()
+        await self._clients.close()
 
     @property
-    def _opened_link(self) -> SpannerClients:
+    def _opened_clients(self) -> SpannerClients:
         if not self._opened:
             raise StoreClosed(f"{self._url} is not open: call `await store.open()` first")
-        return self._link
+        return self._clients
 
 
 async def _all(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

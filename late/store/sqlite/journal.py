@@ -32,7 +32,7 @@ _ROW = (
     "suspects",
 )  # fmt: skip
 _more = attrgetter(*[field for field in Settlement.__struct_fields__ if field not in _ROW])
-"""All other fields of a settlement, later ones included: a field left out would be lost."""
+"""Get the other fields of a settlement, later ones included: one left out would be lost."""
 
 
 class _SeqTaken(Exception):

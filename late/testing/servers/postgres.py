@@ -48,7 +48,8 @@ SETTINGS: dict[str, str] = {
     "log_timezone": "UTC",
     "logging_collector": "off",
 }
-"""What differs from the defaults of PostgreSQL. Durability stays on: the promises rest on it."""
+"""Settings that differ from the defaults of PostgreSQL. Durability stays on: the promises
+rest on it."""
 
 
 def find_binaries() -> Path | None:
@@ -270,7 +271,7 @@ class PostgresServer:
 
 
 def _unprivileged() -> pwd.struct_passwd | None:
-    """Whom to run the server as; None when we are not root and can run it ourselves."""
+    """The user to run the server as; None when we are not root and can run it ourselves."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -313,7 +314,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process runs; one that only waits to be reaped does not."""
+    """Tell whether the process runs; one that only waits to be reaped does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_FOR_RW": "false",
     "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_PARTITIONED_OPS": "false",
 }
-"""What a client of an emulator needs besides `SPANNER_EMULATOR_HOST`."""
+"""The variables that a client of an emulator needs besides `SPANNER_EMULATOR_HOST`."""
 
 _START_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 5.0
@@ -77,7 +77,7 @@ class SpannerEmulator:
 
     @property
     def host(self) -> str:
-        """What belongs into `SPANNER_EMULATOR_HOST`."""
+        """The value of `SPANNER_EMULATOR_HOST`."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> SpannerEmulator:

@@ -1,4 +1,4 @@
-"""Small parts of the wiring in `worker.py`, and the start of a worker process."""
+"""The small parts that `worker.py` assembles, and the start of a worker process."""
 
 from __future__ import annotations
 

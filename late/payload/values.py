@@ -138,7 +138,7 @@ def unpack(payload: bytes, decode: Callable[[bytes], T], form: Format = "json") 
 
 
 def result(value: object) -> bytes:
-    """What a handler returned, as the JSON that is kept of it.
+    """Encode what a handler returned as the JSON that is kept.
 
     Raises:
         DecodeError: `invalid_result`: no JSON, or above 256 KiB. A dead letter, because another
@@ -176,7 +176,7 @@ def _sized(text: bytes) -> bytes:
 
 
 def digest(name: str, values: object, key: bytes = b"") -> str:
-    """What tells a repeat of the same request from another one under the same unique key.
+    """Hash a request: a repeat of it has the same hash, another one under its unique key has not.
 
     Taken before any sealing, which differs from task to task; keyed by a codec that hides values.
     """
@@ -186,7 +186,7 @@ def digest(name: str, values: object, key: bytes = b"") -> str:
 
 
 def _is_harmless(payload: bytes) -> bool:
-    """Whether no limit but the size can be broken by these bytes of JSON."""
+    """Tell whether no limit but the size can be broken by these bytes of JSON."""
     size = len(payload)
     return (
         # More levels than allowed take more bytes than that: each is opened and closed.
