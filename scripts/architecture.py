@@ -24,7 +24,7 @@ PICTURE = ROOT / "docs" / "architecture.svg"
 
 WIDTH, COLUMNS = 1000, 5
 BOX_WIDTH, BOX_HEIGHT, LAYER_HEIGHT, ROW_HEIGHT = 178, 48, 68, 62
-STEP_WIDTH, STEP_HEIGHT = 110, 110
+STEP_WIDTH, STEP_HEIGHT = 90, 96
 LIFE_Y = 40
 LAYERS_Y = LIFE_Y + STEP_HEIGHT + 54
 FOUNDATION = "notify"
@@ -61,14 +61,16 @@ ROOMS: dict[str, tuple[float, str]] = {
 """Column and purpose of each room. `late/__main__.py` only starts `cli` and is left out."""
 
 LIFE = (
-    ("app", "enqueue", "checks and encodes the arguments"),
-    ("outbox", "insert", "adds one row to your transaction"),
-    ("tailer", "read", "takes a complete page of the log"),
-    ("scheduler", "admit", "waits for time, key, limits, priority"),
-    ("dispatcher", "run", "starts an attempt here or at a service"),
-    ("handler", "handle", "calls the function, names the outcome"),
-    ("scheduler", "decide", "done, retry, snooze or dead letter"),
-    ("store", "settle", "one journal row for many outcomes"),
+    ("app", "enqueue", "checks and encodes arguments"),
+    ("outbox", "insert", "one row in your transaction"),
+    ("tailer", "tail", "reads a complete page"),
+    ("scheduler", "admit", "waits for time and key"),
+    ("scheduler", "start", "asks limits and priority"),
+    ("dispatcher", "run", "here, or at a service"),
+    ("handler", "classify", "names the outcome"),
+    ("scheduler", "decide", "done, again later, or dead"),
+    ("dispatcher", "settle", "one journal row for many"),
+    ("store", "prune", "what all have settled goes"),
 )
 """The life of a task: room, verb, and what happens."""
 
@@ -253,10 +255,10 @@ def _life() -> Iterator[str]:
         x = 14 + (number - 1) * (STEP_WIDTH + space)
         yield (
             f'<rect class="path" x="{x:.0f}" y="{LIFE_Y}" width="{STEP_WIDTH}" '
-            f'height="{STEP_HEIGHT}" rx="5"/>{_badge(number, x + 15, LIFE_Y + 15)}'
-            f'<text class="name" x="{x + 29:.0f}" y="{LIFE_Y + 20}">{verb}</text>'
-            f'<text class="note" x="{x + 8:.0f}" y="{LIFE_Y + 38}">in {room}</text>'
-            + _text(wrap(what, 16), x + 8, LIFE_Y + 54, 13)
+            f'height="{STEP_HEIGHT}" rx="5"/>{_badge(number, x + 13, LIFE_Y + 15)}'
+            f'<text class="name" x="{x + 25:.0f}" y="{LIFE_Y + 20}">{verb}</text>'
+            f'<text class="note" x="{x + 8:.0f}" y="{LIFE_Y + 38}">{room}</text>'
+            + _text(wrap(what, 13), x + 8, LIFE_Y + 54, 13)
         )
         if number < len(LIFE):
             y = LIFE_Y + STEP_HEIGHT / 2

@@ -140,21 +140,17 @@ def run(
     from late.autoscaler.autoscaler import Autoscaler
     from late.autoscaler.metrics.factory import create_source
 
-    wanted = policies.read(policy)
-    wanted = msgspec.structs.replace(wanted, dry_run=dry_run or wanted.dry_run)
-    if (lane is None) == (metrics is None):
-        raise ConfigError("give --metrics, or --lane, whose figures are in the database")
-    if lane is not None and (spanner or size_command or resize_command):
-        raise ConfigError("--lane sizes a lane: leave --spanner and the commands out")
+    read = policies.read(policy)
+    wanted = msgspec.structs.replace(read, dry_run=dry_run or read.dry_run)
+    _check_options(lane, metrics, bool(spanner or size_command or resize_command))
     with control_of(url) as control:
         if metrics is None:
             sizer, source = _of_lane(control, str(lane), wanted.units, shard_rate, drain)
             where = f"--lane {lane}"
         else:
             sizer = _sizer(name, spanner, size_command, resize_command, wanted.units)
-            source = create_source(
-                metrics, spanner, wanted.units, total=bool(wanted.target_cpu_total)
-            )
+            total = bool(wanted.target_cpu_total)
+            source = create_source(metrics, spanner, wanted.units, total=total)
             where = f"--spanner {spanner}" if spanner else f"--size-command {size_command}"
         _check(sizer, where)
         scaler = Autoscaler(
@@ -169,8 +165,20 @@ def run(
         )
         if once:
             _once(scaler, json)
-            return
-        _until_told(scaler, metrics_host, metrics_port)
+        else:
+            _until_told(scaler, metrics_host, metrics_port)
+
+
+def _check_options(lane: str | None, metrics: str | None, sizes_a_database: bool) -> None:
+    """Refuse options that exclude each other.
+
+    Raises:
+        ConfigError: neither or both of `--lane` and `--metrics`, or a lane and a database to size.
+    """
+    if (lane is None) == (metrics is None):
+        raise ConfigError("give --metrics, or --lane, whose figures are in the database")
+    if lane is not None and sizes_a_database:
+        raise ConfigError("--lane sizes a lane: leave --spanner and the commands out")
 
 
 def _check(sizer: Sizer, where: str) -> None:

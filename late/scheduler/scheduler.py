@@ -13,7 +13,6 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from late import events
 from late.errors import StoreError
@@ -42,6 +41,7 @@ from late.scheduler.events_effects import (
     Stop,
 )
 from late.scheduler.limits.limits import Limits
+from late.scheduler.pools import Pool, Slots
 from late.scheduler.settings import CoreSettings
 from late.store.base import Lease, Page, Settlement, SettleResult, Store, taken
 
@@ -63,30 +63,6 @@ UNRECORDED_MAX = 2_000
 """Tasks of one worker that have run, or run in it, and are not recorded: the most that its death
 can repeat, beside what other services execute for it at that moment."""
 RETRY_S = 0.5
-
-
-class Slots(Protocol):
-    """The part of a dispatcher that the loop needs."""
-
-    @property
-    def load(self) -> int: ...
-    def submit(self, attempts: Sequence[Attempt]) -> None: ...
-    def abandon(self, group: str, shard_id: int, epoch: int) -> None: ...
-
-
-class Pool(Protocol):
-    """Takes attempts that another process executes: one per target."""
-
-    @property
-    def room(self) -> int:
-        """Attempts it takes beyond those it has. It may change at any moment (then `wake`)."""
-
-    def submit(self, attempts: Sequence[Attempt]) -> None:
-        """Take up to `room` of them. Never blocks and never raises; each comes back once, to
-        `Scheduler.finished`, with the pool's name as `Outcome.target`."""
-
-    def abandon(self, group: str, shard_id: int, epoch: int) -> None:
-        """The shard was lost under `epoch`: results of it are dropped and counted."""
 
 
 class Scheduler:

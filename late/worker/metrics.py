@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from late.control.status.server import Server
     from late.control.views import Status
     from late.dispatcher.dispatcher import Dispatcher
-    from late.scheduler.scheduler import Pool, Scheduler
+    from late.scheduler.pools import Pool
+    from late.scheduler.scheduler import Scheduler
     from late.tailer.tailer import Tailer
 
 logger = logging.getLogger("late.metrics")

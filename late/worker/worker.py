@@ -36,7 +36,8 @@ from late.dispatcher.settler import Settler
 from late.errors import LateError, StoreError
 from late.model.lanes import Layout
 from late.model.task import DEFAULT_GROUP, Policy
-from late.scheduler.scheduler import Pool, Scheduler, Shard
+from late.scheduler.pools import Pool
+from late.scheduler.scheduler import Scheduler, Shard
 from late.store import open_store
 from late.store.base import Page, Store, WorkerInfo
 from late.tailer.discovery import MemberList, own_name
