@@ -1,16 +1,17 @@
-"""What a process offers to others: HTTP, gRPC, and the pull queues behind both.
+"""The interfaces that a process offers to others: HTTP, gRPC, and the pull queues behind both.
 
-| module | what | pure |
+| module | contents | pure |
 |---|---|---|
-| `receipts.py`, `limits.py`, `failures.py` | pop receipts, bounds, errors and their codes | yes |
-| `wire.py`, `openapi.py` | requests and answers in JSON, and their description | yes |
-| `opening.py`, `source.py` | from an attempt to what a consumer gets | half |
-| `access.py`, `gate.py` | who may do what: tokens as the database has them now | |
-| `produce.py`, `service.py` | enqueue, take, answer, look: once for every interface | |
-| `http.py`, `listen.py` | the HTTP API and its server | |
-| `rpc.py`, `stream.py`, `messages.py` | the gRPC API | |
-| `peers.py`, `fleet.py` | the pulled tasks of other processes | |
-| `consumer.py`, `session.py` | `late.Consumer`, the client | |
-| `offer.py` | what is asked of `late serve` | yes |
-| `serve.py` | `late serve`: a worker with these beside it | |
+| `receipts.py`, `limits.py`, `errors.py` | pop receipts, bounds, errors and their codes | yes |
+| `schemas.py` | requests and answers in JSON | yes |
+| `payloads.py` | a task's payload in JSON | yes |
+| `deliveries.py` | the attempts that a consumer gets, from the pools of this process | |
+| `auth.py`, `web_auth.py` | tokens as the database has them now, and what they allow | |
+| `producer.py`, `service.py` | enqueue, take, answer, look: once for every interface | |
+| `http/` | the HTTP API, its OpenAPI document and its server | |
+| `grpc/` | the gRPC API | |
+| `fleet/` | the pulled tasks of other processes, and handlers without shards | |
+| `settings.py` | the settings of `late serve` | |
+| `server.py` | `late serve`: a worker with the interfaces beside it | |
+| `handler_server.py` | `late.serve_handlers`: a service that receives tasks by gRPC push | |
 """

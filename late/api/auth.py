@@ -1,4 +1,4 @@
-"""Who may do what: the tokens as the database has them now."""
+"""Admit callers by their tokens, as the database has them now."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from late.model.tokens import ANYBODY, CERTIFICATE, Caller, Scope, Token
 logger = logging.getLogger("late.api")
 
 READ_EVERY_S = 2.0
-"""How soon a new or a revoked token is known."""
+"""A new or a revoked token is known after about this time."""
 
 
 class Access:
     """Admits callers.
 
     Args:
-        read: all tokens; blocks, and is called in a thread. None admits everybody.
-        now_us: a lower bound of the database's clock. An expired token may therefore count for
-            as long as that is behind, which is milliseconds beside a worker.
+        read: returns all tokens; blocks, and is called in a thread. None admits everybody.
+        now_us: a lower bound of the database's clock. An expired token may therefore still count
+            for as long as the bound is behind; beside a worker, these are milliseconds.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class Access:
 
     @property
     def open(self) -> bool:
-        """Whether everybody is admitted."""
+        """Everybody is admitted."""
         return self._read is None
 
     async def load(self) -> None:
         """Read the tokens now.
 
         Raises:
-            StoreError: not read; those that were known still count.
+            StoreError: they could not be read; those that were known still count.
         """
         if self._read is not None:
             self._tokens = {token.name: token for token in await in_thread(self._read)}
 
     async def run(self) -> None:
-        """Keep up with the database, until cancelled."""
+        """Read the tokens again and again, until cancelled."""
         while self._read is not None:
             await asyncio.sleep(READ_EVERY_S * random.uniform(0.8, 1.2))
             try:
@@ -65,11 +65,12 @@ class Access:
                 logger.warning("tokens could not be read: %s", error)
 
     def admit(self, authorization: str | None, certificate: Sequence[str] = ()) -> Caller:
-        """Who presents this `Authorization` header, or these names of a verified certificate.
+        """Return the caller with this `Authorization` header, or these names in a verified
+        certificate.
 
         Raises:
-            Unauthenticated: nobody that counts. Why is not said.
-            TooMany: more requests than one caller may make.
+            Unauthenticated: no valid token was shown. The message does not give the reason.
+            TooMany: the caller makes more requests than it may.
         """
         caller = ANYBODY if self.open else self._known(authorization, certificate)
         if caller is None:
@@ -92,7 +93,7 @@ class Access:
 
 
 def demand(caller: Caller, scope: Scope, queue: str | None = None) -> None:
-    """Raise `Forbidden` unless `caller` may do that, in that queue."""
+    """Raise `Forbidden` unless `caller` has the scope, and may see the queue if one is given."""
     if not caller.may(scope):
         raise Forbidden(f"this token has not the scope {scope!r}")
     if queue is not None and not caller.sees(queue):

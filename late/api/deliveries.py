@@ -1,4 +1,4 @@
-"""Where pulled tasks come from: the pools of this process. What a consumer sees is made here."""
+"""Take pulled tasks from the pools of this process and make deliveries for consumers of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from late.model.task import Attempt
 from late.payload.codec import Codec
 
 LIFE_US = 7 * 86_400_000_000
-"""No extension keeps a task with one consumer for longer."""
+"""Microseconds for which extensions can keep a task with one consumer."""
 _headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -27,18 +27,18 @@ class Delivery(msgspec.Struct, frozen=True):
 
     attempt: Attempt
     payload: bytes
-    """A JSON object."""
+    """The payload as a JSON object."""
     headers: dict[str, str]
     receipt: str
     visible_until_us: int
 
 
 class Source(Protocol):
-    """What the interfaces need of wherever the attempts are."""
+    """A place that attempts are taken from, as the interfaces need it."""
 
     @property
     def queues(self) -> frozenset[str]:
-        """Those that can be pulled."""
+        """The queues that can be pulled."""
 
     @property
     def groups(self) -> frozenset[str]: ...
@@ -54,16 +54,23 @@ class Source(Protocol):
         names: frozenset[str] | None,
         whole: bool = False,
     ) -> list[Delivery]:
-        """`whole`: for a process with the app, which opens the stored payload itself."""
+        """Take up to `limit` tasks, or none after `wait_s`.
+
+        Args:
+            whole: for a process with the app, which opens the stored payload itself.
+        """
 
     async def answer(self, receipt: Receipt, verdict: Verdict) -> None:
-        """Raises `StaleReceipt`."""
+        """Say how an attempt ended. Raises `StaleReceipt`."""
 
     async def extend(self, receipt: Receipt, visibility_s: float) -> int:
-        """Until when, microseconds. Raises `StaleReceipt`."""
+        """Give the consumer more time, and return until when, in microseconds.
+
+        Raises `StaleReceipt`.
+        """
 
     async def drop(self, consumer: str) -> None:
-        """This consumer is gone."""
+        """Take back all that this consumer has: it is gone."""
 
 
 class Local:
@@ -97,7 +104,11 @@ class Local:
         names: frozenset[str] | None,
         whole: bool = False,
     ) -> list[Delivery]:
-        """What cannot be read is a dead letter and not a delivery, so it may be none early."""
+        """Take tasks; see `Source.take`.
+
+        A task that cannot be read becomes a dead letter and is not delivered. The list may
+        therefore be empty before `wait_s` is over.
+        """
         found = await receive(
             [self._pools[queue] for queue in queues],
             group,

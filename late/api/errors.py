@@ -19,25 +19,25 @@ from late.errors import (
 
 
 class Refused(LateError):
-    """A request that is not carried out."""
+    """A request was refused."""
 
     retry_after_s: float | None = None
 
 
 class BadRequest(Refused):
-    """It cannot be read, or a value in it is out of bounds."""
+    """The request cannot be read, or a value in it is out of bounds."""
 
 
 class TooLarge(Refused):
-    """Its body is above the limit; the rest of it was not read."""
+    """The body is above the limit; the rest of it was not read."""
 
 
 class Unsupported(Refused):
-    """A body that is not JSON by its content type."""
+    """The content type of the body is not JSON."""
 
 
 class Unauthenticated(Refused):
-    """No token, or not one that counts now."""
+    """The request has no token, or none that is valid now."""
 
 
 class Forbidden(Refused):
@@ -45,7 +45,7 @@ class Forbidden(Refused):
 
 
 class NotFound(Refused):
-    """No such thing, or none that this caller may know of."""
+    """There is no such thing, or none that this caller may know of."""
 
 
 class Unavailable(Refused):
@@ -53,7 +53,7 @@ class Unavailable(Refused):
 
 
 class TooMany(Refused):
-    """More requests than this caller may make."""
+    """The caller makes more requests than it may."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -61,14 +61,14 @@ class TooMany(Refused):
 
 
 class Code(msgspec.Struct, frozen=True):
-    """What an error is called outside."""
+    """The status and the word of an error for callers."""
 
     http: int
     grpc: str
     word: str
-    """Stable, for programs."""
+    """A stable word, for programs."""
     shown: bool = True
-    """Whether the message may go out: those of the database stay here."""
+    """The message may be sent to the caller; messages of the database may not."""
 
 
 _CODES: tuple[tuple[type[LateError], Code], ...] = (
@@ -96,17 +96,17 @@ UNEXPECTED = Code(500, "INTERNAL", "internal", shown=False)
 
 
 def of_one(error: LateError, index: int, count: int) -> LateError:
-    """The same with the place of its task, where a request has several: up to 1,000."""
+    """Return the error with the place of its task, if the request has several (up to 1,000)."""
     return error if count == 1 else type(error)(f"tasks[{index}]: {error}")
 
 
 def code_of(error: BaseException) -> Code:
-    """The code of an error; `UNEXPECTED` for one that nobody raised on purpose."""
+    """The code of an error; `UNEXPECTED` for one that no code here raises on purpose."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), UNEXPECTED)
 
 
 def message_of(error: BaseException, code: Code) -> str:
-    """One line for the caller."""
+    """The message for the caller, in one line."""
     if not code.shown:
         return {
             "unavailable": "the database does not answer; of an enqueue nothing is known, "
@@ -116,6 +116,6 @@ def message_of(error: BaseException, code: Code) -> str:
 
 
 def retry_after_s(error: BaseException, code: Code) -> float | None:
-    """When to come again, for errors that pass."""
+    """Seconds after which to try again; None for errors that stay."""
     asked = getattr(error, "retry_after_s", None)
     return asked if asked is not None else RETRY_AFTER_S.get(code.word)

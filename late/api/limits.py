@@ -1,4 +1,4 @@
-"""Bounds of what is taken in from outside, and the pace at which. Pure."""
+"""Bounds of requests from outside: their size, their time and their rate. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from late.errors import ConfigError
 
 KIB = 1024
 BODY_BYTES = 1024 * KIB + 64 * KIB
-"""Of one request: a payload of 1 MiB and what goes with it."""
+"""The body of one request: a payload of 1 MiB and the other fields."""
 BATCH_BYTES = 8 * 1024 * KIB + 256 * KIB
 HEADER_S = 10.0
-"""How long a client may take to send the head of its request, and as long again for each part of
-its body."""
+"""A client has this time to send the head of its request, and again for each part of its body."""
 CONNECTIONS = 1_000
 RECEIVE_MAX = 100
 """Tasks of one `receive`."""
@@ -30,11 +29,11 @@ CREDIT_MAX = 1_000
 STREAMS = 100
 """gRPC: streams of one connection."""
 MESSAGE_BYTES = 9 * 1024 * KIB
-"""gRPC: one message; a batch of 8 MiB of payload and what goes with it."""
+"""gRPC: one message; a batch of 8 MiB of payload and the other fields."""
 RPCS = 1_000
 """gRPC: calls and streams of one process."""
 RPC_S_MAX = 60.0
-"""gRPC: one call that is no stream."""
+"""gRPC: seconds of one call that is not a stream."""
 RATE = 2_000.0
 """Requests per second and caller."""
 _CALLERS_MAX = 10_000
@@ -45,7 +44,7 @@ class Pace:
 
     Args:
         rate: requests per second.
-        burst: how many at once; twice the rate when not given.
+        burst: requests at once; twice the rate when not given.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Pace:
         self._level: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, caller: str) -> float:
-        """0 and one request counted, or how long until there is room for it."""
+        """Count one request and return 0, or return the seconds until there is room for it."""
         now = self._clock()
         level, since = self._level.pop(caller, (self._burst, now))
         level = min(self._burst, level + (now - since) * self._rate)
@@ -73,7 +72,7 @@ class Pace:
 
 
 def loopback(host: str) -> bool:
-    """Whether only this machine can reach a port of `host`."""
+    """Return True if only this machine can reach a port of `host`."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -83,10 +82,10 @@ def loopback(host: str) -> bool:
 
 
 def check_bind(host: str, *, tls: bool, auth: bool) -> None:
-    """Refuse to be reachable from elsewhere without encryption and without knowing who asks.
+    """Refuse an address that other machines can reach, unless there are both TLS and tokens.
 
     Raises:
-        ConfigError: says which of the two is missing.
+        ConfigError: the message names what is missing.
     """
     if loopback(host) or (tls and auth):
         return

@@ -1,4 +1,4 @@
-"""The payload of a task as an outsider gets it: opened, checked, in JSON. Pure."""
+"""Open, check and convert the payload of a task to JSON, for consumers outside. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _packed = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def decode_payload(codec: Codec, record: Record, options: Options | None) -> bytes:
-    """The arguments as a JSON object.
+    """Return the arguments as a JSON object.
 
     Args:
-        codec: the app's: what seals payloads of tasks that are not registered.
+        codec: the app's codec, which seals payloads of tasks that are not registered.
 
     Raises:
         DecodeError: `reason` is `payload_too_large`, `undecodable`, `bad_signature` or

@@ -1,4 +1,4 @@
-"""Enqueueing for outsiders: one transaction of our own per request."""
+"""Enqueue tasks for callers outside: one transaction of our own per request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from late.schema.engine import make_engine, write
 logger = logging.getLogger("late.api")
 
 THREADS = 2
-"""As many as the engine keeps connections."""
+"""The engine keeps as many connections."""
 FOLLOW_EVERY_S = following.EVERY_S
 
 
@@ -34,13 +34,13 @@ class Producer:
     """Checks requests by an app's tasks and writes them.
 
     Args:
-        routed: queues whose tasks need not be registered here: others execute them.
+        routed: queues whose tasks need not be registered here, because others execute them.
     """
 
     def __init__(self, app: App, *, routed: Collection[str] = ()) -> None:
         self._app = app
         self._routed = frozenset(routed)
-        # The same queue in the same database, for names that the app does not know.
+        # An app for the same database, for names of tasks that `app` does not know.
         self._nameless = App(
             app.url,
             shards=app.shards,
@@ -53,18 +53,18 @@ class Producer:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="late-enqueue")
 
     async def put(self, puts: Sequence[Put]) -> list[Accepted]:
-        """Enqueue all or none; what they are is checked before any SQL.
+        """Enqueue all or none. They are checked before any SQL.
 
         Raises:
-            InvalidTask, QueueFull, UnknownTask, StoreError: nothing was enqueued; but of a
-                `StoreUnavailable` that is not known.
+            InvalidTask, QueueFull, UnknownTask, StoreError: nothing was enqueued. After a
+                `StoreUnavailable` that is not certain.
         """
         calls: list[Call] = []
         try:
             calls.extend(map(self._call, puts))
         except (InvalidTask, UnknownTask) as error:
             raise failures.of_one(error, len(calls), len(puts)) from None
-        # One app inserts them all: its `enqueue_many` refuses calls of another.
+        # One app inserts them all, because `prepare` refuses calls of another app.
         rows = self._nameless.prepare(calls)
         loop = asyncio.get_running_loop()
 
@@ -82,25 +82,25 @@ class Producer:
         ]
 
     def queue_of(self, put: Put) -> str:
-        """Where the task goes."""
+        """The queue that the task goes to."""
         if put.queue is not None:
             return put.queue
         task = self._app.tasks.get(put.name)
         return "default" if task is None else task.queue
 
     def observe(self, queue: str, depth: int) -> None:
-        """As `App.observe_backlog`."""
+        """Note the depth of a queue; see `App.observe_backlog`."""
         self._nameless.observe_backlog(queue, depth)
 
     async def look(self, control: Control) -> None:
-        """Learn which queues are closed, or hold as much as they may: as `App.follow`."""
+        """Learn which queues are closed or full, as `App.follow` does."""
         try:
             await in_thread(following.look, self._nameless, control)
         except LateError as error:
             logger.warning("the knobs of queues could not be read: %s", error)
 
     async def follow(self, control: Control) -> None:
-        """Keep looking, until cancelled."""
+        """Look again and again, until cancelled."""
         while True:
             await asyncio.sleep(FOLLOW_EVERY_S)
             await self.look(control)

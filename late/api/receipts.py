@@ -1,9 +1,9 @@
-"""Pop receipts: what a consumer answers by. Pure.
+"""Pop receipts: a consumer sends one back with its answer. Pure.
 
-A receipt names one hand-out of one attempt, and is sealed with a key that only the processes of
-this deployment have: nobody can make one up, change one, or guess another's. It is bound to the
-group, shard, epoch, task, attempt and hand-out, and to a moment after which it is worth nothing,
-so an answer that comes after the task went to somebody else is refused.
+A receipt names one hand-out of one attempt. It is sealed with a key that only the processes of
+this deployment have, so nobody can invent one, change one, or guess another consumer's. It is
+bound to the group, shard, epoch, task, attempt and hand-out, and to a moment at which it expires.
+An answer that comes after the task went to somebody else is therefore refused.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _LABEL = b"late.receipt.1"
 
 
 class UnknownReceipt(TaskError):
-    """Not a receipt of this deployment, or not one of this caller's."""
+    """The receipt is not of this deployment, or not of this caller."""
 
 
 class StaleReceipt(TaskError):
-    """Its time is over, it was answered before, or the task has moved on."""
+    """The receipt has expired, was answered before, or its task is elsewhere by now."""
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """What the text says."""
+    """The contents of a receipt."""
 
     worker: str
-    """Which process has the attempt."""
+    """The process that has the attempt."""
     queue: str
     group: str
     shard_id: int
@@ -42,27 +42,27 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
     task_id: str
     attempt: int
     serial: int
-    """Number of the hand-out, in that process."""
+    """The number of the hand-out, in that process."""
     expires_us: int
-    """By the database's clock: no extension reaches beyond it."""
+    """The moment by the database's clock beyond which no extension reaches."""
 
     @property
     def identity(self) -> tuple[str, int, int, str, int]:
-        """As `late.dispatcher.pull.queue.identity` has it."""
+        """The identity of the attempt, as `late.dispatcher.pull.queue.identity` makes it."""
         return self.group, self.shard_id, self.epoch, self.task_id, self.attempt
 
 
 def seal(key: bytes, receipt: Receipt) -> str:
-    """The receipt as text of URL-safe characters."""
+    """Return the receipt as text of URL-safe characters."""
     body = msgspec.msgpack.encode(receipt)
     return base64.urlsafe_b64encode(_mac(key, body) + body).rstrip(b"=").decode()
 
 
 def unseal(key: bytes, text: str) -> Receipt:
-    """What `seal` was given.
+    """Return the receipt that `seal` was given.
 
     Raises:
-        UnknownReceipt: anything that `seal` did not make with this key; nothing more is said.
+        UnknownReceipt: `seal` did not make this text with this key. The message gives no reason.
     """
     try:
         if len(text) > _CHARS_MAX:
@@ -71,7 +71,7 @@ def unseal(key: bytes, text: str) -> Receipt:
         body = raw[_MAC_BYTES:]
         if hmac.compare_digest(raw[:_MAC_BYTES], _mac(key, body)):
             receipt = msgspec.msgpack.decode(body, type=Receipt)
-            # Several texts decode to the same bytes: only the one that was given out counts.
+            # Several texts decode to the same bytes. Only the one that was given out is valid.
             if seal(key, receipt) == text:
                 return receipt
     except (ValueError, binascii.Error, msgspec.MsgspecError):

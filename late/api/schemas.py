@@ -1,4 +1,4 @@
-"""What requests and answers look like in JSON. Pure; `openapi.py` describes the same."""
+"""The schemas of requests and answers in JSON. Pure; `openapi.py` describes them."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ class Accepted(msgspec.Struct):
 
     task_id: str
     created: bool
-    """False: `unique_key` is taken by this task, which has the same body."""
+    """False if `unique_key` is taken by this task, which has the same body."""
 
 
 def token_of(accepted: Sequence[Accepted]) -> str:
-    """What `late wait --until` takes: the id of the task that was created last.
+    """The token for `late wait --until`: the id of the task that was created last.
 
     Rows of one request are created in its order, so a request that is repeated gets the same one.
-    Of tasks that other requests created, it is the latest by the time in the ids.
+    If other requests created all of the tasks, it is the latest by the time in the ids.
     """
     made = [one.task_id for one in accepted if one.created]
     if made or not accepted:
@@ -139,15 +139,15 @@ class QueueStats(msgspec.Struct, kw_only=True):
 
 
 def moment(us: int) -> datetime:
-    """Microseconds since the epoch as a time with its zone."""
+    """Return microseconds since the epoch as a time with its zone."""
     return datetime.fromtimestamp(us / 1_000_000, UTC)
 
 
 def parse(body: bytes, kind: type[T]) -> T:
-    """A request's body.
+    """Parse a request's body.
 
     Raises:
-        BadRequest: says which field is wrong; the body is not repeated.
+        BadRequest: the message names the wrong field, and does not repeat the body.
     """
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
@@ -160,7 +160,7 @@ def parse(body: bytes, kind: type[T]) -> T:
 
 
 def verdict(outcome: OutcomeWord, after_s: float | None, reason: str | None) -> Verdict:
-    """How an attempt ended, from a consumer's answer."""
+    """Make the verdict of an attempt from a consumer's answer."""
     text = clean(reason) if reason else None
     after_us = None if after_s is None else round(after_s * 1_000_000)
     word = None if text is None else text[:256]

@@ -1,4 +1,4 @@
-"""What can be asked for, once for every interface: HTTP and gRPC only translate."""
+"""The operations of all interfaces, written once: HTTP and gRPC only translate."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from late.model import validation as validate
 from late.model.tokens import Caller
 
 STATUS_KEPT_S = 1.0
-"""A look at the database serves all who ask within this time."""
+"""One read of the database serves all callers within this time."""
 
 
 class Service:
     """Enqueue, receive, answer, look.
 
     Args:
-        look: the state of all queues; blocks, and is called in a thread.
-        group: what a request means that names none.
-        pulled: queues that are known to be pulled, also while no process has them.
+        look: returns the state of all queues; blocks, and is called in a thread.
+        group: the group of a request that names none.
+        pulled: queues that are known to be pulled, even while no process has them.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Service:
 
         Raises:
             Forbidden: one of the queues is not for this caller.
-            As `Producer.put`.
+            InvalidTask, QueueFull, UnknownTask, StoreError: see `Producer.put`.
         """
         demand(caller, "enqueue")
         for put in puts:
@@ -79,7 +79,7 @@ class Service:
         names: Sequence[str] | None = None,
         consumer: str = "",
     ) -> list[Delivery]:
-        """Up to `limit` tasks of one of the queues; none after `wait_s`.
+        """Take up to `limit` tasks of these queues; none if `wait_s` is over.
 
         Raises:
             NotFound: a queue cannot be pulled here, or there is no such group.
@@ -87,8 +87,8 @@ class Service:
         """
         group = self.group(group)
         self.check_queues(caller, queues)
-        # Whoever shares a token can take back what another one lost, and nobody else can.
-        mine = consumer.replace("~", "-")  # which is the fleet's
+        # Callers with one token can take back each other's lost tasks, and nobody else can.
+        mine = consumer.replace("~", "-")  # the fleet uses "~" in its own names
         label = f"{caller.name}/{mine}" if consumer else caller.name
         return await self._source.take(
             group,
@@ -101,14 +101,14 @@ class Service:
         )
 
     def group(self, name: str | None) -> str:
-        """The group that is meant; raises `NotFound`."""
+        """The group of that name, or the default one; raises `NotFound`."""
         name = name or self._group
         if name not in self._source.groups and name != self._group:
             raise NotFound(f"no group {name[:128]!r} here")
         return name
 
     def check_queues(self, caller: Caller, queues: Sequence[str]) -> None:
-        """Raise unless the caller may take from all of these."""
+        """Raise an error unless the caller may take from all of these."""
         if not queues:
             raise BadRequest("name at least one queue")
         for queue in queues:
@@ -118,20 +118,24 @@ class Service:
                 raise NotFound(f"the queue {queue!r} cannot be pulled here")
 
     async def answer(self, caller: Caller, receipt: str, verdict: Verdict) -> None:
-        """How an attempt ended.
+        """Record how an attempt ended.
 
         Raises:
-            UnknownReceipt: not one of this deployment, or of a queue that is not this caller's.
+            UnknownReceipt: the receipt is not of this deployment, or its queue is not for this
+                caller.
             StaleReceipt: the task may be executed again, or has been.
         """
         await self._source.answer(self._mine(caller, receipt), verdict)
 
     async def extend(self, caller: Caller, receipt: str, visibility_s: float) -> int:
-        """Until when the task is this consumer's now, microseconds; raises as `answer`."""
+        """Give the consumer more time; return until when, in microseconds.
+
+        Raises the same errors as `answer`.
+        """
         return await self._source.extend(self._mine(caller, receipt), visibility_s)
 
     async def drop(self, caller: Caller, consumer: str) -> None:
-        """A stream broke: what it had goes to others."""
+        """Give the tasks of a broken stream to others."""
         await self._source.drop(f"{caller.name}/{consumer.replace('~', '-')}")
 
     def _mine(self, caller: Caller, text: str) -> Receipt:
@@ -144,10 +148,10 @@ class Service:
     async def stats(
         self, caller: Caller, queues: Sequence[str] = (), group: str | None = None
     ) -> list[QueueStats]:
-        """What waits and runs, of all queues that the caller may see, or of those that it names.
+        """Count waiting and running tasks of the named queues, or of all that the caller may see.
 
         Raises:
-            Forbidden: one of those is not for this caller.
+            Forbidden: one of the named queues is not for this caller.
         """
         for queue in queues:
             validate.name(queue, "queue")

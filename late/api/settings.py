@@ -1,4 +1,4 @@
-"""What `late serve` is asked to offer, where and to whom."""
+"""The settings of `late serve`: its interfaces, its addresses and its callers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ INTERFACES = frozenset({"api", "web"})
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and to whom the interfaces are offered. A port of None is not served; 0 takes any."""
+    """Addresses, callers and roles of `late serve`.
+
+    A port of None is not served; 0 takes any free port.
+    """
 
     host: str = "127.0.0.1"
     http_port: int | None = 7280
     grpc_port: int | None = None
     auth: bool = False
-    """Ask for tokens. Without, only this machine may be served."""
+    """Ask for tokens. Without them only this machine may be served."""
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_ca: str | None = None
-    """Clients' certificates by this authority count, under the token of their name."""
+    """A client with a certificate of this authority has the rights of the token of its name."""
     rate: float = limits.RATE
     roles: tuple[str, ...] = ROLES
     web_changes: bool = False
@@ -38,15 +41,17 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     reports: str | None = None
     """A folder of cost reports, which the page links to."""
     advertise: str | None = None
-    """host:port under which other processes reach this one's gRPC; its own address when None."""
+    """The host:port at which other processes reach this one's gRPC; its own address when None."""
 
     def reached_at(self, port: int) -> str:
-        """Where other processes find this one, which listens for gRPC on `port`."""
+        """The address at which other processes reach this one, which serves gRPC on `port`."""
         return self._named(port) if self.advertise is None else self.advertise
 
     def page_at(self, port: int, root: str) -> str:
-        """The address of the page for operators, which begins at `root` on `port`. Of a server that
-        listens everywhere by this machine's name, which others may know it by."""
+        """The address of the page for operators, which begins at `root` on `port`.
+
+        If the server listens on every address, the host is this machine's name.
+        """
         return f"http{'s' if self.tls_cert else ''}://{self._named(port)}{root}"
 
     def _named(self, port: int) -> str:
@@ -58,7 +63,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The certificate to serve with, if any.
 
         Raises:
-            ConfigError: what is asked for is unsafe or does not fit together.
+            ConfigError: the settings are unsafe or do not fit together.
         """
         unknown = set(self.roles) - set(ROLES)
         if unknown or not self.roles:

@@ -1,4 +1,4 @@
-"""Who may see the page: the same callers, tokens and certificates as for the interfaces."""
+"""Admit visitors of the page: the same callers, tokens and certificates as for the interfaces."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from late.model.tokens import Caller
 
 
 class Gate:
-    """`Access` as a request over HTTP meets it."""
+    """`Access` for requests over HTTP."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     @property
     def open(self) -> bool:
-        """Whether everybody on this machine is let in."""
+        """Everybody on this machine is admitted."""
         return self._access.open
 
     def admit(
         self, authorization: str | None, host: str | None, certificate: tuple[str, ...]
     ) -> Caller:
-        """Who asks.
+        """Return the caller of a request.
 
         Raises:
-            Forbidden: without tokens, under a name that is not this machine's.
+            Forbidden: tokens are off, and the `Host` header is not a name of this machine.
             Unauthenticated, TooMany: see `Access.admit`.
         """
         if self._access.open:
-            # A page in a browser must not reach what only this machine may ask, under a name of
-            # its own that leads here.
+            # A strange web page must not reach this server from the user's browser through a
+            # name of its own that resolves to this machine (DNS rebinding).
             name = urlsplit(f"//{host or 'localhost'}").hostname or ""
             if not limits.loopback(name):
                 raise Forbidden("without tokens only the names of this machine are served")
         return self._access.admit(authorization, certificate)
 
     def told(self, error: Exception) -> tuple[int, str]:
-        """Status and message of an error; what the database said stays inside."""
+        """Status and message of an error; messages of the database are not shown."""
         code = failures.code_of(error)
         return code.http, failures.message_of(error, code)
