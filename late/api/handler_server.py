@@ -62,8 +62,10 @@ class Serves(Protocol):
 
 @dataclass(frozen=True)
 class ServerTls:
-    """Files of a server's certificate and key; with `ca` only clients with a certificate of that
-    authority are let in (mTLS)."""
+    """Files of a server's certificate and key.
+
+    With `ca`, only clients with a certificate of that authority are admitted (mTLS).
+    """
 
     cert: str
     key: str
@@ -120,13 +122,13 @@ class HandlerServer:
         self._server = server
 
     async def stop(self, grace_s: float = 30.0) -> None:
-        """Say NOT_SERVING, take nothing more, let what runs end within the grace."""
+        """Say NOT_SERVING, take no more tasks, and let running ones end within the grace."""
         self._servicer.serving = False
         if self._server is not None:
             await self._server.stop(grace_s)
 
     async def wait(self) -> None:
-        """Until it was stopped."""
+        """Wait until the server is stopped."""
         assert self._server is not None
         await self._server.wait_for_termination()
 
@@ -159,22 +161,23 @@ def serve_handlers(
     concurrency: int = 64,
     insecure: bool = False,
 ) -> HandlerServer:
-    """A server of `app`'s tasks at `host:port` (port 0 for any free one): `.run()` it, or use it
-    with `async with`.
+    """Make a server of `app`'s tasks at `host:port` (port 0 for any free one).
+
+    Call `.run()`, or use it with `async with`.
 
     Args:
-        token: what callers must send as `authorization: Bearer ...`; also `env:NAME`, `file:PATH`.
+        token: callers must send it as `authorization: Bearer ...`; also `env:NAME`, `file:PATH`.
         concurrency: attempts at the same time; more are refused with RESOURCE_EXHAUSTED.
-        insecure: listen on other addresses than this machine's own without TLS and a token.
+        insecure: allow addresses that others can reach without TLS and a token.
 
     Raises:
-        ConfigError: a wrong address, or one that others can reach without TLS and a token.
+        ConfigError: the address is wrong, or others can reach it without TLS and a token.
     """
     return HandlerServer(app, at, tls=tls, token=token, concurrency=concurrency, insecure=insecure)
 
 
 class _Servicer(handler_pb2_grpc.HandlerServicer):
-    """Executes what comes. Everything happens on the server's loop."""
+    """Executes the tasks that arrive. Everything happens on the server's loop."""
 
     def __init__(self, app: Serves, token: str | None, concurrency: int) -> None:
         self._app = app
@@ -219,21 +222,21 @@ class _Servicer(handler_pb2_grpc.HandlerServicer):
                 call = partial(bound.fn, about, **arguments)
             if bound.is_async:
                 return _judged(await call(), task.keeps_result)
-            # A thread that outlives its call still takes the room that it has.
+            # A thread that outlives its call still counts against `concurrency`.
             inside, leave = leave, _nothing
             value = await self._threads.run(partial(_and_then, call, inside))
             return _judged(value, task.keeps_result)
         except DecodeError as error:
             return Verdict("failed", str(error), retryable=False)
         except asyncio.CancelledError:
-            raise  # The caller is gone, or its deadline is over: nobody hears an answer.
+            raise  # The caller is gone, or its deadline is over: nobody would get an answer.
         except BaseException as error:
             return raised(error, bound.rule)
         finally:
             leave()
 
     def _enter(self) -> Callable[[], None]:
-        """Take room; returns what gives it back, from any thread."""
+        """Take room for one attempt; return a function that gives it back, from any thread."""
         self._room -= 1
         loop = asyncio.get_running_loop()
 
@@ -254,8 +257,11 @@ class _Servicer(handler_pb2_grpc.HandlerServicer):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or no token")
 
     def health(self) -> grpc.GenericRpcHandler:
-        """`grpc.health.v1`, for every service name alike. Its messages are the same bytes as these
-        wrappers: one field of number 1, a text and an enum."""
+        """Make the service `grpc.health.v1`, with the same answer for every service name.
+
+        Its messages have the same bytes as these wrappers: one field of number 1, which is a text
+        in the request and an enum in the answer.
+        """
 
         async def check(_: StringValue, context: Any) -> Int32Value:
             return Int32Value(value=SERVING if self.serving else NOT_SERVING)
@@ -306,7 +312,11 @@ def _attempt(task: Any) -> Attempt:
 
 
 def _judged(value: object, keep: bool) -> Verdict:
-    """Raises `DecodeError`: what was returned is to be kept, and is not JSON or too large."""
+    """Make the verdict of a returned value.
+
+    Raises:
+        DecodeError: the result is to be kept, but is not JSON or is too large.
+    """
     verdict = returned(value)
     if keep and verdict is DONE and not isinstance(value, Signal):
         return Verdict("done", result=payloads.result(value))

@@ -1,7 +1,7 @@
 """`late serve`: a worker with the interfaces beside it, on one event loop.
 
-At a stop the interfaces first say that nothing more will come, then take answers for as long as
-what is out has grace, and close when all that was answered is recorded.
+At a stop the interfaces first say that nothing more will come. They then take answers until the
+grace of the running attempts is over, and close when all answers are recorded.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run(
     target: str | None = None,
     **settings: Any,
 ) -> int:
-    """As `late.worker.worker.run`, with the interfaces."""
+    """Run a worker with the interfaces; see `late.worker.worker.run`."""
 
     async def serve(chosen: tuple[str, ...], configuration: WorkerConfig) -> int:
         server = Server(app, listen, groups=chosen, target=target, settings=configuration)
@@ -96,7 +96,7 @@ class Server:
         self._control = Control(app.url, alarm_s=self._settings.lag_alarm_s)
         self._producer = Producer(app, routed=app.routes)
         self._counted = metrics.Registry()
-        """Where there is no worker."""
+        """The metrics of a process without a worker."""
         self._unfollow: Callable[[], None] = lambda: None
         if self.worker is None:
             self._unfollow = metrics.follow(events.default, self._counted)
@@ -113,7 +113,7 @@ class Server:
         """Start the worker, then listen.
 
         Raises:
-            LateError: the worker does not start, a port is taken. Nothing runs then.
+            LateError: the worker does not start, or a port is taken. Nothing runs then.
         """
         try:
             if self.worker is not None:
@@ -201,7 +201,7 @@ class Server:
         )
 
     def _fleet(self, local: Local | None, key: bytes) -> Fleet | None:
-        """The other processes too, where gRPC is installed; the page asks none of them."""
+        """Make the fleet if gRPC is installed. The page alone needs no other process."""
         if set(self._listen.roles) == {"web"}:
             return None
         try:
@@ -237,7 +237,7 @@ class Server:
         return server
 
     def _page(self, access: Access, key: bytes) -> OperatorPage | None:
-        """The page for operators, where it is asked for."""
+        """Make the page for operators if the roles contain it."""
         if "web" not in self._listen.roles:
             return None
         try:
@@ -257,8 +257,10 @@ class Server:
         return self.page
 
     async def _serve_grpc(self, service: Service | None, local: Local | None, key: bytes) -> None:
-        """`late.v1.Queue` where a port was given for it, and the shards of this process for the
-        others, on any free port where none was."""
+        """Serve `late.v1.Queue` if a port was given for it, and this process's shards to others.
+
+        Without a port, the shards are served on any free one.
+        """
         from late.api.fleet import peers
         from late.api.grpc.server import RpcServer
 
@@ -276,8 +278,10 @@ class Server:
             self._begin("announce", self._announce(worker.id, listen.reached_at(server.port)))
 
     async def _announce(self, worker_id: str, address: str) -> None:
-        """Now and again: the row is there from the first heartbeat on, and made anew when it was
-        lost meanwhile."""
+        """Announce the address again and again.
+
+        The worker's row exists only from its first heartbeat on, and is made anew after a loss.
+        """
         while True:
             with contextlib.suppress(StoreError):
                 await in_thread(self._control.endpoints.announce, worker_id, address)
@@ -300,13 +304,13 @@ class Server:
         return trusted, "" if trusted else "its heartbeat has no answer"
 
     async def _metrics(self) -> bytes:
-        """The worker's, or those of the interfaces alone."""
+        """The metrics of the worker, or of the interfaces alone."""
         if self.worker is not None:
             return await self.worker.telemetry.page()
         return metrics.render(self._counted)
 
     def ask_to_stop(self) -> None:
-        """As `Worker.ask_to_stop`."""
+        """Ask for a stop without waiting for it; see `Worker.ask_to_stop`."""
         self._stop_asked.set()
         if self.worker is not None:
             self.worker.ask_to_stop()
@@ -327,7 +331,7 @@ class Server:
         return code
 
     async def stop(self) -> None:
-        """Stop in the order of the module's text."""
+        """Stop in the order that the module's docstring gives."""
         self._drain()
         if self.worker is not None:
             await self.worker.stop()

@@ -1,9 +1,9 @@
 """An app's handlers in a process without shards: `late serve MODULE:APP --roles dispatch`.
 
-It fetches from the processes that have the shards (`tail` without `dispatch`), as a consumer does,
-and runs what it gets on the slots of a worker: time-outs, threads, child processes, contexts and
-outcomes are the same. What is at work is prolonged while it runs. A process that dies is found by
-its silence: its attempts have then failed, for nobody can say what ended them.
+It fetches tasks from the processes that have the shards (`tail` without `dispatch`), as a consumer
+does, and runs them on the slots of a worker. Time-outs, threads, child processes, contexts and
+outcomes are the same. Running attempts are extended again and again. A process that dies stops
+extending. Its attempts then count as failed, because nobody can say what ended them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from late.model.task import Attempt, Outcome
 logger = logging.getLogger("late.executor")
 
 VISIBLE_S = 15.0
-"""A process that is silent for so long has lost what it was at."""
+"""A process that does not extend its attempts for this long has lost them."""
 WAIT_S = 10.0
 ANSWER_PAUSES_S = (0.1, 0.3, 1.0, 3.0, 5.0)
-"""Between tries to tell a process that is away how an attempt ended."""
+"""Pauses between tries to send an answer to a process that cannot be reached."""
 LAST_ANSWERS_S = 5.0
 
 
 class Executor:
-    """See the module. `start`, then `stop`.
+    """Fetches and runs tasks as the module describes: call `start`, then `stop`.
 
     Args:
-        key: of the deployment, for receipts.
-        target: as `late.worker.worker.run` has it.
+        key: the deployment's key, for receipts.
+        target: see `late.worker.worker.run`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Executor:
             app=target,
         )
         self._held: dict[int, tuple[Attempt, Receipt]] = {}
-        """By the identity of the attempt, which is in here for as long as it is at work."""
+        """Running attempts by `id`. An attempt stays here while it runs, so its `id` is unique."""
         self._freed = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._answering: set[asyncio.Task[None]] = set()
@@ -79,7 +79,7 @@ class Executor:
         """Begin to fetch.
 
         Raises:
-            ConfigError: as `Dispatcher.start`.
+            ConfigError: see `Dispatcher.start`.
         """
         await self.dispatcher.start()
         loops = [self._fetch(group) for group in self._groups]
@@ -88,7 +88,7 @@ class Executor:
                     ", ".join(sorted(self._names)))  # fmt: skip
 
     async def stop(self) -> None:
-        """Fetch nothing more, let what runs end within the grace, say how all of it ended."""
+        """Fetch no more, let running attempts end within the grace, and send all answers."""
         for loop in self._loops[:-1]:
             loop.cancel()
         await self.dispatcher.stop(self._grace_s)
@@ -146,11 +146,11 @@ class Executor:
             return
 
     async def _prolong(self) -> None:
-        """Say of all that is at work that it is."""
+        """Extend all running attempts, again and again."""
         while True:
             await asyncio.sleep(VISIBLE_S / 3)
             held = [receipt for _, receipt in self._held.values()]
             await asyncio.gather(
                 *(self._fleet.extend(receipt, VISIBLE_S) for receipt in held),
-                return_exceptions=True,  # who is away or has given it to others says so at the end
+                return_exceptions=True,  # the final answer shows what is lost
             )

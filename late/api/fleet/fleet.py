@@ -1,8 +1,9 @@
 """The pulled tasks of all processes of a deployment: a consumer never sees shards.
 
-A request waits at every process that has its queue, and the first one with a task wins. The others
-are told at once; what they had handed out in the same moment goes back, and costs no attempt. So
-that it can be found, each request has a name of its own there: the consumer's, `~`, a number.
+A request waits at every process that has its queue, and the first one with a task wins. The other
+calls are cancelled at once. Tasks that those processes hand out at the same moment are taken back,
+which costs no attempt. To find them, each request has its own consumer name there: the consumer's,
+`~`, and a number.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from late.handler.classify import Verdict
 logger = logging.getLogger("late.api")
 
 ROUND_S = 2.0
-"""How long a request waits at the processes that are there, before it looks who is there now."""
+"""Seconds that a request waits at the known processes, before it uses the current list of them."""
 ANSWER_S = 1.0
-"""How much later than that an empty answer may come."""
+"""Seconds by which an empty answer may come later than that."""
 LOOK_EVERY_S = 1.0
-"""How soon another process is found; one that is gone is left with its heartbeat."""
+"""A new process is found after about this time; a dead one is dropped when its heartbeat ends."""
 
 
 class Fleet:
-    """What can be pulled here and elsewhere; a `Source`.
+    """A `Source` of the tasks of this process and of all others.
 
     Args:
-        local: the pools of this process; None where it has no shards.
-        look: all endpoints, this process's own included; blocks, and is called in a thread.
-        tls: as `Peer` has it.
+        local: the pools of this process; None if it has no shards.
+        look: returns all endpoints, with this process's own; blocks, and is called in a thread.
+        tls: see `Peer`.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Fleet:
         mine = self._local.groups if self._local is not None else frozenset[str]()
         return mine.union(*(peer.about.groups for peer in self._peers.values() if peer.about))
 
-    # -- who there is ----------------------------------------------------------------------------
+    # -- processes -------------------------------------------------------------------------------
 
     async def look(self) -> None:
         """Find the other processes. Raises `StoreError`."""
@@ -81,7 +82,7 @@ class Fleet:
         found.pop(self._me, None)
         for worker_id in self._peers.keys() - found.keys():
             self._gone.append(self._peers.pop(worker_id))
-        while self._gone:  # it leaves the list when it is closed: a cancellation may come between
+        while self._gone:  # one is removed only when it is closed: the close may be cancelled
             await self._gone[-1].close()
             self._gone.pop()
         for worker_id in found.keys() - self._peers.keys():
@@ -95,7 +96,7 @@ class Fleet:
                 logger.warning("%s", away)
 
     async def run(self) -> None:
-        """Keep looking, until cancelled."""
+        """Look again and again, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S * random.uniform(0.8, 1.2))
             try:
@@ -104,8 +105,10 @@ class Fleet:
                 logger.warning("other processes could not be looked up: %s", error)
 
     async def close(self) -> None:
-        """Leave the other processes. A channel that is not closed on its loop keeps the process
-        from ending."""
+        """Close the connections to other processes.
+
+        A channel that is not closed on its loop would keep the process from ending.
+        """
         for task in list(self._dropping):
             task.cancel()
         await asyncio.gather(*self._dropping, return_exceptions=True)
@@ -126,7 +129,7 @@ class Fleet:
         names: frozenset[str] | None,
         whole: bool = False,
     ) -> list[Delivery]:
-        """As `Source.take`. Where several processes have tasks, each gives its share."""
+        """Take tasks; see `Source.take`. If several processes have tasks, each gives a share."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
         while True:
@@ -146,7 +149,7 @@ class Fleet:
                 return found
 
     async def _round(self, ask: TakeRequest) -> list[Delivery]:
-        """Ask all that are there now, once."""
+        """Ask all known processes once."""
         label = f"{ask.consumer}~{self._prefix}{next(self._numbers)}"
         limit, wanted = ask.limit, set(ask.queues)
         peers = [
@@ -216,7 +219,7 @@ class Fleet:
             self._give_back(peer, consumer)
 
     def _give_back(self, peer: Peer | None, consumer: str) -> None:
-        """In the background: whoever asked must not wait for a peer that may be gone."""
+        """Drop in the background: the caller must not wait for a peer that may be gone."""
         task = asyncio.ensure_future(self._drop(peer, consumer))
         self._dropping.add(task)
         task.add_done_callback(self._dropping.discard)
@@ -228,11 +231,11 @@ class Fleet:
             elif self._local is not None:
                 await self._local.drop(consumer)
         except Unavailable as away:
-            logger.warning("%s", away)  # then the visibility ends it
+            logger.warning("%s", away)  # the task comes back when its visibility ends
 
 
 async def _first(asked: dict[asyncio.Task[list[Delivery]], Peer | None], wait_s: float) -> None:
-    """Until one of them has a task, or none can have any more."""
+    """Wait until one of them has a task, or none can have one any more."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + wait_s
     left = set(asked)
@@ -240,6 +243,6 @@ async def _first(asked: dict[asyncio.Task[list[Delivery]], Peer | None], wait_s:
         done, left = await asyncio.wait(left, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
         if any(task.exception() is None and task.result() for task in done):
             return
-    # Who asks again at once when nobody can be reached would ask without a pause.
+    # If no process can be reached, the caller asks again at once: this is its pause.
     if (rest := ends - loop.time()) > 0:
         await asyncio.sleep(min(rest, 0.2))

@@ -1,7 +1,7 @@
-"""Between the processes of one deployment: pulled tasks of shards that another process has.
+"""The private protocol between processes: pull tasks of shards that another process has.
 
-A private protocol over the same gRPC port, in msgpack: both ends are of one version of `late`, or
-say so. Who has the deployment's key, which is in its database, is a peer.
+It uses the same gRPC port, with msgpack. Both ends have one version of the protocol, or the call
+fails. A process that knows the deployment's key, which is in its database, is a peer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from late.handler.classify import Verdict
 T = TypeVar("T")
 
 SERVICE = "late.internal.Peer1"
-"""The number is the protocol's: another one is another service, which a peer does not have."""
+"""The number is the protocol's version. A peer of another version does not have this service."""
 CALL_S = 5.0
 _OPTIONS = [
     ("grpc.max_receive_message_length", 16 * MESSAGE_BYTES),
@@ -34,14 +34,14 @@ _OPTIONS = [
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What can be pulled from a process."""
+    """The queues and groups that can be pulled from a process."""
 
     queues: frozenset[str]
     groups: frozenset[str]
 
 
 class TakeRequest(msgspec.Struct, frozen=True):
-    """As `Source.take`."""
+    """The arguments of `Source.take`."""
 
     group: str
     queues: tuple[str, ...]
@@ -54,7 +54,7 @@ class TakeRequest(msgspec.Struct, frozen=True):
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):
-    """An answer, or with `extend_s` an extension."""
+    """An answer, or without a verdict an extension by `extend_s`."""
 
     receipt: Receipt
     verdict: Verdict | None = None
@@ -62,23 +62,23 @@ class AnswerRequest(msgspec.Struct, frozen=True):
 
 
 class AnswerReply(msgspec.Struct, frozen=True):
-    """What became of it."""
+    """The result of an `AnswerRequest`."""
 
     stale: bool = False
     until_us: int = 0
 
 
 class Empty(msgspec.Struct, frozen=True):
-    """No words."""
+    """A message without contents."""
 
 
 def password(key: bytes) -> str:
-    """What a peer shows."""
+    """The password that a peer shows, made from the deployment's key."""
     return hmac.digest(key, b"late.peer.1", "sha256").hex()
 
 
 def handler(source: Source, key: bytes) -> grpc.GenericRpcHandler:
-    """Serves `source` to peers."""
+    """Make the gRPC handler that serves `source` to peers."""
     wanted = password(key).encode()
 
     def method(kind: type[Any], work: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -136,22 +136,22 @@ def handler(source: Source, key: bytes) -> grpc.GenericRpcHandler:
 
 
 def _light(delivery: Delivery) -> Delivery:
-    """Without the stored payload: the opened one is beside it."""
+    """Return the delivery without the stored payload; it still has the opened one."""
     record = msgspec.structs.replace(delivery.attempt.record, payload=b"")
     attempt = msgspec.structs.replace(delivery.attempt, record=record)
     return msgspec.structs.replace(delivery, attempt=attempt)
 
 
 class Peer:
-    """The way to one other process."""
+    """A client of one other process."""
 
     def __init__(
         self, worker_id: str, address: str, key: bytes, tls: Sequence[str | None] | None
     ) -> None:
         """
         Args:
-            tls: files of the authority (None: the machine's own), key and certificate that this
-                process has; None without TLS.
+            tls: this process's files of the authority (None: the machine's default), key and
+                certificate; None without TLS.
         """
         self.worker_id = worker_id
         self.address = address
@@ -176,23 +176,23 @@ class Peer:
         )
 
     async def describe(self) -> None:
-        """Ask what it has; raises `Unavailable`."""
+        """Ask for its queues and groups; raises `Unavailable`."""
         self.about = await self._call(self._about, Empty(), CALL_S)
 
     async def take(self, ask: TakeRequest) -> list[Delivery]:
-        """As `Source.take`; raises `Unavailable`."""
+        """Take tasks; see `Source.take`. Raises `Unavailable`."""
         found: list[Delivery] = await self._call(self._take, ask, ask.wait_s + CALL_S)
         return found
 
     async def say(self, said: AnswerRequest) -> int:
-        """As `Source.answer` and `extend`; raises `Unavailable`, `StaleReceipt`."""
+        """Answer or extend; see `Source`. Raises `Unavailable`, `StaleReceipt`."""
         heard: AnswerReply = await self._call(self._say, said, CALL_S)
         if heard.stale:
             raise StaleReceipt("stale receipt")
         return heard.until_us
 
     async def drop(self, consumer: str) -> None:
-        """As `Source.drop`; raises `Unavailable`."""
+        """Take a consumer's tasks back; see `Source.drop`. Raises `Unavailable`."""
         await self._call(self._drop, consumer, CALL_S)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Between the messages of `late.v1.Queue` and the values of `wire.py`. Pure."""
+"""Convert between the messages of `late.v1.Queue` and the values of `schemas.py`. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from late.v1 import queue_pb2, task_pb2
 
 
 def puts_of(tasks: Sequence[Any]) -> list[wire.Put]:
-    """All `NewTask`s of a request.
+    """Convert all `NewTask`s of a request.
 
     Raises:
-        PayloadTooLarge, BadRequest: of the first that cannot be read, with its place.
+        PayloadTooLarge, BadRequest: a task cannot be read; the message has its place.
     """
     puts: list[wire.Put] = []
     try:
@@ -33,10 +33,10 @@ def puts_of(tasks: Sequence[Any]) -> list[wire.Put]:
 
 
 def put_of(task: Any) -> wire.Put:
-    """One `NewTask`.
+    """Convert one `NewTask`. Its values are checked later.
 
     Raises:
-        PayloadTooLarge, BadRequest: its values are judged later, here it must be readable.
+        PayloadTooLarge, BadRequest: it cannot be read.
     """
     if len(task.payload) > PAYLOAD_BYTES_MAX:
         raise PayloadTooLarge(f"payload: {len(task.payload)} bytes, at most {PAYLOAD_BYTES_MAX}")
@@ -65,7 +65,10 @@ def _payload(encoded: bytes) -> dict[str, Any]:
 
 
 def _on_conflict(number: int) -> OnConflict | None:
-    """None for what is not set, as in JSON: a choice without a unique key is refused."""
+    """Convert the choice; None if it is not set, as in JSON.
+
+    "reject" is not the default here, because a choice without a unique key is refused.
+    """
     words: tuple[OnConflict | None, ...] = (None, "reject", "replace")
     if not 0 <= number < len(words):
         raise BadRequest(f"on_conflict: no such choice, got {number}")
@@ -73,7 +76,7 @@ def _on_conflict(number: int) -> OnConflict | None:
 
 
 def seconds(message: Any, field: str) -> float | None:
-    """A `Duration` field in seconds, None where it is not set."""
+    """A `Duration` field in seconds; None if it is not set."""
     if not message.HasField(field):
         return None
     found = getattr(message, field)
@@ -91,7 +94,7 @@ def visibility_of(message: Any, otherwise: float) -> float:
 
 
 def verdict_of(answer: Any) -> Verdict:
-    """How an attempt ended, by one `Answer`."""
+    """Convert one `Answer` to the verdict of an attempt."""
     word = answer.WhichOneof("outcome")
     if word is None or word == "done":
         return answers.done(answer.done.result)
@@ -103,7 +106,7 @@ def verdict_of(answer: Any) -> Verdict:
 
 
 def delivery_of(delivery: Delivery) -> Any:
-    """One `Delivery`."""
+    """Convert one `Delivery`."""
     attempt, record = delivery.attempt, delivery.attempt.record
     task = task_pb2.Task(
         task_id=record.task_id,
@@ -127,7 +130,7 @@ def delivery_of(delivery: Delivery) -> Any:
 
 
 def stats_of(stats: wire.QueueStats) -> Any:
-    """One `QueueStats`."""
+    """Convert one `QueueStats`."""
     found = queue_pb2.QueueStats(
         queue=stats.queue,
         ready=stats.ready,

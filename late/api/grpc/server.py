@@ -29,7 +29,7 @@ logger = logging.getLogger("late.api")
 T = TypeVar("T")
 
 KEEPALIVE_MS = 5_000
-"""A consumer whose machine is gone is noticed within twice this, and its tasks go to others."""
+"""If a consumer's machine is gone, its tasks go to others within twice this time."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
     ("grpc.max_concurrent_streams", limits.STREAMS),
@@ -45,11 +45,11 @@ _OPTIONS = [
 
 
 class RpcServer:
-    """A server of `late.v1.Queue`, and of what other processes of the deployment ask for.
+    """A server of `late.v1.Queue`, and of the private protocol between processes.
 
     Args:
         service: None serves other processes only.
-        peers: as `late.api.fleet.peers.handler` makes it.
+        peers: made by `late.api.fleet.peers.handler`.
         port: 0 takes a free one; `self.port` is the real one from `start` on.
     """
 
@@ -69,7 +69,11 @@ class RpcServer:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Raises `ConfigError`: nobody can listen there."""
+        """Listen.
+
+        Raises:
+            ConfigError: the address is taken, or is not one of this machine.
+        """
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.RPCS)
         if self._queue is not None:
             queue_pb2_grpc.add_QueueServicer_to_server(self._queue, server)
@@ -92,7 +96,7 @@ class RpcServer:
             self._queue.draining.set()
 
     async def stop(self) -> None:
-        """Close every stream, after a second also those with a call under way."""
+        """Close every stream; those with a running call are closed after one second."""
         self.drain()
         if self._server is not None:
             await self._server.stop(1.0)
@@ -159,7 +163,7 @@ class _Queue(queue_pb2_grpc.QueueServicer):
         work: Callable[[Caller], Awaitable[T]],
         limit_s: float | None = limits.RPC_S_MAX,
     ) -> T:
-        """`work` for a caller that is admitted; every error becomes its status."""
+        """Admit the caller and run `work` for it; every error becomes its gRPC status."""
         try:
             given = dict(context.invocation_metadata() or ()).get("authorization")
             caller = self._service.access.admit(

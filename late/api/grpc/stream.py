@@ -15,7 +15,7 @@ from late.model.tokens import Caller
 from late.v1 import queue_pb2
 
 BATCH = 64
-"""Tasks of one message."""
+"""The most tasks of one message."""
 WAIT_S = 30.0
 
 
@@ -23,8 +23,8 @@ class Stream:
     """A stream from its `Subscribe` on.
 
     Args:
-        name: of this stream, and of no other: what it has when it breaks is found by it.
-        context: grpc's; only `read` and `write` of it are used here.
+        name: unique to this stream. The tasks that it has when it breaks are found by this name.
+        context: of gRPC; only its `read` and `write` are used here.
 
     Raises:
         NotFound, Forbidden, BadRequest: the subscription is not possible.
@@ -49,7 +49,10 @@ class Stream:
         service.check_queues(caller, self._queues)
 
     async def run(self, draining: asyncio.Event) -> None:
-        """Until the client closes its half, or is gone. What it has not answered goes to others."""
+        """Serve the stream until the client closes its half or is gone.
+
+        Tasks that it has not answered then go to others.
+        """
         hello = queue_pb2.Subscribed(consumer=self._name, credit_max=limits.CREDIT_MAX)
         hello.visibility.FromMicroseconds(round(self.visibility_s * 1_000_000))
         try:
@@ -77,8 +80,11 @@ class Stream:
         await self._write(drain=queue_pb2.Drain(reason="this process stops"))
 
     async def _give(self) -> None:
-        """Tasks as far as the credits go. A task counts as sent from when it was taken: cancelled
-        in between, the end of the stream gives it to others."""
+        """Send tasks as long as there are credits.
+
+        A task uses up its credit when it is taken. If this is cancelled before the task is
+        written, the end of the stream gives the task to others.
+        """
         while True:
             while not self._credit:
                 self._credited.clear()
@@ -143,8 +149,9 @@ class Stream:
         return result
 
     async def _write(self, **message: Any) -> None:
-        # Answers and tasks are written by two, and gRPC takes one write at a time. One whose waiter
-        # is cancelled goes on there, so here it goes on as well, and keeps the lock until its end.
+        # Answers and tasks are written by two coroutines, and gRPC takes one write at a time. A
+        # write goes on in gRPC when its waiter is cancelled. So it goes on here too, and keeps the
+        # lock until its end.
         await asyncio.shield(self._written(queue_pb2.ConsumeResponse(**message)))
 
     async def _written(self, message: Any) -> None:

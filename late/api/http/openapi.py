@@ -1,6 +1,6 @@
-"""The OpenAPI document: what `wire.py` says, in the words of OpenAPI 3.1. Pure.
+"""The OpenAPI 3.1 document, made from `schemas.py`. Pure.
 
-`docs/openapi.json` is this document; a test holds them together.
+`docs/openapi.json` is this document; a test checks that they are the same.
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ def make(
     """The ASGI application.
 
     Args:
-        more: routes beside those of the API, which guard themselves.
-        state: whether this process is ready, and why not, for `/readyz`.
-        metrics: makes the page of `/metrics`, which only who may `operate` every queue gets.
+        more: further routes, which check their callers themselves.
+        state: returns for `/readyz` whether this process is ready, and the reason if not.
+        metrics: makes the page of `/metrics`, for callers that may `operate` every queue.
     """
     api = _Api(service, state, metrics)
     routes = [
@@ -70,7 +70,7 @@ def make(
 
 
 def beside(routes: Sequence[Route], state: Callable[[], tuple[bool, str]]) -> Any:
-    """The ASGI application of a process that has no API: `routes`, and whether it is well."""
+    """The ASGI application of a process without the API: `routes`, `/livez` and `/readyz`."""
 
     async def livez(request: Request) -> Response:
         return _json({"live": True})
@@ -188,7 +188,7 @@ class _Api:
     # -- around all of them ----------------------------------------------------------------------
 
     def guarded(self, handler: Handler) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """`handler` for callers that are admitted; every error becomes its answer."""
+        """Make an endpoint: it admits the caller, and every error becomes its answer."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -207,21 +207,23 @@ class _Api:
 
 
 def _trace(puts: Sequence[wire.Put], request: Request) -> None:
-    """The caller's trace goes on in the tasks."""
+    """Pass the caller's trace on to the tasks."""
     parent, state = request.headers.get(traces.PARENT), request.headers.get(traces.STATE)
     for put in puts:
         put.headers = traces.passed(put.headers, parent, state)
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """The body; not read beyond `most`, and not waited for without end.
+    """Read the body, up to `most` bytes and within a limited time.
 
     Raises:
-        TooLarge, Unsupported, BadRequest.
+        TooLarge: the body has more bytes.
+        Unsupported: its content type is not JSON.
+        BadRequest: a part of it did not come in time.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        # Also what keeps a form of a strange web page out, which cannot send this type.
+        # This also refuses forms of strange web pages, which cannot send this type.
         raise Unsupported("send application/json")
     said = request.headers.get("content-length", "")
     if said.isdigit() and int(said) > most:
@@ -244,10 +246,10 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 async def _while_there(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """`work`, cancelled when the client goes: what it would get is for others then.
+    """Run `work`; cancel it when the client goes, so that its tasks go to others.
 
     Raises:
-        ClientDisconnect: it has gone.
+        ClientDisconnect: the client has gone.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_gone(request))

@@ -1,8 +1,8 @@
 """The HTTP server: uvicorn on the worker's event loop, with bounds of our own.
 
-uvicorn and not a server with threads of its own, because the pools that requests wait in belong to
-this loop. It bounds neither the size of a request's head nor the time that it takes: `_Protocol`
-does, so that an idle or endless head costs a connection for ten seconds and no memory.
+A server with threads of its own was rejected, because the pools that requests wait in belong to
+this loop. uvicorn bounds neither the size of a request's head nor its time. `_Protocol` does, so
+that an idle or endless head costs one connection for ten seconds, and no memory.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from late.errors import ConfigError
 HEAD_BYTES = 32 * 1024
 KEEP_ALIVE_S = 75
 LINGER_S = 5.0
-"""How long the rest of a body that was refused is thrown away, so that its sender comes to read
-the answer: closing on it would reset the connection, and the answer with it."""
+"""The rest of a refused body is read and dropped for this time, so that its sender can read the
+answer. To close at once would reset the connection, and the answer would be lost."""
 ANOTHERS = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""Why OpenSSL refuses a key that can be read: it is of another certificate. The last is said where
-one is RSA's and the other is of elliptic curves."""
+"""OpenSSL's reasons for a key that can be read and belongs to another certificate. The last one
+means that one of the two is RSA and the other uses elliptic curves."""
 
 
 class Tls:
-    """Certificate and key, and whose certificates clients may come with.
+    """The server's certificate and key, and the authority of its clients' certificates.
 
     Args:
-        ca: certificates that clients' are checked by; None asks for none.
+        ca: certificates by which those of clients are checked; None asks clients for none.
 
     Raises:
-        ConfigError: a file is missing or is not what it should be, or the key is of another
+        ConfigError: a file is missing or has the wrong contents, or the key belongs to another
             certificate. The message names that file.
     """
 
@@ -53,7 +53,7 @@ class Tls:
                 raise ConfigError(f"TLS: {path}: {error.strerror or error}") from None
         self._certificates(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert)
         try:
-            # Without a password of ours OpenSSL would ask the terminal for one.
+            # Without this password OpenSSL would ask the terminal for one.
             self.context.load_cert_chain(cert, key, password=lambda: "")
         except ssl.SSLError as error:
             if error.reason in ANOTHERS:
@@ -67,8 +67,10 @@ class Tls:
 
     @staticmethod
     def _is_weak(cert: str, key: str) -> bool:
-        """Whether both can be read, and it was their strength (of a key, of a signature) that was
-        refused: OpenSSL's reasons are many, and do not say of which file they are."""
+        """Return True if both can be read, and OpenSSL refused a key or a signature as too weak.
+
+        OpenSSL has many such reasons, and they do not name the file.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.set_ciphers("DEFAULT:@SECLEVEL=0")
@@ -83,16 +85,16 @@ class Tls:
             context.load_verify_locations(path)
             found = context.cert_store_stats()["x509"]
         except ssl.SSLError:
-            found = 0  # and a list of revoked ones is none either
+            found = 0  # a list of revoked certificates does not count either
         if not found:
             raise ConfigError(f"TLS: {path}: no certificate in PEM")
 
 
 class HttpServer:
-    """Listens from its making on, and answers from `start` on.
+    """A server that listens as soon as it is made, and answers from `start` on.
 
     Raises:
-        ConfigError: nobody can listen there.
+        ConfigError: the address is taken, or is not one of this machine.
     """
 
     def __init__(self, app: Any, host: str, port: int, *, tls: Tls | None = None) -> None:
@@ -119,7 +121,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return int(self._socket.getsockname()[1])
 
     async def start(self) -> None:
@@ -128,7 +130,7 @@ class HttpServer:
         )
 
     async def stop(self) -> None:
-        """Close every connection, after two seconds also those with a request under way."""
+        """Close every connection; those with a running request are closed after two seconds."""
         self._server.should_exit = True
         if self._serving is not None:
             await asyncio.wait({self._serving})
@@ -149,7 +151,7 @@ def listen(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the worker's."""
+        """Leave signals to the worker."""
         yield
 
 
