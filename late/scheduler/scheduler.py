@@ -240,13 +240,12 @@ class Scheduler:
             shard = (group, page.shard_id)
             core = self.cores.get(shard)
             # The tailer gives no page of a read that was on its way when the shard changed hands.
-            if core is None or shard not in self._reads:
+            if core is None or self._reads.pop(shard, None) is None:
                 continue
             (self._behind.add if page.more else self._behind.discard)(shard)
             if core.skip_page(page):
                 self._reads[shard] = page.cursor
                 continue
-            del self._reads[shard]
             page = taken(page, core.state.lease.reads)
             self._step(shard, core, PageRead(page))
             if page.records:
@@ -300,6 +299,7 @@ class Scheduler:
         found = []
         for shard, core in self.cores.items():
             if now_us < core.state.quiet_until_us:
+                core.state.now_us = max(core.state.now_us, now_us)
                 continue  # nothing is due there, or its last settlement is out
             settlement = core.settlement(now_us)
             if settlement is not None:
