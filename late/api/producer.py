@@ -64,7 +64,7 @@ class Producer:
             calls.extend(map(self._call, puts))
         except (InvalidTask, UnknownTask) as error:
             raise failures.of_one(error, len(calls), len(puts)) from None
-        # One app inserts them all, because `prepare` refuses calls of another app.
+        # One app prepares all rows. `enqueue_many` would refuse the calls of the other app.
         rows = self._nameless.prepare(calls)
         loop = asyncio.get_running_loop()
 

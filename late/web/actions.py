@@ -1,5 +1,8 @@
-"""What the page changes. What moves much is shown first and done on a second press; what cannot be
-undone must be typed. A form that was made before something changed is refused, and says so.
+"""The actions of the page.
+
+An action on many tasks shows a preview, and is done on a second press. An action that cannot be
+undone needs a name to be typed. A form that was made before something changed is refused, with a
+message.
 """
 
 from __future__ import annotations
@@ -32,14 +35,17 @@ MOVE_FIELDS = (*dead.FIELDS, "before", "limit", "rate")
 
 
 class Actions:
-    """Routes that change. Each gets a form that was checked, from a visitor who may change."""
+    """Routes that change something.
+
+    Each gets a form that was checked, from a visitor who may change things.
+    """
 
     def __init__(self, context: PageContext, screens: Screens) -> None:
         self._context = context
         self._screens = screens
 
     def routes(self) -> dict[str, Action]:
-        """Path below the page's root, and what is done there."""
+        """The actions by their path below the page's root."""
         actions: dict[str, Action] = {
             "tasks/{task_id}/cancel": self.cancel,
             "tasks/{task_id}/redrive": self.redrive_one,
@@ -58,7 +64,7 @@ class Actions:
         return actions
 
     async def _do(self, visitor: Visitor, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call the control plane in the visitor's name, and let the next look be a new one."""
+        """Call the control plane in the visitor's name, and make the next page look anew."""
         with audit.acting(f"{visitor.caller.name}@page"):
             result = await in_thread(call, *args, **kwargs)
         self._context.snapshots.forget()
@@ -108,7 +114,7 @@ class Actions:
     # --- dead letters
 
     async def move(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        """Send them back, or throw them away."""
+        """Send dead letters back, or delete them."""
         deed, screen, problem = request.path_params["deed"], self._screens.dead, ""
         sent = {name: fields[name] for name in MOVE_FIELDS if fields.get(name)}
         try:
@@ -127,7 +133,7 @@ class Actions:
                     rate = how.get("rate")
                     word = "purged" if deed == "purge" else "paced" if rate else "redriven"
                     return back("dead", word, count=moved.count, rate=rate)
-            # What dies while somebody reads the preview is not meant by it.
+            # Tasks that die while somebody reads the preview are not part of it.
             sent.setdefault("before", str(await in_thread(self._context.control.now)))
             rehearsal = await in_thread(call, dead.which(sent), dry_run=True, **how)
         except ConfigError as error:
@@ -214,7 +220,7 @@ class Actions:
 
 
 def _deed(action: Action, deed: str) -> Action:
-    """`action` told which of its deeds is asked for, or upon what kind of thing."""
+    """Bind `action` to one deed, or to one kind of thing."""
 
     async def call(request: Request, visitor: Visitor, fields: Fields) -> Response:
         request.path_params["deed"] = deed
@@ -224,13 +230,13 @@ def _deed(action: Action, deed: str) -> Action:
 
 
 def _how(deed: str, fields: Fields) -> dict[str, Any]:
-    """What a form says beside the filter, as the control plane takes it."""
+    """The form's other fields than the filter, as arguments of the control plane."""
     how: dict[str, Any] = {"limit": _whole(fields, "limit")}
     return how if deed == "purge" else {**how, "rate": _real(fields, "rate")}
 
 
 def _unsure(name: str, fields: Fields) -> str:
-    """What is wrong with the name that was typed to confirm; empty where it is right."""
+    """The problem with the name that was typed to confirm; empty if it is right."""
     try:
         places.confirmed(name, fields.get("confirm", ""))
     except ConfigError as error:

@@ -1,8 +1,9 @@
-"""What keeps others out of the page: headers, the form token, bounds of forms. Pure.
+"""Protection of the page from other sites: headers, the form token, bounds of forms. Pure.
 
-A form token is `HMAC(key, seed, caller)`: the seed is a cookie that no script can read, the key is
-the deployment's own, so any of its processes can check what another has made. A foreign page that
-sets cookies for this host (ports do not separate them) knows a seed, and never its token.
+A form token is `HMAC(key, seed, caller)`. The seed is a cookie that no script can read. The key is
+the deployment's, so each of its processes can check the tokens of the others. A foreign page can
+set cookies for this host, because ports do not separate them. It then knows a seed, but never the
+seed's token.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # `no-referrer` would make the Origin of our own forms `null`, and it is checked.
+    # `no-referrer` would make the Origin of our own forms `null`, and the Origin is checked.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
 FORM_BYTES = 128 * 1024
-"""A payload as long as the page shows, each character of which may take several as it is sent."""
+"""Bytes of a form: the longest payload that the page shows, with several bytes per character."""
 FORM_S = 10.0
-"""How long a browser may take to send one."""
+"""Seconds in which a browser must send a form."""
 FIELDS_MAX = 100
 SEED, TOKEN = "late_seed", "late_token"
 """Names of the cookies."""
@@ -45,54 +46,54 @@ EXPIRED = (
 
 
 class Stale(LateError):
-    """A form that was filled in before something changed."""
+    """The form was made before something changed."""
 
     title = "Changed meanwhile"
 
 
 class Expired(Stale):
-    """A form of another session: of before a sign-in, or of before the page's cookie was lost."""
+    """The form is of an earlier session: before a sign-in, or before the cookie was lost."""
 
     title = "Session expired"
 
 
 class Foreign(Stale):
-    """A form that no page of ours can have made."""
+    """No page of ours can have made the form."""
 
     title = "Form not taken"
 
 
 class Gate(Protocol):
-    """Lets callers in, as the interfaces beside the page do."""
+    """Admits callers, by the same rules as the API."""
 
     @property
     def open(self) -> bool:
-        """Whether nobody is asked who he is: then only this machine is served."""
+        """No token is asked for; only this machine is served then."""
         ...
 
     def admit(
         self, authorization: str | None, host: str | None, certificate: tuple[str, ...]
     ) -> Caller:
-        """Who asks; raises an error that `told` knows."""
+        """Return the caller; raises an error that `told` knows."""
         ...
 
     def told(self, error: Exception) -> tuple[int, str]:
-        """Status and message of an error, without what must stay inside."""
+        """Status and message of an error, without internal details."""
         ...
 
 
 def new_seed() -> str:
-    """What a browser without one gets."""
+    """Make a seed for a browser that has none."""
     return secrets.token_urlsafe(32)
 
 
 def is_seed(text: str | None) -> bool:
-    """Whether it can have been made by `new_seed`."""
+    """Return True if `new_seed` can have made this text."""
     return text is not None and len(text) == _SEED_LENGTH and text.isascii()
 
 
 def form_token(key: bytes, seed: str, caller: str) -> str:
-    """What a form must carry."""
+    """The token that a form must contain."""
     return hmac.new(key, f"page\0{seed}\0{caller}".encode(), hashlib.sha256).hexdigest()
 
 
@@ -102,8 +103,8 @@ def check_form(
     """Refuse a form that did not come from a page of ours.
 
     Raises:
-        Foreign: it comes from elsewhere.
-        Expired: it comes from a session that is over.
+        Foreign: the form comes from elsewhere.
+        Expired: the form comes from a session that is over.
     """
     site = headers.get("sec-fetch-site")
     if site not in (None, "same-origin"):
@@ -119,7 +120,7 @@ def check_form(
 
 
 def fields(body: bytes) -> dict[str, str]:
-    """A form as the browser sends it; the last of several fields of one name counts.
+    """Parse a form as the browser sends it; of several fields with one name, the last counts.
 
     Raises:
         Foreign: it has more fields than any form here.

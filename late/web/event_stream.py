@@ -1,7 +1,8 @@
-"""The stream of events: it only says *that* there is something newer, never what.
+"""The stream of events: it only says *that* there is a newer look, and sends no contents.
 
-The browser then fetches the part of its page that is live, with the same rights, through the same
-templates. A lost event costs two seconds; a slow browser costs nothing, as nothing is kept for it.
+The browser then fetches the live part of its page, with the same rights, through the same
+templates. A lost event costs two seconds. A slow browser costs nothing, because nothing is queued
+for it.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from late.errors import StoreError
 from late.web.snapshot import EVERY_S, SnapshotReader
 
 STREAMS = 200
-"""At once, in one process."""
+"""Streams at once, in one process."""
 BEAT = b": beat\n\n"
 END = b"event: end\ndata: \n\n"
 RETRY = b"retry: 3000\n\n"
 
 
 class Streams:
-    """All streams of one page.
+    """The streams of one page.
 
     Args:
-        admitted: raises when the caller of a stream may look no longer; asked at every beat.
+        admitted: called at every beat; raises when the caller of a stream may no longer look.
     """
 
     def __init__(
@@ -37,11 +38,11 @@ class Streams:
 
     @property
     def full(self) -> bool:
-        """Whether no more are taken: the page is then loaded by hand."""
+        """No more streams are taken; further visitors reload the page by hand."""
         return self.open >= STREAMS
 
     async def run(self, admitted: Callable[[], object]) -> AsyncIterator[bytes]:
-        """One stream, until its caller's right ends or the process stops."""
+        """Send one stream, until its caller's right ends or the process stops."""
         self.open += 1
         try:
             yield RETRY

@@ -13,7 +13,7 @@ _YEAR_9999_US = 253_402_300_799_000_000
 
 
 def age(seconds: float | None) -> str:
-    """`4.2 s`, `12 min`, `3.5 h`; a dash for None."""
+    """Format a duration as `4.2 s`, `12 min`, `3.5 h`; a dash for None."""
     if seconds is None:
         return NOTHING
     for size, unit in _STEPS:
@@ -24,12 +24,12 @@ def age(seconds: float | None) -> str:
 
 
 def count(value: Count) -> str:
-    """`1,200`, or `1,000+` where counting stopped."""
+    """Format a count as `1,200`, or as `1,000+` if counting stopped there."""
     return f"{value.n:,}+" if value.capped else f"{value.n:,}"
 
 
 def number(value: float | None) -> str:
-    """With separators, and no more digits than tell something."""
+    """Format a number with separators and few decimals; a dash for None."""
     if value is None:
         return NOTHING
     if value == int(value) or abs(value) >= 100:
@@ -38,7 +38,7 @@ def number(value: float | None) -> str:
 
 
 def size(octets: float) -> str:
-    """`3.2 KiB`."""
+    """Format a number of bytes as `3.2 KiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if octets < 1024:
             return f"{octets:,.0f} {unit}" if unit == "B" else f"{octets:,.1f} {unit}"
@@ -47,16 +47,20 @@ def size(octets: float) -> str:
 
 
 def when(us: int | None) -> str:
-    """A time as `2026-05-01T12:00:00Z`, which the browser shows in its own zone; empty for None
-    and for what no calendar holds."""
+    """Format a time as `2026-05-01T12:00:00Z`, which the browser shows in its own zone.
+
+    The text is empty for None and for times outside of the calendar.
+    """
     if us is None or not 0 <= us <= _YEAR_9999_US:
         return ""
     return datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="seconds")[:-6] + "Z"
 
 
 def fitting(texts: Sequence[str], most: int, *, least: int = 200) -> list[str]:
-    """Texts that are `most` characters together, and no less than `least` each: the last ones
-    whole, as they tell most, and of those before them the beginnings."""
+    """Cut texts to `most` characters together, but to no less than `least` each.
+
+    The last ones tell most and stay whole. Of those before them the beginnings are kept.
+    """
     found = []
     for text in reversed(texts):
         kept = text if len(text) <= max(most, least) else text[: max(most, least) - 1] + "…"
@@ -66,6 +70,6 @@ def fitting(texts: Sequence[str], most: int, *, least: int = 200) -> list[str]:
 
 
 def short(text: str, most: int = 120) -> str:
-    """The beginning of a text in one line."""
+    """Return the beginning of a text in one line."""
     line = " ".join(text[: most * 4].split())
     return line if len(line) <= most else line[: most - 1] + "…"

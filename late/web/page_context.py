@@ -1,4 +1,4 @@
-"""What every route has at hand, and the frame that every page is in."""
+"""The values that all routes share, and the frame of every page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCREENS = (
     ("autoscaler", "Autoscaler", "a"),
     ("cost", "Usage", "u"),
 )
-"""Path, name, and the key that leads there."""
+"""The screens: path, name, and the keyboard key that leads there."""
 DONE: Mapping[str, str] = {
     "turned": "Changed. Workers follow within five seconds.",
     "same": "Nothing to change: these are the values that it has.",
@@ -53,31 +53,31 @@ DONE: Mapping[str, str] = {
     "cancelled": "No attempt of it will start any more.",
     "edited": "Sent back with the new payload.",
 }
-"""What an action says when the screen is shown again. A link carries the word, and figures where it
-has any, and never the text: what is said here must not be anybody's to write."""
+"""Messages after an action, by a word. The link to the screen contains the word and its figures,
+but never the text: otherwise anybody could make a link that shows a message of their own."""
 
 
 class Visitor(msgspec.Struct, frozen=True):
-    """Who asks for a page, and what that one may do there."""
+    """The visitor of a page, with the visitor's rights there."""
 
     caller: Caller
     seed: str
     token: str
-    """What its forms carry."""
+    """The token of this visitor's forms."""
     may_change: bool = False
     may_read: bool = False
-    """Payloads."""
+    """The visitor may read payloads."""
     has_session: bool = False
 
 
 class PageContext:
-    """Shared by all routes of one page.
+    """The values that all routes of one page share.
 
     Args:
-        gate: lets callers in.
-        key: the deployment's own secret, from which form tokens are made.
-        changes: let those who may `operate` change things; nobody may otherwise.
-        secure: served over TLS, so that cookies are for that alone.
+        gate: admits callers.
+        key: the deployment's secret, from which form tokens are made.
+        changes: callers that may `operate` may change things; otherwise nobody may.
+        secure: the page is served over TLS, and its cookies are sent over TLS only.
         reports: the cost reports that the screen of usage links to, if any.
     """
 
@@ -104,7 +104,7 @@ class PageContext:
         self._renderer = Renderer(names, ROOT)
 
     def visitor(self, caller: Caller, seed: str, *, has_session: bool = False) -> Visitor:
-        """`caller` with what the page lets it do."""
+        """Make the visitor: the caller with its rights on the page."""
         operates = caller.may("operate")
         return Visitor(
             caller=caller,
@@ -127,11 +127,11 @@ class PageContext:
         live: bool = False,
         **model: Any,
     ) -> Response:
-        """One page in its frame.
+        """Render one page in its frame.
 
         Args:
-            live: it is fetched again, from where it is, at every new look.
-            problem: what went wrong, told above everything.
+            live: the browser fetches the page again at every new look.
+            problem: an error message, shown at the top.
         """
         here = request.url.path.removeprefix(ROOT).partition("/")[0]
         again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -146,7 +146,7 @@ class PageContext:
             "token": visitor.token,
             "live": live and request.method == "GET",
             "live_from": again,
-            # Of what was seen before; what a screen has asked for itself is of now.
+            # The trouble of the snapshot. Data that a screen has read itself is of now.
             "trouble": self.snapshots.trouble if live and "seen_us" in model else "",
             "look_age_s": self.snapshots.age_s,
             "seen_us": None,
@@ -158,11 +158,11 @@ class PageContext:
 
 
 def back(path: str, done: str, *, count: int | None = None, rate: float | None = None) -> Response:
-    """To a screen after an action, so that loading it again repeats nothing.
+    """Redirect to a screen after an action, so that a reload repeats nothing.
 
     Args:
-        count: dead letters that were moved, where the word is about such.
-        rate: how many of them fall due in a second.
+        count: dead letters that were moved, if the message is about them.
+        rate: dead letters that fall due per second.
     """
     assert done in DONE
     figures = {"count": count, "rate": rate}
@@ -171,7 +171,7 @@ def back(path: str, done: str, *, count: int | None = None, rate: float | None =
 
 
 def told(asked: Mapping[str, str]) -> str:
-    """What an action has done, by the link that `back` made; empty by any other."""
+    """The message after an action, from a link that `back` made; empty for any other link."""
     text = DONE.get(asked.get("done", ""), "")
     if "{" not in text:
         return text
@@ -179,7 +179,7 @@ def told(asked: Mapping[str, str]) -> str:
     if not (count.isascii() and count.isdigit() and len(count) < 13) or rate is None:
         return ""
     letters = "1 dead letter" if int(count) == 1 else f"{int(count):,} dead letters"
-    # The first is due at once.
+    # The first one is due at once.
     last = age(max(0, int(count) - 1) / rate)
     return text.format(letters=letters, rate=f"{rate:g}", last=last)
 

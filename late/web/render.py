@@ -1,7 +1,7 @@
-"""Models become HTML.
+"""Render models as HTML.
 
-Jinja2 with escaping for every template and no way around it but the word `safe`, which a test
-looks for: names, payloads, headers and errors are all other people's.
+Jinja2 escapes in every template, because names, payloads, headers and errors are texts of others.
+Only the word `safe` turns that off, and a test looks for it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Renderer:
     """The templates, compiled once.
 
     Args:
-        names: the files' names as they are sent, by their plain ones.
-        root: where the page begins, such as `/ui/`.
+        names: the names of static files as they are sent, by their plain names.
+        root: the path at which the page begins, such as `/ui/`.
     """
 
     def __init__(self, names: Mapping[str, str], root: str) -> None:
@@ -47,11 +47,11 @@ class Renderer:
             "root": root,
             "file": lambda name: f"{root}static/{names[name]}",
         }
-        # Now: the first visitor of a screen would wait for its template, and what they become
-        # stays out of collections of garbage, as all that is there when the process has started.
+        # Compiled now: otherwise the first visitor of a screen would wait for its template. Objects
+        # that exist when the process has started are also kept out of garbage collection.
         for name in self._templates.list_templates():
             self._templates.get_template(name)
 
     def page(self, template: str, **model: Any) -> str:
-        """One whole page."""
+        """Render one whole page."""
         return self._templates.get_template(template).render(model)

@@ -1,4 +1,4 @@
-"""All of the page as routes, and who may ask for them."""
+"""The page as routes, and the check of its visitors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 KEEP_FILES = "public, max-age=31536000, immutable"
 STRANGER = Caller("", frozenset(), ())
 TITLES = {401: "Session expired", 404: "Not found", 409: "Changed meanwhile", 503: "Not now"}
-"""Of pages that say what went wrong, by their status."""
+"""Titles of error pages, by their status."""
 
 
 class Denied(LateError):
@@ -38,27 +38,27 @@ class OperatorPage:
     """The page of one process.
 
     Args:
-        context: what its routes share; its control stays the caller's, who closes it after `close`.
+        context: the values that the routes share. The caller closes its control after `close`.
     """
 
     root = ROOT
-    """Where it begins, on whatever server it is."""
+    """The path at which the page begins, on any server."""
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
         self._streams = Streams(self._context.snapshots, self._context.stopping)
 
     def drain(self) -> None:
-        """End the streams, which would hold up the server's stop."""
+        """End the streams, which would delay the server's stop."""
         self._context.stopping.set()
 
     async def close(self) -> None:
-        """Wait for what is under way in the database."""
+        """Wait for running reads of the database."""
         await self._context.snapshots.close()
         await self._context.today.close()
 
     def routes(self) -> list[Route]:
-        """For a Starlette application, which may have others."""
+        """The routes for a Starlette application, which may have others."""
         shown = Screens(self._context)
         actions = Actions(self._context, shown).routes()
         screens: dict[str, Screen] = {
@@ -94,14 +94,17 @@ class OperatorPage:
                 Route(ROOT + path, self._acting(each), methods=["POST"])
                 for path, each in actions.items()
             ),
-            # The last: what is no address of ours is said as a page, and not as the API says it.
+            # The last one: an unknown path below the root gets a page, and not the API's JSON.
             Route(ROOT + "{path:path}", self._guarded(self._nowhere), methods=["GET"]),
         ]
 
-    # --- who asks
+    # --- visitors
 
     def _admit(self, request: Request) -> Caller:
-        """Raises what the gate raises, and `Denied` for who may not look."""
+        """Return the caller.
+
+        Raises the gate's errors, and `Denied` for a caller that may not look.
+        """
         kept = request.cookies.get(TOKEN)
         given = request.headers.get("authorization") or (f"Bearer {kept}" if kept else None)
         certificate = tuple(request.scope.get("late.certificate", ()))
@@ -123,7 +126,7 @@ class OperatorPage:
     # --- around every route
 
     def _guarded(self, screen: Screen, *, stranger: bool = False) -> Endpoint:
-        """`screen` for who may look, or for everybody."""
+        """Make the endpoint of a screen for callers that may look, or for `stranger`s too."""
 
         async def endpoint(request: Request) -> Response:
             visitor = self._visitor(request, STRANGER)
@@ -138,7 +141,7 @@ class OperatorPage:
         return endpoint
 
     def _acting(self, action: Action) -> Endpoint:
-        """`action` with a form of ours, from who may change."""
+        """Make the endpoint of an action: it checks the form, and that the caller may change."""
 
         async def endpoint(request: Request) -> Response:
             visitor = self._visitor(request, STRANGER)
@@ -191,7 +194,7 @@ class OperatorPage:
         title = error.title if isinstance(error, Stale) else TITLES.get(status, "Refused")
         if status == 400 and request.method == "GET":
             title = "Nothing to show"
-        # Where the form was, from where one goes on.
+        # The error page links back to the screen with the form.
         form = "" if request.method == "GET" else form_at(request)
         return self._context.page(
             request, visitor, "problem.html", title, status=status, problem=text, form=form
@@ -223,8 +226,10 @@ class OperatorPage:
     # --- routes of its own
 
     async def _nowhere(self, request: Request, visitor: Visitor) -> Response:
-        """What is no screen. The address is not repeated: what a link says is not to be read here
-        as if the page said it."""
+        """Answer for an unknown path.
+
+        The path is not repeated: the text of a link must not look like a text of the page.
+        """
         path = request.path_params["path"]
         if path.endswith("/"):
             return RedirectResponse(ROOT + quote(path.rstrip("/")), 303)
@@ -275,7 +280,7 @@ class OperatorPage:
         return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
 
     async def _file(self, request: Request) -> Response:
-        """A script or a style; nothing of the database, so everybody may have it."""
+        """Send a script or a style. Everybody may get them: they contain no data."""
         file = self._context.files.get(request.path_params["name"])
         if file is None:
             return Response(status_code=404, headers=dict(guard.HEADERS))
@@ -287,7 +292,7 @@ class OperatorPage:
 
 
 def form_at(request: Request) -> str:
-    """The screen with the form that is sent to this address, below the page's root."""
+    """The path, below the page's root, of the screen whose form is sent to this address."""
     screen = request.url.path.removeprefix(ROOT).rpartition("/")[0]
     return "schedules" if screen.startswith("schedules/") else screen
 

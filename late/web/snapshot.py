@@ -1,8 +1,8 @@
-"""One look at the database for everybody who watches.
+"""One look at the database for all visitors.
 
-A hundred open pages must cost the database no more than one, so they share what was last seen, and
-a look begins when somebody asks and the last is older than `EVERY_S`. Nobody watches: nothing is
-asked. While the database does not answer, what was last seen stays, and says how old it is.
+A hundred open pages must cost the database no more than one, so they share the last snapshot. A
+look begins when a page asks and the last look is older than `EVERY_S`. Without visitors nothing is
+read. While the database does not answer, the last snapshot is shown together with its age.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ logger = logging.getLogger("late.web")
 
 EVERY_S = 2.0
 GLANCE_S = 0.1
-"""How long a page waits for a newer look when it could show the last one: enough for a quick one,
-and where they are slow nobody waits for what some seconds more would change."""
+"""Seconds that a page waits for a newer look when it could show the last one. A quick look is done
+in that time. If looks are slow, the last one is shown: a few seconds change little."""
 PATIENCE_S = 1.0
-"""The same where somebody has changed something, or the last look is old."""
+"""The same after a visitor has changed something, or if the last look is old."""
 OLD_S = 60.0
-"""From which age on a look is old, where looks are no rarer than that."""
+"""A look is old from this age on, unless looks are less frequent than that."""
 LIMIT = 1_000
-"""Where counting the depth of one group and shard stops."""
+"""Counting the depth of one group and shard stops at this number."""
 POINTS = 300
-"""Of the chart: ten minutes of looks."""
+"""Points of the chart: ten minutes of looks."""
 SHARE = 0.1
-"""Of the time that may go into looking: where a look takes long, they are fewer."""
+"""The part of all time that looks may take: if a look takes long, looks are less frequent."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What one look has found."""
+    """The result of one look."""
 
     status: Status
     signals: Mapping[str, Signals]
-    """By group."""
+    """Signals by group."""
     groups: tuple[GroupView, ...]
     queues: Mapping[str, Knobs]
     """Knobs of the queues that have any."""
     targets: Mapping[str, Knobs] = {}
-    """The same of targets."""
+    """Knobs of the targets that have any."""
     paces: Mapping[tuple[str, str], Signals] = {}
-    """By (group, queue), of those that have tasks."""
+    """Signals by (group, queue), of those that have tasks."""
 
 
 Point = tuple[float, int, float]
-"""Seconds since the Unix epoch, backlog, attempts a second: over all groups."""
+"""Seconds since the Unix epoch, backlog, attempts per second; over all groups."""
 
 
 class SnapshotReader:
-    """Shared by all requests, on one event loop."""
+    """The reader of snapshots; shared by all requests, on one event loop."""
 
     def __init__(self, control: Control, *, every_s: float = EVERY_S) -> None:
         self._control = control
@@ -73,12 +73,14 @@ class SnapshotReader:
         self._failure: Exception | None = None
         self.points: deque[Point] = deque(maxlen=POINTS)
         self.version = 0
-        """One more with every look that succeeded or began to fail."""
+        """A counter: one more for every look that succeeded or was the first to fail."""
 
     @property
     def trouble(self) -> str:
-        """Why there is nothing newer; empty when all is well. Not the database's own words: they
-        may name hosts and users."""
+        """The reason why there is no newer look; empty when all is well.
+
+        It does not repeat the database's message, which may name hosts and users.
+        """
         if self._failure is None:
             return "The database is slow to answer." if self._old else ""
         if isinstance(self._failure, LateError):
@@ -87,17 +89,17 @@ class SnapshotReader:
 
     @property
     def age_s(self) -> float:
-        """Of what `seen` returns."""
+        """The age of the last look in seconds; 0 if there was none."""
         return 0.0 if self._seen is None else max(0.0, time.monotonic() - self._at)
 
     async def seen(self) -> Snapshot:
-        """The last look, of this moment if that does not take long.
+        """The last look, or a new one if that does not take long.
 
         Raises:
             StoreError: the database was never seen.
         """
         patience_s = PATIENCE_S if self._changed or self._old else GLANCE_S
-        # Twice, as a look that was under way when something changed does not know of it.
+        # Twice, because a look that ran while something changed may not contain the change.
         for _ in range(2):
             if not self._due:
                 break
@@ -123,11 +125,11 @@ class SnapshotReader:
         return self.age_s > max(OLD_S, 2 * self._rest_s)
 
     def forget(self) -> None:
-        """Somebody has changed something: the next to ask gets a new look."""
+        """Note that something has changed: the next page gets a new look."""
         self._changed = True
 
     async def close(self) -> None:
-        """Wait for a look under way: it holds a connection."""
+        """Wait for a running look, which holds a connection."""
         if self._looking is not None:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({self._looking})
@@ -138,7 +140,7 @@ class SnapshotReader:
         try:
             seen = await in_thread(self._read)
         except Exception as error:
-            # Whatever it is: what was seen stays, and says how old it is.
+            # For any error, the last snapshot stays and is shown with its age.
             if self._failure is None:
                 self.version += 1
                 trace = None if isinstance(error, LateError) else error
@@ -162,7 +164,7 @@ class SnapshotReader:
 
 
 def point_of(seen: Snapshot) -> Point:
-    """One point of the chart."""
+    """Make one point of the chart."""
     backlog = sum(each.backlog for each in seen.signals.values())
     rate = sum(each.rate for each in seen.signals.values())
     return seen.status.now_us / 1e6, backlog, round(rate, 2)

@@ -1,7 +1,7 @@
 """Scripts and styles: read once, checked by their sums, sent compressed.
 
-What is vendored has its sums beside it (`static/vendor/CHECKSUMS`, as `sha256sum -c` reads them).
-Names carry the sum of what they name, so a browser may keep them for ever and never has an old one.
+The sums of vendored files are in `static/vendor/CHECKSUMS`, in the format of `sha256sum -c`. Each
+name contains the sum of its file, so a browser may keep files for ever and never uses an old one.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ class File(msgspec.Struct, frozen=True):
     """One file as it is sent."""
 
     name: str
-    """With its sum, such as `late-0123456789ab.css`."""
+    """The name with the sum, such as `late-0123456789ab.css`."""
     kind: str
     plain: bytes
     packed: bytes
-    """By gzip."""
+    """The contents, compressed by gzip."""
 
 
 def load() -> tuple[dict[str, File], dict[str, str]]:
-    """All files by the name under which they are sent, and those names by the plain ones.
+    """Read all files. Returns them by the name under which they are sent, and those names by the
+    plain ones.
 
     Raises:
-        ConfigError: a vendored file is not what it was when it was taken in.
+        ConfigError: a vendored file has changed since it was added.
     """
     folder = files("late.web") / "static"
     vendor = folder / "vendor"

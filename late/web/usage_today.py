@@ -1,4 +1,4 @@
-"""The sum of the day so far, read on from the journal whenever somebody looks."""
+"""The sum of the day so far; each visit reads more of the journal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from late.control.status.usage import ROWS, Key, UsageRead
 from late.web.models.cost import Share, add, day_of
 
 GLANCE_S = 0.1
-"""How long a page waits for what is being read; the rest is read behind it."""
+"""Seconds that a page waits for a read; the rest is read in the background."""
 STEPS = 10
-"""In which one visit's share of the journal is read: between two of them pages are served."""
+"""Steps in which one visit's share of the journal is read; pages are served between two of them."""
 
 
 class Today:
@@ -27,22 +27,22 @@ class Today:
         self.since_us = 0
         self.shares: dict[tuple[str, str], Share] = {}
         self.whole = False
-        """All of the day was read."""
+        """The whole day was read."""
 
     @property
     def reading(self) -> bool:
-        """More of it will be there in a moment."""
+        """A read is running, and more will be there in a moment."""
         return self._reading is not None and not self._reading.done()
 
     async def look(self) -> None:
-        """Read on: a bounded share, of which only what is quick is waited for.
+        """Read a bounded share more, and wait for it only for a short time.
 
         Raises:
-            StoreError: what was read before stays.
+            StoreError: the read failed; the values that were read before stay.
         """
         if not self.reading:
             self._reading = asyncio.create_task(self._read_on(), name="late-today")
-            # Where nobody waits for it any more, the next visit reads on and says what is wrong.
+            # If nobody waits for this read any more, the next visit reads on and shows the error.
             self._reading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         reading = self._reading
         assert reading is not None
@@ -54,7 +54,7 @@ class Today:
             reading.result()
 
     async def close(self) -> None:
-        """Wait for what is under way in the database."""
+        """Wait for a running read of the database."""
         self._closing = True
         if self._reading is not None:
             await asyncio.wait({self._reading})
@@ -65,7 +65,7 @@ class Today:
         for _ in range(STEPS):
             counted = await self._step()
             if day_of(counted.now_us) != self.since_us:
-                # Midnight: what was read belongs to yesterday, and the new day begins empty.
+                # It is after midnight: the old sums are yesterday's, and the new day begins empty.
                 self.since_us, self.shares, self._read = day_of(counted.now_us), {}, {}
                 counted = await self._step()
             self.take(counted)
@@ -77,6 +77,6 @@ class Today:
         return await in_thread(usage, self.since_us, self._read, rows=ROWS // STEPS)
 
     def take(self, counted: UsageRead) -> None:
-        """Add what was read."""
+        """Add the counts of one read."""
         add(self.shares, counted.usage)
         self._read, self.whole = counted.read, counted.whole

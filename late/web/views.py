@@ -1,4 +1,4 @@
-"""The screens: each asks the control plane, makes a model of the answer, and has it rendered."""
+"""The screens: each asks the control plane, makes a model of the answer, and renders it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.snapshot import Snapshot
 
 TERMS = 1_000
-"""Settlements of a shard that are looked at for its terms."""
+"""Settlements of a shard that are read to find its terms."""
 DECISIONS = 100
 AUDITED = 20
 LINES = 50
-"""Of a table that may be long."""
+"""Lines of a table that may be long."""
 
 
 class Screens:
-    """Routes that show."""
+    """Routes that show something."""
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
@@ -64,11 +64,11 @@ class Screens:
         )  # fmt: skip
 
     async def queue(self, request: Request, visitor: Visitor, **more: Any) -> Response:
-        """One queue; `more` is a preview, or what went wrong with a change."""
+        """Show one queue; `more` is a preview, or the problem of a change."""
         return await self._knobbed(request, visitor, "queue", **more)
 
     async def targets(self, request: Request, visitor: Visitor) -> Response:
-        """Targets with knobs; with a name the way to its own."""
+        """Show the targets with knobs; with a name, redirect to that target."""
         name = request.query_params.get("name", "").strip()
         if name:
             return RedirectResponse(f"{ROOT}targets/{quote(name[:128], safe='')}", 303)
@@ -82,7 +82,7 @@ class Screens:
         )
 
     async def target(self, request: Request, visitor: Visitor, **more: Any) -> Response:
-        """One target, as `queue`."""
+        """Show one target; `more` as in `queue`."""
         return await self._knobbed(request, visitor, "target", **more)
 
     async def _knobbed(
@@ -90,7 +90,7 @@ class Screens:
     ) -> Response:
         context, name = self._context, request.path_params["name"]
         seen = await context.snapshots.seen()
-        # Not those of the look: a form must begin with what is set now.
+        # Not those of the snapshot: a form must begin with the present values.
         knobs = await in_thread(self.knobs, kind, name)
         audit = await in_thread(
             context.control.audit.entries, subject=f"{kind}:{name}", limit=AUDITED
@@ -108,7 +108,7 @@ class Screens:
         )  # fmt: skip
 
     def knobs(self, kind: Kind, name: str) -> Knobs:
-        """What is set for a queue or a target now; blocks."""
+        """The present knobs of a queue or a target; blocks."""
         live = self._context.control.queues.live()
         return (live.queues if kind == "queue" else live.targets).get(name, Knobs())
 
@@ -120,7 +120,7 @@ class Screens:
         )  # fmt: skip
 
     async def group(self, request: Request, visitor: Visitor, **more: Any) -> Response:
-        """One group; `more` is a preview of a reset, or what went wrong."""
+        """Show one group; `more` is a preview of a reset, or its problem."""
         name = request.path_params["group"]
         seen = await self._context.snapshots.seen()
         group = next((each for each in seen.groups if each.name == name), None)
@@ -158,15 +158,17 @@ class Screens:
         )  # fmt: skip
 
     async def tasks(self, request: Request, visitor: Visitor) -> Response:
-        """A form for an id; with an id the way to its task."""
+        """Show a form for an id; with an id, redirect to its task."""
         text = request.query_params.get("id", "").strip()
         if text:
             return RedirectResponse(f"{ROOT}tasks/{quote(text[:64], safe='')}", 303)
         return self._context.page(request, visitor, "tasks.html", "Tasks", id="")
 
     async def task(self, request: Request, visitor: Visitor, **more: Any) -> Response:
-        """One task; its payload only for who may operate, and only when asked for. `more` is what
-        was typed in its place, and what is wrong with that."""
+        """Show one task; its payload only when asked for, and only to callers that may `operate`.
+
+        `more` is the text that was typed as its new payload, and the problem with it.
+        """
         wants = request.query_params.get("payload") == "1" and visitor.may_read
         found = await in_thread(
             self._context.control.tasks.show, request.path_params["task_id"], payload=wants
@@ -179,7 +181,7 @@ class Screens:
         )  # fmt: skip
 
     async def dead(self, request: Request, visitor: Visitor, **more: Any) -> Response:
-        """Dead letters by cause; `more` is a rehearsal, or what went wrong."""
+        """Show dead letters by cause; `more` is a rehearsal, or the problem of an action."""
         model: dict[str, Any] = {"rehearsal": None, "deed": "", "sent": {}, **more}
         asked = model["sent"] or request.query_params
         chosen = dead.which(asked)
@@ -197,7 +199,7 @@ class Screens:
         )  # fmt: skip
 
     async def timers(self, request: Request, visitor: Visitor) -> Response:
-        """As of now; it does not follow, as it asks every shard for each who looks."""
+        """Show parked tasks. The screen is not live, because each visit asks every shard."""
         seen = await self._context.snapshots.seen()
         group = _group(request, seen)
         from_us = _number(request, "from", 0)
@@ -263,7 +265,7 @@ class Screens:
         )  # fmt: skip
 
     async def report(self, request: Request, visitor: Visitor) -> Response:
-        """The newest cost report, as it was written, in a sandbox."""
+        """Send the newest cost report, as it was written, in a sandbox."""
         reports = self._context.reports
         page = None if reports is None else await in_thread(reports.page)
         if page is None:
@@ -282,7 +284,7 @@ def _group(request: Request, seen: Snapshot) -> str:
     """The group that is asked for, if any.
 
     Raises:
-        ConfigError: there is none of that name, and an empty list would say that all is well.
+        ConfigError: there is no such group. An empty list would suggest that all is well.
     """
     name = request.query_params.get("group", "")[:128]
     if name and name not in {each.name for each in seen.groups}:
@@ -291,6 +293,6 @@ def _group(request: Request, seen: Snapshot) -> str:
 
 
 def _number(request: Request, name: str, default: int) -> int:
-    """A whole number of the query; `default` where it is none."""
+    """A whole number of the query; `default` if it is not one."""
     text = request.query_params.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
