@@ -1,10 +1,10 @@
 """Structured logging on the standard library: `key=value` for people, JSON lines for machines.
 
-What may be written is decided here and not by the caller's care:
+This module, and not its callers, decides what may be written:
 
 - only plain values are shown; of bytes only the length, of any other object only its type, so that
-  a record or its payload cannot slip into a line;
-- a field whose name promises a secret or a payload is masked;
+  no record and no payload gets into a line;
+- a field whose name suggests a secret or a payload is masked;
 - passwords in URLs and connection strings are removed from messages, values and tracebacks;
 - control characters are escaped: a task's name or error cannot forge a line or drive a terminal;
 - text is cut at 4 KiB.
@@ -33,12 +33,12 @@ TEXT_MAX = 4096
 MASKED = frozenset(
     ("args", "kwargs", "payload", "headers", "password", "secret", "token", "authorization", "dsn")
 )
-"""Fields that are never shown, whatever they hold."""
+"""Fields whose values are never shown."""
 
 _FIELDS = "late_fields"
 
 # Greedy up to the last `@` of the word: an unescaped `@` or `/` inside a password must not leave
-# half of it in the log. What is lost with an `@` later in the URL is worth less.
+# half of it in the log. The price is that an `@` later in the URL hides more than the password.
 # Every repetition is bounded, or a hostile error text could make the search quadratic.
 _URL_PASSWORD = re.compile(
     r"([A-Za-z0-9+.\-]{1,40}://[^\s:/@?#]{0,1000}):[^\s\"'<>]{0,1000}@",
@@ -53,19 +53,20 @@ _PLAIN = re.compile(r"[^\s\"=\\]+\Z")
 
 
 def fields(**values: Any) -> dict[str, Any]:
-    """The `extra` of a log call: `log.info("read", extra=fields(pages=3))`."""
+    """Make the `extra` of a log call: `log.info("read", extra=fields(pages=3))`."""
     return {_FIELDS: values}
 
 
 def redact(text: str) -> str:
-    """`text` without passwords: those in URLs (`scheme://user:***@host`) and named ones
-    (`password=***`), as in a connection string or a query. Calling it twice changes nothing more.
+    """Remove passwords in URLs (`scheme://user:***@host`) and named ones (`password=***`).
+
+    Named ones are in connection strings and queries. A second call changes nothing.
     """
     return _NAMED_SECRET.sub(r"\1\2***", _URL_PASSWORD.sub(r"\1:***@", text))
 
 
 def escape(text: str) -> str:
-    """`text` on one line and without control characters: they become `\\n`, `\\x1b`, `\\u2028`.
+    """Escape control characters as `\\n`, `\\x1b`, `\\u2028`, so that the text is on one line.
 
     Unpaired surrogates, which no encoding can write, are escaped as well.
     """
@@ -74,10 +75,10 @@ def escape(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Redacted, cut and escaped: fit to be written.
+    """Redact, cut and escape a text, so that it may be written.
 
-    Redacted before it is cut, or the cut could part a password from what gives it away; and far
-    beyond the cut nobody will read, so that part is not searched at all.
+    It is redacted before it is cut: otherwise the cut could separate a password from the word or
+    sign by which it is found. The part far beyond the cut is never shown, and so not searched.
     """
     shown = redact(text[: 4 * TEXT_MAX])
     if len(shown) > TEXT_MAX or len(text) > 4 * TEXT_MAX:
@@ -86,8 +87,10 @@ def clean(text: str) -> str:
 
 
 class HumanFormatter(logging.Formatter):
-    """`12:30:01.250 WARNING tailer: read failed group=default retry_in_s=0.3`, then the traceback
-    with each line indented, so that no line of it can pass for a record."""
+    """Formats `12:30:01.250 WARNING tailer: read failed group=default retry_in_s=0.3`.
+
+    Each line of a traceback is indented, so that none looks like a record.
+    """
 
     def __init__(self, *, colour: bool = False) -> None:
         super().__init__()
@@ -107,8 +110,11 @@ class HumanFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `time` (UTC, RFC 3339), `level`, `logger`, `message`, the fields,
-    and `traceback`. A field never hides one of the first four."""
+    """Formats each record as one JSON object on one line.
+
+    It has `time` (UTC, RFC 3339), `level`, `logger`, `message`, the fields, and `traceback`. A
+    field never replaces one of the first four.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)
@@ -127,13 +133,13 @@ class JsonFormatter(logging.Formatter):
 def configure(
     level: str = "INFO", *, json: bool = False, stream: TextIO | None = None
 ) -> logging.Handler:
-    """Send the records of `late` to `stream` (standard error), for a program that is ours alone.
+    """Send the records of `late` to `stream` (standard error), for programs of `late` itself.
 
-    A library never calls this: a service that uses `late` configures logging by itself. Calling
-    it again replaces the handler of the call before.
+    A library never calls this: a service that uses `late` configures logging by itself. A further
+    call replaces the handler of the call before.
 
     Raises:
-        ValueError: no such level.
+        ValueError: there is no such level.
     """
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
@@ -149,11 +155,11 @@ def configure(
 
 
 class Ids(logging.Filter):
-    """Adds what joins a line with its task and its trace to records that are made inside of a
-    handler: `record.late`, an object, and `record.trace_id` for formatters of others.
+    """Adds the ids of the task and the trace to records that are made inside of a handler.
 
-    For the service's own logging: `handler.addFilter(late.log.Ids())`. The formatters of this
-    module show them without it.
+    They are in `record.late`, an object, and in `record.trace_id` for formatters of others. Use it
+    for the service's own logging: `handler.addFilter(late.log.Ids())`. The formatters of this
+    module show the ids without it.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -164,8 +170,11 @@ class Ids(logging.Filter):
 
 
 def log_events(emitter: Emitter, name: str = "late.worker") -> Callable[[], None]:
-    """Write the events whose level is enabled now to the logger `name`; the others are not
-    subscribed to, and so cost nothing. Returns a function that ends it."""
+    """Write the events whose level is enabled now to the logger `name`.
+
+    Events of other levels are not subscribed to, and so cost nothing. Returns a function that ends
+    it.
+    """
     logger = logging.getLogger(name)
     levels = logging.getLevelNamesMapping()
 
@@ -183,7 +192,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:
-        # A wrong format string must not cost the record; its arguments may hold anything.
+        # A wrong format string must not lose the record. Its arguments may contain anything.
         return str(record.msg)
 
 
@@ -193,7 +202,7 @@ def _values(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _shown(value: Any, depth: int = 0) -> Any:
-    """`value` as it may be written: plain values, short lists of them, or what kind it is."""
+    """Return a value that may be written: a plain value, a short list of them, or the type."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -214,7 +223,7 @@ def _quoted(value: Any) -> str:
     if isinstance(value, str):
         if _PLAIN.match(value):
             return value
-        # Already escaped, so only what would end the quotes is left to do.
+        # The text is already escaped, except for characters that would end the quotes.
         return '"' + value.replace('"', '\\"') + '"'
     if isinstance(value, list):
         return "[" + ",".join(_quoted(part) for part in value) + "]"

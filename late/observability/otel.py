@@ -1,4 +1,4 @@
-"""OpenTelemetry's exporters: where metrics and spans of this process go, and how they are stopped.
+"""Send the metrics and spans of this process by OpenTelemetry's exporters.
 
 Endpoint, headers and certificates come from OpenTelemetry's own variables
 (`OTEL_EXPORTER_OTLP_ENDPOINT`, ...), the name of the service from `OTEL_SERVICE_NAME`. A service
@@ -37,7 +37,7 @@ def make(worker: str) -> OtelExporter:
 
 
 class OtelExporter:
-    """Of one process. `metrics` blocks for as long as the collector takes."""
+    """The exporter of one process. `metrics` blocks for as long as the collector takes."""
 
     def __init__(self, worker: str) -> None:
         from opentelemetry import trace
@@ -64,8 +64,11 @@ class OtelExporter:
         traces.enable(self._provider)
 
     def metrics(self, registry: Registry) -> None:
-        """Send what is known now. A collector that is away is logged; the next sending tells it
-        all, because counters are since the beginning."""
+        """Send the present values.
+
+        If the collector cannot be reached, that is logged. Nothing is lost: counters count from
+        the beginning, so the next call sends everything.
+        """
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         from late.observability.metrics import otel_values as otel
@@ -80,7 +83,7 @@ class OtelExporter:
         logger.warning("metrics could not be sent")
 
     def close(self, registry: Registry) -> None:
-        """Send the rest, and make no more spans."""
+        """Send the rest, and stop making spans."""
         self.metrics(registry)
         traces.disable()
         if self._provider is not None:

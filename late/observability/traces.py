@@ -1,15 +1,15 @@
 """Traces: the caller's context travels with the task, and each attempt is a span.
 
 **At an enqueue** the W3C context of the caller's span is put into the task's headers, as
-`traceparent` and `tracestate`: it is in the row, and so survives a delay, a retry, a restart and
-the way to a consumer or another service. That happens wherever OpenTelemetry is loaded and a span
-is current; nothing needs to be switched on. Headers that the caller gave win.
+`traceparent` and `tracestate`. It is in the row, and so survives a delay, a retry, a restart and
+the way to a consumer or another service. This happens if OpenTelemetry is loaded and a span is
+current; no setting is needed. Headers that the caller gave are not replaced.
 
 **In a worker** with traces on (`enable`) an attempt is a span of the kind consumer, a child of the
 enqueue and linked to it, with the attributes of OpenTelemetry's messaging conventions. What the
 handler calls or enqueues becomes its child. Each attempt of a task is a span in the same trace.
 
-Whatever fails in here is logged and goes no further.
+Errors in this module are logged and not raised.
 
 Source: W3C Trace Context; OpenTelemetry, semantic conventions for messaging.
 """
@@ -40,7 +40,7 @@ current: ContextVar[Attempt | None] = ContextVar("late_attempt", default=None)
 
 
 def is_parent(text: str) -> bool:
-    """Whether `text` is a `traceparent` that names a span."""
+    """Return True if `text` is a `traceparent` that names a span."""
     return _PARENT.match(text) is not None
 
 
@@ -48,9 +48,10 @@ def is_parent(text: str) -> bool:
 
 
 def captured(headers: str | None) -> str | None:
-    """`headers` (JSON or None) with the context of the caller's span, if there is one and it fits.
+    """Add the context of the caller's span to `headers` (JSON or None), if there is one and it
+    fits.
 
-    Costs a look-up where OpenTelemetry is not loaded. Never raises.
+    It costs one look-up if OpenTelemetry is not loaded. It never raises.
     """
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
@@ -76,8 +77,10 @@ def captured(headers: str | None) -> str | None:
 
 
 def passed(headers: dict[str, str] | None, parent: str | None, state: str | None) -> Any:
-    """A task's headers with the context that came with the request that enqueues it: the
-    `traceparent` and `tracestate` of HTTP or gRPC. What is not one is left out."""
+    """Add the trace context of a request to the headers of a task that it enqueues.
+
+    The context is the `traceparent` and `tracestate` of HTTP or gRPC. Invalid ones are left out.
+    """
     if parent is None or not is_parent(parent) or PARENT in (headers or {}):
         return headers
     found = {**(headers or {}), PARENT: parent}
@@ -90,7 +93,7 @@ def passed(headers: dict[str, str] | None, parent: str | None, state: str | None
 
 
 class Task(NamedTuple):
-    """What a span says of an attempt."""
+    """The values of an attempt that its span shows."""
 
     task_id: str
     name: str
@@ -135,8 +138,8 @@ class Tracer:
             links.append(trace.Link(trace.get_current_span(created).get_span_context()))
         span = self._tracer.start_span(
             f"process {task.queue}",
-            # Without a context of its own an attempt begins a trace: it is no child of whatever
-            # happens to be current in the worker.
+            # Without a context of its own an attempt begins a trace. It must not become a child of
+            # a span that happens to be current in the worker.
             context=created or self._context.Context(),
             kind=trace.SpanKind.CONSUMER,
             links=links,
@@ -145,7 +148,7 @@ class Tracer:
         return Running(span, self._context.attach(trace.set_span_in_context(span)))
 
     def end(self, running: Running, outcome: str, error: str | None) -> None:
-        """The attempt has ended."""
+        """End the span of an attempt."""
         span, trace = running.span, self._trace
         span.set_attribute("late.outcome", outcome)
         if outcome in _BAD:
@@ -197,13 +200,13 @@ def enable(provider: Any = None) -> None:
 
 
 def disable() -> None:
-    """Make none any more. Calling it twice is fine."""
+    """Make no more spans. It may be called twice."""
     global _tracer
     _tracer = None
 
 
 def begin(attempt: Attempt) -> Running | None:
-    """An attempt starts in this context; give what is returned to `end`."""
+    """Start the span of an attempt in this context; pass the returned value to `end`."""
     current.set(attempt)
     if _tracer is None:
         return None
@@ -225,7 +228,7 @@ def begin(attempt: Attempt) -> Running | None:
 
 
 def start(task: Task) -> Running | None:
-    """`begin` for who has no `Attempt`: consumers, other services."""
+    """Start a span without an `Attempt`, for consumers and other services."""
     if _tracer is None:
         return None
     try:
@@ -236,7 +239,7 @@ def start(task: Task) -> Running | None:
 
 
 def end(running: Running | None, outcome: str, error: str | None = None) -> None:
-    """The attempt is over in this context; `outcome` is its `Kind`."""
+    """End the span of an attempt in this context; `outcome` is its `Kind`."""
     current.set(None)
     if running is None or _tracer is None:
         return
@@ -247,8 +250,10 @@ def end(running: Running | None, outcome: str, error: str | None = None) -> None
 
 
 def of_call(headers: dict[str, str]) -> dict[str, str]:
-    """The trace headers of a call to another service: of the current span, or else as `headers`,
-    those of the task, have them."""
+    """The trace headers of a call to another service.
+
+    They are of the current span, or else of `headers`, which are the task's.
+    """
     if _tracer is None:
         return headers
     found = dict(headers)
@@ -257,7 +262,7 @@ def of_call(headers: dict[str, str]) -> dict[str, str]:
 
 
 def ids() -> dict[str, Any]:
-    """What joins a log line with a task and a trace, in this context; empty outside of both."""
+    """The ids that join a log line with a task and a trace in this context; empty without both."""
     found: dict[str, Any] = {}
     attempt = current.get()
     if attempt is not None:

@@ -1,8 +1,8 @@
-"""Alerts and dashboards, made from what is known of queues: no network, no database. Pure.
+"""Alerts and dashboards, made from the knobs of queues: no network, no database. Pure.
 
-| module | what |
+| module | contents |
 |---|---|
-| `catalogue.py` | every alert: when, how bad, for how long, and which runbook says what to do |
+| `catalogue.py` | every alert: its condition, severity, duration and runbook |
 | `rules.py` | the catalogue for these queues, with their owners, severities and objectives |
 | `prometheus.py`, `terraform.py` | rules as a file for Prometheus, as a module for Terraform |
 | `dashboard.py` | panels as a dashboard for Grafana |

@@ -1,8 +1,8 @@
-"""Every alert. Each has a page in `docs/runbooks/` with its cause, how to check, and the remedy.
+"""Every alert. Each has a page in `docs/runbooks/` with its cause, a check, and the remedy.
 
-`page` wakes somebody: work stands still, or soon will. `ticket` is for the next working day.
-Expressions are PromQL over `docs/metrics.md`. What one worker tells for all (the database's
-metrics) is taken by `max`, because for a moment two workers may tell it.
+`page` wakes somebody: no work is done, or soon none will be. `ticket` is for the next working day.
+Expressions are PromQL over `docs/metrics.md`. One worker reports the database's metrics for all
+workers. They are taken by `max`, because for a moment two workers may report them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class Alert(msgspec.Struct, frozen=True):
     severity: Severity
     expr: str
     hold: str
-    """How long it must be true."""
+    """The time for which the expression must be true."""
     summary: str
-    """With Prometheus' own placeholders."""
+    """A sentence with Prometheus' placeholders."""
     per_queue: bool = False
-    """Whether a queue's owner, severity and objective apply."""
+    """A queue's owner, severity and objective apply."""
 
     @property
     def runbook(self) -> str:
-        """Its page, without the folder and the suffix."""
+        """The name of its page, without the folder and the suffix."""
         words = "".join(f"-{c.lower()}" if c.isupper() else c for c in self.name)
         return words.strip("-").removeprefix("late-")
 
@@ -39,7 +39,7 @@ _BAD = "max by (group) (late_freshness_seconds) > bool {seconds}"
 
 
 def _burns(long: str, short: str, share: float) -> str:
-    """Whether the error budget burns too fast, over a long time and still over a short one."""
+    """Make the condition that the error budget burns too fast, over a long and a short time."""
     parts = [f"avg_over_time(({_BAD})[{span}:1m]) > {share}" for span in (long, short)]
     return " and ".join(parts)
 
@@ -110,7 +110,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateClockIsOff", "ticket", "max(abs(late_clock_offset_seconds)) > 5", "10m",
           "The database's clock and a worker's are {{ $value }} s apart."),
     Alert("LateSchedulesDisabled", "ticket",
-          # Not its increase: a series that begins at one has none.
+          # Not `increase`: a series that begins at one has no increase.
           "sum by (schedule) (late_schedules_disabled_total) > 0", "0m",
           "The schedule {{ $labels.schedule }} cannot be read or never fires again."),
     Alert("LatePausedForLong", "ticket",
@@ -118,7 +118,7 @@ ALERTS: tuple[Alert, ...] = (
           "The {{ $labels.scope }} {{ $labels.limited }} is paused for a day."),
     Alert("LateAutoscalerNoMetrics", "ticket",
           "sum by (controller) (increase(late_autoscaler_blind_total[30m])) > 5 or "
-          # Of its looks more than half without metrics, however often it looks.
+          # More than half of its looks had no metrics, at any rate of looks.
           'sum by (controller) (increase(late_autoscaler_looks_total{rule="hold"}[30m])) '
           "/ sum by (controller) (increase(late_autoscaler_looks_total[30m])) > 0.5", "0m",
           "The autoscaler {{ $labels.controller }} cannot look or act."),

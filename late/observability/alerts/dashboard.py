@@ -13,7 +13,7 @@ import msgspec
 WIDTH = 12
 HEIGHT = 8
 SERVER = "Database server (PostgreSQL)"
-"""A row that is empty on other databases: they do not tell this by SQL."""
+"""A row that is empty on other databases, which do not show these figures by SQL."""
 _BY = 'group=~"$group",queue=~"$queue"'
 _GROUP = 'group=~"$group"'
 
@@ -47,7 +47,7 @@ def _rate(metric: str, by: str, legend: str, filters: str) -> tuple[str, str]:
 
 
 def _server(metric: str, by: str) -> tuple[str, str]:
-    # Not added up: several may tell the same figures.
+    # Not added up: several workers may report the same figures.
     return f"max by ({by}) (rate({metric}[$__rate_interval]))", f"{{{{{by}}}}}"
 
 
@@ -130,7 +130,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def render() -> str:
-    """The dashboard's JSON, to be imported or provisioned."""
+    """Render the dashboard's JSON, for import or provisioning."""
     return msgspec.json.format(msgspec.json.encode(_dashboard(ROWS)), indent=2).decode() + "\n"
 
 

@@ -10,7 +10,7 @@ from late.observability.alerts.rules import Rule
 
 
 def render(rules: Iterable[Rule]) -> str:
-    """YAML. Every text is a JSON string, which YAML reads as the same."""
+    """Render YAML. Every text is a JSON string, which is also a string in YAML."""
     return "".join(_lines(rules))
 
 

@@ -1,4 +1,4 @@
-"""The catalogue of alerts for these queues: who is told, how urgently, and from when on. Pure."""
+"""The catalogue of alerts for these queues, with owners, severities and objectives. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ FRESHNESS_S = 60.0
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the operator says of all alerts."""
+    """The operator's settings for all alerts."""
 
     freshness_s: float = FRESHNESS_S
-    """How stale a group may be."""
+    """Seconds by which a group may be behind."""
     objective_s: float = OBJECTIVE_S
-    """How old a queue's oldest task may be that has no `objective_s` of its own."""
+    """The age that a queue's oldest task may have, if the queue has no `objective_s` of its own."""
     owner: str = ""
-    """Of what has no owner of its own."""
+    """The owner of rules whose queue has none of its own."""
     runbooks: str = "docs/runbooks"
-    """Where the pages are: a folder or the beginning of an URL."""
+    """The place of the runbooks: a folder or the beginning of a URL."""
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -34,12 +34,12 @@ class Rule(msgspec.Struct, frozen=True):
     severity: Severity
     owner: str
     queue: str | None
-    """The one that it is about; None: all that have no rule of their own."""
+    """The rule's queue; None for all queues without a rule of their own."""
     runbook: str
 
     @property
     def labels(self) -> dict[str, str]:
-        """What an alert manager routes by."""
+        """The labels by which an alert manager routes."""
         found = {"severity": self.severity}
         return found | ({"owner": self.owner} if self.owner else {})
 
@@ -49,10 +49,11 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def rules(queues: Mapping[str, Knobs], settings: Settings | None = None) -> list[Rule]:
-    """Every rule, in the order of the catalogue.
+    """Make every rule, in the order of the catalogue.
 
     Args:
-        queues: those that are labelled or have an objective, by name; all others share a rule.
+        queues: knobs by name. Queues with labels or an objective have rules of their own; all
+            others share one.
     """
     chosen = settings or Settings()
     own = {name: knobs for name, knobs in sorted(queues.items()) if _is_labelled(knobs)}
@@ -81,10 +82,10 @@ def _of(alert: Alert, own: Mapping[str, Knobs], settings: Settings) -> Iterator[
 
 
 def quoted(text: str) -> str:
-    """A string of PromQL."""
+    """Quote a text as a string of PromQL."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def _literal(name: str) -> str:
-    """A name as RE2 matches it and nothing else."""
+    """Escape a name so that RE2 matches only this name."""
     return "".join(c if c.isalnum() or c in "_-" else f"\\{c}" for c in name)

@@ -43,7 +43,7 @@ variable "channels" {
 
 
 def files(rules: Iterable[Rule]) -> dict[str, str]:
-    """Name of file -> content."""
+    """Render the files of the module: name -> content."""
     return {"main.tf": HEAD + "".join(map(_policy, rules)), "variables.tf": VARIABLES}
 
 
@@ -87,18 +87,18 @@ resource "google_monitoring_alert_policy" "{_name(title)}" {{
 
 
 def text(value: str) -> str:
-    """A string of HCL: `${` and `%{` begin templates there."""
+    """Quote a text as a string of HCL, in which `${` and `%{` would begin templates."""
     quoted = msgspec.json.encode(value).decode()
     return quoted.replace("${", "$${").replace("%{", "%%{")
 
 
 def _name(title: str) -> str:
-    """A resource's name; different titles have different names."""
+    """Make a resource's name; different titles have different names."""
     return "".join(c if c.isascii() and c.isalnum() else f"_{ord(c):x}_" for c in title)
 
 
 def _label(value: str) -> str:
-    """Google's labels: lower case letters, digits, `_` and `-`, at most 63."""
+    """Make a label for Google: lower case letters, digits, `_` and `-`, at most 63 characters."""
     kept = "".join(c if c.isalnum() or c in "_-" else "_" for c in value.lower())
     return kept[:63]
 
@@ -108,7 +108,7 @@ def _seconds(hold: str) -> int:
 
 
 def _plain(summary: str) -> str:
-    """Without Prometheus' placeholders, which mean nothing there."""
+    """Remove Prometheus' placeholders, which Google does not know."""
     for word in ("group", "queue", "task", "scope", "limited", "target", "instance", "component",
                  "schedule", "controller"):  # fmt: skip
         summary = summary.replace(f"{{{{ $labels.{word} }}}}", f"${{metric.label.{word}}}")

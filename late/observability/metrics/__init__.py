@@ -1,16 +1,16 @@
-"""What can be measured of `late`, and how it is given out.
+"""The metrics of `late`: their catalogue, their values, and the formats in which they are sent.
 
-| module | what | pure |
+| module | contents | pure |
 |---|---|---|
 | `catalogue.py` | every metric: name, labels, and the event or look that it comes from | yes |
 | `registry.py` | their present values, with a bound on the number of series | yes |
-| `following.py` | events become values | |
+| `from_events.py` | values from events | |
 | `prometheus.py` | values as text for a scrape | yes |
-| `serving.py` | `/metrics` for processes without an event loop | |
-| `otel.py` | the same values, under the same names, for OpenTelemetry | |
+| `http_server.py` | `/metrics` for processes without an event loop | |
+| `otel_values.py` | the same values, under the same names, for OpenTelemetry | |
 
-Counting is done where `late` counts anyway: a settlement's usage, a page, a commit. Nothing here is
-called once per task.
+Metrics use the counts that `late` makes anyway: a settlement's usage, a page, a commit. Nothing
+here is called once per task.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The catalogue: every metric of `late`, as data. `docs/metrics.md` is made from it.
 
-Renaming one, or one of its labels, breaks someone's dashboard; adding one does not. A metric comes
-from an event (`late/events.py`), or from a look: at the worker's own state when it is asked for, or
-at the database, by one worker for each group.
+A new name for a metric or a label breaks dashboards of users; a further metric does not. A metric
+comes from an event (`late/events.py`) or from a look. A look reads the worker's own state when it
+is asked for, or the database, by one worker for each group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 Source = Literal["event", "worker", "database"]
 
 LONG = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
-"""Bounds for what may take from milliseconds to hours: waiting, running."""
+"""Bounds for times from milliseconds to hours: waiting, running."""
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds for calls to a database."""
 SIZES = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0)
@@ -30,19 +30,19 @@ class Metric(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     text: str
-    """What it says, for people."""
+    """The description for people."""
     labels: tuple[str, ...] = ()
     source: Source = "event"
     event: Event | None = None
     measure: str = ""
-    """Which of the event's measures; empty: how often it happened."""
+    """The name of the event's measure; if it is empty, events are counted."""
     series: str = ""
-    """Which of the event's histograms; `measure` is then its sum."""
+    """The name of the event's histogram; `measure` is then its sum."""
     only: str = ""
-    """Only events with this outcome; with a `!` before it: only those without."""
+    """Use only events with this outcome; with a `!` before it, only those with another one."""
     bounds: tuple[float, ...] = ()
     merge: Literal["sum", "max", "min"] = "sum"
-    """What becomes of several gauges under the label `other`."""
+    """The way in which several gauges are combined under the label `other`."""
 
 
 METRICS: dict[str, Metric] = {}
@@ -71,7 +71,7 @@ def _look(source: Source, name: str, text: str, labels: str = "", **more: Any) -
     _add(name, kind, text, labels, source=source, **more)
 
 
-# --- the work, from what each settlement has counted ---------------------------------------------
+# --- the work, from the counts of settlements ----------------------------------------------------
 
 _WORK = "group queue task target"
 _count("late_enqueued_total", "Tasks that a group has taken from the log, each once.",

@@ -1,4 +1,4 @@
-"""Events become values of metrics, by the catalogue."""
+"""Turn events into values of metrics, by the catalogue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Take = Callable[[Mapping[str, Any]], None]
 
 
 def follow(emitter: Emitter, registry: Registry) -> Callable[[], None]:
-    """Count every event of `emitter` from now on; returns what ends that."""
+    """Count every event of `emitter` from now on; return a function that ends it."""
     takers: dict[str, list[_Take]] = {}
     listened: dict[str, Event] = {}
     for metric in METRICS.values():
@@ -22,7 +22,7 @@ def follow(emitter: Emitter, registry: Registry) -> Callable[[], None]:
             listened[metric.event.name] = metric.event
             takers.setdefault(metric.event.name, []).append(_taker(metric, registry))
             if metric.kind == "counter" and not metric.labels:
-                # From zero on: a series that begins at one has no increase to be alarmed by.
+                # It begins at zero: a series that begins at one has no increase for an alert.
                 registry.add(metric, (), 0.0)
 
     def take(event: Event, values: Mapping[str, Any]) -> None:
@@ -33,7 +33,7 @@ def follow(emitter: Emitter, registry: Registry) -> Callable[[], None]:
 
 
 def _taker(metric: Metric, registry: Registry) -> _Take:
-    """What one metric makes of its event."""
+    """Make the function that updates one metric from its event."""
     labels_of = _labels([TAGS.get(label, label) for label in metric.labels])
     measure, series, only = metric.measure, metric.series, metric.only
 
@@ -55,7 +55,7 @@ def _taker(metric: Metric, registry: Registry) -> _Take:
 
 
 def _labels(tags: list[str]) -> Callable[[Mapping[str, Any]], tuple[str, ...]]:
-    """What reads the values of `tags`, which are texts but for a few."""
+    """Make the function that reads the values of `tags`, most of which are texts."""
     if len(tags) > 1 and not _NO_TEXTS & set(tags):
         return itemgetter(*tags)
     return lambda values: tuple([_text(values[tag]) for tag in tags])

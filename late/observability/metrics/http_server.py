@@ -17,13 +17,13 @@ PATIENCE_S = 5.0
 
 
 class MetricsServer:
-    """Listens from its making on, in a thread; `port` is the real one.
+    """A server that listens as soon as it is made, in a thread; `port` is the real one.
 
     Args:
-        page: what is answered; called in a thread of each request. A `LateError` becomes a 503.
+        page: makes the answer; called in a thread for each request. A `LateError` becomes a 503.
 
     Raises:
-        ConfigError: nobody can listen there.
+        ConfigError: the address is taken, or is not one of this machine.
     """
 
     def __init__(self, host: str, port: int, page: Callable[[], bytes]) -> None:
@@ -44,7 +44,7 @@ class MetricsServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more. Twice is fine."""
+        """Stop listening. It may be called twice."""
         self._server.shutdown()
         self._server.server_close()
 

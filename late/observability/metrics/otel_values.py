@@ -1,7 +1,7 @@
 """The values of a registry as OpenTelemetry's metrics, under the same names and labels.
 
-Made from the registry at each sending, and not recorded a second time through OpenTelemetry's
-instruments: those want every single value, and what a settlement has counted is counts by bucket.
+They are made from the registry each time they are sent. OpenTelemetry's instruments were rejected:
+they need every single value, and a settlement has only counts by bucket.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 
 def data_of(registry: Registry, resource: Resource, since_ns: int, now_ns: int) -> MetricsData:
-    """Everything that has a value, counted since `since_ns`; nanoseconds of the wall clock."""
+    """Convert all values, counted since `since_ns`; times are nanoseconds of the wall clock."""
     found = [_metric(sample, since_ns, now_ns) for sample in registry.samples()]
     scope = ScopeMetrics(InstrumentationScope("late"), found, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
@@ -50,7 +50,7 @@ def _metric(sample: Sample, since_ns: int, now_ns: int) -> Metric:
                     sum=value.total,
                     bucket_counts=value.counts,
                     explicit_bounds=metric.bounds,
-                    # Not known: None is not sent.
+                    # They are not known, and None is not sent.
                     min=None,  # type: ignore[arg-type]
                     max=None,  # type: ignore[arg-type]
                 )

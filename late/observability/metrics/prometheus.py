@@ -15,7 +15,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def render(registry: Registry) -> bytes:
-    """Everything that has a value."""
+    """Render all metrics that have a value."""
     return "".join(_lines(registry.samples())).encode("utf-8", "backslashreplace")
 
 
@@ -51,7 +51,7 @@ def _escaped(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """As Prometheus writes it."""
+    """Format a number as Prometheus writes it."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))

@@ -1,8 +1,8 @@
 """The present values of all metrics, with a bound on how many series there can be.
 
-Names of queues and tasks are made by programs, and sometimes by mistake: one name per customer, and
-a metrics system drowns. So each label keeps the first `LABEL_MAX` values that it meets, and each
-metric its first `SERIES_MAX` series; what comes later is added up under `other`.
+Programs make the names of queues and tasks. A program with one name per customer would overload a
+metrics system. So each label keeps its first `LABEL_MAX` values, and each metric its first
+`SERIES_MAX` series. Later ones are added up under `other`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ from late.observability.metrics.catalogue import METRICS, Metric
 
 OTHER = "other"
 LABEL_MAX = 200
-"""Different values of one label."""
+"""The most different values of one label."""
 LABEL_MAXES: Mapping[str, int] = {"task": 500, "shard": 512}
-"""Where it is another number."""
+"""Labels with another maximum."""
 SERIES_MAX = 4_000
-"""Of one metric."""
+"""The most series of one metric."""
 VALUE_LENGTH_MAX = 128
 
 Labels = tuple[str, ...]
-"""Values, in the order of `Metric.labels`."""
+"""Values of labels, in the order of `Metric.labels`."""
 
 
 class Buckets:
-    """Counts of one histogram's series: per bound, those at or below it and above the last one."""
+    """The counts of one series of a histogram.
+
+    Each bound has the count of values at or below it and above the bound before. One more count
+    is of values above the last bound.
+    """
 
     __slots__ = ("counts", "total")
 
@@ -40,7 +44,7 @@ class Buckets:
 
 
 class Sample:
-    """All series of one metric at one moment."""
+    """The series of one metric at one moment."""
 
     __slots__ = ("metric", "values")
 
@@ -65,28 +69,32 @@ class Registry:
         self._series_max = series_max
 
     def add(self, metric: Metric, labels: Labels, value: float) -> None:
-        """Count `value` more."""
+        """Add `value` to a counter."""
         with self._lock:
             found = self._values.setdefault(metric.name, {})
             key = self._key(metric, labels, found)
             found[key] = found.get(key, 0.0) + value
 
     def set(self, metric: Metric, labels: Labels, value: float) -> None:
-        """What it is now."""
+        """Set the present value of a gauge."""
         with self._lock:
             found = self._values.setdefault(metric.name, {})
             found[self._key(metric, labels, found)] = value
 
     def observe(self, metric: Metric, labels: Labels, value: float) -> None:
-        """One more value of a histogram."""
+        """Add one value to a histogram."""
         with self._lock:
             buckets = self._of(metric, labels)
             buckets.counts[bisect_left(metric.bounds, value)] += 1
             buckets.total += value
 
     def merge(self, metric: Metric, labels: Labels, more: Histogram, total: float) -> None:
-        """Many more values of a histogram of seconds: as `late.model.histogram` has counted them,
-        and their exact sum."""
+        """Add many values to a histogram of seconds.
+
+        Args:
+            more: their counts, as `late.model.histogram` makes them.
+            total: their exact sum.
+        """
         if not more:
             return
         with self._lock:
@@ -99,7 +107,7 @@ class Registry:
     def replace(
         self, metrics: Iterable[Metric], values: Iterable[tuple[str, Labels, float]]
     ) -> None:
-        """All series of `metrics` anew, so that what is gone is shown no longer."""
+        """Replace all series of `metrics`, so that old series disappear."""
         with self._lock:
             for metric in metrics:
                 self._values[metric.name] = {}
@@ -110,7 +118,7 @@ class Registry:
                 found[key] = value if before is None else _merged(metric, before, value)
 
     def samples(self) -> list[Sample]:
-        """Everything that has a value, in the catalogue's order, series ascending by labels."""
+        """Return all metrics that have a value, in the catalogue's order, series by labels."""
         with self._lock:
             found = []
             for name, metric in METRICS.items():
@@ -135,7 +143,7 @@ class Registry:
         return buckets
 
     def _key(self, metric: Metric, labels: Labels, found: Mapping[Labels, object]) -> Labels:
-        """`labels` within the bounds. What is known already, nearly always, is one look-up."""
+        """Return `labels` within the bounds. Known labels, the usual case, take one look-up."""
         if labels in found:
             return labels
         assert len(labels) == len(metric.labels), f"{metric.name} has {metric.labels}"
@@ -156,7 +164,7 @@ class Registry:
 
 @cache
 def _places(bounds: tuple[float, ...]) -> list[int]:
-    """For each bucket of `late.model.histogram` the one of `bounds` that its middle is in."""
+    """Map each bucket of `late.model.histogram` to the bucket of `bounds` with its middle."""
     return [bisect_left(bounds, middle(index) / 1_000_000) for index in range(LAST + 1)]
 
 
@@ -167,5 +175,5 @@ def _merged(metric: Metric, one: float, two: float) -> float:
 
 
 def metrics_of(source: str) -> Sequence[Metric]:
-    """Those of one source."""
+    """The metrics of one source."""
     return [metric for metric in METRICS.values() if metric.source == source]

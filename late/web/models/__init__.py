@@ -1,1 +1,1 @@
-"""What each screen shows, made from what was read. Pure."""
+"""The models of the screens, made from values of the control plane. Pure."""

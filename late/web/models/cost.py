@@ -1,6 +1,7 @@
-"""What today has used, by owner and queue, from the journal. Pure.
+"""The usage of today by owner and queue, from the journal. Pure.
 
-Usage and not money: prices are the reports' (`late report cost`), which divide a bill exactly.
+It shows usage and not money. The reports (`late report cost`) show prices: they divide a bill
+exactly.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ class Line(msgspec.Struct, frozen=True):
     queue: str
     share: Share
     part: float
-    """Of all running time, 0..1."""
+    """The part of all running time, 0..1."""
 
 
 def lines(shares: Mapping[tuple[str, str], Share], knobs: Mapping[str, Knobs]) -> list[Line]:
-    """By owner, those who used most first; of each, the queues likewise."""
+    """Make the lines by owner, the largest first, and likewise the queues of each owner."""
     whole = sum(share.busy_us for share in shares.values()) or 1
     by_owner: dict[str, int] = {}
     found = []
@@ -62,7 +63,7 @@ def lines(shares: Mapping[tuple[str, str], Share], knobs: Mapping[str, Knobs]) -
 
 
 def together(found: Sequence[Line]) -> Share:
-    """Of lines that are not shown one by one."""
+    """Add up lines that are not shown one by one."""
     whole = Share()
     for line in found:
         for name in Share.__struct_fields__:
@@ -71,11 +72,11 @@ def together(found: Sequence[Line]) -> Share:
 
 
 def add(shares: dict[tuple[str, str], Share], found: Iterable[tuple[str, Usage]]) -> None:
-    """Add counts to those of their queue."""
+    """Add counts to the share of their queue."""
     for group, usage in found:
         shares.setdefault((group, usage.queue), Share()).add(usage)
 
 
 def day_of(us: int) -> int:
-    """The midnight before, UTC."""
+    """The last midnight before this moment, in UTC; microseconds."""
     return us - us % DAY_US

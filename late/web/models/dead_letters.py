@@ -1,4 +1,4 @@
-"""Dead letters by what killed them, and the filter of the screen. Pure."""
+"""Dead letters by cause, and the filter of the screen. Pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from late.errors import ConfigError
 from late.web.formats import fitting, short
 
 LOOKED_AT = 200
-"""The latest dead letters that are grouped; older ones are on further pages."""
+"""The number of latest dead letters that one page groups; older ones are on further pages."""
 CAUSES = 30
-"""Shown of them; beyond, it is a number."""
+"""Causes that are listed; the others are only counted."""
 EXAMPLES, EXAMPLES_MIN = 5, 1
-"""Of each cause, where there are few causes and where there are many."""
+"""Examples of each cause, if there are few causes and if there are many."""
 ERRORS_SHOWN = 24 * 1024
 """Characters of errors on one page: a letter's own page has more."""
 FIELDS = ("group", "queue", "name", "reason", "error")
-"""Of the filter, as the form and the links have them."""
+"""Fields of the filter, as the form and the links name them."""
 _VARIABLE = re.compile(r"[0-9'\"\[{(<]")
 _STEM_MIN = 6
 _Key = tuple[str, str, str, str, str]
@@ -31,22 +31,22 @@ _Key = tuple[str, str, str, str, str]
 
 
 class Example(msgspec.Struct, frozen=True):
-    """One of those that died alike."""
+    """One dead letter of a cause."""
 
     letter: DeadView
     errors: tuple[tuple[int, int, str, str], ...]
-    """(attempt, when, worker, error), where it differs from the one before."""
+    """(attempt, time, worker, error) of each attempt whose error differs from the one before."""
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """Dead letters that died alike."""
+    """Dead letters of the same cause."""
 
     group: str
     queue: str
     name: str
     reason: str
     stem: str
-    """What their last errors have in common: a text that each of them holds; may be empty."""
+    """A text that each of their last errors contains; may be empty."""
     count: int
     first_us: int
     last_us: int
@@ -61,14 +61,15 @@ class DeadPage(msgspec.Struct, frozen=True):
     """Causes that are not listed."""
     looked_at: int
     before_us: int | None
-    """Where the next page begins; None when these were all."""
+    """The moment at which the next page begins; None if these were all."""
 
 
 def causes(found: Sequence[DeadView], before_us: int | None = None) -> DeadPage:
-    """Group one page of dead letters, which comes latest first: the commonest cause first.
+    """Group one page of dead letters by cause, the most common cause first.
 
     Args:
-        before_us: where the next page begins.
+        found: the dead letters, latest first.
+        before_us: the moment at which the next page begins.
     """
     ordered = sorted(found, key=_cause)
     groups = [(key, list(letters)) for key, letters in groupby(ordered, key=_cause)]
@@ -105,8 +106,10 @@ def _cause(letter: DeadView) -> _Key:
 
 
 def stem(error: str) -> str:
-    """The part of an error that is alike in errors of its kind: its first line up to the
-    first digit, quote or bracket, but not less than a few characters."""
+    """The part of an error that errors of its kind have in common.
+
+    It is the first line up to the first digit, quote or bracket, but at least a few characters.
+    """
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -116,7 +119,7 @@ def stem(error: str) -> str:
 
 
 def differences(letter: DeadView) -> list[tuple[int, int, str, str]]:
-    """(attempt, when, worker, error) of each attempt whose error is not that of the one before."""
+    """Return (attempt, time, worker, error) of attempts whose error differs from the one before."""
     found = []
     before: str | None = None
     for each in letter.errors:
@@ -127,10 +130,10 @@ def differences(letter: DeadView) -> list[tuple[int, int, str, str]]:
 
 
 def which(fields: Mapping[str, str]) -> Filter:
-    """The filter that a link or a form says.
+    """Make the filter from the fields of a link or a form.
 
     Raises:
-        ConfigError: a time that is no number; `Filter.check` refuses the rest.
+        ConfigError: a time is not a number; `Filter.check` refuses other wrong values.
     """
     given: dict[str, Any] = {name: fields[name] for name in FIELDS if fields.get(name)}
     before = fields.get("before")
@@ -140,6 +143,6 @@ def which(fields: Mapping[str, str]) -> Filter:
 
 
 def said(chosen: Filter) -> str:
-    """The filter for people."""
+    """Describe the filter for people."""
     words = [f"{name} {getattr(chosen, name)!r}" for name in FIELDS if getattr(chosen, name)]
     return ", ".join(words) or "all dead letters"

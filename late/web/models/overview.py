@@ -1,7 +1,7 @@
-"""The first screen: what needs attention, worst first, and the flow. Pure.
+"""The first screen: a list of problems, the worst first, and the flow. Pure.
 
-The limits are those of the alerts (`late.observability.alerts`), so that the page and the
-pager agree.
+The limits are those of the alerts (`late.observability.alerts`), so that the page and the alerts
+agree.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from late.web.snapshot import Snapshot
 
 Level = Literal["bad", "warn", "ok"]
 SHOWN = 30
-"""Of what needs attention; beyond, it is a number."""
+"""Problems that are listed; the others are only counted."""
 BUSIEST = 10
 FAILING, FAILING_BAD = 0.05, 0.5
-"""Shares of attempts that fail: from which on it is worth a look, and from which on an outage."""
+"""Parts of attempts that fail: from the first on it is a warning, from the second on an outage."""
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Attention(msgspec.Struct, frozen=True):
     what: str
     detail: str
     href: str
-    """Relative to the root of the page."""
+    """A link, relative to the root of the page."""
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 def overview(seen: Snapshot) -> Overview:
-    """What the look says."""
+    """Make the model from a snapshot."""
     found = sorted(attention(seen), key=lambda each: each.level != "bad")
     busiest = sorted(seen.status.queues, key=lambda q: (-q.depth.n - q.in_flight.n, q.queue))
     return Overview(
@@ -90,7 +90,7 @@ def _tiles(seen: Snapshot) -> Iterator[Tile]:
 
 
 def _drained(seen: Snapshot) -> str:
-    """When the backlog is gone at the present pace, in the group that takes longest."""
+    """The time until the backlog is gone at the present pace, in the group that takes longest."""
     drains = [each.drain_s for each in seen.signals.values() if each.backlog]
     still = drains.count(math.inf)
     if still and still == len(drains):
@@ -105,7 +105,7 @@ def _failing(share: float) -> Level:
 
 
 def attention(seen: Snapshot) -> Iterator[Attention]:
-    """Everything that an operator should look at, in the order of the subjects."""
+    """List everything that an operator should look at, in the order of the subjects."""
     if not seen.status.workers:
         yield Attention("bad", "No worker is alive", "Nothing runs until one starts.", "workers")
     for group in seen.groups:

@@ -1,4 +1,4 @@
-"""Queues and their knobs: the list, one queue, and what a change would do. Pure."""
+"""Queues and their knobs: the list, one queue, and the preview of a change. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from late.web.snapshot import Snapshot
 
 PAGE = 50
 PREFIX = "knob."
-"""What the names of the form's fields begin with."""
+"""The prefix of the names of the form's fields."""
 FLAGS = frozenset({"paused", "closed", "smart_retry"})
 HELP: Mapping[str, str] = {
     "paused": "start nothing of it",
@@ -55,7 +55,7 @@ class Row(msgspec.Struct, frozen=True):
     level: Literal["bad", "warn", "ok"]
     badges: tuple[str, ...]
     pace: Signals | None = None
-    """What it did lately; None where it has no tasks."""
+    """The latest figures of the queue; None if it has no tasks."""
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class Listed(msgspec.Struct, frozen=True):
 
     rows: tuple[Row, ...]
     after: str | None
-    """Where the next page begins; None on the last."""
+    """The mark behind which the next page begins; None on the last page."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Field(msgspec.Struct, frozen=True):
     help: str
     kind: Literal["flag", "severity", "text"]
     value: str
-    """As typed; empty where it is not set."""
+    """The value as one would type it; empty if it is not set."""
     default: str
 
 
@@ -86,10 +86,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def rows(seen: Snapshot) -> list[Row]:
-    """Every queue that has tasks or knobs, ascending by name and group.
+    """Make a row of every queue that has tasks or knobs, ascending by name and group.
 
-    A queue with knobs and without tasks is there too: it may have been renamed in the code, and
-    its knobs hold nothing back any more.
+    A queue with knobs and without tasks is listed too: it may have been renamed in the code, and
+    its knobs then have no effect any more.
     """
     known = {queue.queue for queue in seen.status.queues}
     quiet = [QueueStatus(group="", queue=name) for name in seen.queues if name not in known]
@@ -117,7 +117,7 @@ def _row(queue: QueueStatus, knobs: Knobs, pace: Signals | None) -> Row:
 def listed(
     found: Sequence[Row], *, text: str = "", group: str = "", after: str = "", most: int = PAGE
 ) -> Listed:
-    """Those whose name holds `text`, in one group, behind `after`."""
+    """Make one page of the rows of one group whose names contain `text`, behind `after`."""
     wanted = [
         row
         for row in found
@@ -134,7 +134,7 @@ def _key(queue: QueueStatus) -> tuple[str, str]:
 
 
 def _mark(row: Row) -> str:
-    # The space is below every character of a name, so marks sort as the pairs do.
+    # The space sorts before every character of a name, so marks sort as the pairs do.
     return f"{row.status.queue} {row.status.group}"
 
 
@@ -144,7 +144,7 @@ def form(
     kind: Kind = "queue",
     sent: Mapping[str, str] | None = None,
 ) -> list[Field]:
-    """Every knob that a queue, or a target, can have; with what was typed, where it was `sent`."""
+    """Make a field of every knob that a queue or a target can have; `sent` texts come first."""
     found = []
     for name in rules.NAMES:
         if kind == "target" and name in rules.QUEUE_ONLY:
@@ -159,7 +159,7 @@ def form(
 
 
 def typed(value: object) -> str:
-    """A knob as one would type it; empty for None."""
+    """Format a knob as one would type it; empty for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -168,10 +168,10 @@ def typed(value: object) -> str:
 
 
 def changes(before: Knobs, fields: Mapping[str, str]) -> dict[str, Any]:
-    """What the form asks for, as `turn_knobs` takes it: only knobs whose text is another one.
+    """The changes that the form asks for: only knobs whose text differs from the present one.
 
     Raises:
-        InvalidPolicy: a value of another type; its name is in the message.
+        InvalidPolicy: a value has the wrong type; the message contains the knob's name.
     """
     words = []
     for name in rules.NAMES:
@@ -182,7 +182,7 @@ def changes(before: Knobs, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def preview(before: Knobs, after: Knobs) -> list[Change]:
-    """What would be different."""
+    """List the knobs that would change."""
     pairs = ((n, typed(getattr(before, n)), typed(getattr(after, n))) for n in rules.NAMES)
     return [Change(n, old or "default", new or "default") for n, old, new in pairs if old != new]
 
@@ -190,7 +190,7 @@ def preview(before: Knobs, after: Knobs) -> list[Change]:
 def effects(
     before: Knobs, after: Knobs, of_queue: Iterable[QueueStatus], signals: Iterable[Signals]
 ) -> list[str]:
-    """What would come of it, as far as the present figures tell, in sentences."""
+    """Describe the effects of a change in sentences, as far as the present figures show them."""
     queues, paces = list(of_queue), list(signals)
     waits = sum((queue.depth + queue.in_flight for queue in queues), start=Count())
     rate = sum(each.rate for each in paces)
@@ -221,7 +221,7 @@ def effects(
 
 
 def _most(knobs: Knobs, busy_s: float) -> float:
-    """Starts a second that the knobs allow."""
+    """The starts per second that the knobs allow."""
     by_rate = knobs.rate or math.inf
     slots = knobs.concurrency
     by_slots = slots / busy_s if isinstance(slots, int) and busy_s > 0 else math.inf

@@ -30,13 +30,13 @@ class Shards(msgspec.Struct, frozen=True):
     rows: tuple[ShardRow, ...]
     groups: tuple[str, ...]
     after: int | None
-    """The last shard of this page; None on the last page."""
+    """The last shard of this page, if there is a next page; None on the last one."""
     homeless: int
     """Shards of the group without a live owner, on all pages."""
 
 
 def shards(seen: Snapshot, *, group: str = "", after: int = -1, most: int = PAGE) -> Shards:
-    """Those of one group, the first one's where none is named, behind shard `after`."""
+    """Make one page of shards behind shard `after`, of `group`, or else of the first group."""
     names = tuple(sorted({shard.group for shard in seen.status.shards}))
     chosen = group or (names[0] if names else "")
     paused = {each.name for each in seen.groups if each.state == "paused"}
@@ -52,7 +52,7 @@ def shards(seen: Snapshot, *, group: str = "", after: int = -1, most: int = PAGE
 
 
 class Vanished(msgspec.Struct, frozen=True):
-    """A worker whose heartbeat has ended, and that nobody has taken all shards over from."""
+    """A worker whose heartbeat has ended, and some of whose shards nobody has taken over."""
 
     worker_id: str
     groups: tuple[str, ...]
@@ -60,7 +60,7 @@ class Vanished(msgspec.Struct, frozen=True):
 
 
 def vanished(seen: Snapshot) -> tuple[Vanished, ...]:
-    """Those who own shards and are not alive, those with the most shards first."""
+    """List workers that own shards and are not alive, those with the most shards first."""
     lost: dict[str, list[str]] = {}
     for shard in seen.status.shards:
         if shard.owner and not shard.owner_live:
@@ -76,18 +76,19 @@ def _level(shard: ShardStatus, paused: bool) -> Literal["bad", "warn", "ok"]:
 
 
 def group_level(group: GroupView) -> Literal["bad", "warn", "ok"]:
-    """How a group is doing."""
+    """The level of a group: bad, warn or ok."""
     if group.lagging and group.state != "paused":
         return "bad"
     return "ok" if group.state == "working" else "warn"
 
 
 def reset_to(place: str, moment: str) -> str | int:
-    """Where a group is to begin anew, as the form says it: a moment in microseconds, or as a date
-    and time with its zone.
+    """Parse the place at which a group is to begin anew: a word or a moment.
+
+    The form gives a moment in microseconds, or as a date and time with its zone.
 
     Raises:
-        ConfigError: neither a word that is known nor a moment.
+        ConfigError: it is neither a known word nor a moment.
     """
     if place in ("beginning", "now"):
         return place
@@ -102,7 +103,7 @@ def reset_to(place: str, moment: str) -> str | int:
 
 
 def confirmed(name: str, typed: str) -> None:
-    """What cannot be undone is confirmed by typing what it is done to.
+    """Check that the name of the thing was typed, before an action that cannot be undone.
 
     Raises:
         ConfigError: something else was typed.
@@ -112,5 +113,5 @@ def confirmed(name: str, typed: str) -> None:
 
 
 def totals(rows: Sequence[tuple[Count, ...]]) -> tuple[Count, ...]:
-    """Columns of a preview, added up over the shards."""
+    """Add up the columns of a preview over the shards."""
     return tuple(sum(column, start=Count()) for column in zip(*rows, strict=True))

@@ -1,8 +1,9 @@
 """One task's life as a timeline. Pure.
 
-Two clocks: when the id was made is the producer's, everything else the database's. Where a history
-is kept (`late.Retry(history=...)` and such), each step is there; without one, what the task's rows
-say: attempts that failed, until when it is parked, when it died.
+Two clocks are used: the producer's for the moment at which the id was made, the database's for all
+others. If a history is kept (`late.Retry(history=...)` and such), the timeline has each step.
+Without one, it has the contents of the task's rows: failed attempts, the due time of a parked task,
+and the moment of its death.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ _NOW: dict[str, str] = {
 
 
 MOMENTS = 100
-"""Of one timeline: the first quarter and what is latest."""
+"""The most moments of one timeline: a quarter are the first ones, the others the latest."""
 ERRORS_SHOWN = 24 * 1024
 """Characters of errors in one timeline."""
 PAYLOAD_SHOWN = 24 * 1024
-"""Characters of a payload that a page has; a longer one is neither shown whole nor edited here."""
+"""Characters of a payload on a page; a longer one is neither shown whole nor edited here."""
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """One thing that happened, or will."""
+    """One event of the past, or one that is due."""
 
     at_us: int
     what: str
@@ -61,19 +62,19 @@ class Life(msgspec.Struct, frozen=True):
     owner: str | None
     can_cancel: bool
     payload: str | None = None
-    """What is shown of it, where an edit gave it another one than the task was made with."""
+    """The shown part of this group's payload, if an edit has changed it since the enqueue."""
     whole: bool = False
-    """Whether that is all of it."""
+    """True if the shown part is the whole payload."""
 
 
 def payload(task: TaskView | TaskInGroup) -> tuple[str | None, bool]:
-    """What is shown of the payload, None where it was not asked for; and whether that is all."""
+    """The shown part of the payload, None if it was not asked for; and True if it is all of it."""
     text = task.payload
     return (None, False) if text is None else (text[:PAYLOAD_SHOWN], len(text) <= PAYLOAD_SHOWN)
 
 
 def lives(task: TaskView) -> list[Life]:
-    """One timeline for each group, what happened first at the top."""
+    """Make one timeline for each group, the first event at the top."""
     return [_life(task, each) for each in task.groups]
 
 
@@ -95,7 +96,7 @@ def _life(task: TaskView, group: TaskInGroup) -> Life:
 
 
 def _fitting(moments: list[Moment]) -> list[Moment]:
-    """The first and the last of many, with as much of their errors as a page may have."""
+    """Keep the first and the last of many moments, and cut their errors to the bound of a page."""
     left = len(moments) - MOMENTS
     if left > 0:
         begin, end = moments[: MOMENTS // 4], moments[MOMENTS // 4 + left :]

@@ -12,8 +12,8 @@ from late.model.task import HELD_US
 
 PAGE = 100
 OVERDUE_S = 30.0
-"""Owners look at what is overdue every few seconds: what is overdue for longer has no owner, or
-one that is held back."""
+"""Owners read due tasks every few seconds. A task that is overdue for longer than this has no
+owner, or one that cannot start it."""
 
 
 class Parked(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class Parked(msgspec.Struct, frozen=True):
     view: TimerView
     level: Literal["warn", "ok"]
     in_s: float | None
-    """Until it is due; less than nothing where it is overdue, None where it waits for no time."""
+    """Seconds until it is due; negative if it is overdue, None if it does not wait for a time."""
 
 
 class Timers(msgspec.Struct, frozen=True):
@@ -30,11 +30,11 @@ class Timers(msgspec.Struct, frozen=True):
 
     rows: tuple[Parked, ...]
     from_us: int | None
-    """Where the next page begins; None on the last."""
+    """The due time at which the next page begins; None on the last page."""
 
 
 def timers(found: Sequence[TimerView], now_us: int, *, most: int = PAGE) -> Timers:
-    """What was found, which comes in the order of due times and is no more than `most`."""
+    """Make the page of `found`, which is in the order of due times and has at most `most` items."""
     rows = tuple(_row(view, now_us) for view in found)
     return Timers(rows, _next(found) if len(found) >= most else None)
 
@@ -47,9 +47,12 @@ def _row(view: TimerView, now_us: int) -> Parked:
 
 
 def _next(found: Sequence[TimerView]) -> int | None:
-    """With the last moment of this page once more, for several may be due in it; but where a whole
-    page is of one moment it is passed over, as there would be no end to it otherwise. Nothing
-    follows those that wait for no time."""
+    """The due time at which the next page begins.
+
+    It is the last moment of this page, because further tasks may be due at the same moment. If all
+    tasks of this page have one moment, the next page begins behind it, or paging would never end.
+    No page follows tasks that do not wait for a time.
+    """
     first, last = found[0].due_at_us, found[-1].due_at_us
     if last >= HELD_US:
         return None
