@@ -65,8 +65,9 @@ class Access:
                 logger.warning("tokens could not be read: %s", error)
 
     def admit(self, authorization: str | None, certificate: Sequence[str] = ()) -> Caller:
-        """Return the caller with this `Authorization` header, or these names in a verified
-        certificate.
+        """Return the caller of a request.
+
+        Its token is in the `Authorization` header, or has a name of its verified certificate.
 
         Raises:
             Unauthenticated: no valid token was shown. The message does not give the reason.

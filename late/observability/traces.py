@@ -48,10 +48,10 @@ def is_parent(text: str) -> bool:
 
 
 def captured(headers: str | None) -> str | None:
-    """Add the context of the caller's span to `headers` (JSON or None), if there is one and it
-    fits.
+    """Add the context of the caller's span to `headers` (JSON or None).
 
-    It costs one look-up if OpenTelemetry is not loaded. It never raises.
+    Without a span, or if the context does not fit, `headers` stay as they are. It costs
+    one look-up if OpenTelemetry is not loaded. It never raises.
     """
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:

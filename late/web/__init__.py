@@ -1,4 +1,4 @@
-"""The page for operators: it shows problems and offers the means to solve them, server-rendered.
+"""The page for operators, rendered on the server: it shows problems and the means to solve them.
 
 | module | contents | pure |
 |---|---|---|

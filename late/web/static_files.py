@@ -36,8 +36,9 @@ class File(msgspec.Struct, frozen=True):
 
 
 def load() -> tuple[dict[str, File], dict[str, str]]:
-    """Read all files. Returns them by the name under which they are sent, and those names by the
-    plain ones.
+    """Read all files.
+
+    Returns them by the name under which they are sent, and those names by the plain ones.
 
     Raises:
         ConfigError: a vendored file has changed since it was added.

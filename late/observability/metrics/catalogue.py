@@ -103,7 +103,7 @@ _times("late_tick_lateness_seconds", "How long after its time a schedule fired."
 _count("late_schedules_disabled_total", "Schedules that cannot be read or never fire again.",
        "schedule", events.SCHEDULE_DISABLED)  # fmt: skip
 
-# --- ownership, and what is done twice -----------------------------------------------------------
+# --- ownership, and work that is done twice ------------------------------------------------------
 
 _count("late_results_dropped_total", "Results of attempts whose shard had gone to another owner: "
        "these tasks run twice.", "group shard", events.LATE_RESULT, "count")  # fmt: skip

@@ -117,7 +117,7 @@ def _row(queue: QueueStatus, knobs: Knobs, pace: Signals | None) -> Row:
 def listed(
     found: Sequence[Row], *, text: str = "", group: str = "", after: str = "", most: int = PAGE
 ) -> Listed:
-    """Make one page of the rows of one group whose names contain `text`, behind `after`."""
+    """Make one page behind `after` of rows whose queue contains `text`; no `group` means all."""
     wanted = [
         row
         for row in found
