@@ -96,6 +96,6 @@ class Access:
 def demand(caller: Caller, scope: Scope, queue: str | None = None) -> None:
     """Raise `Forbidden` unless `caller` has the scope, and may see the queue if one is given."""
     if not caller.may(scope):
-        raise Forbidden(f"this token has not the scope {scope!r}")
+        raise Forbidden(f"this token lacks the scope {scope!r}")
     if queue is not None and not caller.sees(queue):
         raise Forbidden(f"this token is not for the queue {queue[:128]!r}")

@@ -221,7 +221,7 @@ class Server:
             from late.api.http.uvicorn_server import HttpServer
         except ModuleNotFoundError as error:
             raise ConfigError(
-                "HTTP takes starlette and uvicorn: pip install 'late[serve]'"
+                "HTTP needs starlette and uvicorn: pip install 'late[serve]'"
             ) from error
         routes = [] if (site := self._page(access, key)) is None else site.routes()
         if service is None:

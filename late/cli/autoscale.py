@@ -257,7 +257,7 @@ def _once(scaler: Autoscaler, json: bool) -> None:
     if json:
         output.as_json({"decision": decision, "result": result})
     elif decision is None:
-        typer.echo("nothing decided, as another one acts: see `late autoscale status`")
+        typer.echo("nothing decided, because another autoscaler acts: see `late autoscale status`")
     else:
         change = f"{decision.from_size} to {decision.to_size}" if decision.changes else "no change"
         why = f". {decision.why}" if decision.why else ""

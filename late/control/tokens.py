@@ -51,7 +51,7 @@ def create(
     """A token under a new name.
 
     Args:
-        certificate: for who comes with a client certificate of this name instead of a secret.
+        certificate: for callers with a client certificate of this name instead of a secret.
 
     Returns:
         Its text, which nobody can find out again (None with `certificate`), and its row.

@@ -152,7 +152,9 @@ class OperatorPage:
                 if not self._context.changes:
                     raise Denied("this page is read-only: late serve --web-changes")
                 if not visitor.may_change:
-                    raise Denied("this token may look and not change: it takes 'operate'")
+                    raise Denied(
+                        "this token may look and may not change anything: that needs 'operate'"
+                    )
                 response = await action(request, visitor, fields)
             except ClientDisconnect:
                 return Response(status_code=499)

@@ -149,5 +149,5 @@ def _moment(message: Any, field: str) -> datetime | None:
     try:
         found: datetime = getattr(message, field).ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise BadRequest(f"{field} is no time") from None
+        raise BadRequest(f"{field} is not a time") from None
     return found

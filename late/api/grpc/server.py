@@ -86,7 +86,7 @@ class RpcServer:
             else:
                 self.port = server.add_secure_port(at, _credentials(self._tls))
         except (RuntimeError, OSError) as error:
-            raise ConfigError(f"nobody can listen on {at}: {str(error)[:200]}") from None
+            raise ConfigError(f"cannot listen on {at}: {str(error)[:200]}") from None
         await server.start()
         self._server = server
 

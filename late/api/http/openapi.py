@@ -20,7 +20,7 @@ _ANSWERS = (wire.Accepted, wire.Pulled, wire.QueueStats)
 _ERRORS = {
     400: "A value is wrong, or the body is not JSON.",
     401: "No token, or none that counts.",
-    403: "The token has not this scope, or is not for this queue.",
+    403: "The token lacks this scope, or is not for this queue.",
     404: "No such queue, group or receipt.",
     409: "The unique key is taken by another body; or the receipt is stale.",
     413: "Above 1 MiB, or for a batch 8 MiB or 1,000 tasks.",

@@ -144,7 +144,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host.strip("[]"), port), family=family, backlog=256)
     except OSError as error:
         raise ConfigError(
-            f"nobody can listen on {host[:64]!r}, port {port}: {error.strerror or error}"
+            f"cannot listen on {host[:64]!r}, port {port}: {error.strerror or error}"
         ) from None
 
 

@@ -241,7 +241,7 @@ class KedaServer:
             else:
                 self.port = self._server.add_secure_port(at, credentials)
         except RuntimeError as error:
-            raise ConfigError(f"nobody can listen on {at}: {str(error)[:200]}") from None
+            raise ConfigError(f"cannot listen on {at}: {str(error)[:200]}") from None
         self._server.start()
 
     def stop(self) -> None:

@@ -34,7 +34,7 @@ class MetricsServer:
             self._server = ThreadingHTTPServer((host, port), Handler)
         except OSError as error:
             raise ConfigError(
-                f"nobody can listen on {host[:64]}:{port}: {error.strerror or error}"
+                f"cannot listen on {host[:64]}:{port}: {error.strerror or error}"
             ) from None
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
