@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from late.control import Control
 
 ONCE_S = 600.0
-"""How long `run --once` waits for its resize."""
+"""The longest time that `run --once` waits for its resize."""
 
 app = typer.Typer(help="Let the database's size follow its load.", no_args_is_help=True)
 

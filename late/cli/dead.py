@@ -56,7 +56,7 @@ def _filter(
     task_id: str | None,
     error: str | None = None,
 ) -> Filter:
-    """What is asked for.
+    """Make a filter of the options.
 
     Raises:
         ConfigError: no such consumer group, or a value that can match nothing.

@@ -106,7 +106,7 @@ def _text(value: object) -> str:
 
 
 def _is_target(name: str) -> bool:
-    """Whether it can be known here; that of an app's own code is only known with its module."""
+    """Return True if the target is known here; that of an app's code needs the app's module."""
     from late.model.targets import configured
 
     return name == "local" or name.startswith((PULL_POOL, BATCH_POOL)) or name in configured(())

@@ -141,8 +141,11 @@ def code_of(error: LateError) -> int:
 
 
 def _misuse(error: Exception) -> str | None:
-    """What to say of words that typer cannot read, such as an option that does not exist; None for
-    any other error. By shape: its errors have no public class in all the versions that we take."""
+    """Return the message for words that typer cannot read, such as an unknown option, else None.
+
+    The error is known by its shape: typer's errors have no public class in all the versions that
+    we take.
+    """
     context, message = getattr(error, "ctx", None), getattr(error, "format_message", None)
     if message is None:
         return None

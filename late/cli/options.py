@@ -69,8 +69,9 @@ def control_of(*given: str | None) -> Control:
 
 
 def watching(*given: str | None) -> Control:
-    """As `control_of`, for what may say that a group is `LAGGING`: by the measure of a worker with
-    this environment. Not for all commands: none of the others may fail by a worker's setting.
+    """Open a Control that judges `LAGGING` by the measure of a worker with this environment.
+
+    Only commands that show it use this: no other command may fail by a worker's setting.
 
     Raises:
         ConfigError: LATE_LAG_ALARM_S, or another setting, is none.

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs; control characters for neither."""
+"""Print tables for people, JSON for programs; control characters for neither."""
 
 from __future__ import annotations
 

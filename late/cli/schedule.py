@@ -100,7 +100,7 @@ def _say(schedule: Schedule, json: bool) -> None:
 
 
 def _keys(schedule: Schedule) -> dict[str, Any]:
-    """All but the payload, which may be confidential."""
+    """Return every field but the payload, which may be confidential."""
     import msgspec
 
     keys = msgspec.structs.asdict(schedule)

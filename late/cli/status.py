@@ -235,7 +235,7 @@ def _group(group: TaskInGroup) -> None:
 
 
 def steps(found: tuple[StepView, ...]) -> None:
-    """What happened to a task, one line each."""
+    """Print the steps of a task, one line each."""
     for step in found:
         detail = step.detail
         words = [f"  {output.moment(step.at_us)}  {step.event}"]

@@ -1,4 +1,4 @@
-"""What operators changed: one row per action, in the transaction of the change itself."""
+"""The audit: one row per action of an operator, in the transaction of the change itself."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 @contextmanager
 def acting(name: str) -> Iterator[None]:
-    """What is done inside, also in threads that are begun there, was done by `name`: for an
-    interface with many callers in one process."""
+    """Record every change made inside as done by `name`, also in threads begun there.
+
+    It is for an interface with many callers in one process.
+    """
     token = _acting.set(name)
     try:
         yield
@@ -50,7 +52,7 @@ def acting(name: str) -> Iterator[None]:
 
 
 def actor() -> str:
-    """Who acts: the name of `acting`, else `LATE_ACTOR`, else user@host."""
+    """Return the actor: the name of `acting`, else `LATE_ACTOR`, else user@host."""
     named = _acting.get() or os.environ.get(ACTOR_VARIABLE)
     if named:
         return named[:_ACTOR_MAX]
@@ -116,7 +118,7 @@ def _json(value: Any) -> str | None:
 
 
 class AuditControl(Part):
-    """What operators did. See `Control` for what all methods raise."""
+    """Read and write the audit. See `Control` for what all methods raise."""
 
     def entries(self, *, subject: str | None = None, limit: int = 50) -> list[Entry]:
         """The latest actions, newest first."""

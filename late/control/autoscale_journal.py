@@ -177,7 +177,7 @@ def _set(connection: Connection, term: Term, **changes: Any) -> None:
 
 
 def controllers(engine: Engine) -> list[ControllerView]:
-    """All of them, ascending by name."""
+    """Return all controllers, ascending by name."""
     with reading(engine) as connection:
         now = now_us(connection)
         rows = connection.execute(select(controller).order_by(controller.c.name)).all()
@@ -216,7 +216,7 @@ class AutoscalerControl(Part):
     """Autoscalers and their decisions. See `Control` for what all methods raise."""
 
     def journal(self) -> AutoscaleJournal:
-        """For a controller: its term and its decisions."""
+        """Return the journal in which a controller keeps its term and its decisions."""
         return AutoscaleJournal(self._database.engine)
 
     def all(self) -> list[ControllerView]:
@@ -226,5 +226,5 @@ class AutoscalerControl(Part):
     def decisions(
         self, *, name: str | None = None, limit: int = 50, changes: bool = False
     ) -> list[DecisionView]:
-        """What autoscalers decided, the latest first."""
+        """Return the autoscalers' decisions, the latest first."""
         return decisions(self._database.engine, name=name, limit=limit, changes=changes)

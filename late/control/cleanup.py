@@ -1,5 +1,5 @@
-"""What is removed because nothing can ask for it any more: the inbox, and keys, results and steps
-of histories whose time is over.
+"""Remove rows that nothing can ask for any more: of the inbox, and keys, results and steps of
+histories whose time is over.
 
 A row of the inbox is needed for as long as its task can be delivered once more: while its record is
 in the log (for this group or for a replay), in the timer table, or among the dead letters. It is
@@ -29,7 +29,7 @@ ROUNDS_MAX = 200
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """How many rows went."""
+    """The number of rows that were removed."""
 
     inbox: int = 0
     keys: int = 0

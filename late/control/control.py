@@ -93,7 +93,7 @@ class Control:
         return doctor.examine(self._database.unchecked, self._database.url)
 
     def verify(self, *, group: str | None = None, shard_id: int | None = None) -> Verified:
-        """Whether every task of the log is in exactly one place; reads all of the tables."""
+        """Check that every task of the log is in exactly one place; reads all of the tables."""
         return verify.verify(self._database.engine, group_name=group, shard_id=shard_id)
 
     def sweep(

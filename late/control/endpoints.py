@@ -1,4 +1,4 @@
-"""Where the processes of a deployment reach each other."""
+"""Addresses at which the processes of a deployment reach each other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class EndpointControl(Part):
         return [Endpoint(*row) for row in rows]
 
     def announce(self, worker_id: str, address: str) -> None:
-        """For a worker: how the others reach it. Its row is there from its first heartbeat on."""
+        """Store the address at which others reach this worker.
+
+        Its row is there from its first heartbeat on.
+        """
 
         def tell(connection: Connection) -> None:
             connection.execute(

@@ -44,17 +44,17 @@ class SettingsChange(msgspec.Struct, frozen=True):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """What a worker follows."""
+    """The settings that a worker follows."""
 
     queues: Mapping[str, Knobs]
     targets: Mapping[str, Knobs]
 
 
 def live(engine: Engine) -> Live:
-    """All knobs that are set.
+    """Read all knobs that are set.
 
     Raises:
-        InvalidPolicy: a row that this version cannot read: what was asked is not known.
+        InvalidPolicy: this version cannot read a row, so it cannot know what was asked.
     """
     with reading(engine) as connection:
         rows = {kind: connection.execute(select(table)).all() for kind, table in _TABLES.items()}
@@ -155,7 +155,7 @@ def _kind(text: str) -> Kind:
 
 
 def _locked(connection: Connection, kind: Kind, name: str) -> Knobs:
-    """What is set now; two changes at once come one after the other."""
+    """Read and lock what is set now; two changes at once come one after the other."""
     table = _TABLES[kind]
     query = select(table.c.knobs).where(table.c.name == name)
     if connection.dialect.name != SPANNER:  # what a read-write transaction reads there is locked
@@ -194,7 +194,7 @@ class QueueControl(Part):
     """Settings of queues and targets. See `Control` for what all methods raise."""
 
     def live(self) -> Live:
-        """For workers: every setting."""
+        """Return every setting, for workers."""
         return live(self._database.engine)
 
     def settings(self, kind: Kind | None = None) -> list[Settings]:
@@ -212,5 +212,5 @@ class QueueControl(Part):
         return rollback(self._database.engine, audit_id)
 
     def publish_held(self, held: Mapping[str, int]) -> None:
-        """For workers: how many tasks the bounded queues hold, for producers in SQL."""
+        """Store the number of tasks that the bounded queues hold, for producers in SQL."""
         publish(self._database.engine, held)

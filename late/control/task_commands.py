@@ -98,9 +98,11 @@ class TaskControl(Part):
         group: str | None = None,
         everywhere: bool = False,
     ) -> TaskView:
-        """What is known of one task; its state is `unknown` if nothing is, or if there is no such
-        group. No whole table is read; see `docs/control.md` for what it costs. `group`: only there.
-        `everywhere`: look through its shard's whole log, if its id does not lead to it.
+        """Read what is known of one task.
+
+        Its state is `unknown` if nothing is, or if there is no such group. No whole table is read;
+        see `docs/control.md` for what it costs. `group`: only there. `everywhere`: look through
+        its shard's whole log, if its id does not lead to it.
 
         Raises:
             InvalidName: not a task id.
@@ -110,8 +112,10 @@ class TaskControl(Part):
         )
 
     def result(self, task_id: str, *, group: str) -> bytes | None:
-        """How a task ended and what its handler returned, as `late.app.results` keeps it: one read
-        by key. None while it has not ended, and where nothing is kept (any more)."""
+        """Read a task's end and what its handler returned, as `late.app.results` keeps it, by key.
+
+        None while it has not ended, and where nothing is kept (any more).
+        """
         return task.result(self._database.engine, task_id, group)
 
     def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:

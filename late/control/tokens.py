@@ -1,4 +1,4 @@
-"""Who may come in from outside: rows of `late_token`, and the key that seals receipts."""
+"""Tokens of callers from outside: rows of `late_token`, and the key that seals receipts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _scopes = msgspec.json.Decoder(tuple[tokens.Scope, ...])
 
 
 def listed(engine: Engine) -> list[Token]:
-    """All tokens, also revoked ones, ascending by name."""
+    """Return all tokens, also revoked ones, ascending by name."""
     with reading(engine) as connection:
         rows = connection.execute(select(token).order_by(token.c.name)).all()
     return [
@@ -134,7 +134,7 @@ class TokenControl(Part):
     """Tokens of producers, consumers and operators. See `Control` for what all methods raise."""
 
     def all(self) -> list[Token]:
-        """All tokens, without their secrets, which nobody has."""
+        """Return all tokens, without their secrets, which nobody has."""
         return listed(self._database.engine)
 
     def create(

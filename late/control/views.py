@@ -1,4 +1,4 @@
-"""What the control plane returns: plain values, whose field names are the keys of `--json`.
+"""Answers of the control plane: plain values, whose field names are the keys of `--json`.
 
 Times are microseconds since the Unix epoch by the database's clock; ages and lags are in seconds,
 counted by that clock at the moment of the answer.
@@ -14,7 +14,7 @@ from late.model.task import AttemptError, StepDetail
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How many. `capped`: counting stopped at a limit, there are at least `n`."""
+    """A count. `capped`: counting stopped at a limit, there are at least `n`."""
 
     n: int = 0
     capped: bool = False
@@ -41,7 +41,7 @@ class QueueStatus(msgspec.Struct, frozen=True):
     oldest_age_s: float | None = None
     """Age of the oldest task in the log that is not settled, None when there is none."""
     held: Count = Count()
-    """Of those parked, the ones that wait for no time: the task before them of their key runs, or
+    """The parked tasks that wait for no time: the task before them of their key runs, or
     has to end in another shard because their lane was resized. `capped` where as many tasks with
     a key were looked at as the limit allows, also if few of them count."""
 
@@ -71,7 +71,7 @@ class ShardStatus(msgspec.Struct, frozen=True):
     stale_s: float = 0.0
     """Everything that was committed, or became due, this long ago is done or was put off."""
     old: bool = False
-    """Of a width that its lane has no more: it gets no new tasks."""
+    """True for a shard that its lane has no more: it gets no new tasks."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     started_at_us: int
     expires_in_s: float
     shards: int
-    """How many (group, shard) it holds."""
+    """The number of (group, shard) that it holds."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class Status(msgspec.Struct, frozen=True):
     groups: tuple[GroupView, ...] = ()
 
     def stale_s(self, group: str) -> float | None:
-        """Of a group's stalest shard; None where it has none."""
+        """Return the staleness of a group's stalest shard; None where it has none."""
         return max((s.stale_s for s in self.shards if s.group == group), default=None)
 
 
@@ -110,7 +110,7 @@ class Tenure(msgspec.Struct, frozen=True):
     epoch: int
     owner: str
     settlements: int
-    """How many of its settlements the journal holds, that of its takeover included."""
+    """The number of its settlements in the journal, that of its takeover included."""
     first_us: int
     last_us: int
     cut: bool
@@ -118,7 +118,7 @@ class Tenure(msgspec.Struct, frozen=True):
 
 
 class OwnerView(msgspec.Struct, frozen=True):
-    """Who owns one shard in one consumer group, and who owned it before."""
+    """The owner of one shard in one consumer group, and its former owners."""
 
     group: str
     shard_id: int
@@ -126,7 +126,7 @@ class OwnerView(msgspec.Struct, frozen=True):
     owner_live: bool
     epoch: int
     since_us: int | None
-    """When this term began; None without an owner, or if it is older than what is looked at."""
+    """The beginning of this term; None without an owner, or if it is older than what is read."""
     fenced: int
     """Settlements of former owners that the journal has refused, ever."""
     late: int
@@ -148,7 +148,7 @@ State = Literal["logged", "open", "parked", "dead", "settled", "passed", "unknow
 
 
 class TaskInGroup(msgspec.Struct, frozen=True):
-    """Where a task stands in one consumer group."""
+    """The state of a task in one consumer group."""
 
     group: str
     state: State
@@ -159,22 +159,22 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     reason: str | None = None
     """Why it is parked or dead."""
     due_at_us: int | None = None
-    """When a parked task runs; None for one that waits for its ordering key."""
+    """The time at which a parked task runs; None for one that waits for its ordering key."""
     dead_at_us: int | None = None
     held_key: str | None = None
     attempts: int | None = None
     deaths: int | None = None
-    """How many workers died while it ran, as far as that is known."""
+    """The number of workers that died while it ran, as far as that is known."""
     suspect: bool = False
     """It may have killed one: until it has ended by itself, it runs on trial."""
     errors: tuple[AttemptError, ...] = ()
     owner: str | None = None
     history: tuple[StepView, ...] = ()
-    """What happened to it, the first step first, where that is kept."""
+    """Its steps, the first one first, where they are kept."""
     payload: str | None = None
-    """Where payloads are asked for, and an edit has given it another one here."""
+    """Its payload, if payloads are asked for and an edit has given it another one here."""
     outcome: str | None = None
-    """How it ended, where its result or its history is kept: `done`, `expired`, ..."""
+    """Its end, where its result or its history is kept: `done`, `expired`, ..."""
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -189,7 +189,7 @@ class StepView(msgspec.Struct, frozen=True):
 
 
 class TaskView(msgspec.Struct, frozen=True):
-    """All that the database knows of one task."""
+    """Everything that the database knows of one task."""
 
     task_id: str
     shard_id: int
@@ -244,12 +244,12 @@ class TimerView(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What a purge or a redrive did, or with `dry_run` would do."""
+    """The effect of a purge or a redrive, or with `dry_run` what it would be."""
 
     count: int
     dry_run: bool
     task_ids: tuple[str, ...]
-    """Of the first 100."""
+    """Ids of the first 100."""
     capped: bool = False
     """A dry run stopped counting: at least so many."""
 
@@ -267,7 +267,7 @@ class DrainView(msgspec.Struct, frozen=True):
     state: Literal["closing", "draining"]
     """`closing`: transactions may still write by it."""
     transactions: int = 0
-    """That it waits for; where the database tells them."""
+    """Transactions that it waits for, where the database tells them."""
     left: dict[str, int] = {}
     """Group -> shards that are not drained."""
     keys: int = 0
@@ -281,7 +281,7 @@ class LaneView(msgspec.Struct, frozen=True):
     first_shard: int
     shards: int
     version: int = 0
-    """How often it was resized."""
+    """The number of times it was resized."""
     draining: tuple[DrainView, ...] = ()
 
 
@@ -297,11 +297,11 @@ class GroupView(msgspec.Struct, frozen=True):
     state: GroupState = "idle"
     """`idle`: no live worker serves it."""
     queues: tuple[str, ...] | None = None
-    """What it reads; None: all."""
+    """The queues that it reads; None: all."""
     from_us: int | None = None
     """Records created before are passed over."""
     replay_us: int | None = None
-    """When it was last reset to read something again."""
+    """The time of its last reset to read something again."""
     workers: int = 0
     """Live ones that serve it."""
     owned: int = 0
@@ -318,7 +318,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 class ShardReset(msgspec.Struct, frozen=True):
-    """What a reset does to one shard, as far as it was counted."""
+    """The effect of a reset on one shard, as far as it was counted."""
 
     shard_id: int
     again: Count
@@ -334,7 +334,7 @@ class ShardReset(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """What a reset of a group did, or with `dry_run` would do."""
+    """The effect of a reset of a group, or with `dry_run` what it would be."""
 
     group: str
     to: str
@@ -343,7 +343,7 @@ class Reset(msgspec.Struct, frozen=True):
 
 
 class Waited(msgspec.Struct, frozen=True):
-    """How far a group is with all tasks up to a token."""
+    """The progress of a group with all tasks up to a token."""
 
     group: str
     token: str

@@ -1,4 +1,4 @@
-"""What the loop needs of a dispatcher: slots of the worker's own, and pools of other processes."""
+"""The parts of a dispatcher that the loop needs: its own slots, and pools of other processes."""
 
 from __future__ import annotations
 

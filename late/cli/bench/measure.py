@@ -33,7 +33,7 @@ class GaveUp(LateError):
 
 
 class Measured(msgspec.Struct):
-    """What `late bench` found. Rates are tasks a second, the rest milliseconds."""
+    """The results of `late bench`. Rates are tasks a second, the rest milliseconds."""
 
     tasks: int
     enqueue_bulk_per_s: float
@@ -47,7 +47,9 @@ class Measured(msgspec.Struct):
 
 
 def measure(url: str, folder: Path, *, tasks: int, rate: int, seconds: float) -> Measured:
-    """All of it, on the empty tables at `url`; `folder` takes marks and the worker's output.
+    """Measure everything on the empty tables at `url`.
+
+    `folder` takes marks and the worker's output.
 
     Raises:
         GaveUp: see the class.
@@ -149,7 +151,7 @@ def drained(engine: Engine, running: Running, count: int) -> float:
 
 
 def settled(engine: Engine) -> int:
-    """How many tasks the journal has as done."""
+    """Count the tasks that are done in the journal."""
     with reading(engine) as connection:
         texts = connection.execute(
             select(settlement.c.usage).where(settlement.c.usage.is_not(None))

@@ -1,4 +1,4 @@
-"""What the worker of `late bench` runs: no-ops that leave a mark of when they started."""
+"""Tasks of `late bench`: no-ops that write down when they started."""
 
 from __future__ import annotations
 

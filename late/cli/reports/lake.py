@@ -20,7 +20,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The lake.", show_de
 
 
 def missing(error: ModuleNotFoundError) -> ConfigError:
-    """What to say where the extra is not installed."""
+    """Return the error that names the extra to install."""
     return ConfigError(f'{error.name} is not installed: pip install "late[spark]"')
 
 
@@ -58,7 +58,7 @@ def export(
 
 @app.command("show")
 def show(folder: Folder, json: JsonOption = False) -> None:
-    """What is in the lake: dates, journals, and gaps."""
+    """Show what is in the lake: dates, journals, and gaps."""
     try:
         from late_spark import lake
     except ModuleNotFoundError as error:

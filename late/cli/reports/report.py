@@ -62,7 +62,7 @@ def cost(
     force: Force = False,
     json: JsonOption = False,
 ) -> None:
-    """What the work cost, and who caused it: every cent of a bill, or of prices times quantities.
+    """Report what the work cost, and who caused it: each cent of a bill, or prices by quantities.
 
     Writes index.html, cost.xlsx, costs.csv, costs.parquet, unallocated.parquet and focus.csv.
     """
@@ -132,7 +132,7 @@ def impact(
     force: Force = False,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """What a change did to cost and speed, which days were unusual, and where the month will end.
+    """Report what a change did to cost and speed, which days were unusual, how the month ends.
 
     Writes index.html, changes.csv, anomalies.csv and days.csv.
     """
@@ -199,7 +199,7 @@ def capacity(
     force: Force = False,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """What would be enough: shards, nodes and knobs against the recorded load, if it grows.
+    """Report what would be enough: shards, nodes and knobs against the recorded load, if it grows.
 
     Writes index.html, queues.csv and verdicts.csv.
     """

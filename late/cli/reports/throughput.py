@@ -37,7 +37,7 @@ SHOWN = {
     "backlog": "backlog>",
     "concurrency_used": "slots used>",
 }
-"""What of the report fits a terminal; files have all of it."""
+"""Columns of the report that fit a terminal; files have all columns."""
 
 
 def throughput(

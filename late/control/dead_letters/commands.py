@@ -47,7 +47,7 @@ class DeadLetterControl(Part):
             return [view_of(row._mapping, payload) for row in rows]
 
     def page(self, which: Filter | None = None, *, limit: int = 100) -> DeadLetterPage:
-        """As `find`, a page at a time, and quick however many there are."""
+        """Return one page of what `find` returns, quickly however many there are."""
         return read_page(self._database.engine, which or Filter(), limit=limit)
 
     def purge(

@@ -1,8 +1,8 @@
-"""What a purge or a redrive of dead letters would do: how many, and the first of them.
+"""Say what a purge or a redrive of dead letters would do: how many, and the first of them.
 
-It is shown before a decision, so it must not be waited for: a count looks at the first `LOOKED`
-rows and says where it stopped. At rows, and not at those that match: what does not match has no
-index to be passed over by. Who wants to know it of millions asks for the `exact` count.
+It is shown before a decision, so it must be quick: a count looks at the first `LOOKED` rows and
+says where it stopped. It counts all rows that it looks at, because no index passes over those that
+do not match. For millions of rows there is the `exact` count.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _ORDER = ("dead_at_us", "task_id")
 
 
 def preview(engine: Engine, which: Filter, limit: int | None, *, exact: bool) -> Moved:
-    """What would be moved.
+    """Count what would be moved.
 
     Args:
-        limit: how many at most.
+        limit: the largest number to move.
         exact: count all, however long it takes: a statement for each shard, which reads its end.
     """
     with reading(engine) as connection:
@@ -63,7 +63,7 @@ def _all(connection: Connection, which: Filter, shards: list[Shard]) -> Count:
 
 
 def _first(connection: Connection, which: Filter, shards: list[Shard]) -> Count:
-    """Of the first `LOOKED`, shard by shard."""
+    """Count among the first `LOOKED` rows, shard by shard."""
 
     def meant(looked: FromClause) -> ColumnElement[int]:
         matches = case((and_(true(), *which.clauses(looked.c)), 1), else_=0)

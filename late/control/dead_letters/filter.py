@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 
 
 class _Position(FunctionElement[int]):
-    """Where a text is in a column, from 1: LIKE has no escape on Spanner."""
+    """The place of a text in a column, from 1: LIKE has no escape on Spanner."""
 
     type = Integer()
     inherit_cache = True
@@ -36,7 +36,7 @@ def _instr(element: _Position, compiler: Any, **kw: Any) -> str:
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which dead letters; every field that is given must match. Empty: all of them."""
+    """A choice of dead letters: every field that is given must match. Empty: all of them."""
 
     queue: str | None = None
     name: str | None = None
@@ -98,7 +98,7 @@ class Filter(msgspec.Struct, frozen=True):
         return Filter(task_id=self.task_id, since_us=self.since_us, until_us=self.until_us)
 
     def reaches(self, name: str, shard_id: int) -> bool:
-        """Whether a (group, shard) can have some that match."""
+        """Return True if a (group, shard) can have some that match."""
         return self.group in (None, name) and (
             self.task_id is None or shard_of(self.task_id) == shard_id
         )

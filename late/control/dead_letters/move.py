@@ -45,7 +45,7 @@ NOTED = 500
 _ORDER = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group)
 _KEY = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group, dead.c.shard_id)
 Key = tuple[int, str, str, int]
-"""When a dead letter died, its task id, group and shard. Keys compare as the letters go."""
+"""A dead letter's time of death, task id, group and shard. Keys compare as the letters go."""
 
 
 def oldest(engine: Engine, which: Filter) -> tuple[int, Iterator[Key]]:
@@ -97,15 +97,15 @@ def _walk(
 
 
 class Mover(msgspec.Struct, frozen=True):
-    """How to move, and what the audit says of it."""
+    """A way to move dead letters, and its words for the audit."""
 
     action: str
     which: Filter
     rate: float | None = None
-    """How many fall due in a second; 0: all at once. None: they are deleted."""
+    """Letters that fall due per second; 0: all at once. None: they are deleted."""
 
     def chunk(self, engine: Engine, limit: int | None, total: int) -> int:
-        """How many the next transaction moves."""
+        """Return the number that the next transaction moves."""
         size = CHUNK
         if self.rate and engine.dialect.name == SPANNER:
             # There a transaction moves all of its rows to one due time: a second's worth each.

@@ -26,9 +26,9 @@ from late.schema.tables import TaskIdType, dead
 LOOKED = 16_000
 """Rows that one page looks through, all shards together, where a filter leaves some out."""
 LOOKED_MIN = 100
-"""Of one shard, however many there are."""
+"""Rows of one shard that are looked at, however many shards there are."""
 IDS = 500
-"""That are looked up in one statement."""
+"""Ids that are looked up in one statement."""
 
 _ASKED = (
     dead.c.consumer_group,
@@ -39,9 +39,9 @@ _ASKED = (
     dead.c.name,
     dead.c.reason,
 )
-"""What a filter may ask about."""
+"""Columns that a filter may ask about."""
 _Key = tuple[int, str, str, int]
-"""When it died, its id, group and shard."""
+"""Time of death, task id, group and shard."""
 
 
 class DeadLetterPage(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
     letters: tuple[DeadView, ...]
     """The latest first."""
     before_us: int | None
-    """Where the next page begins; None when these were all."""
+    """The next page begins here; None when these were all."""
 
 
 def read_page(engine: Engine, which: Filter, *, limit: int) -> DeadLetterPage:
@@ -110,7 +110,7 @@ def _last(
 def _sifted(
     connection: Connection, which: Filter, shards: list[Shard], limit: int, looked: int
 ) -> tuple[list[_Key], list[int]]:
-    """What matches among the last `looked` of each shard; and the times as of `_last`."""
+    """Return the matches among the last `looked` of each shard; and the times as of `_last`."""
     # An error may be long, and is read only by who looks for one.
     columns = _ASKED if which.error is None else (*_ASKED, dead.c.errors)
 

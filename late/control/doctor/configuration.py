@@ -1,4 +1,4 @@
-"""What is set up so that it cannot work well, and is no fault of the database: for the doctor.
+"""Find settings that cannot work well and are no fault of the database, for `late doctor`.
 
 Each check says what it saw and what to do. All are bounded: none reads more than the first rows of
 a shard.
@@ -23,7 +23,7 @@ from late.schema.tables import dead, group, lane, queue, schedule, target, timer
 from late.store.common.groups import reads_of
 
 ROWS = 1_000
-"""Of one (group, shard) that are looked at."""
+"""Rows of one (group, shard) that are looked at."""
 LATE_S = 60.0
 TRANSACTION_S = 60.0
 PER_WORKER = 8
@@ -198,8 +198,11 @@ def _tokens(connection: Connection) -> Check:
 
 
 def _transactions(connection: Connection) -> Check:
-    """What begins in an open transaction cannot be handed out before it ends, and nothing that came
-    after it either: the log is read in the order of commits."""
+    """Check for old open transactions.
+
+    Tasks of an open transaction cannot start before it ends, and nothing that came after them
+    either: the log is read in the order of commits.
+    """
     row = connection.execute(
         text(
             "select pid, state, extract(epoch from now() - xact_start) as age_s"

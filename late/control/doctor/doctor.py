@@ -38,14 +38,17 @@ OPEN_MAX = 2_000
 """The bound on `open`: beyond it an owner would have had to forget something."""
 OVERDUE_S = 60.0
 JOURNAL_ROWS = 1_000
-"""How far back the journal of each shard is checked for holes."""
+"""Rows of each shard's journal that are checked for holes."""
 NAMES_SHOWN = 5
 SQLITE_WAL_FIXED = (3, 51, 3)
 
 
 def examine(engine: Engine, url: str) -> list[Check]:
-    """All checks, in the order in which they build on each other: the first failure of a
-    connection or a schema ends the list, because nothing after it could be judged."""
+    """Make all checks, in the order in which they build on each other.
+
+    The first failure of a connection or a schema ends the list, because nothing after it could be
+    judged.
+    """
     found = [_versions()]
     try:
         with reading(engine) as connection:
@@ -135,7 +138,7 @@ def _schema(connection: Connection) -> Check:
 
 
 def _guards(url: str) -> Check:
-    """What every worker's start refuses: a standby, a copy, an unsafe setting."""
+    """Check what every worker's start refuses: a standby, a copy, an unsafe setting."""
 
     async def opened() -> None:
         from late.store import open_store
@@ -184,7 +187,7 @@ def _leases(connection: Connection) -> Iterator[Check]:
 
 
 def _unowned(addresses: Iterable[str]) -> str:
-    """What to check. A list of members is known to the workers alone, so no look here can tell."""
+    """Return the advice. Only the workers know a list of members, so no check here can tell."""
     names = sorted({member_name(address.rpartition(":")[0]) for address in addresses})
     more = ", ..." if len(names) > NAMES_SHOWN else ""
     return (

@@ -65,7 +65,7 @@ class GroupControl(Part):
         return waiting.wait(self._database.engine, group, token, timeout_s=timeout_s)
 
     def retention(self) -> float:
-        """For how many seconds the log keeps what every group has settled."""
+        """Return the seconds for which the log keeps what every group has settled."""
         return retention.get(self._database.engine)
 
     def set_retention(self, keep_s: float) -> float:

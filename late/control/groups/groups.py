@@ -40,7 +40,7 @@ _GONE = "group_gone/"
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """What an operator writes into the journal of one shard."""
+    """A checkpoint that an operator writes into the journal of one shard."""
 
     shard_id: int
     seq: int
@@ -51,8 +51,10 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class _Gone(msgspec.Struct, frozen=True):
-    """Of a group that was deleted: what every later one of its name must stay above, or a former
-    owner that wakes up would find its next settlement's place free."""
+    """The marks of a deleted group that every later one of its name must stay above.
+
+    Otherwise a former owner that wakes up would find the place of its next settlement free.
+    """
 
     seq: int
     epoch: int
@@ -182,7 +184,7 @@ def _forget(connection: Connection, name: str, gone: _Gone) -> None:
 
 
 def check(engine: Engine, names: Iterable[str]) -> None:
-    """For workers.
+    """Refuse names of groups that are not registered; for workers.
 
     Raises:
         ConfigError: one of them is not registered.
@@ -229,7 +231,7 @@ def known(connection: Connection, name: str, *, lock: bool = True) -> Row[Any]:
 
 
 def unknown(name: str, known: set[str]) -> str:
-    """What to say of a group that is not registered."""
+    """Return the message about a group that is not registered."""
     return (
         f"no consumer group {name[:128]!r}; known: {', '.join(sorted(known))}. "
         "Make one: late group create NAME --start-from beginning|now|TIME"
@@ -237,7 +239,7 @@ def unknown(name: str, known: set[str]) -> str:
 
 
 def serving(connection: Connection) -> dict[str, int]:
-    """How many live workers serve each group."""
+    """Count the live workers of each group."""
     found: dict[str, int] = {}
     live = select(worker.c.consumer_groups).where(worker.c.expires_at_us > now_us(connection))
     for text in connection.execute(live).scalars():

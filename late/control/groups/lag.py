@@ -1,4 +1,4 @@
-"""How far each group is behind: what it has not read holds the log back, for all of them.
+"""The lag of each group: what one group has not read holds the log back for all.
 
 Nothing that a group has not settled is ever removed, so a group that nobody works lets the log
 grow for ever. That is said early and again and again, by age: a count would be reached at another
@@ -31,7 +31,7 @@ LIMIT = 10_000
 Lag = tuple[Count, float | None]
 """Records that a group has not read, and the age of the oldest, seconds."""
 ALARM_S = 600.0
-"""How old the oldest record may be that a group has not read."""
+"""The age that the oldest record which a group has not read may reach."""
 
 
 def groups(
@@ -42,7 +42,7 @@ def groups(
     alarm_s: float = ALARM_S,
     seen: Status | None = None,
 ) -> list[GroupView]:
-    """All consumer groups, ascending by name, with how far behind they are.
+    """Return all consumer groups, ascending by name, with their lag.
 
     Args:
         name: only this one.

@@ -50,7 +50,7 @@ from late.store.common.suspects import inherited, suspects_of, suspects_text
 LOOKED = 64_000
 """Rows of one kind that a preview looks at, all shards together."""
 LOOKED_MIN = 1_000
-"""Of one shard, however many there are."""
+"""Rows of one shard that are looked at, however many shards there are."""
 _open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -112,8 +112,10 @@ def _shards(connection: Connection, name: str, to: str | int, head: str) -> list
 
 
 def _effects(connection: Connection, name: str, shards: list[_Shard]) -> list[ShardReset]:
-    """What becomes of each shard, of the first rows of each kind: it is shown before a decision,
-    and a count to the end of a long log would be waited for."""
+    """Return what a reset does to each shard, counted among the first rows of each kind.
+
+    It is shown before a decision, and a count to the end of a long log would take long.
+    """
     most = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
     again = _logged(connection, shards, most, returns=True)
     skipped = _logged(connection, shards, most, returns=False)
@@ -181,7 +183,7 @@ def _elsewhere(
 def _counted(
     connection: Connection, legs: list[Select[Any]], most: int
 ) -> list[tuple[Count, Count]]:
-    """Of each leg: the rows that are `meant`, and all of them."""
+    """Count for each leg the rows that are `meant`, and all rows."""
     counts = []
     for leg in legs:
         looked = leg.subquery()
@@ -241,8 +243,11 @@ def _apply(
 
 
 def _let_go(connection: Connection, left_out: ColumnElement[bool]) -> None:
-    """What was bound to the life of tasks that will never run: their unique keys (with a period,
-    for the rest of it), and schedules that wait for them to end."""
+    """Release what was bound to the life of tasks that will never run.
+
+    These are their unique keys (with a period, for the rest of it), and schedules that wait for
+    them to end.
+    """
     tasks = select(log_of(connection).c.task_id).where(left_out)
     bound = unique.c.task_id.in_(tasks)
     connection.execute(delete(unique).where(bound, unique.c.expires_at_us.is_(None)))

@@ -1,6 +1,6 @@
-"""How long the log keeps what every group has settled, for groups that are created or reset later.
+"""The time for which the log keeps what every group has settled, for groups that come later.
 
-The stores read it with every round of house-keeping (`late/store/common/groups.py`).
+The stores read it with every round of maintenance (`late/store/common/groups.py`).
 """
 
 from __future__ import annotations

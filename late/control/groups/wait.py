@@ -33,7 +33,7 @@ from late.schema.tables import dead, timer
 LIMIT = 10_000
 """Tasks of one shard that are counted."""
 GRACE_S = 1.0
-"""How long a token that is in no table is looked for before it counts as gone."""
+"""The time for which a task that is in no table is looked for before it counts as gone."""
 EVERY_S = 0.1
 EVERY_MAX_S = 1.0
 _MILLISECOND_US = 1_000
@@ -73,7 +73,7 @@ def _reads(connection: Connection, name: str) -> Reads:
 
 
 def _created_us(connection: Connection, shard_id: int, token: str) -> int | None:
-    """When the token's task was created; None where it is nowhere."""
+    """Return the time at which the task was created; None if it is nowhere."""
     row = finding.find_in_log(connection, token, everywhere=True)
     if row is not None:
         return int(row["created_at_us"])

@@ -18,11 +18,11 @@ from late.schema.engine import reading, write
 from late.schema.tables import extent, lane
 
 DRAIN_US = 600_000_000
-"""How long an old width may drain before somebody should look."""
+"""The time for which an old width may drain before somebody should look."""
 
 
 def lanes(engine: Engine) -> list[LaneView]:
-    """All lanes, ascending by name, each with its closed versions that are not drained."""
+    """Return all lanes, ascending by name, each with its closed versions that are not drained."""
     found = layout(engine)
     with reading(engine) as connection:
         waits = {
@@ -62,7 +62,7 @@ def _drain(old: Extent, transactions: int) -> DrainView:
 
 
 def draining(connection: Connection) -> Iterator[Check]:
-    """For `late doctor`: old widths that keys wait for."""
+    """Check old widths that keys wait for; for `late doctor`."""
     since_us = now_us(connection) - DRAIN_US
     old = connection.execute(select(extent).order_by(extent.c.lane, extent.c.version)).all()
     late = [row for row in old if row.closed_at_us < since_us]
@@ -106,7 +106,7 @@ def found_lane(connection: Connection, name: str) -> tuple[Any, list[Any]]:
 
 
 def room(row: Any, rows: list[Any]) -> int:
-    """How wide the lane can be: up to the next one."""
+    """Return the largest width of the lane: up to the next one."""
     above = [each.first_shard for each in rows if each.first_shard > row.first_shard]
     return int(min([SHARDS_MAX, *above]) - row.first_shard)
 

@@ -17,7 +17,7 @@ _left = msgspec.json.Decoder(Left).decode
 
 
 def layout(engine: Engine) -> Layout:
-    """All lanes, with what is left of their closed versions, at one moment."""
+    """Read all lanes, with what is left of their closed versions, at one moment."""
     with reading(engine) as connection:
         return layout_of(connection, extents_of(connection))
 

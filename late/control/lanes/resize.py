@@ -38,9 +38,9 @@ from late.schema.tables import extent, lane, result
 EXTENTS_MAX = 8
 """Versions that drain at the same time."""
 UNREAD_AFTER_US = 5_000_000
-"""How long a closing may be unread before it is asked whether its group will ever read it."""
+"""The age of an unread closing at which it is asked whether its group will ever read it."""
 UNREAD_MAX = 64
-"""Of those, how many at a look."""
+"""The number of those at a time."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -1,4 +1,4 @@
-"""What of the log is beyond a cursor, as a condition of SQL.
+"""Conditions of SQL for the part of the log beyond a cursor.
 
 A cursor is private to its store, so this is the one place of the control plane where the
 dialects differ: each asks its store's own reader of the text.
@@ -59,7 +59,7 @@ _BLIND = "1:1:"
 
 
 def beyond(connection: Connection, shard_id: int, cursor: str) -> ColumnElement[bool]:
-    """Whether a row of the log is of this shard and not covered by `cursor`.
+    """Return the condition that a row of the log is of this shard and not covered by `cursor`.
 
     Raises:
         StoreError: not a cursor of this store.
@@ -84,7 +84,7 @@ def beyond(connection: Connection, shard_id: int, cursor: str) -> ColumnElement[
 def beyond_window(
     log: FromClause, shard_id: Any, floor: Any, prev: Any, cur: Any, xid: Any, task_id: Any
 ) -> ColumnElement[bool]:
-    """As `beyond`, of values of `window_of`."""
+    """Return the same condition as `beyond`, from values of `window_of`."""
     read = and_(_visible(log, cur), tuple_(log.c.xid, log.c.task_id) <= tuple_(xid, task_id))
     # The floor follows from the others; it is what the index can use.
     mine = log.c.shard_id == shard_id, log.c.xid >= floor

@@ -20,7 +20,7 @@ from late.control.sql.rows import COCKROACH, SPANNER, log_of
 from late.model.ids import made_at_us, shard_of
 
 NEAR_US = (2_000_000, 60_000_000, 600_000_000)
-"""How far from the moment that the id names a row is looked for, one distance after the other."""
+"""Distances from the moment in the id at which a row is looked for, one after the other."""
 _YEAR_9000_US = 221_845_392_000_000_000
 """An id may name a later time, but no database has one."""
 Row = dict[str, Any]

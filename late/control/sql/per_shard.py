@@ -41,9 +41,9 @@ from late.control.sql.rows import SPANNER
 from late.model.task import SHARDS_MAX
 
 LEGS = 80
-"""Of one statement. SQLite takes 500."""
+"""Legs of one statement. SQLite takes 500."""
 LEGS_OF = {SPANNER: 16}
-"""Where they are fewer: its dialect's parser takes 10,000 tokens."""
+"""Databases that take fewer: Spanner's parser takes 10,000 tokens."""
 BINDS = 700
 """Parameters of one statement on Spanner, which takes 950: its driver numbers them, so that one
 that is in each leg is sent with each of them."""
@@ -52,13 +52,13 @@ JOINED = 1_000
 FEW = 4
 """Rows that `first_rows` asks of each leg, beside twice its share."""
 ROWS = 16_000
-"""That the legs of one statement may read together, so that none of them takes long."""
+"""Rows that the legs of one statement may read together, so that no statement takes long."""
 LATERAL = frozenset({"postgresql"})
 """Dialects with `unnest` of several arrays and lateral joins that walk an index for each row."""
 EMBEDDED = "sqlite"
 """The dialect of a database in this process: a statement is a call, and no round trip."""
 Value = int | str | ColumnElement[Any]
-"""Of a leg: the value, or the column that stands for it."""
+"""A value of a leg, or the column that stands for it."""
 Span = tuple[int, int]
 """Shards, the first and the last of them."""
 
@@ -85,11 +85,11 @@ def lateral_rows(
     types: Sequence[TypeEngine[Any]] = (),
     rows: int = 1,
 ) -> Iterator[Row[Any]]:
-    """As `union_rows`, of legs that differ in values alone: `leg(*values)` for each of `asked`.
+    """Read the rows of legs that differ in values alone: `leg(*values)` for each of `asked`.
 
     Args:
-        leg: makes one of values, or of columns that stand for them: it compares them with columns
-            and does nothing else with them.
+        leg: makes a leg of values, or of columns that stand for them: it compares them with
+            columns and does nothing else with them.
         asked: the values of each leg, as many and of the same types.
         types: of these values; by default what Python's are taken for.
     """
@@ -230,7 +230,7 @@ def counted(
 
 
 def looked(rows: Sequence[Row[Any]]) -> int:
-    """How many rows those of one leg count."""
+    """Add up the rows that the legs counted."""
     # Asked once: a look has tens of thousands of rows, and a name that is not there costs an error.
     apart = bool(rows) and "looked" in rows[0]._fields
     return sum(row.looked if apart else row.n for row in rows)
@@ -242,8 +242,9 @@ def limited_count(
     most: int,
     ask: Callable[[FromClause], ColumnElement[Any]],
 ) -> Iterator[Row[Any]]:
-    """What `ask` says of the first `most` rows of all legs together, one leg after the other: a row
-    for each chunk of legs, of which `looked` says how many rows they were.
+    """Apply `ask` to the first `most` rows of all legs together, one leg after the other.
+
+    There is one row for each chunk of legs; `looked` says how many rows they were.
 
     Args:
         legs: each with the same columns. One may have an order, and no limit.
@@ -269,13 +270,13 @@ def within(legs: Sequence[Select[Any]], most: int) -> SelectBase:
 
 
 def _size(connection: Connection, legs: Sequence[Select[Any]]) -> int:
-    """How many legs one statement takes."""
+    """Return the number of legs that one statement takes."""
     most = LEGS_OF.get(connection.dialect.name, LEGS)
     return max(1, min(most, _within_binds(connection, legs)))
 
 
 def _within_binds(connection: Connection, legs: Sequence[Select[Any]]) -> int:
-    """How many legs have no more than `BINDS` parameters; one, where a single leg has more."""
+    """Return how many legs have at most `BINDS` parameters; one, where a single leg has more."""
     dialect = connection.dialect
     if dialect.name != SPANNER:
         return LEGS

@@ -1,4 +1,4 @@
-"""Where in the log a group begins to read: at the beginning, now, or at a moment.
+"""Find where in the log a group begins to read: at the beginning, now, or at a moment.
 
 A cursor is private to its store and cannot be computed from a time. So a **moment** is two things:
 a cursor that covers nothing which was created at the moment or later, and the moment itself, which
@@ -25,7 +25,7 @@ from late.store.common.groups import reads_of
 
 BEGINNING, NOW = "beginning", "now"
 MARGIN_US = 1_000_000
-"""How much older than the moment a settlement must be for its cursor to be taken: a record's time
+"""A settlement must be so much older than the moment for its cursor to be taken: a record's time
 and the journal's may be those of two machines of the database."""
 _LAG_US = 20_000
 
@@ -44,7 +44,7 @@ def checked(start: str | int, now: int) -> str | int:
 
 
 def from_us(start: str | int) -> int | None:
-    """What to keep with the group."""
+    """Return the moment to keep with the group."""
     return start if isinstance(start, int) else None
 
 
@@ -70,7 +70,7 @@ def head(engine: Engine) -> str:
 
 
 def _read_timestamp(engine: Engine) -> str:
-    """Of a strong read by the driver itself: SQL cannot ask for it."""
+    """Return the timestamp of a strong read by the driver itself: SQL cannot ask for it."""
     from late.schema.engine import translated
     from late.store.spanner.cursor import cursor_at, nanoseconds
 
@@ -93,8 +93,10 @@ def _closed(connection: Connection, at: int) -> str:
 def before(
     connection: Connection, shard_ids: Sequence[int], moment_us: int, groups: Sequence[str]
 ) -> dict[int, str]:
-    """For each shard a cursor that covers nothing of it that was created at `moment_us` or later;
-    the beginning where no journal reaches back so far."""
+    """Return for each shard a cursor that covers nothing created at `moment_us` or later.
+
+    It is the beginning where no journal reaches back so far.
+    """
     places = [(name, shard_id) for name in groups for shard_id in shard_ids]
     legs = []
     for name, shard_id in places:
@@ -124,7 +126,7 @@ def before(
 
 
 def registered(connection: Connection, name: str | None = None) -> dict[str, Reads]:
-    """What each registered group reads; or only the one of that name."""
+    """Return what each registered group reads; or only the one of that name."""
     query = select(group.c.name, group.c.queues, group.c.from_us, group.c.replay_us)
     rows = connection.execute(query if name is None else query.where(group.c.name == name))
     return {row[0]: reads_of(*row[1:]) for row in rows}
@@ -142,5 +144,5 @@ def taken(connection: Connection, reads: Reads) -> list[ColumnElement[bool]]:
 
 
 def ahead(connection: Connection, shard_id: int, cursor: str, reads: Reads) -> ColumnElement[bool]:
-    """Whether a group that stands at `cursor` will read a row of the log."""
+    """Return the condition that a group which stands at `cursor` will read a row of the log."""
     return and_(unread.beyond(connection, shard_id, cursor), *taken(connection, reads))

@@ -1,4 +1,4 @@
-"""Which groups and shards there are, and which of them hold rows: a step along an index for each,
+"""Find the groups and shards that exist, and those that hold rows: a step along an index for each,
 many of them in one statement."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Shards(msgspec.Struct, frozen=True):
     leased: frozenset[int]
     """Owned once, by any group."""
     laned: frozenset[int]
-    """Of the lanes."""
+    """Shards of the lanes."""
     logged: frozenset[int] = frozenset()
     """They hold rows of the log."""
 
@@ -40,7 +40,7 @@ class Shards(msgspec.Struct, frozen=True):
 
     @property
     def every(self) -> list[int]:
-        """All of them, ascending."""
+        """Return all shards, ascending."""
         return sorted(self.known | self.logged)
 
 

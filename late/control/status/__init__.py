@@ -1,1 +1,1 @@
-"""What is going on: queues, owners, timers, a task, usage, the server."""
+"""The state of everything: queues, owners, timers, a task, usage, the server."""

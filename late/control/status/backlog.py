@@ -33,13 +33,13 @@ from late.schema.tables import Xid8, timer
 
 KEYS_CHUNK = 500
 APART = 2
-"""How many other rows one of the log stands for in a statement of PostgreSQL: those of a shard are
-not next to each other there, and each is fetched by itself."""
+"""A row of the log counts as so many in a statement of PostgreSQL: the rows of a shard are not next
+to each other there, and each is fetched by itself."""
 Among = Sequence[ColumnElement[bool]]
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """What is asked of one shard."""
+    """A question about one shard."""
 
     shard_id: int
     cursor: str
@@ -51,8 +51,8 @@ class Ahead(msgspec.Struct, frozen=True):
 def per_queue(
     connection: Connection, asked: Sequence[Ahead], limit: int
 ) -> list[list[Row[tuple[int, str, int, int]]]]:
-    """For each of `asked`: rows with `queue`, `n`, and `oldest_us` (the oldest created_at_us) over
-    the first `limit` rows beyond its cursor."""
+    """Return for each of `asked` rows with `queue`, `n`, and `oldest_us` (the oldest created_at_us)
+    over the first `limit` rows beyond its cursor."""
     log = log_of(connection)
 
     def leg(where: ColumnElement[bool], among: Among, most: Any) -> Select[Any]:
@@ -144,8 +144,8 @@ def _with_least(connection: Connection, some: Select[Any]) -> Select[tuple[str, 
 def by_keys(
     connection: Connection, asked: Sequence[tuple[int, Sequence[OpenTask]]]
 ) -> list[list[Row[Any]]]:
-    """For each (shard, keys): rows with `queue` and `created_at_us`, of those keys that are still
-    in the log."""
+    """Return rows with `queue` and `created_at_us` of those keys that are still in the log, for
+    each (shard, keys)."""
     log = log_of(connection)
     conditioned = [(log.c.shard_id == shard_id, keys) for shard_id, keys in asked]
     return _by_keys(connection, conditioned, log.c.queue, log.c.created_at_us)
@@ -154,7 +154,7 @@ def by_keys(
 def ids_among(
     connection: Connection, asked: Sequence[tuple[ColumnElement[bool], Sequence[OpenTask]]]
 ) -> list[set[str]]:
-    """For each (condition, keys): the ids of those keys whose row is in the log and meets it."""
+    """Return for each (condition, keys) the ids of the keys whose row in the log meets it."""
     found = _by_keys(connection, asked, log_of(connection).c.task_id)
     return [{str(row.task_id) for row in rows} for rows in found]
 
@@ -179,8 +179,10 @@ def _by_keys(
 
 
 def is_record_of(connection: Connection, table: Table) -> ColumnElement[bool]:
-    """Whether a row of the log is that of a row of the timers or dead letters, by its key: what
-    was kept before a rebase has another, and is not found."""
+    """Return the condition that a row of the log is that of a timer or dead letter, by its key.
+
+    Rows that were kept before a rebase have another key and are not found.
+    """
     log, dialect = log_of(connection), connection.dialect.name
     same = and_(log.c.shard_id == table.c.shard_id, log.c.task_id == table.c.task_id)
     if dialect == "postgresql":

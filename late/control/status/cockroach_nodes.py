@@ -1,4 +1,4 @@
-"""What CockroachDB's nodes count: their own page for Prometheus, `http://NODE:8080/_status/vars`.
+"""Figures that CockroachDB's nodes count: their own page for Prometheus, `http://NODE:8080/_status/vars`.
 
 Each node tells of itself, and SQL tells none of it. So all nodes are asked, and their figures are
 added up: of the whole cluster, with all databases and replicas in it. One node that does not answer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 TIMEOUT_S = 5.0
-"""How long a node may be silent, and how long it may take for the whole of its page."""
+"""The time for which a node may be silent, and that it may take for the whole of its page."""
 BYTES_MAX = 32 * 1024 * 1024
 LINE_MAX = 16 * 1024
 """Characters of a line: a node's have some hundred."""
@@ -43,7 +43,7 @@ _FIELDS = {
     "temp_bytes": "sql_disk_distsql_spilled_bytes_written",
     "deadlocks": "txnwaitqueue_deadlocks_total",
 }
-"""Of `Server`. Rows are not among them: statements are counted there, and not rows."""
+"""Fields of `Server`. Rows are not among them: the nodes count statements, and not rows."""
 _SERIES = {
     "liveness_livenodes": "cr.node.liveness.livenodes",
     "sys_cpu_combined_percent_normalized": "cr.node.sys.cpu.combined.percent-normalized",
@@ -65,7 +65,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     name: str
     source: str
-    """Which node or store of it."""
+    """The node, or the store of it."""
     value: float
 
 

@@ -98,7 +98,7 @@ class Tally:
                 self.add((name, row.queue), field, row.n, capped=capped)
 
     def queues(self) -> tuple[QueueStatus, ...]:
-        """All that was counted, ascending."""
+        """Return all counts, ascending by group and queue."""
         return tuple(
             QueueStatus(
                 group=key[0],
@@ -111,7 +111,7 @@ class Tally:
 
 
 def summed(rows: Sequence[Row[tuple[int, str, int, int]]], limit: int) -> tuple[Count, int | None]:
-    """What `backlog.per_queue` has found of one shard, all queues together: how many, and the
-    oldest `created_at_us`."""
+    """Add up what `backlog.per_queue` has found of one shard: the count and the oldest
+    `created_at_us` of all queues together."""
     total = sum(row.n for row in rows)
     return Count(total, total >= limit), min((row.oldest_us for row in rows), default=None)

@@ -1,4 +1,4 @@
-"""Who owns each shard, who owned it before, and how often a former owner was refused.
+"""The owner of each shard, its former owners, and how often a former owner was refused.
 
 Owners and epochs are in the journal, which only grows: each term begins with the settlement of its
 takeover. What was *refused* leaves no row there, so workers add it up in `late_meta`, one small row
@@ -27,7 +27,7 @@ _KEY, _BEYOND = "refused/", "refused0"
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """What former owners of one (group, shard) did in vain."""
+    """Work that former owners of one (group, shard) did in vain."""
 
     fenced: int = 0
     """Settlements that the journal refused."""

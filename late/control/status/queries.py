@@ -38,7 +38,7 @@ class StatusControl(Part):
     def detailed(
         self, *, limit: int
     ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
-        """As `overview`, and the same of every (group, queue) that has tasks."""
+        """Return the overview, and the same of every (group, queue) that has tasks."""
         return scaling_signals.detailed(self._database.engine, limit=limit)
 
     def signals(self, pairs: Sequence[tuple[str, str | None]]) -> list[Signals]:
@@ -55,13 +55,13 @@ class StatusControl(Part):
         return owners.owners(self._database.engine, limit=limit, only=only)
 
     def add_refused(self, counts: Mapping[tuple[str, int], Refused]) -> None:
-        """For workers: settlements that were fenced and results that came too late."""
+        """Add settlements that were fenced and results that came too late; for workers."""
         owners.add_refused(self._database.engine, counts)
 
     def usage_since(
         self, since_us: int, read: Mapping[usage.Key, int], *, rows: int = usage.ROWS
     ) -> usage.UsageRead:
-        """What settlements have counted since a moment, beyond those that were `read`."""
+        """Read what settlements have counted since a moment, beyond those that were `read`."""
         return usage.usage_since(self._database.engine, since_us, read, rows=rows)
 
     def timers(

@@ -1,4 +1,4 @@
-"""What an orchestrator scales workers by: backlog, its age, and the pace of the last minute.
+"""Signals by which an orchestrator scales workers: backlog, its age, the pace of the last minute.
 
 The backlog is that of `late status`; the pace comes from the last settlements of each shard, which
 count attempts and the time that they took.
@@ -23,7 +23,7 @@ from late.schema.engine import reading
 from late.schema.tables import settlement
 
 PACE_US = 60_000_000
-"""How far back the pace is looked at."""
+"""The time over which the pace is measured."""
 ROWS = 50
 """Settlements of a shard that are read; a busy shard writes as many in a second."""
 FAILED = frozenset({"retried", "dead"})
@@ -32,7 +32,7 @@ _usage = msgspec.json.Decoder(tuple[Usage, ...])
 
 
 def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Signals]:
-    """For each (group, queue): its signals; None as a queue is all of the group's.
+    """Return the signals of each (group, queue); None as a queue is all of the group's.
 
     Raises:
         ConfigError: there is no such group. A zero would let an orchestrator stop its workers for a
@@ -62,7 +62,7 @@ def overview(engine: Engine, *, limit: int) -> tuple[Status, dict[str, Signals]]
 def detailed(
     engine: Engine, *, limit: int
 ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
-    """As `overview`, and the signals of every (group, queue) that has tasks."""
+    """Return the overview, and the signals of every (group, queue) that has tasks."""
     found = status(engine, limit=limit)
     names = sorted({shard.group for shard in found.shards})
     with reading(engine) as connection:

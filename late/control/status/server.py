@@ -1,8 +1,8 @@
-"""What the database server says of itself: the other half of what the work costs.
+"""Figures that the database server gives of itself: the other half of what the work costs.
 
 PostgreSQL's statistics are its own counters since they were last reset, of this database only; they
 are some hundred milliseconds behind. SQLite has a size. Spanner tells Cloud Monitoring and not SQL
-(`late.autoscaler.metrics.google_metrics`), CockroachDB whoever asks its nodes (`cockroach_vars`).
+(`late.autoscaler.metrics.google_metrics`), CockroachDB whoever asks its nodes (`cockroach_nodes`).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Server(msgspec.Struct, frozen=True):
 
     at_us: int
     name: str = ""
-    """Of the database."""
+    """The name of the database."""
     size_bytes: int | None = None
     connections: int | None = None
     connections_max: int | None = None
-    """Of the whole server."""
+    """The limit of the whole server."""
     commits: int | None = None
     """Like everything in the plural from here on: since the statistics were reset."""
     rollbacks: int | None = None
@@ -57,17 +57,17 @@ class Server(msgspec.Struct, frozen=True):
     temp_bytes: int | None = None
     deadlocks: int | None = None
     wal_bytes: int | None = None
-    """Of the whole server, since it was made."""
+    """Bytes of the whole server, since it was made."""
     oldest_transaction_s: float | None = None
     """The transaction that has been open for longest."""
     replica_lag_s: float | None = None
-    """Of the slowest replica."""
+    """The lag of the slowest replica."""
     dead_rows: int | None = None
     """Waiting for vacuum in the tables of `late`, as the server estimates."""
 
 
 def look(engine: Engine) -> Server:
-    """What the server says now."""
+    """Read what the server says now."""
     with reading(engine) as connection:
         return _look(connection)
 

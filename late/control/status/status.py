@@ -1,4 +1,4 @@
-"""What waits, what runs, who owns it: one look over the whole database, bounded on any size.
+"""Tasks that wait and run, and who owns them: one bounded read over a database of any size.
 
 Counts come from four places that do not overlap: the log beyond each group's cursor, the `open`
 of the last settlement, the timers, and the dead letters. Each is counted up to a limit per group
@@ -107,7 +107,7 @@ class _Place(msgspec.Struct, frozen=True):
     """Its lease."""
     opened: tuple[OpenTask, ...]
     due_us: int | None
-    """Of its first timer."""
+    """Due time of its first timer."""
 
 
 def _places(connection: Connection, there: Shards, due: Mapping[Shard, int]) -> Iterator[_Place]:

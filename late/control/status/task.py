@@ -32,7 +32,7 @@ _detail = msgspec.json.Decoder(StepDetail).decode
 
 
 class _Ended(msgspec.Struct):
-    """What is read of a result that is kept: never the value, which may be confidential."""
+    """The part of a kept result that is read: never the value, which may be confidential."""
 
     outcome: str
 
@@ -48,8 +48,9 @@ def show(
     group: str | None = None,
     everywhere: bool = False,
 ) -> TaskView:
-    """What is known of a task, by keys and the time in its id. One that is nowhere where its id
-    says has the state `unknown`.
+    """Read what is known of a task, by keys and the time in its id.
+
+    A task that is not where its id says has the state `unknown`.
 
     Args:
         payload: include the payload, which may hold what not everyone should read.
@@ -89,7 +90,7 @@ def _steps(connection: Connection, name: str, task_id: str) -> tuple[StepView, .
 
 
 def _with_marks(view: TaskInGroup, last: Journal, task_id: str) -> TaskInGroup:
-    """What ran when a worker died is known by the marks in the journal, wherever the task is."""
+    """Add the marks in the journal: they tell what ran when a worker died, wherever the task is."""
     marks = {each.task_id: each.deaths for each in suspects_of(last.suspects)}
     deaths = marks.get(TaskId(task_id), 0)
     if not deaths or view.state not in ("logged", "open", "parked"):
@@ -98,7 +99,7 @@ def _with_marks(view: TaskInGroup, last: Journal, task_id: str) -> TaskInGroup:
 
 
 def _with_traces(connection: Connection, view: TaskInGroup, task_id: str) -> TaskInGroup:
-    """Whose row is gone from the log may still be known by its history, or by its result."""
+    """Add history and result, by which a task whose row is gone from the log may still be known."""
     steps = _steps(connection, view.group, task_id)
     if view.state not in ("unknown", "settled"):
         return msgspec.structs.replace(view, history=steps)
@@ -181,8 +182,10 @@ def _in_group(
 
 
 def _is_there(connection: Connection, name: str) -> bool:
-    """Whether there is a group that has no row of its own: its workers have, or had, a shard. The
-    default one is there before."""
+    """Return True if a group without a row of its own exists: its workers have, or had, a shard.
+
+    The default group exists before that.
+    """
     leased = select(lease.c.shard_id).where(lease.c.consumer_group == name).limit(1)
     return name == DEFAULT_GROUP or connection.execute(leased).first() is not None
 

@@ -1,4 +1,4 @@
-"""What settlements have counted since a moment, read forward and never twice.
+"""Read what settlements have counted since a moment, forward and never twice.
 
 Usage is in the journal and in no other table, so a sum over a day is a walk over a day's rows. This
 walk goes on where it stopped: each call reads the next rows of each shard, up to a bound, by the
@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 
 class UsageRead(msgspec.Struct, frozen=True):
-    """What one call has read."""
+    """The usage that one call has read."""
 
     now_us: int
     usage: tuple[tuple[str, Usage], ...]
@@ -95,8 +95,10 @@ def _following(
 
 
 def _before(connection: Connection, last: Mapping[Key, int], since_us: int) -> dict[Key, int]:
-    """Of each shard, of which the last settlement is given: the last one before `since_us`, or the
-    one before the first that is kept. All of them are halved at the same time."""
+    """Find for each shard the last settlement before `since_us`, or the one before the first kept.
+
+    The shard's last settlement is given. All shards are halved at the same time.
+    """
     low, high = dict.fromkeys(last, 0), dict(last)
     while left := [(key, (low[key] + high[key]) // 2) for key in last if low[key] < high[key]]:
         first = dict(_following(connection, left, 1))

@@ -40,11 +40,11 @@ class Journal:
 
     def __init__(self, shard: tuple[str, int], findings: Problems) -> None:
         self.first: Settled | None = None
-        """What retention has left of the beginning, or the last reset."""
+        """The first row that retention has left, or the last reset."""
         self.last: Settled | None = None
         self.rows = 0
         self.ended: Counter[str] = Counter()
-        """How tasks ended, by the counts of the rows after the first."""
+        """Counts of ends of tasks, by the rows after the first."""
         self.since: Settled | None = None
         """From where on arrivals and ends are compared: `first`, or the last rebase."""
         self._arrived = self._ended_since = 0
@@ -98,7 +98,7 @@ class Journal:
             self._add("usage", f"settlement {row.seq} has an unreadable `usage`")
 
     def close(self, lease_epoch: int | None, ended_recently: int) -> None:
-        """All rows were taken: compare with the lease, and with what the log says.
+        """Compare, after all rows, with the lease and with what the log says.
 
         Args:
             lease_epoch: None where there is no lease.

@@ -1,4 +1,4 @@
-"""What `late verify` can find to be broken: one word per kind, with what an operator does about it.
+"""Problems that `late verify` can find: one word per kind, with what an operator does about it.
 
 None of these comes about by a worker's death or a cut connection, in whatever order: what belongs
 together is written in one transaction. So a problem means that rows were written or removed by
@@ -49,7 +49,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def remedy(self) -> str:
-        """What to do."""
+        """Return the advice to the operator."""
         return REMEDIES[self.kind]
 
 
@@ -60,7 +60,7 @@ class Problems:
         self.problems: list[Problem] = []
         self.total = 0
         self.notes: list[str] = []
-        """What is no fault and worth knowing, above all what could not be checked."""
+        """Facts that are no fault and worth knowing, above all what could not be checked."""
 
     def add(
         self, kind: str, shard: tuple[str, int], what: str, *, task_id: str | None = None

@@ -24,7 +24,7 @@ from late.control.verify.problems import Problems
 from late.model.task import OpenTask
 
 LOGGED, PARKED, DEAD, KEY, TICK = range(5)
-"""Where a row comes from: the log, the timers, the dead letters, `late_unique` (who holds a unique
+"""Sources of rows: the log, the timers, the dead letters, `late_unique` (who holds a unique
 key), `late_schedule` (the unfinished task of the last tick)."""
 
 Row = tuple[str, int, int | None, int, int, str]
@@ -37,7 +37,7 @@ _TIMES = {1: "", 2: " twice"}
 
 
 class Totals(msgspec.Struct):
-    """How many tasks are where."""
+    """The number of tasks in each place."""
 
     log: int = 0
     """Rows in the log: the sum of `waiting`, `settled`, and of those open, parked and dead tasks
@@ -75,7 +75,7 @@ class Account:
             self._open[key.task_id].append(key.position)
 
     def take(self, rows: Iterable[Row]) -> None:
-        """All rows; those of one task next to each other."""
+        """Take all rows, in which those of one task are next to each other."""
         totals = self.totals
         for task_id, group in groupby(rows, key=itemgetter(0)):
             found = list(group)
@@ -145,7 +145,7 @@ class Account:
 
 
 def _at(logged: list[Row], opened: list[int]) -> bool:
-    """Whether every key of `open` leads to a record."""
+    """Return True if every key of `open` leads to a record."""
     positions = {row[2] for row in logged}
     return bool(logged) and (None in positions or positions.issuperset(opened))
 

@@ -34,16 +34,16 @@ class Ledger(msgspec.Struct, frozen=True):
     shard_id: int
     owner: str | None
     seq: int
-    """Of the last settlement, 0 where there is none: nobody ever owned it, all waits."""
+    """The last settlement; 0 where there is none: nobody ever owned it, all waits."""
     since_seq: int
-    """Where the kept journal begins: what ended before can not be counted any more."""
+    """The beginning of the kept journal: ends before it can no longer be counted."""
     totals: Totals
     ended: dict[str, int]
     """Tasks that have ended since, by how, as the journal counted them."""
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """What `late verify` shows."""
+    """The result of `late verify`."""
 
     at_us: int
     ok: bool
@@ -56,7 +56,7 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 def verify(engine: Engine, *, group_name: str | None, shard_id: int | None) -> Verified:
-    """All accounts, ascending by (group, shard), and what is wrong with them.
+    """Make all accounts, ascending by (group, shard), and find what is wrong with them.
 
     Args:
         group_name: only this group.
@@ -183,7 +183,7 @@ def _groups(
 
 
 def _outside(connection: Connection, ledgers: list[Ledger], findings: Problems) -> None:
-    """What runs, or will, and may surprise."""
+    """Note what runs, or will run, and may surprise."""
     named: set[int] = set()
     for first, count in connection.execute(select(lane.c.first_shard, lane.c.shards)):
         named.update(range(first, first + count))

@@ -9,10 +9,10 @@ import pytest
 import late
 from late.api import server as serve
 from late.api.settings import ServeSettings
-from late.config import WorkerConfig
+from late.worker import assembly
 
 
-async def test_what_has_started_is_kept_out_of_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_started_is_kept_out_of_collections(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
 
     class Server:
@@ -28,7 +28,7 @@ async def test_what_has_started_is_kept_out_of_collections(monkeypatch: pytest.M
             return 0
 
     monkeypatch.setattr(serve, "Server", Server)
-    monkeypatch.setattr(serve, "devote", lambda: steps.append("devote"))
+    monkeypatch.setattr(assembly, "freeze_gc", lambda: steps.append("freeze_gc"))
     app = late.App("sqlite:///nothing.db")
-    assert await serve._serve(app, ServeSettings(), ("default",), None, WorkerConfig()) == 0
-    assert steps == ["start", "devote", "wait"]
+    assert serve.run(app, ServeSettings(), groups=("default",)) == 0
+    assert steps == ["start", "freeze_gc", "wait"]
