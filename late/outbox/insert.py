@@ -8,7 +8,7 @@ key is found by `on conflict do nothing` and a look, never by a unique violation
 A key with a period (`unique_for`) is held by `expires_at_us`, whose sign says whether its task
 still lives: below zero it does, and the end of its period is the number without the sign. The
 settlement that ends the task turns the sign; from the end of the period on whoever wants the key
-frees it, and so does the house-keeping. Without a period the column is NULL and the settlement
+frees it, and so does maintenance. Without a period the column is NULL and the settlement
 deletes the row.
 
 A task with an ordering key is placed by the lane's version (`docs/design/0019`): its insert writes

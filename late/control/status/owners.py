@@ -152,7 +152,7 @@ def _tenures(
             settlements=row.n,
             first_us=row.first_us,
             last_us=row.last_us,
-            # What house-keeping has removed cannot be told from what lies before the limit.
+            # What maintenance has removed cannot be told from what lies before the limit.
             cut=row.first_seq > 1 and row is rows[-1],
         )
         for row in rows

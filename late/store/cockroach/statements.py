@@ -136,7 +136,7 @@ TIMED = """
 select 1 from late_timer t where t.consumer_group = %s and t.shard_id = %s limit 1
 """
 
-# --- house-keeping -------------------------------------------------------------------------------
+# --- maintenance ---------------------------------------------------------------------------------
 
 PRUNABLE = """
 select l.task_id::text from late_task l

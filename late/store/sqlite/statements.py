@@ -211,7 +211,7 @@ SHARDS_WITH_WORK = (
     " where t.consumer_group = l.consumer_group and t.shard_id = l.shard_id)"
 )
 
-# --- house-keeping -------------------------------------------------------------------------------
+# --- maintenance ---------------------------------------------------------------------------------
 
 GROUPS = "select name from late_group union select consumer_group from late_lease"
 # The end of a batch of a range delete: by the index, or by the order of the table.
