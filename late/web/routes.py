@@ -254,7 +254,7 @@ class OperatorPage:
                 self._cookie(response, TOKEN, secret)
         except Exception as error:
             status, text = self._told(error)
-            text = "No token that counts." if status == 401 else text
+            text = "This token is not valid." if status == 401 else text
             response = self._context.page(
                 request, visitor, "login.html", "Sign in", status=status, problem=text
             )

@@ -189,7 +189,7 @@ def test_who_may_look_finds_nothing_to_press_and_is_refused(
             assert (tab.text("h1"), "payments" in tab.text()) == ("Sign in", False)
             tab.type("input[name=secret]", "late.eve.wrong")
             tab.follow(lambda tab=tab: tab.press("button", "Sign in"))  # type: ignore[misc]
-            tab.shows("No token that counts.")
+            tab.shows("This token is not valid.")
             tab.type("input[name=secret]", secret)
             tab.follow(lambda tab=tab: tab.press("button", "Sign in"))  # type: ignore[misc]
             assert name in tab.text(".who")

@@ -19,7 +19,7 @@ _BODIES = (wire.Put, wire.PutMany, wire.Receive, wire.Ack, wire.Nack, wire.Exten
 _ANSWERS = (wire.Accepted, wire.Pulled, wire.QueueStats)
 _ERRORS = {
     400: "A value is wrong, or the body is not JSON.",
-    401: "No token, or none that counts.",
+    401: "No token, or one that is not valid.",
     403: "The token lacks this scope, or is not for this queue.",
     404: "No such queue, group or receipt.",
     409: "The unique key is taken by another body; or the receipt is stale.",

@@ -52,7 +52,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateMetricsAbsent", "page",
           "absent(late_looked_timestamp_seconds) or "
           "time() - max(late_looked_timestamp_seconds) > 300",
-          "5m", "No process tells what the database holds: every other alert is blind."),
+          "5m", "No process reports what the database holds, so no other alert can fire."),
     Alert("LateShardsUnowned", "page",
           "max by (group) (late_shards_unowned) > 0 and on (group) "
           "max by (group) (late_workers) > 0",
