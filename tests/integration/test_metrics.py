@@ -152,6 +152,10 @@ async def test_what_a_worker_says_is_what_has_happened(url: str) -> None:
             for panel in row.panels
             if not all(found.has(name) for expr, _ in panel.queries for name in NAME.findall(expr))
         ]
+        if url.startswith("spanner"):
+            # Its store counts calls, and not statements; those of others in this process count.
+            assert found.has("late_rpc_total")
+            empty = [title for title in empty if title != "Statements"]
         assert empty == [], "no panel of the dashboard is empty"
     finally:
         await worker.stop()
