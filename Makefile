@@ -67,9 +67,10 @@ contracts: ## import contracts: values < schema < store < components < app < wor
 	$(DEV)
 	@$(BIN)/lint-imports
 
-tree: ## refuse hosts, machine paths, long modules and functions, unfinished work
+tree: ## refuse hosts, machine paths, long modules, unfinished work, words to decode
 	$(DEV)
 	@$(BIN)/python scripts/check_tree.py
+	@$(BIN)/python scripts/check_words.py
 
 dead-code: ## refuse a name in late/ that nobody uses and pyproject.toml does not list
 	$(DEV)
