@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from google.cloud import spanner
 
+from late.testing.servers.spanner import ensure_instance
 from tests.servers import spanner_host
 
 PROJECT, INSTANCE = "late-test", "late"
@@ -97,8 +98,7 @@ def fresh(*ddl: str) -> str:
         node_count=1,
         display_name=INSTANCE,
     )
-    if not instance.exists():
-        instance.create().result(30)
+    ensure_instance(instance)
     name = f"late-{secrets.token_hex(6)}"
     instance.database(name, ddl_statements=ddl).create().result(30)
     return f"spanner+spanner:///projects/{PROJECT}/instances/{INSTANCE}/databases/{name}"

@@ -123,6 +123,15 @@ class SpannerEmulator:
         self.kill()
 
 
+def ensure_instance(instance: Any) -> None:
+    """Create the emulator's instance, unless it is there or another process creates it now."""
+    from google.api_core.exceptions import AlreadyExists
+
+    if not instance.exists():
+        with contextlib.suppress(AlreadyExists):
+            instance.create().result(_START_TIMEOUT_S)
+
+
 def create_database(*, migrated: bool, url: str | None = None) -> str:
     """Make a database on the emulator that the environment names, and its instance if need be.
 
@@ -140,8 +149,7 @@ def create_database(*, migrated: bool, url: str | None = None) -> str:
         node_count=1,
         display_name=instance_id,
     )
-    if not instance.exists():
-        instance.create().result(_START_TIMEOUT_S)
+    ensure_instance(instance)
     database = instance.database(name)
     if not database.exists():
         database.create().result(_START_TIMEOUT_S)
