@@ -1,10 +1,9 @@
-"""The control plane: what operators see and may change, written once for all stores.
+"""The control plane: the views and commands of operators, written once for all stores.
 
 `Control` in `control.py` is the whole interface; the other files are its parts, one per subject.
-Everything is SQLAlchemy Core over `late.schema.tables`, apart from the hot path, which uses each
-store's native driver. What touches a task that a shard's owner holds in memory goes through the
-database in a way that the owner finds by itself (a timer row, a log row): the owner stays the
-only one that decides.
+The code is SQLAlchemy Core over `late.schema.tables`. The hot path is apart from it and uses each
+store's native driver. A shard's owner holds tasks in memory, and it alone decides about them. A
+command for such a task is therefore a row (in the timers or in the log) that the owner reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The audit: one row per action of an operator, in the transaction of the change itself."""
+"""The audit: one row per action of an operator, written in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ class Entry(msgspec.Struct, frozen=True):
     action: str
     subject: str
     before: str | None
-    """JSON."""
+    """The former value as JSON; None if there was none."""
     after: str | None
+    """The new value as JSON; None if there is none."""
 
 
 @contextmanager
 def acting(name: str) -> Iterator[None]:
-    """Record every change made inside as done by `name`, also in threads begun there.
+    """Record `name` as the actor of every change that is made inside the block.
 
-    It is for an interface with many callers in one process.
+    The name is a context variable, so `asyncio.to_thread` takes it into its thread. An interface
+    that has many callers in one process uses this.
     """
     token = _acting.set(name)
     try:
@@ -73,14 +75,14 @@ def record(
     after: Any = None,
     at_us: int | None = None,
 ) -> str:
-    """Add one row in the caller's transaction; returns its id.
+    """Add one row in the caller's transaction, and return its id.
 
     Args:
-        action: a stable word pair such as `queue.set`.
-        subject: what was changed, such as `queue:payments`.
-        by: who did it; `actor()` when None.
-        before, after: anything that JSON can carry; None for what was not there. Never a payload.
-        at_us: the database's now, where the caller has asked for it.
+        action: a stable pair of words such as `queue.set`.
+        subject: the thing that was changed, such as `queue:payments`.
+        by: the name of the actor; `actor()` when None.
+        before, after: values that JSON can carry; None if there was no value. Never a payload.
+        at_us: the database's time, if the caller has read it already.
     """
     audit_id = new_id(0)
     connection.execute(
@@ -104,7 +106,7 @@ def entries(
     action: str | None = None,
     limit: int = 50,
 ) -> list[Entry]:
-    """The latest actions, newest first."""
+    """Read the latest `limit` actions, newest first."""
     query = select(audit).order_by(audit.c.at_us.desc(), audit.c.audit_id.desc()).limit(limit)
     if subject is not None:
         query = query.where(audit.c.subject == subject)
@@ -121,10 +123,10 @@ class AuditControl(Part):
     """Read and write the audit. See `Control` for what all methods raise."""
 
     def entries(self, *, subject: str | None = None, limit: int = 50) -> list[Entry]:
-        """The latest actions, newest first."""
+        """Read the latest `limit` actions, newest first."""
         with reading(self._database.engine) as connection:
             return entries(connection, subject=subject, limit=limit)
 
     def record(self, action: str, subject: str) -> None:
-        """Write down what an operator did that no other method does."""
+        """Record an action that no other method carries out."""
         write(self._database.engine, partial(record, action=action, subject=subject))

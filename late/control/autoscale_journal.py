@@ -1,7 +1,8 @@
-"""The autoscaler's journal: who controls a database's size, and every decision about it.
+"""The autoscaler's journal: the owner of each controller, and every decision.
 
-`late_controller` has one row for each: its owner, the epoch that fences, and the moments of the
-last steps, so that cool-downs go on when the controller changes. Times are the database's.
+`late_controller` has one row for each controller: its owner, the epoch that fences former owners,
+and the times of the last steps up and down. These times are stored, so that a cool-down continues
+when the owner changes. All times are by the database's clock.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ControllerView(msgspec.Struct, frozen=True):
 
     name: str
     owner: str | None
-    """None: nobody acts, or who did has not been heard of for its time to live."""
+    """None if nobody acts, or if the last owner did not renew its term in time."""
     epoch: int
     looked_at_us: int
     last: str | None
@@ -56,7 +57,7 @@ class DecisionView(msgspec.Struct, frozen=True):
 
 
 class AutoscaleJournal:
-    """`late.autoscaler.autoscaler.Journal` over the tables."""
+    """The journal of `late.autoscaler.autoscaler`, kept in the tables."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -85,7 +86,7 @@ class AutoscaleJournal:
                 .values(owner=owner, epoch=epoch, expires_at_us=until)
             )
             if not mine:
-                # What the last one had begun and not finished: nobody here knows how it ended.
+                # The former owner did not finish these, and their end is not known here.
                 connection.execute(
                     update(decision)
                     .where(decision.c.controller == name, decision.c.result == STARTED)
@@ -157,13 +158,18 @@ class AutoscaleJournal:
 
 def _locked(connection: Connection, name: str) -> Any:
     found = select(controller).where(controller.c.name == name)
-    # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
+    # Spanner needs no FOR UPDATE: a read-write transaction locks the rows that it reads.
     return found if connection.dialect.name == SPANNER else found.with_for_update()
 
 
 def _fenced(connection: Connection, term: Term) -> Any:
-    """The controller's row, locked, while it is the term's; a term that has run out and that nobody
-    took is still the term's."""
+    """Lock and return the row of a term's controller.
+
+    A term that has run out is still valid until another owner takes the controller.
+
+    Raises:
+        TermLost: another owner has taken the controller.
+    """
     row = connection.execute(_locked(connection, term.controller)).first()
     if row is None or row.owner != term.owner or row.epoch != term.epoch:
         raise TermLost(f"{term.controller}: another controller acts, nothing was changed")
@@ -199,7 +205,15 @@ def controllers(engine: Engine) -> list[ControllerView]:
 def decisions(
     engine: Engine, *, name: str | None = None, limit: int = 50, changes: bool = False
 ) -> list[DecisionView]:
-    """Up to `limit`, the latest first; with `changes` those that were to change the size."""
+    """Read up to `limit` decisions, the latest first.
+
+    Args:
+        name: read the decisions of this controller only.
+        changes: read only decisions that were to change the size.
+
+    Raises:
+        ConfigError: the limit is below 1.
+    """
     if limit < 1:
         raise ConfigError(f"a limit must be at least 1, not {limit}")
     found = select(decision).order_by(decision.c.at_us.desc(), decision.c.seq.desc()).limit(limit)
@@ -220,7 +234,7 @@ class AutoscalerControl(Part):
         return AutoscaleJournal(self._database.engine)
 
     def all(self) -> list[ControllerView]:
-        """Every autoscaler that ever acted, and who acts now."""
+        """Return every autoscaler that ever acted, with its present owner."""
         return controllers(self._database.engine)
 
     def decisions(

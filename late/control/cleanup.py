@@ -1,9 +1,9 @@
-"""Remove rows that nothing can ask for any more: of the inbox, and keys, results and steps of
-histories whose time is over.
+"""Remove rows that are no longer needed: inbox rows, unique keys, results and steps of histories.
 
-A row of the inbox is needed for as long as its task can be delivered once more: while its record is
-in the log (for this group or for a replay), in the timer table, or among the dead letters. It is
-kept for an hour more: a run that was given up is told so at its next step, and not at once.
+A row of the inbox is needed for as long as its task can be delivered again. That is the case while
+its record is in the log (for this group or for a replay), in the timer table, or among the dead
+letters. The row is then kept for another hour, because a run that was given up learns of it only
+at its next step.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from late.schema.tables import dead, history, inbox, result, timer, unique
 KEEP_S = 3_600.0
 HISTORY_KEEP_S = 7 * 86_400.0
 BATCH = 5_000
-"""Rows that are looked for at once."""
+"""The number of rows that one query looks for."""
 CHUNK = 500
-"""Rows per statement that removes them: Spanner takes 950 parameters."""
+"""The number of rows that one statement removes. Spanner takes at most 950 parameters."""
 ROUNDS_MAX = 200
-"""Batches of one sweep: the rest is for the next one."""
+"""The number of batches in one sweep. The next sweep removes the rest."""
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -40,15 +40,15 @@ class Swept(msgspec.Struct, frozen=True):
 def sweep(
     engine: Engine, *, keep_s: float = KEEP_S, history_keep_s: float = HISTORY_KEEP_S
 ) -> Swept:
-    """One sweep. Any number may run at once, anywhere.
+    """Carry out one sweep. Several processes may do so at the same time.
 
     Raises:
-        StoreError: from the database; what was removed until then stays removed.
+        StoreError: the database failed; rows that were removed before stay removed.
     """
     keys = write(engine, _free_keys)
     total = 0
     for _ in range(ROUNDS_MAX):
-        # What has ended stays so: nothing comes in between the look and the delete.
+        # A task that has ended stays ended, so the delete needs no second check.
         with reading(engine) as connection:
             found = _forgettable(connection, round(keep_s * 1_000_000))
         for start in range(0, len(found), CHUNK):
@@ -60,8 +60,11 @@ def sweep(
 
 
 def _sweep_history(engine: Engine, keep_s: float) -> int:
-    """Steps that are older. Ids begin with the time at which they were made, so that of the table
-    only what may be old is read."""
+    """Remove steps that are older than `keep_s`, and return their number.
+
+    An id begins with the time at which it was made, so only the part of the table that can be old
+    is read.
+    """
     total = 0
     with reading(engine) as connection:
         before_us = now_us(connection) - round(keep_s * 1_000_000)
@@ -109,8 +112,10 @@ def _free_keys(connection: Connection) -> int:
 
 
 def _forgettable(connection: Connection, keep_us: int) -> list[tuple[str, str]]:
-    """(group, task) of rows that nothing can ask for, by one statement: it sees one moment, in
-    which no task is on its way from one table to another."""
+    """Return (group, task) of inbox rows that are no longer needed.
+
+    It is one statement, so it sees all tables at one moment, and no task moves between them.
+    """
     log = log_table_of(connection)
     needed = [exists().where(log.c.task_id == inbox.c.task_id)]
     needed += [

@@ -1,4 +1,4 @@
-"""`Control`: the operators' view of one database, and the few things they may change."""
+"""`Control`: the operators' view of one database, and the commands that change it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from late.schema.engine import reading
 
 
 class Control:
-    """Status, dead letters, schedules, lanes. Synchronous, SQLAlchemy Core, one engine.
+    """Status, dead letters, schedules and lanes of one database. Synchronous, with one engine.
 
     Each subject has a field: `control.groups.create(...)`, `control.dead_letters.redrive(...)`.
-    Safe to use from several threads. Nothing is connected before the first call, and every call
-    opens and ends a transaction of its own. Nothing here is on the path of a task.
+    Several threads may use one instance. It connects at the first call, and every call opens and
+    ends its own transaction. No task waits for anything here.
 
     Args:
-        alarm_s: a consumer group whose oldest unread record is older is `lagging`; 0: none is.
+        alarm_s: a consumer group whose oldest unread record is older is `lagging`, seconds; with
+            0 no group is.
 
-    Raises (all methods): `ConfigError` for an argument that can mean nothing, `StoreUnavailable`
-    and `TransactionAborted` (transient), `SchemaMismatch`, other `StoreError`.
+    Raises (all methods): `ConfigError` for an argument that is not valid, `StoreUnavailable` and
+    `TransactionAborted` (transient), `SchemaMismatch`, other `StoreError`.
     """
 
     def __init__(self, url: str, *, alarm_s: float = lag.ALARM_S) -> None:
@@ -57,11 +58,11 @@ class Control:
 
     @property
     def url(self) -> str:
-        """The URL for people: without its password."""
+        """The URL without its password, for display."""
         return self._database.shown
 
     def close(self) -> None:
-        """Close all connections. Twice is fine."""
+        """Close all connections. A second call does nothing."""
         self._database.unchecked.dispose()
 
     def __enter__(self) -> Control:
@@ -76,29 +77,29 @@ class Control:
         self.close()
 
     def check(self) -> None:
-        """Make sure, once, that the schema is the one this code knows.
+        """Check that the schema has the version that this code needs; only the first call looks.
 
         Raises:
-            SchemaMismatch: missing, older or newer; the message says what to do.
+            SchemaMismatch: the schema is missing, older or newer; the message says what to do.
         """
         _ = self._database.engine
 
     def now(self) -> int:
-        """The database's clock, microseconds since the Unix epoch."""
+        """Read the database's clock, in microseconds since the Unix epoch."""
         with reading(self._database.unchecked) as connection:
             return now_us(connection)
 
     def doctor(self) -> list[Check]:
-        """Connection, versions, schema, guards, clock, leases, journal. Raises nothing."""
+        """Check connection, versions, schema, guards, clock, leases and journal. Raises nothing."""
         return doctor.examine(self._database.unchecked, self._database.url)
 
     def verify(self, *, group: str | None = None, shard_id: int | None = None) -> Verified:
-        """Check that every task of the log is in exactly one place; reads all of the tables."""
+        """Check that every task of the log is in exactly one place. This reads all tables."""
         return verify.verify(self._database.engine, group_name=group, shard_id=shard_id)
 
     def sweep(
         self, *, keep_s: float = cleanup.KEEP_S, history_keep_s: float = cleanup.HISTORY_KEEP_S
     ) -> cleanup.Swept:
-        """Remove rows of the inbox that no delivery can ask for, unique keys whose period is over,
-        and old results and histories. Workers do it every ten minutes."""
+        """Remove inbox rows that are no longer needed, unique keys whose period is over, and old
+        results and histories. Workers do this every ten minutes."""
         return cleanup.sweep(self._database.engine, keep_s=keep_s, history_keep_s=history_keep_s)

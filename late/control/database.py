@@ -10,22 +10,22 @@ from late.schema.version import check
 
 
 class Database:
-    """One engine, whose schema is looked at once before it is used."""
+    """One engine, whose schema is checked once before it is used."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.unchecked = make_engine(url)
-        """The engine for questions that need none of our tables."""
+        """The engine for queries that need no table of `late`."""
         self._checked = False
 
     @property
     def shown(self) -> str:
-        """The URL for people: without its password."""
+        """The URL without its password, for display."""
         return shown(self.url)
 
     @property
     def engine(self) -> Engine:
-        """The engine; nothing is connected before the first call.
+        """The engine. It connects at the first use.
 
         Raises:
             SchemaMismatch: the schema is missing, older or newer; the message says what to do.
@@ -38,7 +38,7 @@ class Database:
 
 
 class Part:
-    """One field of `Control`: questions and commands about one subject."""
+    """The base of each field of `Control`: the queries and commands of one subject."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -12,18 +12,18 @@ from late.schema.tables import worker
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """A live worker that can be asked for its pulled tasks."""
+    """The address of a live worker that serves pulled tasks."""
 
     worker_id: str
     address: str
-    """host:port of its gRPC."""
+    """The `host:port` of its gRPC server."""
 
 
 class EndpointControl(Part):
     """Endpoints of live workers. See `Control` for what all methods raise."""
 
     def all(self) -> list[Endpoint]:
-        """Those of all live workers that have one, ascending by worker."""
+        """Return the endpoints of live workers, ascending by worker; not every worker has one."""
         with reading(self._database.engine) as connection:
             rows = connection.execute(
                 select(worker.c.worker_id, worker.c.endpoint)
@@ -33,9 +33,9 @@ class EndpointControl(Part):
         return [Endpoint(*row) for row in rows]
 
     def announce(self, worker_id: str, address: str) -> None:
-        """Store the address at which others reach this worker.
+        """Store the address at which other processes reach this worker.
 
-        Its row is there from its first heartbeat on.
+        The worker's row exists from its first heartbeat on; without it nothing is stored.
         """
 
         def tell(connection: Connection) -> None:

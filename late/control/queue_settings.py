@@ -1,4 +1,4 @@
-"""Knobs in the database: read, turned, and turned back. Each change is audited as it commits."""
+"""Knobs in the database: read, change, undo. Each change is audited in its own transaction."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class SettingsChange(msgspec.Struct, frozen=True):
-    """One change: made, or what it would be."""
+    """One change, or with a dry run the change that would be made."""
 
     kind: Kind
     name: str
@@ -44,7 +44,7 @@ class SettingsChange(msgspec.Struct, frozen=True):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """The settings that a worker follows."""
+    """The knobs that a worker follows, by name of queue and of target."""
 
     queues: Mapping[str, Knobs]
     targets: Mapping[str, Knobs]
@@ -54,7 +54,7 @@ def live(engine: Engine) -> Live:
     """Read all knobs that are set.
 
     Raises:
-        InvalidPolicy: this version cannot read a row, so it cannot know what was asked.
+        InvalidPolicy: this version cannot read a row.
     """
     with reading(engine) as connection:
         rows = {kind: connection.execute(select(table)).all() for kind, table in _TABLES.items()}
@@ -63,9 +63,12 @@ def live(engine: Engine) -> Live:
 
 
 def publish(engine: Engine, held: Mapping[str, int]) -> None:
-    """Write down how many tasks queues hold, for producers that cannot count: queue -> tasks.
+    """Store the number of tasks that each queue holds, for producers that cannot count them.
 
-    Only queues with knobs have a row for it. Not audited: it is no change of an operator.
+    Only queues with knobs have a row for it. It is not audited, as no operator makes this change.
+
+    Args:
+        held: queue -> tasks.
     """
 
     def put(connection: Connection) -> None:
@@ -78,7 +81,7 @@ def publish(engine: Engine, held: Mapping[str, int]) -> None:
 
 
 def listed(engine: Engine, kind: Kind | None = None) -> list[Settings]:
-    """Everything that is set, queues first, ascending by name."""
+    """Read all knobs that are set, queues before targets, each ascending by name."""
     found = []
     with reading(engine) as connection:
         for each, table in _TABLES.items():
@@ -98,7 +101,10 @@ def turn(
     by: str | None = None,
     dry_run: bool = False,
 ) -> SettingsChange:
-    """Change some knobs: name -> value, None for the default. Workers follow within 5 s.
+    """Change some knobs of a queue or a target. Workers follow within 5 s.
+
+    Args:
+        changes: knob -> value; None sets the default.
 
     Raises:
         InvalidName, InvalidPolicy: nothing was changed; the message names the knob.
@@ -118,11 +124,12 @@ def turn(
 
 
 def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> SettingsChange:
-    """Undo one change: its knobs get the values that they had before it. Knobs that it did not
-    touch keep what they have now, so that a later change of another knob survives.
+    """Undo one change: set its knobs to the values that they had before it.
+
+    Other knobs keep their present values, so a later change of another knob is not lost.
 
     Raises:
-        ConfigError: no such change, or it was not one of knobs.
+        ConfigError: there is no such change, or it did not change knobs.
     """
 
     def change(connection: Connection) -> SettingsChange:
@@ -155,10 +162,10 @@ def _kind(text: str) -> Kind:
 
 
 def _locked(connection: Connection, kind: Kind, name: str) -> Knobs:
-    """Read and lock what is set now; two changes at once come one after the other."""
+    """Read and lock the present knobs, so that two changes are made one after the other."""
     table = _TABLES[kind]
     query = select(table.c.knobs).where(table.c.name == name)
-    if connection.dialect.name != SPANNER:  # what a read-write transaction reads there is locked
+    if connection.dialect.name != SPANNER:  # there a transaction locks the rows that it reads
         query = query.with_for_update()
     text = connection.execute(query).scalar()
     return Knobs() if text is None else knobs.decode(text)
@@ -194,21 +201,21 @@ class QueueControl(Part):
     """Settings of queues and targets. See `Control` for what all methods raise."""
 
     def live(self) -> Live:
-        """Return every setting, for workers."""
+        """Read every setting, for workers."""
         return live(self._database.engine)
 
     def settings(self, kind: Kind | None = None) -> list[Settings]:
-        """Queues and targets that have settings, ascending by name."""
+        """Read queues and targets that have settings; each kind is ascending by name."""
         return listed(self._database.engine, kind)
 
     def change(
         self, kind: Kind, name: str, changes: Mapping[str, Any], *, dry_run: bool = False
     ) -> SettingsChange:
-        """Change settings: name -> value, None for the default; workers follow within 5 s."""
+        """Change settings (knob -> value, None for the default). Workers follow within 5 s."""
         return turn(self._database.engine, kind, name, changes, dry_run=dry_run)
 
     def rollback(self, audit_id: str) -> SettingsChange:
-        """Undo one change of settings, and leave those that it did not touch."""
+        """Undo one change of settings. Settings that it did not change stay as they are."""
         return rollback(self._database.engine, audit_id)
 
     def publish_held(self, held: Mapping[str, int]) -> None:

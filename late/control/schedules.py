@@ -1,7 +1,7 @@
-"""Recurring tasks: what the code declares, brought to the database; and the operator's switch.
+"""Recurring tasks: the declarations of the code, stored in the database, and commands about them.
 
-What an operator decides (paused) is never overwritten by a deployment, and a schedule that is no
-longer in the code is not removed by one: another service may have declared it.
+A deployment never changes whether a schedule is paused, as an operator decides that. It does not
+remove a schedule that the code no longer has, as another service may have declared it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _DECLARED = (
 
 
 def sync(engine: Engine, specs: Sequence[Schedule]) -> list[str]:
-    """Insert what is missing, update what was declared differently; returns those names.
+    """Insert missing schedules, update changed ones, and return the names that were written.
 
-    A schedule keeps its shard for ever, as a task does. Its next due time is counted anew, from
-    the database's now, when its rule or zone has changed, and only then. Several workers may do
-    this at once; the rows are locked in the order of their names.
+    A schedule keeps its shard for ever, as a task does. Its next due time is computed again, from
+    the database's time, only when its rule or zone has changed. Several workers may do this at
+    the same time; the rows are locked in the order of their names.
 
     Raises:
-        ConfigError: the same name twice.
-        InvalidCron: a rule or zone is wrong; nothing is written.
+        ConfigError: a name is declared twice.
+        InvalidCron: a rule or zone is not valid; nothing is written.
     """
     names = [spec.name for spec in specs]
     if len(set(names)) != len(names):
@@ -47,7 +47,7 @@ def sync(engine: Engine, specs: Sequence[Schedule]) -> list[str]:
         check(spec.rule, spec.zone)
     if not specs:
         return []
-    # Nearly always nothing has changed, and a look takes no lock.
+    # Usually nothing has changed, and this read takes no lock.
     with reading(engine) as connection:
         stored = _stored(connection, names)
         if all(spec.name in stored and not _changes(spec, stored[spec.name]) for spec in specs):
@@ -59,8 +59,8 @@ def sync(engine: Engine, specs: Sequence[Schedule]) -> list[str]:
 def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
     written = []
     stored = _stored(connection, [spec.name for spec in specs], lock=True)
-    # Read after the lock: whatever tick was settled before is due before this moment, so that a
-    # due time counted from it cannot fire the same tick again.
+    # The clock is read after the lock. Every settled tick was due before this time, so a due time
+    # that is computed from it cannot fire the same tick again.
     now = now_us(connection)
     for spec in specs:
         row = stored.get(spec.name)
@@ -88,7 +88,7 @@ def _stored(
     connection: Connection, names: Sequence[str], *, lock: bool = False
 ) -> dict[str, RowMapping]:
     statement = select(schedule).where(schedule.c.name.in_(names)).order_by(schedule.c.name)
-    # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
+    # Spanner needs no FOR UPDATE: a read-write transaction locks the rows that it reads.
     if lock and connection.dialect.name != SPANNER:
         statement = statement.with_for_update()
     rows = connection.execute(statement)
@@ -115,10 +115,10 @@ def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
         "next_due_at_us": _next(spec, anchor, now),
         "updated_at_us": now,
     }
-    # Another worker may be inserting the same one: the first wins, theirs is the same.
+    # Another worker may insert the same schedule. The first insert wins; both are equal.
     if connection.dialect.name == SPANNER:
-        # `_stored` has read the name in this transaction, which locks it there although no row
-        # was found: whoever is second is aborted and looks again.
+        # `_stored` has read the name in this transaction, which locks the name on Spanner even
+        # without a row. The second transaction is aborted and tries again.
         connection.execute(insert(schedule).values(**values))
         return True
     if connection.dialect.name in ("postgresql", COCKROACH):
@@ -130,7 +130,7 @@ def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
 
 
 def listed(engine: Engine, shards: Collection[int] | None = None) -> list[Schedule]:
-    """The schedules of these shards, or all, ascending by name."""
+    """Read the schedules of these shards, or all when None, ascending by name."""
     statement = select(schedule).order_by(schedule.c.name)
     if shards is not None:
         statement = statement.where(schedule.c.shard_id.in_(sorted(shards)))
@@ -139,24 +139,26 @@ def listed(engine: Engine, shards: Collection[int] | None = None) -> list[Schedu
 
 
 def pause(engine: Engine, name: str) -> Schedule:
-    """Fire no more ticks until `resume`. Tasks of earlier ticks run on. Twice is fine.
+    """Fire no more ticks until `resume`. Tasks of earlier ticks continue.
 
-    A shard's owner looks at its schedules every few seconds: a tick may fire until then.
+    A shard's owner reads its schedules every few seconds, and a tick may fire until then. Pausing
+    a paused schedule changes nothing.
 
     Raises:
-        ConfigError: no such schedule.
+        ConfigError: there is no such schedule.
     """
     return _switch(engine, name, paused=True)
 
 
 def resume(engine: Engine, name: str) -> Schedule:
-    """Fire again, from the next time that the rule is due after now.
+    """Fire again, from the next due time after now.
 
-    What came due during the pause is left out, whatever the catch-up policy: that is for times
-    when nobody decided that it should not run. Resuming what is not paused changes nothing.
+    Ticks that came due during the pause are left out with every catch-up policy, because an
+    operator decided that they should not run. Resuming a schedule that is not paused changes
+    nothing.
 
     Raises:
-        ConfigError: no such schedule.
+        ConfigError: there is no such schedule.
     """
     return _switch(engine, name, paused=False)
 
@@ -184,13 +186,13 @@ def _audited(connection: Connection, word: str, name: str, after: object = None)
 
 
 def run(engine: Engine, name: str) -> TaskId:
-    """Enqueue the schedule's task now, besides its ticks; returns the task's id.
+    """Enqueue the schedule's task now, besides its ticks, and return the task's id.
 
-    It moves no due time and is nobody's last tick, so overlap `skip` does not see it; with
-    overlap `queue` it takes its turn among the ticks. It works for a paused schedule too.
+    The due time stays as it is. The task does not count as a tick, so overlap `skip` ignores it;
+    with overlap `queue` it runs in order with the ticks. A paused schedule can be run too.
 
     Raises:
-        ConfigError: no such schedule.
+        ConfigError: there is no such schedule.
     """
 
     def enqueue(connection: Connection) -> TaskId:
@@ -213,7 +215,7 @@ def run(engine: Engine, name: str) -> TaskId:
 
 
 def _options(row: RowMapping) -> str:
-    """The template's options, and the schedule's name: a signed template was signed for that."""
+    """Return the template's options with the schedule's name, which a signature covers."""
     given = msgspec.json.decode(row["options"], type=Options) if row["options"] else Options()
     options = msgspec.structs.replace(given, schedule=row["name"])
     if row["overlap"] == "queue":
@@ -222,10 +224,10 @@ def _options(row: RowMapping) -> str:
 
 
 def remove(engine: Engine, name: str) -> None:
-    """Forget a schedule that is no longer in the code. Tasks of its ticks run on.
+    """Remove a schedule that is no longer in the code. Tasks of its ticks continue.
 
     Raises:
-        ConfigError: no such schedule.
+        ConfigError: there is no such schedule.
     """
 
     def forget(connection: Connection) -> None:
@@ -261,25 +263,25 @@ class ScheduleControl(Part):
     """Recurring tasks. See `Control` for what all methods raise."""
 
     def sync(self, specs: Sequence[Schedule]) -> list[str]:
-        """Insert or update what the code declares; returns the names that were written."""
+        """Store the schedules that the code declares, and return the names that were written."""
         return sync(self._database.engine, specs)
 
     def all(self, shards: Collection[int] | None = None) -> list[Schedule]:
-        """The recurring tasks that live in `shards` (all when None), ascending by name."""
+        """Return the recurring tasks of `shards` (all when None), ascending by name."""
         return listed(self._database.engine, shards)
 
     def pause(self, name: str) -> Schedule:
-        """Fire no more ticks until it is resumed; owners hear of it within seconds."""
+        """Fire no more ticks until it is resumed. Owners follow within seconds."""
         return pause(self._database.engine, name)
 
     def resume(self, name: str) -> Schedule:
-        """Fire again from the next due time after now; what was missed in the pause is left out."""
+        """Fire again from the next due time after now. Ticks of the pause are left out."""
         return resume(self._database.engine, name)
 
     def run(self, name: str) -> TaskId:
-        """Enqueue its task now, besides its ticks."""
+        """Enqueue its task now, besides its ticks, and return the task's id."""
         return run(self._database.engine, name)
 
     def remove(self, name: str) -> None:
-        """Forget a schedule that is no longer in the code."""
+        """Remove a schedule that is no longer in the code."""
         remove(self._database.engine, name)

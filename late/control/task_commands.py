@@ -1,4 +1,4 @@
-"""Commands of operators: records in the log of a task's shard, each with its row of the audit."""
+"""Operators' commands about tasks: a record in the log of the task's shard, and an audit row."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from late.schema.tables import dead
 
 
 def send(engine: Engine, command: Command) -> TaskId:
-    """Append one command; its id.
+    """Append one command to the log, and return its id.
 
     Raises:
-        InvalidName: not a task id.
-        ConfigError: not a group's name.
-        InvalidSchedule: more than 366 days ahead.
+        InvalidName: the text is not a task id.
+        ConfigError: the group's name is not valid.
+        InvalidSchedule: the new due time is more than 366 days ahead.
     """
     if command.at_us is not None and command.at_us - time.time_ns() // 1000 > DELAY_US_MAX:
         raise InvalidSchedule("the new due time is more than 366 days ahead")
@@ -98,42 +98,52 @@ class TaskControl(Part):
         group: str | None = None,
         everywhere: bool = False,
     ) -> TaskView:
-        """Read what is known of one task.
+        """Read what is known about one task.
 
-        Its state is `unknown` if nothing is, or if there is no such group. No whole table is read;
-        see `docs/control.md` for what it costs. `group`: only there. `everywhere`: look through
-        its shard's whole log, if its id does not lead to it.
+        Its state is `unknown` if nothing is known, or if there is no such group. No whole table is
+        read; `docs/control.md` names the cost.
+
+        Args:
+            payload: include the payload, which may be confidential.
+            group: look in this group only.
+            everywhere: search the whole log of its shard, if the id does not lead to its row.
 
         Raises:
-            InvalidName: not a task id.
+            InvalidName: the text is not a task id.
         """
         return task.show(
             self._database.engine, task_id, payload=payload, group=group, everywhere=everywhere
         )
 
     def result(self, task_id: str, *, group: str) -> bytes | None:
-        """Read a task's end and what its handler returned, as `late.app.results` keeps it, by key.
+        """Read a task's outcome and its handler's return value, encoded as in `late.app.results`.
 
-        None while it has not ended, and where nothing is kept (any more).
+        Returns None if the task has not ended, or if its result is not kept (any more).
         """
         return task.result(self._database.engine, task_id, group)
 
     def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:
-        """Ask that no attempt of a task starts any more: `late.App.cancel`, in a transaction of
-        its own. Returns the command's id."""
+        """Ask that no attempt of a task starts any more, and return the command's id.
+
+        This is `late.App.cancel` in its own transaction.
+        """
         return send(self._database.engine, Command("cancel", TaskId(task_id), group))
 
     def reschedule(self, task_id: str, due_at_us: int, *, group: str | None = None) -> TaskId:
-        """Give a task another due time, by the database's clock: `late.App.reschedule`."""
+        """Give a task another due time, by the database's clock, and return the command's id.
+
+        This is `late.App.reschedule` in its own transaction.
+        """
         command = Command("reschedule", TaskId(task_id), group, at_us=due_at_us)
         return send(self._database.engine, command)
 
     def edit(self, task_id: str, payload: bytes, *, group: str | None = None) -> list[TaskId]:
-        """Send a dead letter back with another payload: a JSON object. One command per group in
-        which it is dead; their ids.
+        """Send a dead letter back with another payload, which must be a JSON object.
+
+        It writes one command for each group in which the task is dead, and returns their ids.
 
         Raises:
-            ConfigError: it is no dead letter, or its payload is not plain JSON.
-            InvalidPayload: not a JSON object.
+            ConfigError: the task is not a dead letter, or its old payload is not plain JSON.
+            InvalidPayload: the new payload is not a JSON object.
         """
         return edit(self._database.engine, TaskId(task_id), payload, group)

@@ -1,4 +1,4 @@
-"""Tokens of callers from outside: rows of `late_token`, and the key that seals receipts."""
+"""Tokens of outside callers, which are rows of `late_token`, and the key that seals receipts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _scopes = msgspec.json.Decoder(tuple[tokens.Scope, ...])
 
 
 def listed(engine: Engine) -> list[Token]:
-    """Return all tokens, also revoked ones, ascending by name."""
+    """Read all tokens, including revoked ones, ascending by name."""
     with reading(engine) as connection:
         rows = connection.execute(select(token).order_by(token.c.name)).all()
     return [
@@ -48,17 +48,18 @@ def create(
     lifetime_us: int | None = None,
     certificate: bool = False,
 ) -> tuple[str | None, Token]:
-    """A token under a new name.
+    """Create a token with a new name.
 
     Args:
-        certificate: for callers with a client certificate of this name instead of a secret.
+        certificate: callers present a client certificate of this name instead of a secret.
 
     Returns:
-        Its text, which nobody can find out again (None with `certificate`), and its row.
+        The token's text (None with `certificate`) and its row. The text is not stored, so this is
+        the only time that it is known.
 
     Raises:
-        ConfigError: the name is taken, also by a revoked token: who used it must stay readable
-            in logs; or a wrong value.
+        ConfigError: a value is not valid, or the name is taken. A revoked token keeps its name, so
+            that a name in old logs means one caller.
     """
     name, chosen, patterns = tokens.checked(name, scopes, queues)
     if lifetime_us is not None and lifetime_us <= 0:
@@ -88,10 +89,10 @@ def create(
 
 
 def revoke(engine: Engine, name: str) -> None:
-    """From within seconds on it counts nowhere. Twice is fine.
+    """Revoke a token. Workers refuse it within seconds; a second call changes nothing.
 
     Raises:
-        ConfigError: no such token.
+        ConfigError: there is no such token.
     """
 
     def end(connection: Connection) -> None:
@@ -107,12 +108,12 @@ def revoke(engine: Engine, name: str) -> None:
 
 
 def receipt_key(engine: Engine) -> bytes:
-    """The key of this deployment, made when it is first asked for."""
+    """Return the key of this deployment; the first call creates it."""
     for last in (False, True):
         try:
             return bytes.fromhex(write(engine, _kept_key))
         except StoreError:
-            # Another process made it in the same moment: its key is there at the second look.
+            # Another process may have created the key just now; the second try reads it.
             if last:
                 raise
     raise AssertionError("unreachable")
@@ -134,7 +135,7 @@ class TokenControl(Part):
     """Tokens of producers, consumers and operators. See `Control` for what all methods raise."""
 
     def all(self) -> list[Token]:
-        """Return all tokens, without their secrets, which nobody has."""
+        """Return all tokens, without their secrets, which are not stored."""
         return listed(self._database.engine)
 
     def create(
@@ -146,7 +147,7 @@ class TokenControl(Part):
         lifetime_us: int | None = None,
         certificate: bool = False,
     ) -> tuple[str | None, Token]:
-        """A new token: its text, which is shown this once, and its row."""
+        """Create a token, and return its text, which is not stored, and its row."""
         return create(
             self._database.engine,
             name,
@@ -157,9 +158,9 @@ class TokenControl(Part):
         )
 
     def revoke(self, name: str) -> None:
-        """End a token; workers know it within seconds."""
+        """Revoke a token. Workers refuse it within seconds."""
         revoke(self._database.engine, name)
 
     def receipt_key(self) -> bytes:
-        """The key with which this deployment seals receipts."""
+        """Return the key with which this deployment seals receipts."""
         return receipt_key(self._database.engine)

@@ -1,7 +1,7 @@
 """Answers of the control plane: plain values, whose field names are the keys of `--json`.
 
-Times are microseconds since the Unix epoch by the database's clock; ages and lags are in seconds,
-counted by that clock at the moment of the answer.
+Times are microseconds since the Unix epoch, by the database's clock. Ages and lags are in seconds,
+by that clock at the time of the answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from late.model.task import AttemptError, StepDetail
 
 
 class Count(msgspec.Struct, frozen=True):
-    """A count. `capped`: counting stopped at a limit, there are at least `n`."""
+    """A count. If `capped`, counting stopped at a limit, and there are at least `n`."""
 
     n: int = 0
     capped: bool = False
@@ -32,23 +32,26 @@ class QueueStatus(msgspec.Struct, frozen=True):
     group: str
     queue: str
     depth: Count = Count()
-    """In the log, beyond the group's cursors: not started."""
+    """Tasks in the log beyond the group's cursors, which have not started."""
     in_flight: Count = Count()
-    """Started or due within seconds: in the last checkpoint's `open`."""
+    """Tasks that started or are due within seconds, which the last checkpoint has in `open`."""
     parked: Count = Count()
-    """In the timer table: delays, retries, tasks held by their ordering key."""
+    """Tasks in the timer table: delays, retries, and tasks held by their ordering key."""
     dead: Count = Count()
     oldest_age_s: float | None = None
-    """Age of the oldest task in the log that is not settled, None when there is none."""
+    """Age of the oldest task in the log that is not settled; None if there is none."""
     held: Count = Count()
-    """The parked tasks that wait for no time: the task before them of their key runs, or
-    has to end in another shard because their lane was resized. `capped` where as many tasks with
-    a key were looked at as the limit allows, also if few of them count."""
+    """Parked tasks that wait for another task of their ordering key and not for a time. That task
+    runs, or has to end in another shard because the lane was resized. It is `capped` if the limit
+    of tasks to look at was reached, even if few of these count."""
 
     @property
     def waiting(self) -> int:
-        """Tasks for which there should be a worker. Where the look for those that are held came to
-        its bound and saw none, it is one: nobody is to take the last worker away."""
+        """The number of tasks that need a worker.
+
+        If the search for held tasks reached its limit and found none, one is added, so that a
+        scaler does not remove the last worker.
+        """
         return self.depth.n + self.in_flight.n + max(self.held.n, int(self.held.capped))
 
 
@@ -61,17 +64,17 @@ class ShardStatus(msgspec.Struct, frozen=True):
     owner_live: bool
     epoch: int
     seq: int
-    """Sequence number of the last settlement, 0 before the first."""
+    """Sequence number of the last settlement; 0 before the first."""
     lag: Count
     """Rows of the log beyond the cursor."""
     lag_s: float | None
-    """Age of the first of them."""
+    """Age of the first row beyond the cursor; None if there is none."""
     in_flight: int
     settled_at_us: int | None
     stale_s: float = 0.0
-    """Everything that was committed, or became due, this long ago is done or was put off."""
+    """Every task that was committed, or became due, this long ago has ended or was postponed."""
     old: bool = False
-    """True for a shard that its lane has no more: it gets no new tasks."""
+    """True for a shard that is no longer part of its lane and gets no new tasks."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -85,11 +88,11 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     started_at_us: int
     expires_in_s: float
     shards: int
-    """The number of (group, shard) that it holds."""
+    """The number of (group, shard) pairs that it owns."""
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Everything `late status` shows."""
+    """The content of `late status`."""
 
     now_us: int
     schema_version: str
@@ -100,21 +103,21 @@ class Status(msgspec.Struct, frozen=True):
     groups: tuple[GroupView, ...] = ()
 
     def stale_s(self, group: str) -> float | None:
-        """Return the staleness of a group's stalest shard; None where it has none."""
+        """Return the staleness of a group's stalest shard; None if the group has no shard."""
         return max((s.stale_s for s in self.shards if s.group == group), default=None)
 
 
 class Tenure(msgspec.Struct, frozen=True):
-    """One term of one owner of one shard, by the journal."""
+    """One term of one owner of one shard, as the journal shows it."""
 
     epoch: int
     owner: str
     settlements: int
-    """The number of its settlements in the journal, that of its takeover included."""
+    """The number of its settlements in the journal, including the one of its takeover."""
     first_us: int
     last_us: int
     cut: bool
-    """It may have begun before `first_us`: older settlements were pruned, or not looked at."""
+    """True if it may have begun before `first_us`, as older settlements were pruned or not read."""
 
 
 class OwnerView(msgspec.Struct, frozen=True):
@@ -126,17 +129,18 @@ class OwnerView(msgspec.Struct, frozen=True):
     owner_live: bool
     epoch: int
     since_us: int | None
-    """The beginning of this term; None without an owner, or if it is older than what is read."""
+    """The beginning of this term; None without an owner, or if older settlements were not read."""
     fenced: int
-    """Settlements of former owners that the journal has refused, ever."""
+    """The number of settlements of former owners that the journal has ever refused."""
     late: int
-    """Results of attempts that were not recorded, because their shard had gone, ever."""
+    """The number of attempts' results that were never recorded, as the worker no longer owned the
+    shard."""
     history: tuple[Tenure, ...]
-    """The latest term first."""
+    """Every known term, the latest first."""
 
 
 class Owners(msgspec.Struct, frozen=True):
-    """Everything `late status --owners` shows."""
+    """The content of `late status --owners`."""
 
     now_us: int
     fenced_total: int
@@ -152,29 +156,30 @@ class TaskInGroup(msgspec.Struct, frozen=True):
 
     group: str
     state: State
-    """`logged`: not yet started. `open`: started, or due within seconds. `settled`: it ended and
-    its row is still in the log, or its group began or was reset behind it, so that it may never
-    have run. `passed`: the group does not read its queue, or begins after it by its time.
-    `unknown`: settled long ago, rolled back, or never made; or there is no such group."""
+    """`logged`: it has not started. `open`: it started, or is due within seconds. `settled`: it
+    ended and its row is still in the log, or its group began or was reset behind it, so that it
+    may never have run. `passed`: the group does not read its queue, or begins after it by its
+    time. `unknown`: it was settled long ago, rolled back or never made, or there is no such
+    group."""
     reason: str | None = None
-    """Why it is parked or dead."""
+    """The reason for which it is parked or dead."""
     due_at_us: int | None = None
-    """The time at which a parked task runs; None for one that waits for its ordering key."""
+    """The time at which a parked task runs; None if it waits for its ordering key."""
     dead_at_us: int | None = None
     held_key: str | None = None
     attempts: int | None = None
     deaths: int | None = None
-    """The number of workers that died while it ran, as far as that is known."""
+    """The known number of workers that died while it ran."""
     suspect: bool = False
-    """It may have killed one: until it has ended by itself, it runs on trial."""
+    """True if it may have killed a worker. It then runs on trial until an attempt has ended."""
     errors: tuple[AttemptError, ...] = ()
     owner: str | None = None
     history: tuple[StepView, ...] = ()
-    """Its steps, the first one first, where they are kept."""
+    """Its steps, the oldest first; empty if no history is kept."""
     payload: str | None = None
-    """Its payload, if payloads are asked for and an edit has given it another one here."""
+    """Its edited payload in this group; None if there is none, or if payloads are not asked for."""
     outcome: str | None = None
-    """Its end, where its result or its history is kept: `done`, `expired`, ..."""
+    """Its end (`done`, `expired`, ...); None if neither its result nor its history is kept."""
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -189,27 +194,27 @@ class StepView(msgspec.Struct, frozen=True):
 
 
 class TaskView(msgspec.Struct, frozen=True):
-    """Everything that the database knows of one task."""
+    """Everything that the database knows about one task."""
 
     task_id: str
     shard_id: int
     made_at_us: int
-    """By the producer's clock, from the id."""
+    """The time of its id, by the producer's clock."""
     groups: tuple[TaskInGroup, ...]
     queue: str | None = None
-    """None, like all below, when no row of the task is left."""
+    """The queue. This field and all below are None if no row of the task is left."""
     name: str | None = None
     position: int | None = None
     created_at_us: int | None = None
     payload_bytes: int | None = None
     payload: str | None = None
-    """Only when it was asked for: JSON as text, anything else in base64."""
+    """The payload, if it was asked for: JSON as text, anything else in base64."""
     headers: dict[str, str] | None = None
     options: dict[str, object] | None = None
 
 
 class DeadView(msgspec.Struct, frozen=True):
-    """One dead letter; `payload` only when it was asked for."""
+    """One dead letter. `payload` is None if it was not asked for."""
 
     task_id: str
     group: str
@@ -235,7 +240,7 @@ class TimerView(msgspec.Struct, frozen=True):
     group: str
     shard_id: int
     due_at_us: int
-    """`late.task.HELD_US` for one that waits behind its ordering key and not for a time."""
+    """The due time; `late.model.task.HELD_US` if it waits for its ordering key and not a time."""
     reason: str
     held_key: str | None
     queue: str
@@ -244,34 +249,34 @@ class TimerView(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """The effect of a purge or a redrive, or with `dry_run` what it would be."""
+    """The effect of a purge or a redrive; with `dry_run` the effect that it would have."""
 
     count: int
     dry_run: bool
     task_ids: tuple[str, ...]
-    """Ids of the first 100."""
+    """The ids of the first 100."""
     capped: bool = False
-    """A dry run stopped counting: at least so many."""
+    """True if a dry run stopped counting, and there are at least `count`."""
 
     @property
     def counted(self) -> Count:
-        """The same as one value."""
+        """`count` and `capped` as one value."""
         return Count(self.count, self.capped)
 
 
 class DrainView(msgspec.Struct, frozen=True):
-    """A width that a lane had before it was resized, and that is not drained."""
+    """A former width of a lane that is not drained."""
 
     version: int
     shards: int
     state: Literal["closing", "draining"]
-    """`closing`: transactions may still write by it."""
+    """`closing`: transactions may still write by this width. `draining`: none can."""
     transactions: int = 0
-    """Transactions that it waits for, where the database tells them."""
+    """The number of transactions that it waits for, if the database lists them."""
     left: dict[str, int] = {}
-    """Group -> shards that are not drained."""
+    """The number of shards that are not drained, by group."""
     keys: int = 0
-    """Ordering keys with tasks left, as far as they are named."""
+    """The number of ordering keys that are named as having tasks left."""
 
 
 class LaneView(msgspec.Struct, frozen=True):
@@ -293,48 +298,49 @@ class GroupView(msgspec.Struct, frozen=True):
 
     name: str
     created_at_us: int | None
-    """None: no row of its own; it was worked before groups had to be created."""
+    """The time of its creation; None if it has no row, as it was used before groups had to be
+    created."""
     state: GroupState = "idle"
     """`idle`: no live worker serves it."""
     queues: tuple[str, ...] | None = None
-    """The queues that it reads; None: all."""
+    """The queues that it reads; None if it reads all."""
     from_us: int | None = None
-    """Records created before are passed over."""
+    """The group skips records that were created before this time."""
     replay_us: int | None = None
-    """The time of its last reset to read something again."""
+    """The time of its last reset that made it read records again."""
     workers: int = 0
-    """Live ones that serve it."""
+    """The number of live workers that serve it."""
     owned: int = 0
-    """Shards in their hands."""
+    """The number of shards that these workers own."""
     lag: Count = Count()
-    """Records that it has not read."""
+    """The number of records that it has not read."""
     lag_s: float | None = None
-    """Age of the oldest of them."""
+    """Age of the oldest record that it has not read; None if it has read all."""
     lagging: bool = False
-    """Older than the alarm allows."""
+    """True if that record is older than the alarm allows."""
     stale_s: float | None = None
-    """Everything that was committed, or became due, this long ago is done or was put off; None
-    where only the reading was looked at."""
+    """Every task that was committed, or became due, this long ago has ended or was postponed. None
+    if only the reading was looked at."""
 
 
 class ShardReset(msgspec.Struct, frozen=True):
-    """The effect of a reset on one shard, as far as it was counted."""
+    """The counted effect of a reset on one shard."""
 
     shard_id: int
     again: Count
-    """Records that were read or passed over, and will be read."""
+    """Records that the group has read or skipped, and will read."""
     skipped: Count
-    """Records that wait, and will never be read by this group."""
+    """Waiting records that the group will never read."""
     unparked: Count
-    """Parked tasks that are among those read again: their timers go."""
+    """Parked tasks that will be read again. Their timers are removed."""
     dead: Count
-    """The same of dead letters."""
+    """Dead letters that will be read again. They are removed."""
     kept: Count
-    """Started or parked tasks that will not be read again: they go on where they are."""
+    """Started or parked tasks that will not be read again. They continue unchanged."""
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """The effect of a reset of a group, or with `dry_run` what it would be."""
+    """The effect of a reset of a group; with `dry_run` the effect that it would have."""
 
     group: str
     to: str
@@ -348,10 +354,11 @@ class Waited(msgspec.Struct, frozen=True):
     group: str
     token: str
     state: Literal["settled", "gone", "waiting", "unknown"]
-    """`gone`: settled, and the token's task is in no table any more, as every group has settled it
-    (or it was never committed). `unknown`: in no table, and the time was up at once."""
+    """`gone`: all is settled, and the token's task is no longer in any table, as every group has
+    settled it (or it was never committed). `unknown`: the task is in no table, and the time ended
+    before it counted as gone."""
     left: Count = Count()
-    """Unsettled tasks up to the token, in all shards."""
+    """The number of unsettled tasks up to the token, in all shards."""
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
-"""Consumer groups: what operators do with them. Resets are in `resets`, waiting in `waiting`.
+"""Consumer groups: create, pause and remove them. `reset` and `wait` are modules of their own.
 
-A group is a row of `late_group` and, for each shard, a lease and a first settlement that say where
-it begins. It costs the log nothing but the time for which it holds rows back.
+A group is a row of `late_group` and, for each shard, a lease and a first settlement with the place
+where it begins. It adds no rows to the log, but the log keeps each row until the group has settled
+it.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class _Gone(msgspec.Struct, frozen=True):
-    """The marks of a deleted group that every later one of its name must stay above.
+    """The last numbers of a deleted group. A later group of the same name begins above them.
 
-    Otherwise a former owner that wakes up would find the place of its next settlement free.
+    Otherwise a former owner that wakes up could still write its next settlement.
     """
 
     seq: int
@@ -66,17 +67,19 @@ def create(
     """Register a group that begins at `start` in every shard.
 
     Args:
-        queues: what it reads; all when None. That never changes: what was passed over is settled.
-        start: `beginning`, `now` or a moment in microseconds; None only for a group that has been
-            worked already without being registered, and goes on from where it is.
+        queues: the queues that it reads; all when None. They never change, because skipped records
+            count as settled.
+        start: `beginning`, `now` or a time in microseconds. None only for a group that was used
+            without being registered; it continues from its present place.
 
     Raises:
-        ConfigError: a name that is none, or taken; no queue; a start that is none.
+        ConfigError: the name is not valid or is taken, there is no queue, or the start is not
+            valid.
     """
     chosen = _queues(queues)
     if not is_name(name):
         raise ConfigError(f"not a name of a group: {name[:64]!r} ({NAME_RULE})")
-    # Taken first: what commits from here on belongs to the group.
+    # The head is read first, so every later commit belongs to the group.
     cursor = positions.head(engine) if start == positions.NOW else ""
 
     def work(connection: Connection) -> None:
@@ -123,10 +126,10 @@ def _begin(connection: Connection, name: str, place: str | int, cursor: str) -> 
 
 
 def pause(engine: Engine, name: str, *, paused: bool) -> None:
-    """Let the workers release its shards, or take them again; they do so within seconds.
+    """Pause or resume a group. Its workers release or take its shards within seconds.
 
     Raises:
-        ConfigError: no such group.
+        ConfigError: there is no such group.
     """
 
     def work(connection: Connection) -> None:
@@ -141,10 +144,10 @@ def pause(engine: Engine, name: str, *, paused: bool) -> None:
 
 
 def remove(engine: Engine, name: str) -> None:
-    """Forget a group with its journals, timers and dead letters: nothing of it will run any more.
+    """Remove a group with its journals, timers and dead letters. None of its tasks runs again.
 
     Raises:
-        ConfigError: no such group, the default one, or one that live workers serve.
+        ConfigError: there is no such group, it is the default group, or live workers serve it.
     """
 
     def work(connection: Connection) -> None:
@@ -184,7 +187,7 @@ def _forget(connection: Connection, name: str, gone: _Gone) -> None:
 
 
 def check(engine: Engine, names: Iterable[str]) -> None:
-    """Refuse names of groups that are not registered; for workers.
+    """Refuse names of groups that are not registered; workers call this.
 
     Raises:
         ConfigError: one of them is not registered.
@@ -199,7 +202,7 @@ def check(engine: Engine, names: Iterable[str]) -> None:
 
 
 def once(engine: Engine, work: Any) -> None:
-    """`write`, for work whose key someone else may have taken at the same moment: again then."""
+    """Call `write`, and repeat the work if another transaction has just taken its key."""
 
     def repeated(connection: Connection) -> None:
         try:
@@ -211,7 +214,7 @@ def once(engine: Engine, work: Any) -> None:
 
 
 def row_of(connection: Connection, name: str, *, lock: bool = True) -> Row[Any] | None:
-    """The row of a group, locked where the database has locks of rows."""
+    """Read the row of a group. With `lock`, lock it where the database has row locks."""
     statement = select(group).where(group.c.name == name)
     if lock and connection.dialect.name != SPANNER:
         statement = statement.with_for_update()
@@ -219,10 +222,10 @@ def row_of(connection: Connection, name: str, *, lock: bool = True) -> Row[Any] 
 
 
 def known(connection: Connection, name: str, *, lock: bool = True) -> Row[Any]:
-    """The same.
+    """Read the row of a group, as `row_of` does.
 
     Raises:
-        ConfigError: no such group.
+        ConfigError: there is no such group.
     """
     row = row_of(connection, name, lock=lock)
     if row is None:
@@ -251,15 +254,15 @@ def serving(connection: Connection) -> dict[str, int]:
 def write_checkpoint(
     connection: Connection, name: str, checkpoint: Checkpoint, *, by: str, leased: bool
 ) -> None:
-    """A takeover by nobody: the shard is free, and begins at this checkpoint under a new epoch.
+    """Free a shard, which then begins at this checkpoint under a new epoch.
 
-    The settlement is what fences a present owner; it fails on one who settles at this moment.
+    The settlement that this writes fences the present owner.
 
     Args:
-        leased: whether there is a row of the lease.
+        leased: True if the lease has a row.
 
     Raises:
-        sqlalchemy.exc.IntegrityError: an owner was faster.
+        sqlalchemy.exc.IntegrityError: an owner has settled at the same time.
     """
     here = (lease.c.consumer_group == name, lease.c.shard_id == checkpoint.shard_id)
     held: dict[str, Any] = {"owner": None, "epoch": checkpoint.epoch}

@@ -1,8 +1,8 @@
-"""The lag of each group: what one group has not read holds the log back for all.
+"""The lag of each group: the records that it has not read, and the age of the oldest.
 
-Nothing that a group has not settled is ever removed, so a group that nobody works lets the log
-grow for ever. That is said early and again and again, by age: a count would be reached at another
-time on every system.
+A record stays in the log until every group has settled it, so a group without workers lets the log
+grow for ever. The alarm is early and is repeated. It goes by age and not by a count, because the
+right count differs from system to system.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from late.schema.tables import group, lease, worker
 from late.store.common.groups import reads_of
 
 LIMIT = 10_000
-"""Records of one shard that are counted."""
+"""The largest number of records of one shard that are counted."""
 Lag = tuple[Count, float | None]
-"""Records that a group has not read, and the age of the oldest, seconds."""
+"""The number of records that a group has not read, and the age of the oldest in seconds."""
 ALARM_S = 600.0
-"""The age that the oldest record which a group has not read may reach."""
+"""The age in seconds that the oldest unread record of a group may reach before the alarm."""
 
 
 def groups(
@@ -45,8 +45,9 @@ def groups(
     """Return all consumer groups, ascending by name, with their lag.
 
     Args:
-        name: only this one.
-        seen: a look of a moment ago, which has counted it all: then nothing is counted again.
+        name: return this group only.
+        limit: counting stops at so many records of one shard.
+        seen: a status that was just read. Its counts are used, and nothing is counted again.
         alarm_s: a group whose oldest unread record is older is `lagging`.
 
     Raises:
@@ -124,8 +125,14 @@ def _shown(reads: Reads) -> tuple[str, ...] | None:
 def unread(
     connection: Connection, cursors: Mapping[int, str], reads: Reads, limit: int
 ) -> tuple[Count, int | None]:
-    """(how many, created_at_us of the oldest) over the first `limit` records to be read of each
-    shard, by where the group stands in it."""
+    """Count the records that a group has not read, up to `limit` in each shard.
+
+    Args:
+        cursors: the group's cursor in each shard.
+
+    Returns:
+        The count, and `created_at_us` of the oldest record (None if there is none).
+    """
     among = positions.taken(connection, reads)
     asked = [backlog.Ahead(shard_id, cursor, among) for shard_id, cursor in cursors.items()]
     found = [summed(rows, limit) for rows in backlog.per_queue(connection, asked, limit)]

@@ -1,13 +1,13 @@
-"""Resetting a group: it reads the log again, or leaves out what waits.
+"""Reset a group: it reads the log again, or skips the tasks that wait.
 
-A reset decides what is **read from the log**. Each record is then in one of two sets: those that
-will be read, and the rest. What was taken from the log before and is not finished (running, parked)
-stays where it is, unless its record will be read again: then its timer, its dead letter and its
-place in `open` go, or it would run twice.
+A reset decides which records are **read from the log**. Each record is then in one of two sets:
+those that will be read, and the rest. A task that was read before and has not ended (running or
+parked) stays where it is, unless its record will be read again. In that case its timer, its dead
+letter and its place in `open` are removed, so that it does not run twice.
 
-All shards in one transaction: a group is never half reset. The settlement that it writes for each
-fences the owner, who learns of it with its next heartbeat or settlement; what it runs at that
-moment is not recorded and, if it is among the records read again, runs again.
+All shards are reset in one transaction, so a group is never half reset. The settlement that is
+written for each shard fences its owner, which learns of it with its next heartbeat or settlement.
+Attempts that run at that time are not recorded, and run again if their records are read again.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from late.store.common.groups import reads_of
 from late.store.common.suspects import inherited, suspects_of, suspects_text
 
 LOOKED = 64_000
-"""Rows of one kind that a preview looks at, all shards together."""
+"""The number of rows of one kind that a preview looks at, over all shards."""
 LOOKED_MIN = 1_000
-"""Rows of one shard that are looked at, however many shards there are."""
+"""The least number of rows of one shard that are looked at, for any number of shards."""
 _open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class _Shard(msgspec.Struct, frozen=True):
-    """One shard before and after."""
+    """One shard before and after the reset."""
 
     shard_id: int
     before: Journal
@@ -65,19 +65,19 @@ class _Shard(msgspec.Struct, frozen=True):
     new: Reads
 
     def again(self, connection: Connection) -> ColumnElement[bool]:
-        """Records that will be read, now that the group is reset."""
+        """Return the condition for records that will be read after the reset."""
         return positions.ahead(connection, self.shard_id, self.cursor, self.new)
 
     def waiting(self, connection: Connection) -> ColumnElement[bool]:
-        """Records that would have been read."""
+        """Return the condition for records that would be read without the reset."""
         return positions.ahead(connection, self.shard_id, self.before.cursor, self.old)
 
 
 def reset(engine: Engine, name: str, to: str | int, *, dry_run: bool) -> Reset:
-    """Let the group begin anew at `to`: `beginning`, `now`, or a moment in microseconds.
+    """Let the group read from `to`: `beginning`, `now`, or a time in microseconds.
 
     Raises:
-        ConfigError: no such group, or no such place.
+        ConfigError: there is no such group, or `to` is not valid.
     """
     head = positions.head(engine) if to == positions.NOW else ""
     with reading(engine) as connection:
@@ -108,13 +108,13 @@ def _shards(connection: Connection, name: str, to: str | int, head: str) -> list
     return found
 
 
-# --- what it does --------------------------------------------------------------------------------
+# --- effects -------------------------------------------------------------------------------------
 
 
 def _effects(connection: Connection, name: str, shards: list[_Shard]) -> list[ShardReset]:
-    """Return what a reset does to each shard, counted among the first rows of each kind.
+    """Count the effects of a reset on each shard, among the first rows of each kind.
 
-    It is shown before a decision, and a count to the end of a long log would take long.
+    People see it before they decide, and a full count of a long log would take too long.
     """
     most = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
     again = _logged(connection, shards, most, returns=True)
@@ -142,14 +142,18 @@ def _effects(connection: Connection, name: str, shards: list[_Shard]) -> list[Sh
 def _logged(
     connection: Connection, shards: list[_Shard], most: int, *, returns: bool
 ) -> list[Count]:
-    """Among the first `most` records beyond the new cursor of each shard: those that will be read
-    and would not have been. Beyond the old one, where it is not `returns`: the other way round."""
+    """Count the records of each shard that the reset adds or removes, among the first `most`.
+
+    Args:
+        returns: count records beyond the new cursor that are read only because of the reset. If
+            False, count records beyond the old cursor that are no longer read.
+    """
     legs = []
     for each in shards:
         again, waiting = each.again(connection), each.waiting(connection)
         meant = and_(again, not_(waiting)) if returns else and_(waiting, not_(again))
         cursor = each.cursor if returns else each.before.cursor
-        # The limit is on what is looked at: the conditions on time and queue have no index.
+        # The limit is on the rows that are read, as the conditions on time and queue have no index.
         legs.append(
             select(case((meant, 1), else_=0).label("meant"))
             .where(unread.beyond(connection, each.shard_id, cursor))
@@ -162,8 +166,11 @@ def _logged(
 def _elsewhere(
     connection: Connection, table: Table, name: str, shards: list[_Shard], most: int
 ) -> tuple[list[Count], list[Count]]:
-    """Among the first `most` rows of the timers, or of the dead letters, of each shard: those whose
-    record will be read again; and all of them."""
+    """Count timers or dead letters, among the first `most` rows of each shard.
+
+    Returns:
+        For each shard the rows whose record will be read again, and all rows.
+    """
     log, time = log_of(connection), table.c[2]
     legs = []
     for each in shards:
@@ -203,13 +210,13 @@ def _of(table: Table, name: str, shard_id: int) -> ColumnElement[bool]:
 def _doomed(
     connection: Connection, table: Table, name: str, shard: _Shard, again: ColumnElement[bool]
 ) -> ColumnElement[bool]:
-    """Rows of the timers or the dead letters whose record will be read again."""
+    """Return the condition for timers or dead letters whose record will be read again."""
     log = log_of(connection)
     returning = select(log.c.task_id).where(again)
     return and_(_of(table, name, shard.shard_id), table.c.task_id.in_(returning))
 
 
-# --- doing it ------------------------------------------------------------------------------------
+# --- changes -------------------------------------------------------------------------------------
 
 
 def _apply(
@@ -224,8 +231,8 @@ def _apply(
         _one(connection, name, shard, epochs.get(shard.shard_id))
     values: dict[str, Any] = {"from_us": positions.from_us(to)}
     if to != positions.NOW:
-        # By the moment of the reset: a task that nobody has read yet counts as a replay too,
-        # rather than one that ran while the reset was being counted counts as new.
+        # The time is that of the reset itself. So a task that was never read counts as a replay
+        # too; with an earlier time, one that ran during the count would count as new.
         values["replay_us"] = now_us(connection)
     connection.execute(update(group).where(group.c.name == name).values(**values))
     words = ("again", "skipped", "unparked", "dead")
@@ -243,10 +250,9 @@ def _apply(
 
 
 def _let_go(connection: Connection, left_out: ColumnElement[bool]) -> None:
-    """Release what was bound to the life of tasks that will never run.
+    """Release unique keys and schedules that wait for the end of tasks that will never run.
 
-    These are their unique keys (with a period, for the rest of it), and schedules that wait for
-    them to end.
+    A unique key with a period stays taken for the rest of its period.
     """
     tasks = select(log_of(connection).c.task_id).where(left_out)
     bound = unique.c.task_id.in_(tasks)
@@ -259,7 +265,7 @@ def _let_go(connection: Connection, left_out: ColumnElement[bool]) -> None:
 
 def _one(connection: Connection, name: str, shard: _Shard, leased: int | None) -> None:
     before = shard.before
-    opened = _open_of(before.open)  # a damaged one must not be written over
+    opened = _open_of(before.open)  # raises for a damaged value, which must not be overwritten
     (returned,) = backlog.ids_among(connection, [(shard.again(connection), opened)])
     marks = connection.execute(
         select(settlement.c.suspects).where(
@@ -276,7 +282,7 @@ def _one(connection: Connection, name: str, shard: _Shard, leased: int | None) -
         open=_encode([key for key in opened if key.task_id not in returned]).decode(),
         suspects=suspects_text(inherited(suspects_of(marks), died=False)),
     )
-    # The fence first: no owner can park anything any more once it stands.
+    # The fence is written first. After it no owner can park a task.
     groups.write_checkpoint(connection, name, checkpoint, by="reset", leased=leased is not None)
     again = shard.again(connection)
     if name == DEFAULT_GROUP:

@@ -1,6 +1,6 @@
-"""The time for which the log keeps what every group has settled, for groups that come later.
+"""The time for which the log keeps tasks that every group has settled, for later groups.
 
-The stores read it with every round of maintenance (`late/store/common/groups.py`).
+The stores read it in every round of maintenance (`late/store/common/groups.py`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _key = meta.c.key == RETENTION_KEY
 
 
 def get(engine: Engine) -> float:
-    """Seconds; 0: it is removed as soon as every group has settled it."""
+    """Return the retention in seconds; with 0 a task is removed once every group has settled it."""
     with reading(engine) as connection:
         return _seconds(connection)
 
 
 def put(engine: Engine, keep_s: float) -> float:
-    """Keep it for `keep_s` seconds from its settlement on, as far as the journal goes back.
+    """Keep tasks for `keep_s` seconds after their settlement, as far as the journal goes back.
 
     Raises:
-        ConfigError: less than none or more than a year; a store that cannot.
+        ConfigError: the time is negative or above a year, or the store cannot keep tasks.
     """
     if not 0 <= keep_s <= MOST_S:
         raise ConfigError(f"retention {keep_s:g} s: from 0 to a year")

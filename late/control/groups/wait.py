@@ -1,12 +1,12 @@
-"""Has a group settled everything up to a token? A token is what an enqueue returned: a task's id.
+"""Wait until a group has settled every task up to a token, which is a task's id.
 
-**Up to** is by the time of insert, by the database's clock: all tasks, of all shards and queues
-that the group reads, that were created no later than the token's task. A dead letter is settled; a
-task that waits for its time or for a retry is not.
+**Up to** goes by the time of insert, on the database's clock. It means all tasks, of all shards and
+queues that the group reads, that were created no later than the token's task. A dead letter is
+settled; a task that waits for its time or for a retry is not.
 
-A token that is in no table, for longer than a commit may take to be seen, is of a task that every
-group has settled and that is gone from the log. Then *up to* is judged by the time in the id, which
-is the producer's clock. What was never committed cannot be told from it: wait after the commit.
+If the token's task stays in no table for longer than a commit may take to be visible, every group
+has settled it and it was removed from the log. *Up to* then goes by the time in the id, which is by
+the producer's clock. A task that was never committed looks the same, so wait after the commit.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ from late.schema.engine import reading
 from late.schema.tables import dead, timer
 
 LIMIT = 10_000
-"""Tasks of one shard that are counted."""
+"""The largest number of tasks of one shard that are counted."""
 GRACE_S = 1.0
-"""The time for which a task that is in no table is looked for before it counts as gone."""
+"""The time in seconds for which a missing task is looked for before it counts as gone."""
 EVERY_S = 0.1
 EVERY_MAX_S = 1.0
 _MILLISECOND_US = 1_000
 
 
 def wait(engine: Engine, name: str, token: str, *, timeout_s: float | None) -> Waited:
-    """Return when all is settled, or after `timeout_s` with what is left (None: no time-out).
+    """Return when all is settled, or after `timeout_s` with the count of unsettled tasks.
+
+    Args:
+        timeout_s: the longest wait in seconds; None waits without limit.
 
     Raises:
-        ConfigError: no such group, or it is paused.
-        InvalidName: not a task id.
+        ConfigError: there is no such group, or it is paused.
+        InvalidName: the token is not a task id.
     """
     shard_id = shard_of(token)
     until = None if timeout_s is None else time.monotonic() + timeout_s
@@ -73,7 +76,7 @@ def _reads(connection: Connection, name: str) -> Reads:
 
 
 def _created_us(connection: Connection, shard_id: int, token: str) -> int | None:
-    """Return the time at which the task was created; None if it is nowhere."""
+    """Return the time at which the task was created; None if it is in no table."""
     row = finding.find_in_log(connection, token, everywhere=True)
     if row is not None:
         return int(row["created_at_us"])
@@ -89,7 +92,7 @@ def _created_us(connection: Connection, shard_id: int, token: str) -> int | None
 
 
 def _left(connection: Connection, name: str, reads: Reads, created_us: int) -> Count:
-    """Tasks created until then that are beyond the cursor, open, or parked."""
+    """Count the tasks created up to `created_us` that are beyond the cursor, open, or parked."""
     last = journals(connection)
     among = [
         *positions.taken(connection, reads), log_of(connection).c.created_at_us <= created_us
