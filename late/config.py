@@ -1,8 +1,8 @@
 """The settings of a worker: one flat struct, checked when it is made and never later.
 
-Every bound is part of the field's type, so that the check, the message and this page cannot
-disagree. A setting comes from a keyword, else from the environment (`LATE_` + the field's name in
-capitals), else from the default.
+Every bound is part of the field's type, so that the check, the message and this file cannot
+disagree. A setting comes from a keyword, else from the environment (`LATE_` and the field's name
+in capitals), else from the default.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?\Z")
 
 BEAT_MAX_S = 0.75
-"""A peer sees a death at its first heartbeat after the time to live: within a second, with this."""
+"""The longest default time between two heartbeats. A peer notices a death at its own first
+heartbeat after the time to live, so with this value it does so within a second."""
 
 
 class Members(msgspec.Struct, frozen=True):
-    """The workers that may own shards, among those whose heartbeat lives."""
+    """The workers that may own shards, if they also send heartbeats."""
 
     source: Literal["database", "static", "dns"] = "database"
     names: tuple[str, ...] = ()
-    """The list, for `static`; the one name to look up, for `dns`."""
+    """The list of members for `static`; the one name to look up for `dns`; empty otherwise."""
 
     @classmethod
     def parse(cls, text: str) -> Members:
-        """`database`, `static:a,b,c` or `dns:name`.
+        """Read `database`, `static:a,b,c` or `dns:name`.
 
         Raises:
-            ConfigError: anything else; the message says what it must look like.
+            ConfigError: the text is anything else; the message names the valid forms.
         """
         label = f"membership={text[:80]!r}"
         source, colon, rest = text.strip().partition(":")
@@ -76,8 +77,11 @@ class Members(msgspec.Struct, frozen=True):
 
 
 def _is_member(text: str) -> bool:
-    """A host's name or an address. A colon is of an IPv6 address: with a port, a name would match
-    no worker, and all of them would own nothing."""
+    """Tell whether `text` is a host's name or an address, without a port.
+
+    A colon may only be part of an IPv6 address. A name with a port would match no worker, and then
+    no worker would own anything.
+    """
     if not _MEMBER.match(text):
         return False
     try:
@@ -87,7 +91,7 @@ def _is_member(text: str) -> bool:
 
 
 def member_name(text: str) -> str:
-    """The one way to write a host's name or address, so that lists and workers can be compared."""
+    """Return a host's name or address in its canonical form, so that two can be compared."""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
@@ -95,88 +99,91 @@ def member_name(text: str) -> str:
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one worker process. Seconds are floats and end in `_s`.
+    """The settings of one worker process. Names of seconds end in `_s`; their values are floats.
 
     Raises:
-        ConfigError: a value is of the wrong type, out of its bounds or at odds with another one;
-            the message names field and value.
+        ConfigError: a value has the wrong type, is out of its bounds or contradicts another one;
+            the message names the field and the value.
     """
 
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 16
     """Attempts that run at the same time."""
     process_workers: Annotated[int, Meta(ge=1, le=256)] = 2
-    """Child processes for handlers with `process=True`; started with the first such task."""
+    """Child processes for handlers with `process=True`. They start with the first such task."""
     capacity: Annotated[float, Meta(gt=0, le=1_000)] = 1.0
-    """This worker's share of the shards, in relation to its peers."""
+    """This worker's share of the shards, relative to its peers."""
     membership: _Text = "database"
     """The list of possible owners: `database` (every live worker), `static:a,b,c` or `dns:name`."""
     member: _Text | None = None
-    """This worker's name on such a list. When not given: the host's name, and with `dns` the
-    address that it reaches others from."""
+    """This worker's name on that list. The default is the host's name, and with `dns` the address
+    from which this host reaches others."""
 
     page_size: Annotated[int, Meta(ge=1, le=10_000)] = 1000
-    """Most records that one read takes from one shard."""
+    """The most records that one read takes from one shard."""
     window: Annotated[int, Meta(ge=1, le=10_000)] = 2000
-    """Records of one shard that are read and not yet covered by the checkpoint. At the bound the
-    tailer stops reading; it never forgets."""
+    """The most records of one shard that are read and not yet covered by the checkpoint. At this
+    bound the tailer stops reading; no record is dropped."""
     poll_max_s: Annotated[float, Meta(ge=0.001, le=3_600)] = 1.0
-    """Longest pause between two reads of an idle log. The shortest is the store's own."""
+    """The longest pause between two reads of an idle log. The store sets the shortest."""
 
     horizon_s: Annotated[float, Meta(ge=0.1, le=3_600)] = 10.0
-    """Tasks due within this time are kept in memory, later ones in the timer table."""
+    """Tasks that are due within this time are kept in memory, later ones in the timer table."""
     timers_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    """Timers of one shard that are kept in memory."""
+    """The most timers of one shard that are kept in memory."""
 
     lease_ttl_s: Annotated[float, Meta(ge=0.2, le=3_600)] = 5.0
-    """A worker that has not been heard of for this long has lost its shards."""
+    """A worker loses its shards when it has sent no heartbeat for this long."""
     heartbeat_s: _Seconds | None = None
-    """Time between two heartbeats; when not given a third of `lease_ttl_s`, 0.75 s at most."""
+    """The time between two heartbeats. The default is a third of `lease_ttl_s`, but at most
+    0.75 s."""
     lease_margin_s: _Wait | None = None
-    """Time before the end of its lease at which a worker stops starting tasks; a tenth of
-    `lease_ttl_s` when not given."""
+    """The time before the end of its lease at which a worker stops starting tasks. The default is a
+    tenth of `lease_ttl_s`."""
     takeovers_max: Annotated[int, Meta(ge=1, le=4096)] = 4
-    """Shards acquired at the same time: each begins with a cold read of its log."""
+    """The most shards that are acquired at the same time: each begins with a cold read of its
+    log."""
 
     stall_s: _Seconds = 60.0
-    """A worker that does not get on with what it owes for so long gives its shards up and fails its
-    health check. Longer than any handler that blocks the event loop may take."""
+    """A worker that makes no progress with one of its duties for this long releases its shards and
+    fails its health check. It must be longer than any handler blocks the event loop."""
     look_every_s: Annotated[float, Meta(ge=0, le=86_400)] = 15.0
-    """Time between two looks at the whole database, for metrics, by one worker for each group; 0:
-    none. Nobody looks without a `health_port` or `late serve`."""
+    """The time between two readings of the whole database for metrics, which one worker makes for
+    each group; 0 makes none. There are none without a `health_port` or `late serve`."""
     health_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
-    """Port of `/metrics`, `/livez` and `/readyz`; none when not given. 0 takes any free port."""
+    """The port of `/metrics`, `/livez` and `/readyz`. By default there is none; 0 takes any free
+    port."""
     health_host: _Text = "127.0.0.1"
-    """The address that serves them: this machine's own by default; `0.0.0.0` or `::` where a
-    probe comes from outside."""
+    """The address of that port. The default is for this machine only; use `0.0.0.0` or `::` if a
+    probe comes from another machine."""
 
     wake_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
-    """The port of wake-ups by datagram (`late/notify/notifier.py`); none when not given. 0 takes
-    any free port."""
+    """The port of wake-ups by datagram (`late/notify/notifier.py`). By default there is none; 0
+    takes any free port."""
     wake_host: _Text = "127.0.0.1"
-    """The address of that port: this machine's own by default; any other needs
+    """The address of that port. The default is for this machine only; any other address needs
     `LATE_WAKE_SECRET`."""
 
     settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.010
-    """Time that an outcome waits for others to share its transaction."""
+    """The time that an outcome waits for others that share its transaction."""
     settle_batch: _Count = 1000
-    """Outcomes that are settled without waiting any longer."""
+    """So many outcomes are settled at once, without a further wait."""
 
     otel: Annotated[int, Meta(ge=0, le=1)] = 0
-    """1: send metrics and traces by OpenTelemetry (OTLP), to where its own variables say. Needs
-    `late[otel]`."""
+    """With 1, metrics and traces are sent by OpenTelemetry (OTLP), to the address that its own
+    variables name. It needs `late[otel]`."""
     otel_every_s: _Seconds = 15.0
-    """Time between two sendings of metrics."""
+    """The time between two sendings of metrics."""
 
     grace_s: _Wait = 30.0
-    """At a stop, how long running tasks may take to finish before they are interrupted."""
+    """The time that running tasks have to finish at a stop, before they are interrupted."""
     prune_every_s: _Seconds = 15.0
-    """Time between two rounds of maintenance."""
+    """The time between two rounds of maintenance."""
     lag_alarm_s: Annotated[float, Meta(ge=0, le=366 * 86_400)] = 600.0
-    """Age of the oldest task that a consumer group has not read, above which there is an alarm; 0:
-    none is raised."""
+    """There is an alarm if the oldest task that a consumer group has not read is older than this; 0
+    raises none."""
     journal_keep_s: Annotated[float, Meta(ge=0, le=3_660 * 86_400)] = 7 * 86_400.0
-    """Time that settlements are kept as history, the last of each shard for ever; and the histories
-    of tasks."""
+    """The time that settlements and the histories of tasks are kept. The last settlement of each
+    shard is kept for ever."""
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():
@@ -200,26 +207,26 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beat_every_s(self) -> float:
-        """`heartbeat_s`, or what follows from `lease_ttl_s`."""
+        """`heartbeat_s`, or its default, which depends on `lease_ttl_s`."""
         if self.heartbeat_s is None:
             return min(self.lease_ttl_s / 3, BEAT_MAX_S)
         return self.heartbeat_s
 
     @property
     def margin_s(self) -> float:
-        """`lease_margin_s`, or what follows from `lease_ttl_s`."""
+        """`lease_margin_s`, or its default, which depends on `lease_ttl_s`."""
         return self.lease_ttl_s / 10 if self.lease_margin_s is None else self.lease_margin_s
 
 
 def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> WorkerConfig:
-    """Settings from keywords, else the environment, else the defaults.
+    """Read the settings from keywords, else from the environment, else from the defaults.
 
     A keyword that is None counts as not given, so that unset options of a command line can be
     passed on as they are. An empty variable counts as not set. Variables with other names are
-    left alone: `LATE_` is shared with the rest of the program.
+    ignored: the rest of the program uses `LATE_` too.
 
     Raises:
-        ConfigError: see `WorkerConfig`; also for a keyword that is no setting.
+        ConfigError: see `WorkerConfig`; or a keyword does not name a setting.
     """
     environ = os.environ if environ is None else environ
     kinds = _kinds()
@@ -239,7 +246,7 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> WorkerCo
 
 
 def _kinds() -> dict[str, Any]:
-    """Field name -> type with its bounds, in the order of the struct."""
+    """Return field name -> type with its bounds, in the order of the struct."""
     hints = get_type_hints(WorkerConfig, include_extras=True)
     return {name: hints[name] for name in WorkerConfig.__struct_fields__}
 
@@ -253,11 +260,14 @@ def _check(label: str, value: Any, kind: Any, *, strict: bool = True) -> Any:
 
 
 def margin_s(settings: WorkerConfig, least_s: float) -> float:
-    """Seconds before the end of its lease at which a worker stops: as set, or `least_s`, as far as
-    the clocks of its database may be apart.
+    """Return the seconds before the end of its lease at which a worker stops starting tasks.
+
+    Args:
+        least_s: the largest difference between the clocks of the database. The result is the
+            setting, but no less than this.
 
     Raises:
-        ConfigError: no heartbeat could arrive in time with that.
+        ConfigError: with that margin no heartbeat could arrive in time.
     """
     found_s = max(settings.margin_s, least_s)
     if found_s + settings.beat_every_s >= settings.lease_ttl_s:
@@ -269,7 +279,7 @@ def margin_s(settings: WorkerConfig, least_s: float) -> float:
 
 
 def package_version() -> str:
-    """The version of `late` as it is installed; `0` in a checkout that is not."""
+    """Return the version of the installed `late`; `0` in a checkout that is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,14 +1,14 @@
 """The telemetry contract: each event, its numbers and its labels.
 
-`EVENTS` is the contract as data. Renaming an event or one of its values breaks someone's
-dashboard, so it is a breaking change; adding one is not. Components call `emit`; logs, metrics
-and tests subscribe. Nobody listening costs one look-up per call, and nothing is emitted once per
-task on the common path: counts are added up per page, batch or settlement.
+`EVENTS` is the contract as data. A new name for an event or for one of its values breaks someone's
+dashboard, so it is a breaking change; a new event is not. Components call `emit`; logs, metrics
+and tests subscribe. Without a subscriber a call costs one look-up. On the common path nothing is
+emitted once per task: counts are added up per page, batch or settlement.
 
 Values never hold a payload, headers or arguments of a task.
 
-Source: the shape (event, measures, tags, listed in one place) is that of Erlang's `telemetry` as
-Oban uses it.
+Source: the structure (events with measures and tags, listed in one place) is that of Erlang's
+`telemetry` as Oban uses it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One kind of event. `emit` must be given exactly its measures, tags and details."""
+    """One kind of event. `emit` needs all of its measures, tags, series and details."""
 
     name: str
     level: Level
@@ -31,14 +31,14 @@ class Event(msgspec.Struct, frozen=True):
     text: str
     """A description for people."""
     measures: tuple[str, ...] = ()
-    """Numbers that can be added up or put into a histogram; seconds end in `_s`."""
+    """Numbers that can be added up or put into a histogram; names of seconds end in `_s`."""
     tags: tuple[str, ...] = ()
     """Labels with few values, safe for a metrics system."""
     series: tuple[str, ...] = ()
-    """Histograms (`late/model/histogram.py`) of microseconds: for metrics only; no line shows
-    them."""
+    """Histograms (`late/model/histogram.py`) of microseconds. They are for metrics only: no line of
+    the log shows them."""
     details: tuple[str, ...] = ()
-    """Values that only a log line can carry: ids and error texts."""
+    """Values for a log line only, such as ids and error texts."""
 
 
 EVENTS: dict[str, Event] = {}
@@ -286,10 +286,10 @@ Subscriber = Callable[[Event, Mapping[str, Any]], None]
 
 
 class Emitter:
-    """Hands events to subscribers, in the caller's thread and in order of subscription.
+    """Calls the subscribers of an event, in the caller's thread and in order of subscription.
 
-    Subscribing is rare and emitting is not: the table per event is built anew by the former, so
-    that the latter is one look-up, and safe from any thread.
+    Subscribing is rare and emitting is not. So `subscribe` builds a new table of subscribers per
+    event, and `emit` needs one look-up in it and is safe from any thread.
     """
 
     def __init__(self) -> None:
@@ -300,10 +300,10 @@ class Emitter:
     def subscribe(
         self, subscriber: Subscriber, events: Iterable[Event] | None = None
     ) -> Callable[[], None]:
-        """Call `subscriber(event, values)` for each of `events` (None: for all).
+        """Call `subscriber(event, values)` for each of `events`; None stands for all events.
 
-        It runs inside the emitter's caller, so it must be quick and must not wait. What it raises
-        is logged and goes no further.
+        It runs inside the emitter's caller, so it must be quick and must not wait. An exception
+        that it raises is logged and does not reach that caller.
 
         Returns:
             A function that ends the subscription; calling it twice is fine.
@@ -320,11 +320,11 @@ class Emitter:
         return unsubscribe
 
     def wants(self, event: Event) -> bool:
-        """Tell whether anyone listens: to ask before values are computed that cost something."""
+        """Tell whether `event` has a subscriber. Ask before computing values that are costly."""
         return event.name in self._by_name
 
     def emit(self, event: Event, **values: Any) -> None:
-        """Tell the subscribers of `event`. `values` are all that it names."""
+        """Call the subscribers of `event`. `values` holds all values that the event names."""
         subscribers = self._by_name.get(event.name)
         if subscribers is None:
             return
@@ -334,7 +334,7 @@ class Emitter:
             try:
                 subscriber(event, values)
             except Exception:
-                # Telemetry must not take the work down with it.
+                # A failure of telemetry must not make the work fail.
                 _log.exception("a subscriber of %s failed", event.name)
 
     def _rebuild(self) -> None:
@@ -348,4 +348,4 @@ class Emitter:
 _log = logging.getLogger("late.events")
 
 default = Emitter()
-"""The emitter of this process: components use it unless they are given another."""
+"""The emitter of this process. Components use it unless they are given another one."""

@@ -1,1 +1,1 @@
-"""The handler's side: its context, batches, arguments and outcomes."""
+"""The parts that a handler uses: its context, batches, arguments and outcomes."""

@@ -1,4 +1,4 @@
-"""The items of a batch handler: the arguments of many tasks, each with its own end."""
+"""The items of a batch handler: the arguments of many tasks, each with its own outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BATCH_MAX = 1_000
 
 
 class Item(Generic[T]):
-    """One task of a batch. It ends as done, unless it fails."""
+    """One task of a batch. It ends as done unless `fail` is called."""
 
     __slots__ = ("attempt", "failure", "headers", "task_id", "value")
 
@@ -23,7 +23,7 @@ class Item(Generic[T]):
         attempt: int = 1,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """A test gives no more than the value."""
+        """Make an item. A test needs the value only."""
         self.value = value
         """The task's argument."""
         self.task_id = task_id
@@ -38,8 +38,10 @@ class Item(Generic[T]):
         return f"<Item {self.task_id} attempt {self.attempt}>"
 
     def fail(self, error: BaseException) -> None:
-        """End this task alone as if its handler had raised `error`: an exception, or one of
-        `Retry`, `Snooze`, `Discard` and `Nack`."""
+        """End this task alone, as if its handler had raised `error`.
+
+        It is an exception, or one of `Retry`, `Snooze`, `Discard` and `Nack`.
+        """
         self.failure = error
 
 

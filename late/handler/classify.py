@@ -1,9 +1,9 @@
-"""Judge how an attempt ended, by what its handler returned or raised. Pure.
+"""Decide how an attempt ended, from the value that its handler returned or raised. Pure.
 
-The text of an error ends in the database, in logs and on an operator's page, and its author may
-be whoever made the handler fail. So it is one line (control characters escaped: no forged log
-lines), at most 4 KiB, scrubbed of what looks like a password, and holds no payload: frames are
-named by file, line and function, never with their variables.
+The text of an error is shown in the database, in logs and on an operator's page, and someone who
+wants to do harm may have written it. So it is one line (control characters are escaped, so that it
+cannot forge lines of a log) of at most 4 KiB, without text that looks like a password. It has no
+payload: frames are named by file, line and function, never with their variables.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _CAUSES_MAX = 3
 _GROUP_MAX = 3
 
 Scrub = Callable[[str], str]
-"""Removes secrets from an error text; it may only be called with text already bounded."""
+"""A function that removes secrets from the text of an error. Its callers bound the text first."""
 
 
 class RetryRule(Protocol):
-    """The part of a retry policy that decides on a single exception."""
+    """The part of a retry policy that decides about a single exception."""
 
     @property
     def retry_on(self) -> tuple[type[BaseException], ...] | None: ...
@@ -40,7 +40,7 @@ class RetryRule(Protocol):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The end of an attempt, without the attempt: a child process sends it back."""
+    """The end of an attempt, without the attempt. A child process sends this value back."""
 
     kind: Kind
     error: str | None = None
@@ -58,7 +58,7 @@ UNKNOWN = Verdict("not_capable", reason="unknown_handler")
 
 
 class Refused(Exception):
-    """The attempt ends before its handler was called."""
+    """The attempt ends before its handler is called."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.kind)
@@ -66,8 +66,8 @@ class Refused(Exception):
 
 
 def returned(value: object) -> Verdict:
-    """The verdict on a return value: an outcome signal counts as if it had been raised."""
-    if isinstance(value, Verdict):  # From a child process, which has judged already.
+    """Return the verdict on a return value. A returned signal counts as if it had been raised."""
+    if isinstance(value, Verdict):  # A child process has decided already.
         return value
     if isinstance(value, Signal):
         return _signalled(value, None)
@@ -75,9 +75,9 @@ def returned(value: object) -> Verdict:
 
 
 def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = None) -> Verdict:
-    """The verdict on an exception.
+    """Return the verdict on an exception.
 
-    `give_up_on` wins over `retry_on`; an empty or missing one says nothing.
+    `give_up_on` wins over `retry_on`. If one is empty or missing, it has no effect.
     """
     if isinstance(error, Refused):
         return error.verdict
@@ -91,23 +91,23 @@ def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = N
 
 
 def timed_out(timeout_s: float, detail: str = "") -> Verdict:
-    """An attempt that outlived its time-out. It may be repeated, whatever its handler raised."""
+    """Return the verdict on a time-out. The attempt may be repeated, whatever it raised."""
     text = f"timed out after {timeout_s:g} s"
     return Verdict("failed", error=clean(f"{text}: {detail}" if detail else text), overloaded=True)
 
 
 def describe(error: BaseException, scrub: Scrub | None = None) -> str:
-    """One line on an exception and its causes, innermost frame first, at most 4 KiB."""
+    """Describe an exception and its causes in one line of at most 4 KiB, innermost frame first."""
     return clean(" <- ".join(_chain(error)), scrub)
 
 
 def clean(text: str, scrub: Scrub | None = None) -> str:
-    """`text` scrubbed, on one line, valid UTF-8, at most 4 KiB of it."""
+    """Return `text` without secrets, as one line of valid UTF-8 of at most 4 KiB."""
     text = _PASSWORD.sub(r"\1***@", text)
     if scrub is not None:
         try:
             text = scrub(text)
-        except Exception as broken:  # Fail closed: what could not be scrubbed is not stored.
+        except Exception as broken:  # A text that could not be scrubbed is not stored.
             text = f"(not shown: the scrub hook raised {type(broken).__name__})"
     encoded = _CONTROL.sub(_escape, text).encode("utf-8", "backslashreplace")
     if len(encoded) <= ERROR_BYTES_MAX:
@@ -115,7 +115,7 @@ def clean(text: str, scrub: Scrub | None = None) -> str:
     return encoded[: ERROR_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."
 
 
-# Control characters, the Unicode line ends, and the marks that turn the direction of text.
+# Control characters, the Unicode line ends, and the marks that change the direction of text.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s/]+@")
 
@@ -155,7 +155,8 @@ def _word(reason: object) -> str | None:
 
 def _retryable(error: BaseException, rule: RetryRule | None) -> bool:
     if rule is None or not isinstance(error, Exception):
-        # A `SystemExit` or a stray cancellation says nothing of the task: policies list errors.
+        # Policies list errors. A `SystemExit` or an unexpected cancellation is no error of the
+        # task.
         return True
     if rule.give_up_on and isinstance(error, rule.give_up_on):
         return False
@@ -163,7 +164,7 @@ def _retryable(error: BaseException, rule: RetryRule | None) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[str]:
-    """The exception, what it holds when it is a group, and what it was raised from."""
+    """Yield a text for the exception, for the members of a group, and for each of its causes."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and len(seen) < _CAUSES_MAX and id(current) not in seen:
@@ -194,7 +195,7 @@ def _one(error: BaseException) -> str:
 
 
 def _frames(traceback: TracebackType | None) -> str:
-    """`file:line function`, innermost first, without the frames of this package's own machinery."""
+    """Return `file:line function` of each frame, innermost first, without frames of `late`."""
     names = [
         f"{code.co_filename.rpartition('/')[2]}:{line} {code.co_name}"
         for frame, line in walk_tb(traceback)

@@ -1,7 +1,7 @@
-"""The context, a handler's first argument if it asks for one: its task, its attempt, its time.
+"""The context of a handler: its task, its attempt and its time. It is an optional first argument.
 
-`Context` is for `def`, in a thread or in a child process; `AsyncContext` for `async def`. Both say
-the same; only what touches the database differs.
+`Context` is for `def`, in a thread or in a child process; `AsyncContext` is for `async def`. They
+differ only in the methods that use the database.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class AttemptOver(DispatchError):
-    """A handler asked for more time after its attempt was ended (time-out, stop, fenced)."""
+    """A handler asked for more time after its attempt had ended (time-out, stop, fenced)."""
 
 
 class _Attempt:
-    """Both contexts: one attempt of one task. Times are UTC, by the database's clock."""
+    """The base of both contexts: one attempt of one task. Times are UTC by the database's clock."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class _Attempt:
         self._beat = beat
         self._begun = self._beaten = monotonic()
         self._once_done = False
-        """A block of `once` has committed in this attempt."""
+        """True if a block of `once` has committed in this attempt."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.task_id} attempt {self.attempt}>"
@@ -77,13 +77,16 @@ class _Attempt:
 
     @property
     def is_replay(self) -> bool:
-        """True if the group was reset since the task was created: it may have run before, and its
-        effects may be there already. What was created since the reset is no replay."""
+        """True if the group was reset after the task was created.
+
+        Such a task may have run before, and its effects may exist already. A task that was created
+        after the reset is not a replay.
+        """
         return self._attempt.is_replay
 
     @property
     def keeps_result(self) -> bool:
-        """True if the return value of the handler is kept as a result."""
+        """True if the handler's return value is kept as a result."""
         return self._attempt.keeps_result
 
     @property
@@ -93,7 +96,7 @@ class _Attempt:
 
     @property
     def max_attempts(self) -> int | None:
-        """Attempts that the task's policy allows, if it is known here."""
+        """The most attempts that the task's policy allows; None if the policy is not known here."""
         return self._attempts_max
 
     @property
@@ -103,7 +106,7 @@ class _Attempt:
 
     @property
     def deaths(self) -> int:
-        """The number of processes that went away under this task so far."""
+        """The number of processes that have died while they ran this task."""
         return self._attempt.deaths
 
     @property
@@ -118,38 +121,38 @@ class _Attempt:
 
     @property
     def due_at(self) -> datetime:
-        """The due time of this attempt. It started no earlier."""
+        """The due time of this attempt, which did not start earlier."""
         return _datetime(self._attempt.due_at_us)
 
     @property
     def expires_at(self) -> datetime | None:
-        """The time from which on the task is worthless, if there is one."""
+        """The time at which the task expires, or None if it does not."""
         us = self._attempt.deadline_us
         return None if us is None else _datetime(us)
 
     @property
     def timeout_s(self) -> float:
-        """Seconds that the attempt may stay silent."""
+        """Seconds that the attempt may run without a heartbeat."""
         return self._timeout_s
 
     @property
     def deadline(self) -> datetime:
-        """The time at which this attempt is ended if it stays silent; `heartbeat()` moves it."""
+        """The time at which this attempt is ended unless `heartbeat()` is called before it."""
         alive_s = self._beaten - self._begun
         return _datetime(self._started_at_us) + timedelta(seconds=alive_s + self._timeout_s)
 
     def heartbeat(self) -> None:
-        """Say that the attempt is alive: its time-out counts from now. Costs no I/O worth naming.
+        """Report that the attempt is alive: its time-out counts from now. It costs almost no I/O.
 
         Raises:
-            AttemptOver: the attempt was ended; another may be running. Stop working. A child
-                process is not told, it is killed.
+            AttemptOver: the attempt has ended, and another may be running: stop working. In a child
+                process this is not raised, because the process is killed.
         """
         self._beat()
         self._beaten = monotonic()
 
     def _once_more(self) -> None:
-        """Refuse a second block in one attempt: it would be taken for done and never run."""
+        """Refuse a second block in one attempt: it would count as done and never run."""
         if self._once_done:
             raise ConfigError(
                 f"{self.name}: a task has one block of once(), and this attempt has committed it"
@@ -178,10 +181,10 @@ class Context(_Attempt):
 
     @contextmanager
     def begin(self) -> Iterator[Any]:
-        """A transaction of its own in the business database, usable as `tx` of an enqueue.
+        """Open a new transaction in the business database, usable as `tx` of an enqueue.
 
-        Commits at the end of the block, rolls back if it raises. It opens a connection each time:
-        where the handler has a transaction already, enqueue through that.
+        It commits at the end of the block, and rolls back if the block raises. It opens a new
+        connection each time. If the handler has a transaction already, enqueue through that one.
         """
         from late.outbox import connect
 
@@ -190,19 +193,19 @@ class Context(_Attempt):
 
     @contextmanager
     def once(self) -> Iterator[Any]:
-        """A transaction of the business database whose effects happen exactly once.
+        """Open a transaction of the business database whose effects happen exactly once.
 
-        As `begin`, and with the writes of the block commits the record that this task has done
-        them (in this consumer group). Where that record is there already, the block is not
-        entered: `AlreadyDone` leaves the handler and the task is done. So whatever must also
-        happen on a repeat comes before the block, and nothing that matters comes after it.
+        It is like `begin`, and commits one more row with the writes of the block: the record that
+        this task has done them (in this consumer group). If that record exists already, the block
+        is not entered: `AlreadyDone` leaves the handler, and the task is done. So put code that
+        must also run on a repeat before the block, and no important code after it.
 
-        One block per task. A repeat that runs at the same time waits here for the first one.
+        A task has one such block. A repeat that runs at the same time waits here for the first run.
 
         Raises:
-            AlreadyDone: another run has committed the effects. A signal, not an error.
-            AttemptOver: this attempt was ended, or its shard has another owner.
-            ConfigError: a second block in the same attempt.
+            AlreadyDone: another run has committed the effects. It is a signal and not an error.
+            AttemptOver: this attempt has ended, or its shard has another owner.
+            ConfigError: it is the second block in the same attempt.
         """
         from late.outbox.inbox import claim
 
@@ -212,18 +215,21 @@ class Context(_Attempt):
             if not self._claimed(claim(tx, self._attempt)):
                 raise AlreadyDone()
             yield tx
-            self.heartbeat()  # What was ended meanwhile must not commit.
+            self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
 
     def claim(self, tx: SyncTransaction) -> bool:
-        """The same in a transaction of the handler's own, such as a Session: the first statement.
+        """Claim the effects for a transaction of the handler, such as a Session.
 
-        True: the effects are to be done in `tx`. False: they have been committed by another run
-        of the task; return without doing them.
+        Call it as the first statement of that transaction.
+
+        Returns:
+            True if the effects are to be done in `tx`. False if another run of the task has
+            committed them: return without doing them.
 
         Raises:
-            AttemptOver: this attempt was ended, or its shard has another owner: roll back.
-            InvalidTask: `tx` is of no accepted type, or in autocommit mode.
+            AttemptOver: this attempt has ended, or its shard has another owner: roll back.
+            InvalidTask: `tx` does not have an accepted type, or is in autocommit mode.
         """
         from late.outbox.inbox import claim
 
@@ -231,11 +237,11 @@ class Context(_Attempt):
         return self._claimed(claim(tx, self._attempt))
 
     def enqueue(self, call: AnyCall) -> TaskId:
-        """Enqueue one `task.call(...)` in a transaction of its own."""
+        """Enqueue one `task.call(...)` in a new transaction, and return its id."""
         return self.enqueue_many([call])[0]
 
     def enqueue_many(self, calls: Sequence[AnyCall]) -> list[TaskId]:
-        """Enqueue all of `calls` or none, in one transaction."""
+        """Enqueue all of `calls` or none in one new transaction, and return their ids in order."""
         if not calls:
             return []
         with self.begin() as tx:
@@ -248,10 +254,11 @@ class AsyncContext(_Attempt):
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Any]:
-        """A transaction of its own in the business database, usable as `tx` of an enqueue.
+        """Open a new transaction in the business database, usable as `tx` of an enqueue.
 
-        Commits at the end of the block, rolls back if it raises or is cancelled. It opens a
-        connection each time: where the handler has a transaction already, enqueue through that.
+        It commits at the end of the block, and rolls back if the block raises or is cancelled. It
+        opens a new connection each time. If the handler has a transaction already, enqueue through
+        that one.
         """
         from late.outbox import connect_async
 
@@ -269,22 +276,22 @@ class AsyncContext(_Attempt):
             if not self._claimed(await claim_async(tx, self._attempt)):
                 raise AlreadyDone()
             yield tx
-            self.heartbeat()  # What was ended meanwhile must not commit.
+            self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
 
     async def claim(self, tx: AsyncTransaction) -> bool:
-        """Claim the effects for the handler's own `tx`; see `Context.claim`."""
+        """Claim the effects for a transaction of the handler; see `Context.claim`."""
         from late.outbox.inbox import claim_async
 
         self.heartbeat()
         return self._claimed(await claim_async(tx, self._attempt))
 
     async def enqueue(self, call: AnyCall) -> TaskId:
-        """Enqueue one `task.call(...)` in a transaction of its own."""
+        """Enqueue one `task.call(...)` in a new transaction, and return its id."""
         return (await self.enqueue_many([call]))[0]
 
     async def enqueue_many(self, calls: Sequence[AnyCall]) -> list[TaskId]:
-        """Enqueue all of `calls` or none, in one transaction."""
+        """Enqueue all of `calls` or none in one new transaction, and return their ids in order."""
         if not calls:
             return []
         async with self.begin() as tx:

@@ -1,4 +1,4 @@
-"""Calls and apps by shape: tasks, calls and contexts enqueue without knowing `late.App`."""
+"""Protocols of calls and apps. With them tasks, calls and contexts need not import `late.App`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Enqueuer(Protocol):
     """The app of a task: it inserts calls. `late.App` satisfies it."""
 
     def enqueue(self, tx: Any, call: Any, /) -> Any:
-        """Insert one call through `tx`: its id, or an awaitable of it where `tx` is async."""
+        """Insert one call through `tx`; return its id, or an awaitable of it if `tx` is async."""
 
     def enqueue_many(self, tx: Any, calls: Iterable[Any], /) -> Any:
-        """Insert many calls through `tx`: their ids, or an awaitable of them."""
+        """Insert many calls through `tx`; return their ids, or an awaitable if `tx` is async."""
 
     def row(self, call: Any, /) -> NewTask:
-        """The row that `call` would be inserted as."""
+        """Return the row that would be inserted for `call`."""
 
 
 class AnyCall(Protocol):

@@ -1,11 +1,12 @@
-"""The outcomes that a handler may give besides returning or failing, and the retry policy.
+"""The outcomes that a handler may choose besides success and failure, and the retry policy.
 
-The outcomes are exceptions so that they can leave a handler from any depth; returning one
-means the same as raising it. They are signals and not errors: no `LateError`, and nothing that
-the retry policy judges. `Retry` is both: as a decorator's argument it is the policy, raised or
-returned it asks for one more attempt.
+The outcomes are exceptions, so that a handler can end with one from any depth. To return one means
+the same as to raise it. They are signals and not errors: they are no `LateError`, and the retry
+policy does not apply to them. `Retry` is both: as a decorator's argument it is the policy; raised
+or returned it asks for one more attempt.
 
-Bounds (`reliability` 3.2): 1..1,000 attempts, a first wait above zero and at most seven days.
+The bounds (`reliability` 3.2) are 1..1,000 attempts, and a first wait above zero and of at most
+seven days.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ ATTEMPTS_MAX = 1_000
 
 
 class Signal(Exception):
-    """Base of the outcomes: `except late.handler.outcomes.Signal: raise` lets them through."""
+    """Base of the outcomes. `except late.handler.outcomes.Signal: raise` passes them on."""
 
     reason: str | None = None
 
 
 class Kept(Signal):
-    """Done, with a result to keep: what `@app.task(result_ttl=...)` makes of a return value."""
+    """Success with a result to keep. `@app.task(result_ttl=...)` makes it of a return value."""
 
     def __init__(self, result: bytes) -> None:
         super().__init__(result)
@@ -37,26 +38,26 @@ class Kept(Signal):
 
 
 class Retry(Signal):
-    """The retry policy: how often and when a task is tried again.
+    """The retry policy: the number of attempts of a task and the waits between them.
 
-    Before attempt n + 1 the task waits up to `base * factor ** (n - 1)`, at most `cap`; with
-    full jitter a uniform share of it, so that tasks that failed together do not return together.
-    No retry begins later than `deadline` after the first failed attempt.
+    Before attempt n + 1 the task waits up to `base * factor ** (n - 1)`, at most `cap`. With full
+    jitter it waits a uniform share of that, so that tasks that failed together are not tried again
+    together. No retry begins later than `deadline` after the first failed attempt.
 
-    Raised or returned by a handler it asks for another attempt: `raise Retry(after_s=30)`, or at
-    the policy's own time with `raise Retry()`. Such an attempt is counted like a failed one.
+    A handler that raises or returns it asks for another attempt: `raise Retry(after_s=30)`, or
+    `raise Retry()` for the policy's own wait. The attempt counts like a failed one.
 
     Args:
-        max_attempts: all attempts, the first one included; 1 never repeats.
-        base: first wait, seconds or `timedelta`.
-        factor: growth of the wait from attempt to attempt, 1..100.
-        cap: longest wait.
+        max_attempts: all attempts, with the first one; 1 never repeats.
+        base: the first wait, in seconds or as a `timedelta`.
+        factor: the growth of the wait from attempt to attempt, 1..100.
+        cap: the longest wait; by default 900 seconds, or `base` if that is longer.
         jitter: `"full"` or `"none"`.
-        retry_on: error types that may be repeated.
-        give_up_on: error types that may not; wins over `retry_on`.
-        deadline: how long after the first failed attempt the last one may begin.
-        after_s: outcome only: wait exactly this long.
-        reason: outcome only: text for the record of the attempt.
+        retry_on: types of errors that may be repeated.
+        give_up_on: types of errors that may not be repeated; it wins over `retry_on`.
+        deadline: the longest time from the first failed attempt to the start of the last one.
+        after_s: for the outcome only: the exact wait.
+        reason: for the outcome only: a text for the record of the attempt.
 
     Raises:
         InvalidPolicy: a value is out of bounds.
@@ -94,7 +95,6 @@ class Retry(Signal):
         self.max_attempts = max_attempts
         self.base_s = seconds(base, "base", least=0.001, most=BACKOFF_S_MAX)
         self.factor = float(factor)
-        # Without a cap: fifteen minutes, or the first wait where that alone is longer.
         cap = max(900.0, self.base_s) if cap is None else cap
         self.cap_s = seconds(cap, "cap", least=self.base_s, most=BACKOFF_S_MAX)
         self.jitter = jitter
@@ -105,11 +105,11 @@ class Retry(Signal):
         self.reason = reason
 
     def allows(self, error: BaseException) -> bool:
-        """Tell whether `error` is worth another attempt (the number of attempts aside)."""
+        """Tell whether the policy repeats `error`, if there are attempts left."""
         return isinstance(error, self.retry_on) and not isinstance(error, self.give_up_on)
 
     def policy(self, queue: str) -> Policy:
-        """The plain values that the scheduler works with."""
+        """Return the policy as the plain values that the scheduler uses."""
         return Policy(
             queue=queue,
             max_attempts=self.max_attempts,
@@ -127,10 +127,10 @@ class Retry(Signal):
 
 
 class Snooze(Signal):
-    """Not now: run the task again after `for_s`. Costs no attempt.
+    """Run the task again after `for_s`. This uses no attempt.
 
     Raises:
-        InvalidSchedule: not 0..366 days.
+        InvalidSchedule: `for_s` is not 0..366 days.
     """
 
     def __init__(self, for_s: Duration, reason: str | None = None) -> None:
@@ -144,7 +144,10 @@ class Snooze(Signal):
 
 
 class Discard(Signal):
-    """The task is pointless now: end it as `discarded`, neither repeated nor a dead letter."""
+    """End the task as `discarded`, because it has no use any more.
+
+    It is neither repeated nor a dead letter.
+    """
 
     def __init__(self, reason: str | None = None) -> None:
         super().__init__()
@@ -156,19 +159,20 @@ class Discard(Signal):
 
 
 class AlreadyDone(Signal):
-    """The task is done: an earlier run has done and committed what the handler was to do.
+    """End the task as done, because an earlier run has committed its effects.
 
-    Raised by `ctx.once()`; a handler that finds out by itself may raise or return it too.
+    `ctx.once()` raises it. A handler that notices it by itself may raise or return it too.
     """
 
 
 class Nack(Signal):
-    """Not here: with `not_capable` the task waits for another worker and no attempt is used.
+    """Refuse the task on this worker.
 
     Args:
         reason: text for the record of the attempt.
-        not_capable: the worker lacks something that another may have (a device, a file). False
-            refuses the task itself: a failed attempt, as by an exception.
+        not_capable: True if this worker lacks something that another may have (a device, a file):
+            the task waits for another worker, and no attempt is used. False refuses the task
+            itself: the attempt has failed, as with an exception.
     """
 
     def __init__(self, reason: str | None = None, *, not_capable: bool = True) -> None:

@@ -1,8 +1,8 @@
-"""Read a handler's signature: the shape of its payload, and whether it wants a context.
+"""Read a handler's signature: the shape of its payload, and whether it takes a context.
 
-The shape is a msgspec struct with one field per parameter. Building it checks the arguments of a
-call (missing, unknown, given twice) in C; its decoder checks their types, on the producer's side
-too, so that what can be enqueued can be read.
+The shape is a msgspec struct with one field per parameter. Its constructor checks the arguments of
+a call (missing, unknown, given twice) in C. Its decoder checks their types, also in the producer,
+so that a worker can read every payload that was enqueued.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ Shape = type[msgspec.Struct] | type[dict[str, Any]]
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """The result of `read`."""
+    """The signature of a handler, as `read` returns it."""
 
     shape: Shape
-    """A parameter with a default may be left out: it is not sent, so that the default of the
+    """A parameter with a default may be left out. It is then not sent, so that the default in the
     code that runs the task applies, as in a call."""
     wants_context: bool
     is_async: bool
 
 
 ANYTHING = Signature(dict, wants_context=False, is_async=False)
-"""The signature of a task whose arguments are known elsewhere only: any, by name."""
+"""The signature of a task whose handler is not known here: it takes any arguments, by name."""
 
 
 def read(fn: Callable[..., Any], label: str) -> Signature:
     """Read the signature of handler `fn`; `label` names it in messages.
 
     Raises:
-        ConfigError: no plain function, positional-only or variable parameters, an annotation that
-            cannot be resolved or decoded, a context that is not the first parameter or not of
-            the function's kind.
+        ConfigError: it is not a plain function; it has positional-only or variable parameters, an
+            annotation that cannot be resolved or decoded, or a context that is not the first
+            parameter or is for the other kind of function.
     """
     if not inspect.isfunction(fn):
         raise ConfigError(f"{label}: a task is a function, not {type(fn).__name__}")
@@ -63,10 +63,12 @@ def read(fn: Callable[..., Any], label: str) -> Signature:
 
 
 def read_batch(fn: Callable[..., Any], label: str, size: int) -> Signature:
-    """The same of a batch handler: its only parameter is a `late.Batch` of the tasks' argument.
+    """Read the signature of a batch handler, whose only parameter is a `late.Batch[...]`.
+
+    The shape is that of the argument of one task.
 
     Raises:
-        ConfigError: as `read`; another signature, or a `size` that is not 1..1,000.
+        ConfigError: see `read`; or the signature is another one, or `size` is not 1..1,000.
     """
     if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= BATCH_MAX:
         raise ConfigError(f"{label}: batch must be 1..{BATCH_MAX}, got {size!r:.40}")
@@ -84,10 +86,10 @@ def read_batch(fn: Callable[..., Any], label: str, size: int) -> Signature:
 
 
 def scalars(shape: Shape) -> tuple[Set[type], ...] | None:
-    """List, for each field of `shape`, the types of values that its decoder gives back unchanged.
+    """List, for each field of `shape`, the types of values that its decoder returns unchanged.
 
-    Types are exact. There are none where the decoder has a say, as of a list, an enumeration, a
-    bounded number. None for arguments by name.
+    Types are exact. A field has no such types if its decoder converts or checks values, as for a
+    list, an enumeration or a bounded number. The result is None if the arguments have no shape.
     """
     if not issubclass(shape, msgspec.Struct):
         return None
@@ -103,13 +105,13 @@ def _scalars(hint: Any) -> Set[type]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         each = [_scalars(one) for one in typing.get_args(hint)]
         return frozenset[type]().union(*each) if all(each) else frozenset()
-    hint = getattr(hint, "__supertype__", hint)  # of a NewType
+    hint = getattr(hint, "__supertype__", hint)  # The type below a NewType.
     return SCALARS & {hint} if isinstance(hint, type) else frozenset()
 
 
 def _hints(fn: Callable[..., Any], label: str) -> dict[str, Any]:
     plain = inspect.unwrap(fn)
-    # Without the return type: it is not needed here and may be importable for type checkers only.
+    # The return type is left out: it is not needed, and perhaps only type checkers can import it.
     carrier = types.SimpleNamespace(
         __annotations__={k: v for k, v in plain.__annotations__.items() if k != "return"}
     )
@@ -123,7 +125,7 @@ def _hints(fn: Callable[..., Any], label: str) -> dict[str, Any]:
 
 
 def _is_context(hint: Any) -> bool:
-    # Who annotates with a context has imported its module: if it is not there, this is none.
+    # An annotation with a context needs its module. If that is not imported, `hint` is no context.
     module = sys.modules.get("late.handler.context")
     return (
         module is not None

@@ -1,1 +1,1 @@
-"""Pure values: they know nothing but errors and each other."""
+"""Pure values. They import only `late.errors` and each other."""

@@ -4,9 +4,9 @@ The rules at a change of the clocks (after Debian's cron, as `cronsim` implement
 
 - a time that does not exist (spring) fires once, at the first moment after the gap;
 - a time that exists twice (autumn) fires once, the first time, if the hour is fixed;
-- a wildcard in the hour or minute counts real time: no hour is skipped and none is doubled.
+- a wildcard in the hour or minute counts real time: no hour is skipped, and none fires twice.
 
-An interval, `every 90s`, counts from its anchor in elapsed seconds and knows no time zone.
+An interval, `every 90s`, counts elapsed seconds from its anchor and has no time zone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from late.errors import InvalidCron
 _EVERY = re.compile(r"every (\d{1,9}(?:\.\d{1,6})?)s\Z")
 RULE_CHARS_MAX = 200
 SEARCH_YEARS = 8
-"""A rule that does not fire for so long never fires: 29 February is at most 8 years away."""
+"""A rule that does not fire within so many years never fires: 29 February is at most 8 years
+away."""
 
 
 @lru_cache(maxsize=256)
@@ -38,16 +39,17 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def every_us(rule: str) -> int | None:
-    """The interval of an `every …s` rule in microseconds, or None for a cron expression."""
+    """Return the interval of an `every …s` rule in microseconds, or None for a cron expression."""
     match = _EVERY.match(rule)
     return round(float(match[1]) * 1_000_000) if match else None
 
 
 def check(rule: str, zone: str) -> None:
-    """Refuse a rule that cannot be understood or never fires.
+    """Check that a rule can be read and that it fires at some time.
 
     Raises:
-        InvalidCron: names the rule (cut to 64 characters) or the zone.
+        InvalidCron: it cannot be read, or never fires. The message names the rule (its first 64
+            characters) or the zone.
     """
     if len(rule) > RULE_CHARS_MAX:
         raise InvalidCron(f"cron rule of {len(rule)} characters: at most {RULE_CHARS_MAX}")
@@ -57,7 +59,7 @@ def check(rule: str, zone: str) -> None:
 
 
 def next_due_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> int | None:
-    """The first time the rule is due strictly after `after_us`, or None if it never is again.
+    """Return the first due time strictly after `after_us`, or None if there is none.
 
     Raises:
         InvalidCron: the rule or the zone is wrong.
@@ -66,7 +68,11 @@ def next_due_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> int |
 
 
 def dues_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> Iterator[int]:
-    """Yield the due times strictly after `after_us`, ascending; endless for most rules."""
+    """Yield the due times strictly after `after_us`, ascending. For most rules it never ends.
+
+    Raises:
+        InvalidCron: the rule or the zone is wrong.
+    """
     interval = every_us(rule)
     if interval is not None:
         if interval < 1_000_000:

@@ -1,10 +1,10 @@
-"""Durations in buckets that grow with the duration: small, exact to add up, good for percentiles.
+"""Histograms of durations, whose buckets grow with the duration.
 
-Sixteen buckets for each doubling: a bucket is at most 1/16 of its lower bound wide, so that its
-middle is within 1/32 (3.2 %) of everything in it. Below 32 µs each value has its own. Two
-histograms are merged by adding their counts, in any order; nothing else is lost than the place
-within a bucket. (A t-digest is smaller for one long series, but merging many loses more, and what
-it says depends on the order.)
+They are small, exact to add up and good for percentiles. There are sixteen buckets for each
+doubling: a bucket is at most 1/16 of its lower bound wide, so its middle is within 1/32 (3.2 %) of
+each value in it. Below 32 µs each value has its own bucket. Two histograms are merged by adding
+their counts, in any order; only the place of a value within its bucket is lost. (A t-digest is
+smaller for one long series, but merging many loses more, and its result depends on the order.)
 
 Source: the layout is HdrHistogram's.
 """
@@ -17,11 +17,11 @@ from collections.abc import Iterable
 ERROR = 1 / 32
 """The largest relative error of `middle(bucket(v))`."""
 LAST = 1023
-"""The highest bucket of all durations that a 64-bit integer holds."""
+"""The bucket of the longest duration that a 64-bit integer holds."""
 
 
 def bucket(us: int) -> int:
-    """The bucket of a duration of `us` >= 0 microseconds; the longer, the higher."""
+    """Return the bucket of a duration of `us` >= 0 microseconds. It rises with the duration."""
     if us < 32:
         return us
     shift = us.bit_length() - 5
@@ -29,8 +29,9 @@ def bucket(us: int) -> int:
 
 
 def histogram(durations: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """(bucket, count) of all `durations` in microseconds, ascending by bucket."""
-    # One step for each bucket and not for each duration: those of one settlement share a few.
+    """Return (bucket, count) of `durations` in microseconds, ascending by bucket."""
+    # The loop has one step per bucket and not per duration: the durations of one settlement are in
+    # a few buckets.
     ordered, found, start = sorted(durations), [], 0
     while start < len(ordered):
         index = bucket(ordered[start])
@@ -41,7 +42,7 @@ def histogram(durations: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 def lower(index: int) -> int:
-    """The least duration of a bucket, in microseconds."""
+    """Return the least duration of a bucket, in microseconds."""
     if index < 32:
         return index
     shift = (index >> 4) - 1
@@ -49,5 +50,5 @@ def lower(index: int) -> int:
 
 
 def middle(index: int) -> float:
-    """The middle of a bucket, in microseconds."""
+    """Return the middle of a bucket, in microseconds."""
     return index if index < 32 else (lower(index) + lower(index + 1)) / 2

@@ -1,11 +1,12 @@
-"""Task ids: UUIDv7 that carry their shard, known before the commit.
+"""Task ids: UUIDv7 that contain the task's shard. An id is known before the commit.
 
 Layout (RFC 9562, section 5.7): 48 bits of Unix milliseconds, version 7, 12 bits `rand_a` that hold
-the **shard number**, variant, 62 bits `rand_b`. An id therefore leads to its shard without an
-index. `rand_b` begins with a counter of 22 bits that grows within one millisecond, so that ids
-made by one process sort in the order in which they were made; 40 random bits keep processes apart.
+the **shard number**, variant, 62 bits `rand_b`. So the shard of an id is known without an index.
+`rand_b` begins with a counter of 22 bits that grows within one millisecond, so that ids made by one
+process sort in the order in which they were made. Its 40 random bits make the ids of different
+processes distinct.
 
-The millisecond is the producer's wall clock and decides nothing: no order, no due time.
+The millisecond is the producer's wall clock. It decides neither an order nor a due time.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from late.model.task import TaskId
 
 _COUNTER_BITS = 22
 _NOISE_BYTES = 5
-# Time and version, shard; variant and 14 bits of the counter; its other 8, and the noise. `%` takes
-# two thirds of the time of an f-string.
+# The fields: time and version, shard, variant with 14 bits of the counter, its other 8 bits, random
+# bytes. `%` takes two thirds of the time of an f-string.
 _FORM = "%s%03x-%04x-%02x%s"
 _LOW = tuple(f"{n:02x}" for n in range(256))
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
 
 class IdFactory:
-    """Makes ids for one process. Thread-safe; a fork gets a state of its own by `os.urandom`."""
+    """Makes ids for one process. Thread-safe; after a fork `os.urandom` keeps the ids distinct."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,19 +39,20 @@ class IdFactory:
         self._counter = 0
 
     def make(self, shard_id: int) -> TaskId:
-        """A new id for a task in `shard_id` (0..4095)."""
+        """Make a new id for a task in `shard_id` (0..4095)."""
         prefix, counter = self._take(1)
         noise = os.urandom(_NOISE_BYTES).hex()
         return TaskId(_FORM % (prefix, shard_id, 0x8000 | counter >> 8, counter & 0xFF, noise))
 
     def many(self, shard_ids: Sequence[int]) -> list[TaskId]:
-        """A new id for a task in each of `shard_ids`, in their order; those of one shard ascend.
+        """Make a new id for each of `shard_ids`, in their order; the ids of one shard ascend.
 
-        Clock, lock and random bits are asked once for all: they are most of what one id costs.
+        Clock, lock and random bits are used once for all ids: they are most of the cost of one.
         """
         count = len(shard_ids)
         prefix, first = self._take(count)
-        # Each piece is formatted once: by shard, by 256 of the counter. An id is three look-ups.
+        # The head of each shard and of each 256 values of the counter is formatted once. So an id
+        # needs three look-ups.
         heads = {shard_id: f"{prefix}{shard_id:03x}-" for shard_id in set(shard_ids)}
         blocks = range(first >> 8, (first + count >> 8) + 1)
         highs = {high: f"{0x8000 | high:04x}-" for high in blocks}
@@ -62,7 +64,7 @@ class IdFactory:
         return made
 
     def _take(self, count: int) -> tuple[str, int]:
-        """The beginning of the next `count` ids, and the counter of the first of them."""
+        """Reserve `count` ids; return their common beginning, and the counter of the first."""
         with self._lock:
             now_ms = max(time.time_ns() // 1_000_000, self._last_ms)
             first = self._counter + 1 if now_ms == self._last_ms else 0
@@ -75,16 +77,16 @@ class IdFactory:
 
 _factory = IdFactory()
 new_id = _factory.make
-"""The process-wide factory: `new_id(shard_id)`."""
+"""Make one id by the factory of this process: `new_id(shard_id)`."""
 new_ids = _factory.many
-"""The same for a batch: `new_ids(shard_ids)`."""
+"""Make the ids of a batch by the factory of this process: `new_ids(shard_ids)`."""
 
 
 def shard_of(task_id: str) -> int:
-    """The shard that the id names.
+    """Return the shard that the id contains.
 
     Raises:
-        InvalidName: not a canonical id of this kind.
+        InvalidName: the text is not a canonical id of this kind.
     """
     if not _ID.match(task_id):
         raise InvalidName(f"not a task id: {task_id[:64]!r}")
@@ -92,6 +94,10 @@ def shard_of(task_id: str) -> int:
 
 
 def made_at_us(task_id: str) -> int:
-    """The producer's time when it made the id: for people, not for decisions."""
+    """Return the producer's time at which it made the id: for display, not for decisions.
+
+    Raises:
+        InvalidName: the text is not a canonical id of this kind.
+    """
     shard_of(task_id)
     return int(task_id[:8] + task_id[9:13], 16) * 1000

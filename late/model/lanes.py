@@ -1,7 +1,8 @@
-"""Lanes, their versions, and when a key may move: values and one pure judge.
+"""Lanes and their versions, and the decision about when an ordering key may move. Pure.
 
-See `docs/design/0019`. A lane is the shards `[first_shard, first_shard + shards)`; a resize gives
-it another width and the next version. A version that was closed is an `Extent` until it is drained.
+See `docs/design/0019`. A lane is the shards `[first_shard, first_shard + shards)`. A resize gives
+it another number of shards and the next version. A closed version is an `Extent` until every group
+has ended its tasks.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import xxhash
 from late.model.task import TaskId
 
 KEYS_MAX = 500
-"""Keys that the owner of an old shard names; with more left, none of its keys may move yet."""
+"""The most keys that the owner of an old shard names. If more are left, none of its keys may move
+yet."""
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """The shards that new tasks go to."""
+    """A named range of shards, to which new tasks go."""
 
     name: str = "default"
     first_shard: int = 0
@@ -27,21 +29,21 @@ class Lane(msgspec.Struct, frozen=True):
     version: int = 0
 
     def shard_of(self, key: str) -> int:
-        """The shard of an ordering key."""
+        """Return the shard of an ordering key."""
         return place(key, self.first_shard, self.shards)
 
 
 def place(key: str, first_shard: int, shards: int) -> int:
-    """The shard of an ordering key among `shards` of them. Part of the SQL contract."""
+    """Return the shard of an ordering key. The formula is part of the SQL contract."""
     return first_shard + xxhash.xxh3_64_intdigest(key.encode()) % shards
 
 
 class Left(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The rest of a version in an old shard: the result of that closing."""
+    """The keys of an old version that still have tasks in one shard: the result of its closing."""
 
     keys: tuple[str, ...] = ()
     more: bool = False
-    """More than it could name: none of its keys may move."""
+    """There are more keys than `keys` can name: no key of the shard may move."""
 
     @property
     def nothing(self) -> bool:
@@ -55,15 +57,17 @@ class Extent(msgspec.Struct, frozen=True, dict=True):
     version: int
     shards: int
     closings: tuple[TaskId, ...] = ()
-    """By shard, ascending; none until no transaction can write by this version any more."""
+    """One closing per shard, ascending. Empty while a transaction may still write by this
+    version."""
     left: Mapping[tuple[str, int], Left] = {}
-    """By (group, shard), where the owner has read the closing."""
+    """By (group, shard), for the shards whose owner has read the closing."""
 
     def holds(self, group: str, key: str, shard_id: int) -> bool:
         """Tell whether a later task of `key`, in `shard_id`, has to wait for this version."""
-        # In its own shard it stands behind them anyway.
+        # Tasks in `shard_id` itself do not count: the log's order keeps the later task behind them.
         if self.version == 0:
-            # Its rows were placed by the apps' own `shards=`, which may be less than the lane's.
+            # The rows of version 0 were placed by the apps' own `shards=`, which may be fewer than
+            # the lane's. So the old shard of a key is not known.
             silent = self._silent.get(group, self._shards)
             named = self._named.get((group, key), ())
             return len(silent) > (shard_id in silent) or len(named) > (shard_id in named)
@@ -77,7 +81,7 @@ class Extent(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _silent(self) -> dict[str, frozenset[int]]:
-        """The shards where none of a group's keys may move yet; all of a group that is not here."""
+        """By group, the shards none of whose keys may move yet. A group without an entry: all."""
         free: dict[str, set[int]] = {group: set() for group, _ in self.left}
         for (group, shard_id), left in self.left.items():
             if not left.more:
@@ -86,8 +90,10 @@ class Extent(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _named(self) -> dict[tuple[str, str], set[int]]:
-        """(group, key) -> the shards that name it. Made once: each core asks for each key that it
-        holds back, many times a second."""
+        """(group, key) -> the shards that name the key.
+
+        It is made once: each core asks for each key that it holds back, many times a second.
+        """
         found: dict[tuple[str, str], set[int]] = {}
         for (group, shard_id), left in self.left.items():
             for key in left.keys:
@@ -96,22 +102,24 @@ class Extent(msgspec.Struct, frozen=True, dict=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The lanes at one moment."""
+    """The lanes and their closed versions at one time."""
 
     lanes: tuple[Lane, ...] = ()
     extents: tuple[Extent, ...] = ()
 
     def lane(self, name: str) -> Lane | None:
-        """The lane of that name."""
+        """Return the lane of that name, or None."""
         return next((lane for lane in self.lanes if lane.name == name), None)
 
 
 class Gate:
-    """Lets a task start if no older version of its lane has one before it. One for all
-    shards of a worker; what it does not know yet, it holds back.
+    """Lets a task start if no older version of its lane has an earlier task of the same key.
+
+    One gate serves all shards of a worker. It holds back tasks of versions that it does not know
+    yet.
 
     Args:
-        on_held: told each time that it says no.
+        on_held: called each time that a task may not start.
     """
 
     def __init__(self, on_held: Callable[[], None] = lambda: None) -> None:
@@ -120,9 +128,9 @@ class Gate:
         self._sorted: list[tuple[Lane, tuple[Extent, ...]]] = []
 
     def set(self, layout: Layout) -> bool:
-        """The lanes as the database has them now. True if that may let tasks go."""
+        """Use the lanes that the database has now. Return True if tasks may start because of it."""
         if layout == self.layout:
-            return False  # and what the old one has worked out stays
+            return False  # The old layout stays, with its cached properties.
         self.layout = layout
         by_first: dict[int, list[Extent]] = {}
         for extent in layout.extents:
@@ -151,7 +159,11 @@ class Gate:
         return False
 
     def closings(self, group: str, shard_id: int) -> dict[TaskId, tuple[int, Left]]:
-        """Closings of this shard that were read and have something left: (version, what)."""
+        """Return the closings of this shard that were read and have keys left.
+
+        Returns:
+            The closing's task id -> (version, the keys that are left).
+        """
         found: dict[TaskId, tuple[int, Left]] = {}
         for extent in self.layout.extents:
             left = extent.left.get((group, shard_id))

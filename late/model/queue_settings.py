@@ -1,11 +1,11 @@
-"""The live knobs of a queue or of a target: values, bounds and defaults. Nothing here does I/O.
+"""The live knobs of a queue or of a target: values, bounds and defaults. Pure.
 
-An operator sets them while the fleet runs (`late queue set`, `late target set`); they are kept as
-JSON in `late_queue` and `late_target`, and every worker follows within seconds. A knob that is not
-set has the default of its kind: `LOCAL` for handlers in the worker's own process, `REMOTE` for
-services that are called. A task is bound by the knobs of its queue **and** of its target.
+An operator sets them while the fleet runs (`late queue set`, `late target set`). They are kept as
+JSON in `late_queue` and `late_target`, and every worker uses new values within seconds. A knob that
+is not set has the default of its kind: `LOCAL` for handlers in the worker's own process, `REMOTE`
+for services that are called. The knobs of its queue **and** of its target apply to a task.
 
-Shedding means deferring: no knob drops a task, except `expires_s`, which asks for it.
+Knobs make tasks wait. Only `expires_s` drops one, because an operator asks for that.
 """
 
 from __future__ import annotations
@@ -22,54 +22,55 @@ Kind = Literal["queue", "target"]
 
 
 class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The knobs that are set; None is the default of the kind."""
+    """The knobs that are set. None stands for the default of the kind."""
 
     paused: bool | None = None
-    """Start nothing of it; tasks wait, none is lost."""
+    """Start no task of the queue or target. Tasks wait; none is lost."""
     closed: bool | None = None
     """Refuse new tasks: enqueue raises `QueueFull`."""
     max_backlog: int | None = None
-    """Refuse new tasks while so many wait, by a count that is some seconds old."""
+    """Refuse new tasks while so many wait. The count is some seconds old."""
     concurrency: int | Literal["auto"] | None = None
-    """Attempts at once in the whole fleet; `auto`: as many as each worker finds that it bears."""
+    """The most attempts at once in the whole fleet. With `auto` each worker finds its own limit."""
     rate: float | None = None
-    """Starts a second in the whole fleet."""
+    """The most starts per second in the whole fleet."""
     burst: int | None = None
-    """Starts that may come at once after a quiet time; a second's worth by default."""
+    """The most starts at once after a quiet time. The default is the starts of one second."""
     retry_budget: float | None = None
-    """Retries as a share of first attempts, 0..1, per worker; what is beyond waits."""
+    """The most retries per worker, as a share of first attempts, 0..1. Further retries wait."""
     retry_min: float | None = None
-    """Retries a second that are always allowed, per worker."""
+    """Retries per second and worker that are always allowed."""
     breaker: float | None = None
-    """Share of failed calls, 0..1, that opens the circuit; 1.5 never does."""
+    """The share of failed calls, 0..1, that opens the circuit; 1.5 never opens it."""
     breaker_calls: int | None = None
-    """Calls within 10 s below which it does not open."""
+    """With fewer calls within 10 s the circuit does not open."""
     breaker_open_s: float | None = None
-    """Seconds that it stays open at first; twice as long each time, up to a minute."""
+    """Seconds that the circuit stays open at first. They double each time, up to a minute."""
     smart_retry: bool | None = None
-    """While all calls fail, failing costs no attempt and makes no dead letter."""
+    """While all calls fail, a failure uses no attempt and makes no dead letter."""
     slow_start_s: float | None = None
     """Time from a tenth of the concurrency to all of it, after a start or a recovery."""
     fair_key: str | None = None
-    """Header that names the tenant."""
+    """The header that names the tenant."""
     fair_share: float | None = None
-    """Largest share of the slots that one tenant may have."""
+    """The largest share of the slots that one tenant may have."""
     foreground: int | None = None
-    """Starts of foreground tasks for one of background, while both wait."""
+    """Foreground tasks that start for each background task, while both wait."""
     timeout_s: float | None = None
-    """Seconds that an attempt may take, instead of its handler's time-out."""
+    """Seconds that an attempt may take. It replaces the handler's time-out."""
     expires_s: float | None = None
     """A task that has waited so long ends as expired and never runs."""
     fresh_first_s: float | None = None
-    """Once the oldest has waited so long, the newest go first."""
+    """If the oldest task has waited so long, the newest tasks start first."""
     spread_s: float | None = None
-    """Tasks that are due at one moment start over so long."""
+    """The starts of tasks that are due at the same time are spread over so many seconds."""
     owner: str | None = None
     """The team that answers for the queue and pays for it: a label for reports and alerts only."""
     severity: Literal["page", "ticket"] | None = None
     """The severity of an alert about the queue, for `late alerts render`."""
     objective_s: float | None = None
-    """Age of its oldest task, in seconds, above which there is an alert, for the same."""
+    """The highest age of the queue's oldest task, in seconds, without an alert; for `late alerts
+    render`."""
 
 
 _NUMBERS: dict[str, tuple[type, float, float]] = {
@@ -97,10 +98,10 @@ NAMES = Knobs.__struct_fields__
 QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "foreground",
                         "expires_s", "fresh_first_s", "spread_s", "owner", "severity",
                         "objective_s"})  # fmt: skip
-"""Knobs of the tasks, and not of the service that executes them."""
+"""The knobs that concern tasks and not the service that executes them. A target has none."""
 
 LOCAL = Knobs(smart_retry=False, fair_share=0.25, foreground=8)
-"""A worker's own handlers share its slots, and nothing else holds them back by default."""
+"""The defaults for a worker's own handlers. They share its slots and have no other limit."""
 REMOTE = Knobs(
     concurrency="auto",
     retry_budget=0.2,
@@ -111,16 +112,17 @@ REMOTE = Knobs(
     smart_retry=True,
     slow_start_s=17.0,
 )
-"""Another service is protected by default. Sources: the budget is Finagle's (20 % and 10/s), the
-breaker's figures are those of `reliability` 4; 10 % doubled every 5 s is all of it after 17 s."""
+"""The defaults for other services: they are protected. Sources: the budget is Finagle's (20 % and
+10/s), the breaker's figures are those of `reliability` 4. A share of 10 % that doubles every 5 s is
+100 % after 17 s."""
 
 
 def decode(text: str | bytes) -> Knobs:
-    """Read what is kept in the database. Unknown or impossible values raise, for a worker must not
-    run without what was asked.
+    """Read knobs as they are kept in the database.
 
     Raises:
-        InvalidPolicy: not an object of knobs.
+        InvalidPolicy: the text is not an object of knobs, or a value is unknown or out of bounds. A
+            worker must not run without a knob that an operator has set.
     """
     try:
         knobs = msgspec.json.decode(text, type=Knobs)
@@ -131,15 +133,15 @@ def decode(text: str | bytes) -> Knobs:
 
 
 def encode(knobs: Knobs) -> str:
-    """The JSON that is kept."""
+    """Return the JSON that is kept in the database."""
     return msgspec.json.encode(knobs).decode()
 
 
 def changed(knobs: Knobs, changes: Mapping[str, Any], kind: Kind) -> Knobs:
-    """`knobs` with `changes`: name -> value, None to go back to the default.
+    """Return `knobs` with `changes`: name -> value, or None for the default.
 
     Raises:
-        InvalidPolicy: a name that does not exist or not for this kind, a value out of bounds; the
+        InvalidPolicy: no knob of this kind has such a name, or a value is out of bounds; the
             message names it.
     """
     for name in changes:
@@ -156,10 +158,10 @@ def changed(knobs: Knobs, changes: Mapping[str, Any], kind: Kind) -> Knobs:
 
 
 def parse(words: list[str]) -> dict[str, Any]:
-    """`rate=50 paused=on concurrency=auto burst=default` as typed -> name and value.
+    """Read words such as `rate=50 paused=on concurrency=auto burst=default`: name -> value.
 
     Raises:
-        InvalidPolicy: a word that is no `name=value`, a name twice, or a value of another type.
+        InvalidPolicy: a word is not `name=value`, a name stands twice, or a value has another type.
     """
     found: dict[str, Any] = {}
     for word in words:
@@ -196,10 +198,14 @@ def _typed(name: str, text: str) -> Any:
 
 
 def check(knobs: Knobs) -> None:
-    """Raise `InvalidPolicy` for a value out of its bounds, with its name."""
+    """Check that every value is within its bounds.
+
+    Raises:
+        InvalidPolicy: one is not; the message names it.
+    """
     for name, (_, least, most) in _NUMBERS.items():
         value = getattr(knobs, name)
-        # Written so that NaN, which compares false with everything, fails.
+        # This form also refuses NaN, which compares false with everything.
         if value is not None and not least <= value <= most:
             raise InvalidPolicy(f"{name} must be {bounds(least, most)}, got {shown(value)}")
     limit = knobs.concurrency
@@ -217,12 +223,12 @@ def check(knobs: Knobs) -> None:
 
 
 def binds(knobs: Knobs) -> bool:
-    """Tell whether any of them has to do with how tasks run."""
+    """Tell whether a knob is set that affects how tasks run."""
     labels = {"owner": None, "severity": None, "objective_s": None}
     return msgspec.structs.replace(knobs, **labels) != Knobs()
 
 
 def effective(knobs: Knobs, defaults: Knobs) -> Knobs:
-    """Return the knobs that hold: each one that is set, else its default."""
+    """Return the knobs that apply: for each its value if it is set, else its default."""
     given = {n: v for n, v in msgspec.structs.asdict(knobs).items() if v is not None}
     return msgspec.structs.replace(defaults, **given)

@@ -1,11 +1,10 @@
-"""Targets: the services that execute tasks. Values, checked when they are made. Pure.
+"""Targets: the services that execute tasks. They are values, checked when they are made.
 
-A target is configuration: it is named here, a task carries the name alone, and nothing that comes
-out of a database becomes an address. That is what keeps a task from making a worker call into
-places that its producer cannot reach.
+A target is configuration. A task holds only its name, and nothing from a database becomes an
+address. So a task cannot make a worker call an address that the task's producer cannot reach.
 
-Plain text is for this machine: an address elsewhere is called over TLS, unless `tls=False` (or
-`insecure=True`) says that something else protects the way, such as a mesh.
+Plain text is for this machine only. Another machine is called over TLS, unless `tls=False` (or
+`insecure=True`) says that something else, such as a mesh, protects the connection.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ CONCURRENCY_MAX = 4_096
 CONNECT_S = 5.0
 PROBE_S = 2.0
 RESERVED = ("local", "pull")
-"""The names of the worker itself, and of the pools that consumers fetch from."""
+"""Names that no target may have: the worker itself, and the pools that consumers fetch from."""
 FILE_VARIABLE = "LATE_TARGETS"
 
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[?::1\]?")
@@ -38,13 +37,16 @@ _HEADER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Tls:
-    """Certificates by which a target is recognised, and by which it recognises us.
+    """The certificates of a target and of the worker that calls it.
 
     Args:
         ca: file of certificates to trust instead of the system's.
-        cert: file with our certificate, and those between it and the root (mTLS).
-        key: file with its key.
-        server_name: the name that the target's certificate is for, if it is not the address's.
+        cert: file with the worker's certificate, and those between it and the root (mTLS).
+        key: file with the key of `cert`.
+        server_name: the name in the target's certificate, if it is not the address's.
+
+    Raises:
+        ConfigError: only one of `cert` and `key` is given.
     """
 
     ca: str | None = None
@@ -61,17 +63,18 @@ class Tls:
 class GrpcTarget:
     """A service that serves `late.v1.Handler` at one or more endpoints.
 
-    Every endpoint has one connection. An attempt goes to the endpoint that is up and has the
-    fewest; one that breaks, or whose `grpc.health.v1` says NOT_SERVING, gets none.
+    Every endpoint has one connection. An attempt goes to the endpoint with the fewest attempts,
+    among those that are up. An endpoint whose connection breaks, or whose `grpc.health.v1` says
+    NOT_SERVING, gets no attempts.
 
     Args:
-        endpoints: `host:port`, each; a name of several addresses counts as that many endpoints.
-        concurrency: attempts that a worker has there at the same time, at most.
-        tls: how to connect; None for TLS, and plain text on this machine; False for plain text.
+        endpoints: a list of `host:port`. A name with several addresses counts as so many endpoints.
+        concurrency: the most attempts that one worker runs there at the same time.
+        tls: the TLS settings. None: TLS, but plain text on this machine. False: plain text.
         token: sent as `authorization: Bearer ...`; also `env:NAME` or `file:PATH`.
         metadata: sent with every call; values may be `env:NAME` or `file:PATH`.
-        connect_s: how long an attempt waits for an endpoint to come up.
-        probe_s: how often an endpoint is asked for its health, and how soon it has to answer.
+        connect_s: the time that an attempt waits for an endpoint to be up.
+        probe_s: the time between two health checks of an endpoint, and the time for its answer.
 
     Raises:
         ConfigError: a value is wrong.
@@ -102,7 +105,7 @@ class GrpcTarget:
             raise ConfigError(f"target {self.name!r}: probe_s must be 0.01..5 seconds")
 
     def tls_for(self, endpoint: str) -> Tls | None:
-        """The TLS settings for `endpoint`; None for plain text."""
+        """Return the TLS settings for `endpoint`; None for plain text."""
         if isinstance(self.tls, Tls):
             return self.tls
         plain = self.tls is False or (self.tls is None and is_loopback(address(endpoint)[0]))
@@ -110,33 +113,33 @@ class GrpcTarget:
 
     @property
     def where(self) -> str:
-        """The address, for people."""
+        """The address, for display."""
         return ", ".join(self.endpoints)
 
     @property
     def protection(self) -> str:
-        """The protection, for people: `tls`, `mtls` or `plain`."""
+        """The protection, for display: `tls`, `mtls` or `plain`; several are joined by `/`."""
         kinds = {_protection(self.tls_for(endpoint)) for endpoint in self.endpoints}
         return "/".join(sorted(kinds))
 
 
 @dataclass(frozen=True)
 class HttpTarget:
-    """A service that takes a task as a signed POST to one URL.
+    """A service that receives each task as a signed POST to one URL.
 
     The signature is that of the Standard Webhooks specification, so that libraries of many
-    languages can check it. A redirect is not followed, and of an answer at most 1 MiB is read.
+    languages can check it. Redirects are not followed. At most 1 MiB of an answer is read.
 
     Args:
         url: `https://...`; `http://` on this machine, or with `insecure`.
-        secret: key of the signature, `whsec_...`, or several while it is changed: all of them
-            sign. Also `env:NAME` or `file:PATH`. None sends no signature.
-        concurrency: attempts that a worker has there at the same time, at most.
+        secret: key of the signature, `whsec_...`, or several while it is changed: each of them
+            signs. Also `env:NAME` or `file:PATH`. None sends no signature.
+        concurrency: the most attempts that one worker runs there at the same time.
         tls: certificates, if the system's are not enough.
         headers: sent with every request; values may be `env:NAME` or `file:PATH`.
-        proxy: URL of a proxy on the way out; no variable of the environment is asked.
+        proxy: URL of a proxy for the requests. The environment's proxy variables are not read.
         insecure: allow `http://` to another machine.
-        connect_s: how long a connection may take.
+        connect_s: the longest time to connect.
 
     Raises:
         ConfigError: a value is wrong.
@@ -176,19 +179,19 @@ class HttpTarget:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The secrets as they are configured: not resolved."""
+        """The secrets as they are configured: `env:` and `file:` are not resolved."""
         if self.secret is None:
             return ()
         return (self.secret,) if isinstance(self.secret, str) else tuple(self.secret)
 
     @property
     def where(self) -> str:
-        """The address, for people."""
+        """The address, for display."""
         return self.url
 
     @property
     def protection(self) -> str:
-        """The protection, for people: `tls`, `mtls` or `plain`; `signed` beside it."""
+        """The protection, for display: `tls`, `mtls` or `plain`, with `, signed` if it applies."""
         tls = (self.tls or Tls()) if self.url.startswith("https:") else None
         return _protection(tls) + (", signed" if self.secrets else "")
 
@@ -197,10 +200,10 @@ Target = GrpcTarget | HttpTarget
 
 
 def by_name(targets: Iterable[Target]) -> dict[str, Target]:
-    """`targets` by name.
+    """Return `targets` by name.
 
     Raises:
-        ConfigError: two of one name, or no target.
+        ConfigError: two have the same name, or a value is not a target.
     """
     found: dict[str, Target] = {}
     for target in targets:
@@ -213,11 +216,13 @@ def by_name(targets: Iterable[Target]) -> dict[str, Target]:
 
 
 def load(path: str | Path) -> dict[str, Target]:
-    """The targets of a TOML file: one table each, named as the target, with `kind` and the
-    arguments of its class.
+    """Read the targets of a TOML file, by name.
+
+    Each target is one table with the target's name, which holds `kind` and the arguments of its
+    class.
 
     Raises:
-        ConfigError: it cannot be read, or a value is wrong.
+        ConfigError: the file cannot be read, or a value is wrong.
     """
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -227,11 +232,12 @@ def load(path: str | Path) -> dict[str, Target]:
 
 
 def configured(mine: Iterable[Target]) -> dict[str, Target]:
-    """`mine`, and those of the file that `LATE_TARGETS` names; the file's win: where a service is
-    differs from place to place, the program does not.
+    """Return the targets `mine` and those of the file that `LATE_TARGETS` names, by name.
+
+    The file wins: the address of a service differs between environments, the program does not.
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: see `load` and `by_name`.
     """
     found = by_name(mine)
     path = os.environ.get(FILE_VARIABLE)
@@ -239,10 +245,10 @@ def configured(mine: Iterable[Target]) -> dict[str, Target]:
 
 
 def resolve(text: str, what: str) -> str:
-    """`text`, or what it refers to: `env:NAME` a variable, `file:PATH` the content of a file.
+    """Return the variable of `env:NAME`, the content of `file:PATH`, or else `text` itself.
 
     Raises:
-        ConfigError: it is not there, or empty. The message names it and not its value.
+        ConfigError: it does not exist or is empty. The message has its name and not its value.
     """
     kind, _, where = text.partition(":")
     if kind == "env":
@@ -253,8 +259,8 @@ def resolve(text: str, what: str) -> str:
         except (OSError, ValueError) as error:
             raise ConfigError(f"{what}: {where} cannot be read: {type(error).__name__}") from None
     else:
-        # From a variable that is not set, read by the application itself: a server whose token is
-        # empty would let in whoever sends an empty one.
+        # The text is empty if the application itself reads a variable that is not set. A server
+        # with an empty token would accept every caller that sends an empty one.
         found, text = text, "it"
     if not found:
         raise ConfigError(f"{what}: {text} is empty or not set")
@@ -262,10 +268,10 @@ def resolve(text: str, what: str) -> str:
 
 
 def address(endpoint: str) -> tuple[str, int]:
-    """Host and port of `host:port`; an IPv6 address is in brackets.
+    """Return host and port of `host:port`; an IPv6 address is in brackets.
 
     Raises:
-        ConfigError: it is not of that form.
+        ConfigError: `endpoint` does not have that form.
     """
     host, colon, port = endpoint.rpartition(":") if isinstance(endpoint, str) else ("", "", "")
     host_ok = re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host)
@@ -275,7 +281,7 @@ def address(endpoint: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether `host` is this machine by its spelling; no name is looked up."""
+    """Tell whether the text of `host` names this machine; no name is looked up."""
     return _LOOPBACK.fullmatch(host) is not None
 
 

@@ -1,8 +1,8 @@
-"""The values that travel through `late`: frozen, comparable, free of behaviour that does I/O.
+"""The values that all parts of `late` exchange: frozen, comparable, without I/O.
 
 Times are integers: microseconds since the Unix epoch **by the database's clock**, with the suffix
-`_us`. An integer is exact, so that "never early" can be compared and not only approximated; a
-float would lose the microsecond, a `datetime` costs ten times as much to build per row.
+`_us`. An integer is exact, so that "never early" can be checked exactly. A float would lose the
+microsecond, and a `datetime` costs ten times as much to build per row.
 """
 
 from __future__ import annotations
@@ -17,53 +17,56 @@ ShardId = NewType("ShardId", int)
 Epoch = NewType("Epoch", int)
 """Fencing token of a lease: higher with every grant."""
 Cursor = NewType("Cursor", str)
-"""Opaque to everyone but the store that made it: everything it covers has been read.
-The empty string covers nothing: it is where a group starts that reads from the beginning."""
+"""Opaque to all but the store that made it: every record that it covers has been read.
+The empty string covers nothing: a group that reads from the beginning starts there."""
 Position = NewType("Position", int)
-"""A record's place in the store's log order: page key within a cursor, **not** a watermark."""
+"""A record's place in the store's order of the log. It is **not** a watermark: a record with a
+lower position may appear later."""
 
 DEFAULT_GROUP = "default"
 CONTROL_QUEUE = "late.control"
-"""The queue of commands (`late/payload/command.py`): every group reads it."""
+"""The queue of commands (`late/payload/command.py`). Every group reads it."""
 PULL = "pull"
 """The `Policy.target` of tasks that consumers fetch. Each such queue has a pool of its own, whose
 name begins with `PULL_POOL`."""
 PULL_POOL = "pull:"
 BATCH_POOL = "batch:"
-"""Beginning of the name of a batch handler's pool; its task's name follows."""
+"""The beginning of the name of a batch handler's pool; the task's name follows."""
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 
 Reason = Literal[
     "delay", "retry", "snooze", "held", "unknown", "interrupted", "limited", "unfetched"
 ]
-"""Why a task is parked; `limited`: by a knob, or because its target fails; `unfetched`: its time
-had come, and no consumer asked for it."""
+"""The reason why a task is parked. `limited`: a knob limits it, or its target fails. `unfetched`:
+it was due, and no consumer asked for it."""
 Kind = Literal[
     "done", "failed", "snooze", "discard", "dead", "expired", "interrupted", "died", "not_capable"
 ]
-"""The end of one attempt. `failed` asks the retry policy; `interrupted` and `not_capable` cost no
-attempt; `died` (the process went away under the task) is counted on its own."""
+"""The end of one attempt. After `failed` the retry policy decides; `interrupted` and `not_capable`
+use no attempt; `died` (the process of the attempt ended) is counted separately."""
 ENQUEUED = "enqueued"
-"""In the usage ledger: tasks that the checkpoint has come to cover, each once. They are neither
-attempts nor ends. Their ages say when they arrived, however long they stood in the log."""
+"""The outcome in `Usage` that counts tasks when the checkpoint first covers them, each once. They
+are neither attempts nor ends. Their ages show when they arrived, even if they stayed in the log for
+long."""
 TENANTS_OTHER = "*"
 Histogram = tuple[tuple[int, int], ...]
 """(bucket, count), ascending by bucket: see `late/model/histogram.py`."""
 Final = Literal["done", "dead", "expired", "discarded", "cancelled"]
 """The end of a task, once per consumer group."""
 
-# The life of a task within one consumer group. `docs/state_machine.md` is generated from this
-# table, and the core asserts it at every move: no other transition exists.
+# The states of a task within one consumer group, and those that may follow each. No other
+# transition exists: the core asserts this table at every change, and `docs/state_machine.md` is
+# generated from it.
 TRANSITIONS: dict[str, tuple[str, ...]] = {
-    # Read from the log (or, after a takeover, fetched by its key), not yet judged.
+    # The record was read from the log (or, after a takeover, by its key); no decision was made yet.
     "logged": ("waiting", "held", "ready", "parked", "expired", "dead"),
-    # Due soon: in memory only, so it stays in the checkpoint's `open`.
+    # The task is due soon. It is in memory only, so it stays in the checkpoint's `open`.
     "waiting": ("held", "ready", "parked", "expired", "dead", "cancelled"),
-    # Behind another task of its ordering key.
+    # The task waits for another task of its ordering key.
     "held": ("ready", "parked", "expired", "dead", "cancelled"),
     "ready": ("running", "expired", "parked", "cancelled"),
-    # In the timer table, or on its way there with the next settlement.
+    # The task is in the timer table, or the next settlement writes it there.
     "parked": ("waiting", "held", "ready", "expired", "dead"),
     "running": ("done", "parked", "ready", "dead", "expired", "discarded", "cancelled"),
     "done": (),
@@ -75,10 +78,10 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The producer's options that are no defaults; stored as JSON, NULL when all default.
+    """The producer's options, without those that are defaults. Stored as JSON; NULL if all are.
 
-    Unknown fields come from a newer producer: the worker parks such a task instead of running
-    it without what was asked.
+    Unknown fields come from a newer producer. The worker parks such a task, because it cannot run
+    it as the producer asked.
     """
 
     at_us: int | None = None
@@ -88,26 +91,26 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     expires_at_us: int | None = None
     """Do not start at or after this time: the task ends as `expired`."""
     expires_in_us: int | None = None
-    """The same, counted from `created_at_us`."""
+    """The same, as a time after `created_at_us`."""
     priority: int = 0
-    """-100..100, higher first; below 0 is background work."""
+    """-100..100; higher ones start first; below 0 is background work."""
     ordering_key: str | None = None
     unique_key: str | None = None
     codec: str | None = None
-    """The encoding of the payload if it is not JSON: `msgpack`, or a codec's own name."""
+    """The encoding of the payload if it is not JSON: `msgpack`, or the name of a codec."""
     schedule: str | None = None
-    """Name of the recurring schedule that this task is a tick of."""
+    """The name of the recurring schedule, if this task is a tick of one."""
     layout: int = 0
-    """With an ordering key: the version of its lane by which its shard was chosen."""
+    """With an ordering key: the version of the lane by which its shard was chosen."""
 
 
 OnConflict = Literal["existing", "reject", "replace"]
-"""The treatment of a task whose unique key is taken: the first one's id is returned, `KeyConflict`,
-or it takes the first one's place."""
+"""The treatment of a task whose unique key is taken: `existing` returns the id of the first task,
+`reject` raises `KeyConflict`, `replace` puts the new task in the place of the first."""
 
 
 class NewTask(msgspec.Struct, frozen=True, gc=False):
-    """One row to insert: what a producer's adapter (`late/outbox`) gets, already validated."""
+    """One row to insert, already validated, as a producer's adapter (`late/outbox`) receives it."""
 
     shard_id: int
     task_id: TaskId
@@ -120,16 +123,18 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     """JSON of `Options`, or NULL."""
     unique_key: str | None = None
     digest: str | None = None
-    """Hash of name and payload: tells a repeat of the same request from a conflict."""
+    """Hash of name and payload. It distinguishes a repeat of the same request from a conflict."""
     unique_for_us: int | None = None
-    """The key stays taken for at least this long, although the task has ended."""
+    """The key stays taken for at least this long, even if the task ends sooner."""
     on_conflict: OnConflict = "existing"
     layout: int | None = None
-    """With an ordering key: `Options.layout`, which its lane must have when the row is written."""
+    """With an ordering key: `Options.layout`. The lane must still have this version when the row is
+    written."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One row of the task log as read: raw, because most tasks never need more than this."""
+    """One row of the task log as it was read. Headers and options are not decoded: few tasks need
+    them."""
 
     shard_id: int
     position: int
@@ -140,20 +145,20 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     headers: str | None
     options: str | None
     created_at_us: int
-    """Insert time by the database's clock; the commit time where `Features` says so."""
+    """Insert time by the database's clock; the commit time if the store's `Features` say so."""
     sequence: int
-    """Order among tasks of the same ordering key: ascending, ties broken by `task_id`."""
+    """The order among tasks of the same ordering key: ascending, and by `task_id` if equal."""
 
 
 class OpenTask(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Key of a record that a checkpoint's cursor covers but that is not settled yet."""
+    """The key of a record that a checkpoint's cursor covers but that is not settled yet."""
 
     position: int
     task_id: TaskId
 
 
 class Suspect(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A task that was running, or about to, when its worker died; or that runs under a mark."""
+    """A task that ran, or was about to run, when its worker died; or that runs under a mark."""
 
     task_id: TaskId
     deaths: int
@@ -163,14 +168,14 @@ class Suspect(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """The part of the log that a consumer group takes, and what of that it may have seen before."""
+    """The part of the log that a consumer group reads, and the part that it may have run before."""
 
     queues: frozenset[str] | None = None
-    """None: all of them."""
+    """The queues that the group reads; None stands for all."""
     from_us: int = 0
-    """Records that were created before are passed over: they count as settled."""
+    """Records that were created before this time are passed over: they count as settled."""
     replay_us: int = 0
-    """Records that were created before are replays: the group was reset since."""
+    """Records that were created before this time are replays: the group was reset later."""
 
     def takes(self, record: Record) -> bool:
         return record.created_at_us >= self.from_us and (
@@ -179,7 +184,7 @@ class Reads(msgspec.Struct, frozen=True):
 
 
 class AttemptError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The record of one failed attempt; text only, capped at 4 KiB by the dispatcher."""
+    """One failed attempt. The dispatcher cuts the text of the error at 4 KiB."""
 
     attempt: int
     at_us: int
@@ -188,7 +193,7 @@ class AttemptError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """A task in the timer table: out of the log's way until `due_at_us`."""
+    """A task that is kept in the timer table until `due_at_us`."""
 
     record: Record
     due_at_us: int
@@ -197,29 +202,30 @@ class Parked(msgspec.Struct, frozen=True):
     attempts: int = 0
     """Attempts used so far."""
     deaths: int = 0
-    """Processes that went away under it so far."""
+    """Processes that died while they ran it so far."""
     held_key: str | None = None
-    """Its ordering key, if the key stays blocked while this task is parked."""
+    """Its ordering key, if later tasks of the key wait while this task is parked."""
     errors: tuple[AttemptError, ...] = ()
 
 
 HELD_US = 2**62
-"""Due time of a task that only its ordering key releases: after every real time."""
+"""The due time of a task that waits for its ordering key only. It is after every real time."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A task that will not run again by itself, with all that is known of why."""
+    """A task that will not run again by itself, with the reason and the errors of its attempts."""
 
     record: Record
     reason: str
-    """Stable word: `failed`, `undecodable`, `payload_too_large`, `killed_worker`, `gave_up`, ..."""
+    """A word that does not change: `failed`, `undecodable`, `payload_too_large`, `killed_worker`,
+    `gave_up`, ..."""
     attempts: int
     deaths: int
     errors: tuple[AttemptError, ...] = ()
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """One start of one task, handed to the dispatcher."""
+    """One start of one task, as the dispatcher receives it."""
 
     group: str
     record: Record
@@ -228,22 +234,22 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     deaths: int
     epoch: int
     due_at_us: int
-    """Its due time; waiting time counts from here."""
+    """The due time of the attempt. Its waiting time counts from here."""
     options: Options | None = None
     deadline_us: int | None = None
-    """The time at which this attempt is worthless (expiry), not its time-out."""
+    """The time at which the task expires. It is not the time-out of the attempt."""
     target: str = "local"
     """The pool that executes it."""
     timeout_us: int | None = None
-    """The time that it may take, where a knob says so and not its handler."""
+    """The time that it may take, if a knob replaces the handler's time-out."""
     is_replay: bool = False
-    """Its group was reset since the task was created: it may have run before."""
+    """True if its group was reset after the task was created: it may have run before."""
     keeps_result: bool = False
     """True if its return value is kept: see `Policy.result_ttl_us`."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """The end of one attempt, as the dispatcher saw it."""
+    """The end of one attempt, as the dispatcher reports it."""
 
     attempt: Attempt
     kind: Kind
@@ -252,23 +258,23 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     target: str = "local"
     error: str | None = None
     reason: str | None = None
-    """Stable word for a dead letter, when the dispatcher knows it."""
+    """The reason of a dead letter, if the dispatcher knows it: a word that does not change."""
     after_us: int | None = None
-    """Explicit wait of a `snooze` or of a `Retry(after_s)`."""
+    """The explicit wait of a `snooze` or of a `Retry(after_s)`."""
     retryable: bool = True
     """True if the policy's `retry_on` / `give_up_on` allow another attempt."""
     jitter: float = 0.0
-    """Uniform in [0, 1): drawn outside, so that the core has no random of its own."""
+    """Uniform in [0, 1). It is drawn outside the core, which has no random source."""
     overloaded: bool = False
-    """A failure that says that the target has too much to do: a refusal, a time-out."""
+    """True for a failure that shows that the target has too much to do: a refusal or a time-out."""
     result: bytes | None = None
-    """JSON of what the handler returned, where it is to be kept."""
+    """The handler's return value as JSON, if it is to be kept."""
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
-    """Counts of one settlement for one (queue, name, target, outcome, tenant); additive.
+    """The counts of one settlement for one (queue, name, target, outcome, tenant). They add up.
 
-    Fields are only ever added at the end: rows of older versions lack them and read as none.
+    New fields are added at the end only: rows of older versions lack them and get their defaults.
     """
 
     queue: str
@@ -283,35 +289,36 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     waiting_us: int = 0
     payload_bytes: int = 0
     retries: int = 0
-    """Those of the attempts that were not a task's first."""
+    """The attempts that were not the first of their task."""
     lateness_us: int = 0
-    """The part of `waiting_us` that is of the `delayed` attempts."""
+    """The part of `waiting_us` that belongs to the `delayed` attempts."""
     delayed: int = 0
-    """Attempts whose due time was set (a delay, a time, a retry) and not their arrival."""
+    """Attempts whose due time was set (by a delay, a time or a retry) and is not their arrival."""
     waiting: Histogram = ()
-    """Attempts by waiting time; of `ENQUEUED`, tasks by their age."""
+    """Attempts by waiting time. For `ENQUEUED`: tasks by age."""
     busy: Histogram = ()
     """Attempts by running time."""
     tenant: str | None = None
-    """The tenant, if the queue has a fair key; `TENANTS_OTHER` for those beyond a number."""
+    """The tenant, if the queue has a fair key. Beyond a number of tenants, the rest counts as
+    `TENANTS_OTHER`."""
 
 
 class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """More of one step of a task's history."""
+    """The details of one step of a task's history."""
 
     attempt: int | None = None
     target: str = ""
     started_at_us: int | None = None
     busy_us: int | None = None
     until_us: int | None = None
-    """The time when it may go on, if it was put off."""
+    """The time when the task may run, if it was postponed."""
     reason: str | None = None
     error: str | None = None
-    """Its beginning; all of it is with the dead letter or the parked task."""
+    """The beginning of the error. The dead letter or the parked task has all of it."""
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """The rules by which a task is run and repeated: `@app.task`'s arguments as plain values."""
+    """The rules for running and repeating a task: `@app.task`'s arguments as plain values."""
 
     queue: str = "default"
     max_attempts: int = 12
@@ -324,9 +331,9 @@ class Policy(msgspec.Struct, frozen=True):
     target: str = "local"
     """The pool that executes it: the worker itself, or a service."""
     result_ttl_us: int = 0
-    """The time that its result is kept; 0: not at all."""
+    """The time that a result is kept; with 0 it is not kept."""
     history: bool = False
-    """True if each step of its tasks is written down."""
+    """True if each step of its tasks is recorded in their histories."""
 
 
 class Schedule(msgspec.Struct, frozen=True):

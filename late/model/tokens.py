@@ -1,8 +1,8 @@
-"""Bearer tokens: what they look like, what is kept of them, what they allow. Pure.
+"""Bearer tokens: their format, the hash that is kept of them, and their rights. Pure.
 
-A token is `late.NAME.SECRET`. The secret has 256 random bits, so a plain SHA-256 of it is as good
-at rest as a slow hash would be: there is nothing to guess. The name leads to the one hash that it
-is compared with, in constant time.
+A token is `late.NAME.SECRET`. The secret has 256 random bits, which nobody can guess, so a plain
+SHA-256 protects it as well as a slow hash. The hash of a presented token is compared in constant
+time with the one hash that is kept under its name.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from late.errors import ConfigError, InvalidName
 from late.model import validation as validate
 
 Scope = Literal["enqueue", "consume", "view", "operate"]
-"""`view`: look at the page for operators. `operate`: that too, change what it shows, and get
+"""`view` allows the page for operators. `operate` allows that page, its commands and
 `/metrics`."""
 SCOPES: tuple[Scope, ...] = ("enqueue", "consume", "view", "operate")
 CERTIFICATE = "certificate"
-"""In the place of a hash: callers of this name have a client certificate, and no secret."""
+"""A value in place of a hash: callers of this name have a client certificate and no secret."""
 _PREFIX = "late."
 _NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
@@ -36,20 +36,20 @@ class Token(msgspec.Struct, frozen=True):
     digest: str
     scopes: tuple[Scope, ...]
     queues: tuple[str, ...]
-    """Patterns with `*`; a queue must match one of them."""
+    """Patterns with `*`. A queue must match one of them."""
     created_at_us: int = 0
     expires_at_us: int | None = None
     revoked_at_us: int | None = None
 
     def live(self, now_us: int) -> bool:
-        """Tell whether it counts at this moment of the database's clock."""
+        """Tell whether the token is valid at this time of the database's clock."""
         if self.revoked_at_us is not None:
             return False
         return self.expires_at_us is None or now_us < self.expires_at_us
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The sender of a request, and its rights."""
+    """The sender of a request, with its rights."""
 
     name: str
     scopes: frozenset[str]
@@ -63,11 +63,11 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 ANYBODY = Caller("anybody", frozenset(SCOPES), ("*",))
-"""The caller where no token is asked for: on this machine only."""
+"""The caller if no token is required, which is possible on this machine only."""
 
 
 def make(name: str) -> tuple[str, str]:
-    """A new token for `name`: its text, to be shown once, and its hash, to be kept."""
+    """Make a token for `name`. Return its text, to be shown once, and its hash, to be kept."""
     text = f"{_PREFIX}{name}.{secrets.token_urlsafe(32)}"
     return text, hash_of(text)
 
@@ -77,16 +77,17 @@ def hash_of(text: str) -> str:
 
 
 def name_of(text: str) -> str | None:
-    """The name that a token claims, if it looks like one."""
+    """Return the name in the text of a token, or None if the text does not have the format."""
     name, dot, secret = text.removeprefix(_PREFIX).rpartition(".")
     looks = text.startswith(_PREFIX) and dot and secret and len(text) <= 512
     return name if looks and text.isascii() and text.isprintable() else None
 
 
 def admits(token: Token | None, text: str, now_us: int) -> Caller | None:
-    """The caller that presents `text`, if it is this token's and the token counts now.
+    """Return the caller that presents `text`, or None if it has no rights.
 
-    A name that nobody has takes as long as a wrong secret.
+    It is None if `token` is None, if `text` is not its text, or if it is not valid now. An unknown
+    name takes as long as a wrong secret.
     """
     kept = _NOBODY if token is None else token.digest
     same = hmac.compare_digest(kept, hash_of(text))
@@ -102,10 +103,11 @@ def caller(token: Token) -> Caller:
 def checked(
     name: str, scopes: Collection[str], queues: Collection[str]
 ) -> tuple[str, tuple[Scope, ...], tuple[str, ...]]:
-    """Check an operator's request for a token; return it in the form in which it is kept.
+    """Check an operator's request for a token, and return it in the form in which it is kept.
 
     Raises:
-        ConfigError: no such scope or none, a name or pattern with other characters.
+        ConfigError: a scope does not exist, there is no scope or no queue, or a name or a pattern
+            has other characters.
     """
     try:
         validate.name(name, "token name")

@@ -1,7 +1,7 @@
-"""Checks of what producers pass in: plain functions, no state, each raising one error by name.
+"""Checks of the values that producers pass in. They are plain functions without state.
 
-Everything here runs before any SQL, so that bad input never costs the caller its transaction.
-The bounds are those of `reliability` 3.1 and 3.2.
+They run before any SQL, so that bad input never breaks the caller's transaction. The bounds are
+those of `reliability` 3.1 and 3.2.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BATCH_TASKS_MAX = 1_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 
 RESERVED = "late."
-"""Names of tasks and queues that begin so are for the library's own records."""
+"""The beginning of names of tasks and queues that only the library's own records may have."""
 
 NAME_RULE = "names match [A-Za-z0-9._:-]{1,128}"
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def shown(value: object) -> str:
-    """`value` for a message: short, on one line, and never an error of its own."""
+    """Return `value` for a message: at most 80 characters, on one line. It never raises."""
     try:
         if isinstance(value, str | bytes):
             value = value[:100]
@@ -59,14 +59,15 @@ def shown(value: object) -> str:
 def seconds(
     value: Any, what: str, *, least: float, most: float, error: type[InvalidTask] = InvalidPolicy
 ) -> float:
-    """`value` in seconds, if it is a finite number (or `timedelta`) within `least`..`most`.
+    """Return `value`, a number or a `timedelta`, in seconds.
 
     Raises:
-        `error`: anything else; the message names `what` and the value.
+        `error`: it is not a finite number (or `timedelta`) within `least`..`most`. The message has
+            `what` and the value.
     """
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    # Written so that NaN, which compares false with everything, fails. An int is compared before
-    # it is converted: a huge one would overflow a float.
+    # This form also refuses NaN, which compares false with everything. An int is compared before it
+    # is converted, because a very large one does not fit into a float.
     if (
         not isinstance(number, int | float)
         or isinstance(number, bool)
@@ -77,15 +78,15 @@ def seconds(
 
 
 def bounds(least: float, most: float) -> str:
-    """`0..31622400` for a message: nobody types 3.16224e+07."""
+    """Return a range for a message, such as `0..31622400`: without an exponent, as people type."""
     return f"{least:.15g}..{most:.15g}"
 
 
 def name(value: Any, what: str) -> str:
-    """`value`, if it is a name of queue, task, group or key.
+    """Return `value` if it is a valid name of a queue, task, group or key.
 
     Raises:
-        InvalidName: outside `[A-Za-z0-9._:-]{1,128}`.
+        InvalidName: it does not match `[A-Za-z0-9._:-]{1,128}`.
     """
     if isinstance(value, str) and is_name(value):
         return value
@@ -93,10 +94,10 @@ def name(value: Any, what: str) -> str:
 
 
 def queue(value: Any) -> str:
-    """`value`, if a task may be put into a queue of this name.
+    """Return `value` if a producer may put tasks into a queue of this name.
 
     Raises:
-        InvalidName: no name, or one that begins with `late.`: commands have theirs there.
+        InvalidName: it is not a name, or it begins with `late.`, as the queue of commands does.
     """
     if name(value, "queue").startswith(RESERVED):
         raise InvalidName(f"queue {value!r}: names that begin with {RESERVED!r} are reserved")
@@ -105,22 +106,26 @@ def queue(value: Any) -> str:
 
 @functools.lru_cache(1024)
 def is_name(value: str) -> bool:
-    """Tell whether `value` is within the pattern; cached, as queues and tasks are few."""
+    """Tell whether `value` matches the pattern. It is cached: there are few queues and tasks."""
     return _NAME.fullmatch(value) is not None
 
 
 def priority(value: Any) -> int:
-    """Raises `InvalidPolicy` unless `value` is an int of -100..100."""
+    """Return `value` if it is a valid priority.
+
+    Raises:
+        InvalidPolicy: it is not an int of -100..100.
+    """
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= PRIORITY_MAX:
         return int(value)
     raise InvalidPolicy(f"priority must be -100..100, got {shown(value)}")
 
 
 def delay_us(value: Any, what: str) -> int:
-    """A delay in microseconds. A negative one is a due time in the past: 0, run now.
+    """Return a delay in microseconds. A negative delay becomes 0: the task is due now.
 
     Raises:
-        InvalidSchedule: no number, NaN, infinite, above 366 days.
+        InvalidSchedule: `value` is not a number, is NaN or infinite, or is above 366 days.
     """
     try:
         number = value.total_seconds() if isinstance(value, timedelta) else value
@@ -133,13 +138,13 @@ def delay_us(value: Any, what: str) -> int:
 
 
 def instant_us(value: Any, what: str) -> int:
-    """An aware `datetime` as microseconds since the Unix epoch, exact.
+    """Return an aware `datetime` as microseconds since the Unix epoch, exactly.
 
-    The bound of 366 days ahead is measured by this process's clock: it catches mistakes and
-    decides nothing, as a due time is judged by the database's clock alone.
+    The bound of 366 days ahead uses this process's clock. It only finds mistakes: the database's
+    clock alone decides when a task is due.
 
     Raises:
-        InvalidSchedule: no datetime, naive, or more than 366 days ahead.
+        InvalidSchedule: `value` is not a datetime, is naive, or is more than 366 days ahead.
     """
     if not isinstance(value, datetime):
         raise InvalidSchedule(f"{what} must be a datetime, got {shown(value)}")
@@ -157,11 +162,11 @@ def instant_us(value: Any, what: str) -> int:
 
 
 def headers(value: Any) -> str | None:
-    """A mapping of strings as the JSON text that is stored; None for an empty one.
+    """Return a mapping of strings as the JSON text that is stored; None if it is empty.
 
     Raises:
-        InvalidPayload: no mapping of strings, NUL, or lone surrogates.
-        PayloadTooLarge: above 8 KiB.
+        InvalidPayload: `value` is not a mapping of strings, or has a NUL or a lone surrogate.
+        PayloadTooLarge: the text is longer than 8 KiB.
     """
     if not value and (value is None or isinstance(value, Mapping)):
         return None
