@@ -1,1 +1,1 @@
-"""The producer's side: the app, its tasks, their options and calls."""
+"""The parts that a producer uses: the app, its tasks, their options and calls."""

@@ -1,4 +1,4 @@
-"""`App`: the object a service creates. It registers tasks and enqueues them; it opens nothing."""
+"""`App`, the object that a service creates. It registers tasks and enqueues them."""
 
 from __future__ import annotations
 
@@ -64,30 +64,30 @@ R = TypeVar("R")
 
 SCHEMES = ("sqlite", "postgresql", "spanner", "cockroachdb")
 BACKLOG_STALE_S = 5.0
-"""A published depth older than this says nothing."""
+"""A published depth that is older than this is ignored."""
 
 
 class App(TaskCommands):
-    """Tasks, and where they go. Thread-safe; creating one connects to nothing.
+    """The tasks of a service and its business database. Thread-safe; a new app does not connect.
 
     Args:
-        url: the business database, as SQLAlchemy writes it: `sqlite:///file.db`,
+        url: the business database in SQLAlchemy's form: `sqlite:///file.db`,
             `postgresql://...` or `postgresql+psycopg://...`.
-        shards: active shards that new tasks are spread over, 1..4096: those of the lane, until it
-            is first resized while it works (`late shards --resize`); from then on the database
-            says.
-        group: the consumer group that this app's workers work for.
-        codec: how arguments are encoded: `"json"`, `"msgpack"` or a codec such as
-            `late.Signed`; a task may have one of its own.
+        shards: the number of active shards for new tasks, 1..4096. It is that of the lane until the
+            lane is first resized while it works (`late shards --resize`); from then on the number
+            in the database applies.
+        group: the consumer group of this app's workers.
+        codec: the encoding of arguments: `"json"`, `"msgpack"` or a codec such as `late.Signed`. A
+            task may have another one.
         strict: refuse to `send` tasks that this app has not registered.
-        max_backlog: deepest published backlog of a queue that still takes tasks; a number for
-            every queue or a mapping by queue; None for no bound. See `observe_backlog`.
+        max_backlog: a queue whose published backlog has reached this takes no tasks. A number for
+            every queue, or a mapping by queue; None for no bound. See `observe_backlog`.
         targets: services that execute tasks: `late.GrpcTarget`, `late.HttpTarget`. Only workers
             need them, and a file named by `LATE_TARGETS` may add to them or change them.
-        history: write down each step of every task, as `task(history=True)` does for one.
+        history: record each step of every task, as `task(history=True)` does for one.
 
     Raises:
-        ConfigError: a setting is wrong. The message never repeats the URL's password.
+        ConfigError: a setting is wrong. The message never contains the URL's password.
     """
 
     def __init__(
@@ -124,41 +124,43 @@ class App(TaskCommands):
         self._rows = RowFactory(shards)
         self._depths: dict[str, tuple[int, float, int | None]] = {}
         self.capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None = None
-        """Set by `late.testing.inline`: takes the tasks instead of the database."""
+        """A function that takes tasks instead of the database. `late.testing.inline` sets it."""
 
     def __repr__(self) -> str:
         return f"<App {len(self.tasks)} tasks, group={self.group}>"
 
     @property
     def tasks(self) -> Mapping[str, Task[Any, Any]]:
-        """Every registered task by name; read only."""
+        """Every registered task, by name; read only."""
         return self.registry.tasks
 
     @property
     def routes(self) -> Mapping[str, Policy]:
-        """Queue -> how its tasks are run that this app has no task for by name; read only."""
+        """Queue -> the policy of its tasks whose name this app has not registered; read only."""
         return self.registry.routes
 
     @property
     def schedules(self) -> list[Schedule]:
-        """Every registered schedule, in order."""
+        """Every registered schedule, in order of registration."""
         return self.registry.schedules
 
     @property
     def lane(self) -> Lane:
-        """The lane of new tasks: by `shards`, until the lane is known to have been resized."""
+        """The lane of new tasks. It has `shards` shards until a resize of the lane is known."""
         return self._rows.lane
 
     def shard_of(self, key: str) -> int:
-        """The shard of an ordering key, or of a schedule's name."""
+        """Return the shard of an ordering key, or of a schedule's name."""
         return self._rows.lane.shard_of(key)
 
     def adopt(self, lane: Lane) -> None:
-        """Place tasks by `lane` from now on, which is what the database has. Before its first
-        resize the app's own `shards=` counts."""
+        """Place tasks by `lane` from now on, as the database has it.
+
+        Before the lane's first resize the app's own `shards=` applies.
+        """
         self._rows.adopt(lane)
 
-    # --- registering -----------------------------------------------------------------------------
+    # --- registration ----------------------------------------------------------------------------
 
     @overload
     def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
@@ -175,26 +177,27 @@ class App(TaskCommands):
     def task(self, fn: Callable[..., Any] | None = None, /, **given: Any) -> Any:
         """Register a function, `def` or `async def`, as a task: `@app.task` or `@app.task(...)`.
 
-        Its parameters are the payload, by name, typed by their annotations. A first parameter
-        annotated `late.Context` (`late.AsyncContext` for `async def`) gets the attempt's context
-        and is not part of it.
+        Its parameters are the payload, by name; their annotations give the types. A first parameter
+        with the annotation `late.Context` (`late.AsyncContext` for `async def`) gets the attempt's
+        context and is not part of the payload.
 
         Args:
-            queue: what knobs and reports group tasks by; `default` if none is given.
-            name: what rows say, unique in the app; the function's name by default.
-            retry: how failures are repeated; None for the default policy.
-            timeout_s: how long an attempt may run, or stay silent between heartbeats; else 300.
+            queue: the group of tasks in knobs and reports; `default` if none is given.
+            name: the task's name in rows, unique in the app; by default the function's name.
+            retry: the retry policy; None for the default policy.
+            timeout_s: seconds that an attempt may run without a heartbeat; 300 if none are given.
             process: run in a child process (`def` at module level only).
-            priority: -100..100, for calls that give none.
-            codec: instead of the app's.
-            result_ttl: keep what the function returns (JSON, at most 256 KiB) for so long, for
+            priority: -100..100, for calls without a priority.
+            codec: the encoding of arguments, instead of the app's.
+            result_ttl: keep the function's return value (JSON, at most 256 KiB) for so long, for
                 `app.handle(task_id).result()`; None keeps nothing.
             history: keep each step of its tasks for `late show`: one more row per attempt.
-            batch: call the function with up to so many tasks at once, as its only parameter of
-                type `late.Batch[T]`; each has one argument, of type `T`.
+            batch: call the function with up to so many tasks at once. Its only parameter has the
+                type `late.Batch[T]`; each task has one argument, of type `T`.
 
         Raises:
-            ConfigError: a wrong setting, a name that is taken, a signature that is no payload.
+            ConfigError: a setting is wrong, the name is taken, or the signature cannot be a
+                payload.
         """
         return self.registry.task(fn, **given)
 
@@ -207,22 +210,23 @@ class App(TaskCommands):
         self, name: str, *, target: str, like: Callable[P, Any], **given: Unpack[RemoteSettings]
     ) -> Task[P, Any]: ...
     def remote(self, name: str, **given: Any) -> Task[..., Any]:
-        """Register a task that another service executes: it is enqueued like any other, and a
-        worker calls `target` for it.
+        """Register a task that another service executes.
+
+        It is enqueued like any other task, and a worker calls `target` for it.
 
         Args:
-            name: what the target knows it as.
-            target: name of a `late.GrpcTarget` or `late.HttpTarget`, which workers have.
+            name: the task's name, also for the target.
+            target: the name of a `late.GrpcTarget` or `late.HttpTarget`, which workers have.
             like: a function whose parameters are the task's arguments; it is never called. None
                 takes any arguments by name, unchecked.
-            timeout_s: how long one call may take; 5 minutes by default.
-            queue, retry, priority, codec: as `task`. The target gets the arguments without the
+            timeout_s: the longest time of one call; by default 5 minutes.
+            queue, retry, priority, codec: see `task`. The target gets the arguments without the
                 codec's seal.
-            result_ttl: as `task`, of the result that the target's answer carries.
-            history: as `task`.
+            result_ttl: see `task`; for the result in the target's answer.
+            history: see `task`.
 
         Raises:
-            ConfigError: as `task`.
+            ConfigError: see `task`.
         """
         return self.registry.remote(name, **given)
 
@@ -235,17 +239,17 @@ class App(TaskCommands):
         result_ttl: validate.Duration | None = None,
         history: bool = False,
     ) -> None:
-        """Send the tasks of `queue` that have no handler here to `target`, whatever their name.
+        """Send all tasks of `queue` without a handler in this app to `target`.
 
         Args:
-            target: a pool of the worker: a service by its name, or `pull` for consumers that
+            target: a pool of the worker: the name of a service, or `pull` for consumers that
                 fetch their tasks.
-            retry: how failures are repeated; None for the default policy.
-            result_ttl: keep the results that answers carry for so long; None keeps nothing.
-            history: write down each step of the queue's tasks.
+            retry: the retry policy; None for the default policy.
+            result_ttl: keep the results in answers for so long; None keeps nothing.
+            history: record each step of the queue's tasks.
 
         Raises:
-            ConfigError: a wrong name, or a queue that has a route already.
+            ConfigError: a name is wrong, or the queue has a route already.
         """
         self.registry.route(
             queue, target=target, retry=retry, result_ttl=result_ttl, history=history
@@ -263,25 +267,26 @@ class App(TaskCommands):
         name: str | None = None,
         args: Mapping[str, object] | None = None,
     ) -> ScheduleDecorator:
-        """Run a task again and again: above `@app.task`, or on a function that becomes one.
+        """Run a task repeatedly. Use it above `@app.task`, or on a function that becomes a task.
 
-        Exactly one task per tick, across crashes, restarts and any number of workers, which
-        store the schedule when they start. May be given several times with different names.
+        There is exactly one task per tick, across crashes, restarts and any number of workers,
+        which store the schedule when they start. A task may have several schedules with different
+        names.
 
         Args:
             rule: a cron expression of five fields, in the local time of `tz`.
             every: instead of a rule, an interval of at least one second, in elapsed time.
-            tz: IANA name of a time zone.
-            catch_up: what to do about ticks missed while no worker ran: none of them, the
+            tz: the IANA name of a time zone.
+            catch_up: the ticks to run that were missed while no worker ran: none of them, the
                 latest one, or all, at most `catch_up_max`.
-            overlap: while the last tick's task is unfinished: run both, skip the new one, or
-                queue it behind the last.
-            name: the schedule's name; the task's by default.
+            overlap: the treatment of a tick while the last tick's task has not ended: run both,
+                skip the new one, or queue it behind the last.
+            name: the schedule's name; by default the task's.
             args: arguments by name, the same at every tick.
 
         Raises:
-            InvalidCron: the rule or zone does not exist, or never fires.
-            ConfigError: a taken name, unknown policy.
+            InvalidCron: the rule or the zone is not valid, or the rule never fires.
+            ConfigError: the name is taken, or a policy is unknown.
             InvalidPayload: `args` do not fit the task.
         """
         return self.registry.schedule(
@@ -295,14 +300,14 @@ class App(TaskCommands):
             args=args,
         )
 
-    # --- enqueueing ------------------------------------------------------------------------------
+    # --- enqueue ---------------------------------------------------------------------------------
 
     @overload
     def enqueue(self, tx: SyncTransaction, call: Call, /) -> TaskId: ...
     @overload
     def enqueue(self, tx: AsyncTransaction, call: Call, /) -> Awaitable[TaskId]: ...
     def enqueue(self, tx: Any, call: Call, /) -> Any:
-        """Insert one `task.call(...)` through the caller's transaction; as `Task.enqueue`."""
+        """Insert one `task.call(...)` through the caller's transaction; see `Task.enqueue`."""
         if self._depths:
             self._admit({call.queue: 1})
         rows = [self._rows.one(call)]
@@ -319,11 +324,12 @@ class App(TaskCommands):
         """Insert many calls, of one task or several, in one statement.
 
         Returns:
-            Their ids in order; an awaitable of them where `tx` is async. No calls, no statement.
+            Their ids in order, or an awaitable of them if `tx` is async. Without calls no statement
+            is run.
 
         Raises:
-            BatchTooLarge: above 1,000 tasks or 8 MiB of payload.
-            As `Task.enqueue` otherwise; nothing is written then.
+            BatchTooLarge: there are more than 1,000 tasks or 8 MiB of payload.
+            Other errors as for `Task.enqueue`. After an error nothing is written.
         """
         batch = list(itertools.islice(calls, validate.BATCH_TASKS_MAX + 1))
         for call in batch:
@@ -332,7 +338,11 @@ class App(TaskCommands):
         return self._write(tx, batch, self.prepare(batch))
 
     def prepare(self, calls: Sequence[Call]) -> list[NewTask]:
-        """The rows of one batch, checked as by `enqueue_many`, for callers that write them."""
+        """Return the rows of one batch, checked as in `enqueue_many`, for callers that write them.
+
+        Raises:
+            BatchTooLarge, QueueFull, PayloadTooLarge: see `enqueue_many`.
+        """
         if len(calls) > validate.BATCH_TASKS_MAX:
             raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
         size = sum([len(call.payload) for call in calls])
@@ -378,12 +388,12 @@ class App(TaskCommands):
         """Insert a task by name, for producers that do not import its handler.
 
         Args:
-            args: arguments by name; checked against the signature where the task is registered.
-            queue: of an unregistered task (`default`); a registered one has its own.
+            args: arguments by name. If the task is registered, its signature checks them.
+            queue: the queue of an unregistered task (`default`); a registered one has its own.
 
         Raises:
-            UnknownTask: not registered, and the app is `strict`.
-            As `Task.enqueue` otherwise.
+            UnknownTask: the task is not registered, and the app is `strict`.
+            Other errors as for `Task.enqueue`.
         """
         return self.enqueue(tx, self.call(name, args, queue=queue, **asked))
 
@@ -396,7 +406,11 @@ class App(TaskCommands):
         queue: str | None = None,
         **asked: Unpack[TaskOptions],
     ) -> Call:
-        """The call that `send` would insert, for `enqueue_many`; raises as `send` does."""
+        """Return the call that `send` would insert, for `enqueue_many`.
+
+        Raises:
+            The errors of `send`.
+        """
         validate.name(name, "task name")
         if name.startswith(PREFIX):
             raise InvalidName(f"task {name!r}: names that begin with {PREFIX!r} are reserved")
@@ -420,45 +434,49 @@ class App(TaskCommands):
         return Call(self, name, queue, self.codec, values, payload, checked)
 
     def handle(self, task_id: str, *, group: str | None = None) -> Handle:
-        """One task from the outside: its state, and its result where that is kept.
+        """Return a handle of one task: its state, and its result if that is kept.
 
         Args:
-            group: as this consumer group sees it; the app's own when None.
+            group: the consumer group whose state and result are read; by default the app's.
 
         Raises:
-            InvalidName: not a task id, not a group's name.
+            InvalidName: `task_id` is not a task id, or `group` is not a name.
         """
         validate.name(self.group if group is None else group, "group")
         shard_of(task_id)
         return Handle(self.url, TaskId(task_id), group or self.group)
 
     def follow(self) -> BacklogGuard:
-        """Obey `late queue set NAME closed=on` and `max_backlog=N` from now on: enqueue raises
-        `QueueFull` before any SQL. For a `with` around the life of the producer; a thread looks
-        every two seconds.
+        """Apply `late queue set NAME closed=on` and `max_backlog=N` from now on.
+
+        Enqueue then raises `QueueFull` before any SQL. Use it as a `with` around the whole run of
+        the producer. A thread reads the knobs every two seconds.
         """
         from late.app.backpressure import BacklogGuard
 
         return BacklogGuard(self)
 
     def observe_backlog(self, queue: str, depth: int, *, bound: int | None = None) -> None:
-        """Publish how many tasks wait in `queue`, for `max_backlog` or the `bound` given here.
+        """Publish the number of tasks that wait in `queue`, for `max_backlog` or the `bound`.
 
-        `follow` does it by the knobs. A value is trusted for five
-        seconds: where nobody publishes, nothing is refused. Thread-safe.
+        `follow` calls it for the knobs. A value is valid for five seconds, so nothing is refused if
+        nobody publishes. Thread-safe.
         """
         self._depths[queue] = (depth, time.monotonic(), bound)
 
     def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
-        """The rows of `calls` for the lane as the database has it now, which this app adopts
-        unless it knows a later one: from another database, or from before a restore."""
+        """Return the rows of `calls` for the lane as the database has it now.
+
+        The app adopts this lane unless it knows a later version, which is from another database or
+        from before a restore.
+        """
         return self._rows.placed(calls, lane)
 
     def row(self, call: Call, lane: Lane | None = None, /) -> NewTask:
-        """The row of one call, with an id of its own; for the app's lane if none is given.
+        """Return the row of one call, with a new id, for `lane` or else for the app's lane.
 
         Raises:
-            PayloadTooLarge: with its seal it is above 1 MiB.
+            PayloadTooLarge: the sealed payload is above 1 MiB.
         """
         return self._rows.one(call, lane)
 

@@ -1,8 +1,8 @@
-"""Backpressure: producers learn which queues are closed, or hold too much.
+"""Backpressure: producers refuse tasks for queues that are closed or hold too many.
 
-Enqueue refuses before any SQL, by a count that is some seconds old: it costs the caller's
-transaction nothing, and is advisory by nature (many producers pass the bound together). Where
-no guard runs, or the database does not answer, nothing is refused.
+Enqueue refuses before any SQL, by a count that is some seconds old. So it costs the caller's
+transaction nothing, and the bound is not exact: many producers may pass it together. If no guard
+runs, or if the database does not answer, nothing is refused.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ logger = logging.getLogger("late.app")
 
 EVERY_S = 2.0
 COUNT_MAX = 100_000
-"""Tasks of a shard, of all queues, that are counted at most; those behind are not seen."""
+"""The most tasks of a shard that are counted, over all queues. Later tasks are not counted."""
 
 
 class Producer(Protocol):
-    """The app that is told. `late.App` satisfies it."""
+    """The app that receives the counts. `late.App` satisfies it."""
 
     url: str
     group: str
@@ -38,11 +38,11 @@ class Producer(Protocol):
         """Place tasks by `lane` from now on."""
 
     def observe_backlog(self, queue: str, depth: int, *, bound: int | None = None) -> None:
-        """Refuse tasks of `queue` while its `depth` is at the `bound`."""
+        """Refuse tasks of `queue` while its `depth` has reached the `bound`."""
 
 
 class BacklogGuard:
-    """A thread that looks every two seconds, from `with` to the end of the block, or `close`."""
+    """A thread that reads the knobs every two seconds until the end of the block, or `close`."""
 
     def __init__(self, app: Producer, *, every_s: float = EVERY_S) -> None:
         self._app = app
@@ -53,8 +53,8 @@ class BacklogGuard:
 
     def __enter__(self) -> BacklogGuard:
         self._thread.start()
-        # What is refused now must be refused from the first task on; a database that does not
-        # answer must not keep the producer from starting.
+        # The first read must apply to the first task already. The wait is bounded, so that the
+        # producer also starts if the database does not answer.
         self._looked.wait(self._every_s)
         return self
 
@@ -67,7 +67,7 @@ class BacklogGuard:
         self.close()
 
     def close(self) -> None:
-        """Stop looking; the counts lose their effect within seconds. Calling it twice is fine."""
+        """Stop the thread. The last counts expire within seconds. It may be called twice."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join(10.0)
@@ -86,8 +86,10 @@ class BacklogGuard:
 
 
 def look(app: Producer, control: Control) -> None:
-    """Tell `app` once which queues are closed or have a bound, how many tasks these hold, and how
-    wide the lane is.
+    """Read the knobs and the lane once, and pass them to `app`.
+
+    It gets the queues that are closed, the bounds of queues with their numbers of tasks, and the
+    current lane.
 
     Raises:
         LateError: the database cannot be read.
@@ -104,11 +106,11 @@ def look(app: Producer, control: Control) -> None:
 
 
 def held_by(control: Control, queues: Collection[str], groups: Collection[str]) -> dict[str, int]:
-    """Count the tasks of each of `queues`, in the one of `groups` in which it holds most."""
+    """Count the tasks of each of `queues`, in that one of `groups` which has the most of them."""
     if not queues:
         return {}
     held = dict.fromkeys(queues, 0)
-    # A queue's bound would be too low a limit: other queues' tasks are counted with its own.
+    # The limit cannot be the bound of a queue, because the tasks of other queues count towards it.
     for found in control.status.read(limit=COUNT_MAX).queues:
         if found.group in groups and found.queue in held:
             holds = found.depth.n + found.in_flight.n + found.parked.n
@@ -121,16 +123,16 @@ def _bounded(live: Live) -> set[str]:
 
 
 class BacklogPublisher:
-    """Tells producers in SQL how many tasks the bounded queues hold: they refuse by it.
+    """Writes the number of tasks of queues with a bound for producers that use SQL.
 
-    Such producers cannot count in the middle of an enqueue. One worker counts for all, and only
-    where a queue has a bound; its count is valid for ten seconds. Where several write, the last
-    count is valid.
+    Such producers refuse tasks by this number, and cannot count during an enqueue. One worker
+    counts for all, and only if a queue has a bound. A count is valid for ten seconds. If several
+    workers write, the last count is valid.
 
     Args:
         control: returns the `Control` to use; it is called in a thread.
-        groups: those that the worker serves.
-        mine: says whether this is the worker that counts.
+        groups: the groups that the worker serves.
+        mine: returns True if this worker is the one that counts.
     """
 
     def __init__(
@@ -146,15 +148,15 @@ class BacklogPublisher:
         self._queues: set[str] = set()
 
     def follow(self, live: Live) -> None:
-        """Take the knobs as they are now."""
+        """Use these knobs from now on."""
         self._queues = _bounded(live)
 
     def due(self) -> bool:
-        """True if a queue has a bound and this worker is the one that counts."""
+        """Tell whether a queue has a bound and this worker is the one that counts."""
         return bool(self._queues) and self._mine()
 
     async def publish(self) -> None:
-        """Count and write, once.
+        """Count and write once.
 
         Raises:
             LateError: the database does not answer.

@@ -1,7 +1,7 @@
-"""Commands to tasks that were enqueued before: `app.cancel`, `app.reschedule`, `app.redrive`.
+"""Commands about tasks that were enqueued before: `app.cancel`, `app.reschedule`, `app.redrive`.
 
-Each inserts one record through the caller's transaction and has no effect if that rolls back. The
-owner of the task's shard carries it out, as soon as it reads it.
+Each inserts one record through the caller's transaction, and has no effect if that rolls back. The
+owner of the task's shard executes it when it reads the record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from late.payload.command import Command, Kind
 
 
 class TaskCommands:
-    """The part of `late.App` that commands tasks."""
+    """The methods of `late.App` that send commands to tasks."""
 
     capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None
 
@@ -35,19 +35,19 @@ class TaskCommands:
         self, tx: AsyncTransaction, task_id: str, /, *, group: str | None = ...
     ) -> Awaitable[TaskId]: ...
     def cancel(self, tx: Any, task_id: str, /, *, group: str | None = None) -> Any:
-        """Ask that no attempt of a task starts any more; it ends as `cancelled`.
+        """Ask that no attempt of a task starts any more. The task then ends as `cancelled`.
 
-        An attempt that runs already is not interrupted: if it succeeds the task is done, if it
-        fails or is interrupted there is no other. A task that has ended is left as it is.
+        An attempt that runs already is not interrupted. If it succeeds, the task is done; if it
+        fails or is interrupted, there is no other attempt. A task that has ended does not change.
 
         Args:
-            group: only in this consumer group; in all of them when None.
+            group: cancel in this consumer group only; None cancels in all groups.
 
         Returns:
-            The command's own id; an awaitable of it where `tx` is async.
+            The id of the command, or an awaitable of it if `tx` is async.
 
         Raises:
-            InvalidName: not a task id, not a group's name. Nothing was written.
+            InvalidName: `task_id` is not a task id, or `group` is not a name. Nothing was written.
         """
         return self._command(tx, "cancel", task_id, group)
 
@@ -83,18 +83,20 @@ class TaskCommands:
         delay: validate.Duration | None = None,
         group: str | None = None,
     ) -> Any:
-        """Give a task another due time, earlier or later, also one that waits to be retried.
+        """Give a task another due time, earlier or later.
 
-        While an attempt runs it waits for the end of that, and moves the next one. A task that
-        holds its ordering key goes on holding it. A task that has ended is left as it is.
+        The task may also wait to be retried. If an attempt runs, the command waits for its end and
+        moves the next attempt. A task that holds its ordering key continues to hold it. A task that
+        has ended does not change.
 
         Args:
-            at: aware time; one in the past means now.
-            delay: instead, seconds or a `timedelta`, counted from the insert of this command.
+            at: an aware time. One in the past means now.
+            delay: instead of `at`, seconds or a `timedelta` from the insert of this command.
 
         Raises:
-            InvalidSchedule: neither or both, naive, NaN, more than 366 days ahead.
-            As `cancel` otherwise.
+            InvalidSchedule: neither or both are given, or the value is naive, NaN or more than 366
+                days ahead.
+            Other errors as for `cancel`.
         """
         if (at is None) == (delay is None):
             raise InvalidSchedule("give at=... or delay=..., and not both")
@@ -130,16 +132,16 @@ class TaskCommands:
     def redrive(
         self, tx: Any, task_id: str, /, *, call: Call | None = None, group: str | None = None
     ) -> Any:
-        """Send a dead letter back to run again, attempts counted from zero.
+        """Let a dead letter run again, with its attempts counted from zero.
 
-        A task that is no dead letter when the command is read is left as it is.
+        If the task is not a dead letter when the command is read, it does not change.
 
         Args:
-            call: run it with these arguments instead of its own; it must be of the same task.
+            call: run the task with the arguments of this call. It must be a call of the same task.
 
         Raises:
-            PayloadTooLarge: the new arguments take more than some 750 KiB.
-            As `cancel` otherwise.
+            PayloadTooLarge: the new arguments take more than about 750 KiB.
+            Other errors as for `cancel`.
         """
         payload = None
         if call is not None:

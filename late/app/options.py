@@ -1,4 +1,4 @@
-"""The options of an enqueue and of a registered task, and the checks of the former. Pure."""
+"""The options of an enqueue with their checks, and the settings of a registered task. Pure."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _encode_options = msgspec.json.Encoder().encode
 
 
 class CommonSettings(TypedDict, total=False):
-    """Settings of any registered task."""
+    """The settings of any registered task."""
 
     queue: str
     """The group of tasks in knobs and reports; `default` if none is given."""
     retry: Retry | None
     """The retry policy; None for the default one."""
     timeout_s: float | None
-    """Seconds that an attempt may run, or stay silent between heartbeats; 300 if none are given."""
+    """Seconds that an attempt may run without a heartbeat; 300 if none are given."""
     priority: int
-    """-100..100, for calls that give none."""
+    """-100..100, for calls without a priority."""
     codec: Codec | Format | None
-    """Instead of the app's."""
+    """The encoding of arguments, instead of the app's."""
     history: bool
     """Keep each step of its tasks for `late show`: one more row per attempt."""
 
 
 class RemoteSettings(CommonSettings, total=False):
-    """Settings of `app.remote`."""
+    """The settings of `app.remote`."""
 
     result_ttl: validate.Duration | None
     """Keep the result (JSON, at most 256 KiB) for so long, for `app.handle(task_id).result()`;
@@ -44,47 +44,48 @@ class RemoteSettings(CommonSettings, total=False):
 
 
 class BatchSettings(CommonSettings, total=False):
-    """Settings of `app.task(batch=...)`."""
+    """The settings of `app.task(batch=...)`."""
 
     name: str | None
-    """The name in rows, unique in the app; the function's if none is given."""
+    """The task's name in rows, unique in the app; by default the function's name."""
 
 
 class TaskSettings(BatchSettings, RemoteSettings, total=False):
-    """Settings of `app.task`."""
+    """The settings of `app.task`."""
 
     process: bool
     """Run in a child process (`def` at module level only)."""
 
 
 class TaskOptions(TypedDict, total=False):
-    """Options of one enqueue, besides the arguments."""
+    """The options of one enqueue, besides the arguments."""
 
     delay: validate.Duration
-    """Not before this many seconds (or `timedelta`) after the database took the task in."""
+    """Do not start before this many seconds (or `timedelta`) after the insert, by the database's
+    clock."""
     at: datetime
-    """Not before this time, which carries its zone. In the past: now."""
+    """Do not start before this time, which must have a time zone. One in the past means now."""
     expires: validate.Duration | datetime
-    """Not at or after this: the task ends as `expired` instead. Seconds and `timedelta` count
-    from when the database took the task in."""
+    """Do not start at or after this time: the task ends as `expired` instead. Seconds and
+    `timedelta` count from the insert, by the database's clock."""
     priority: int
-    """-100..100, higher first; below 0 is background work."""
+    """-100..100; higher ones start first; below 0 is background work."""
     ordering_key: str
-    """Tasks of one key run one at a time, in order; a failing one holds the others."""
+    """Tasks of one key run one at a time, in order. The others wait for one that fails."""
     unique_key: str
-    """At most one unfinished task per key."""
+    """There is at most one unfinished task per key."""
     unique_for: validate.Duration
-    """The key also stays taken for this long from the enqueue, however soon its task ends."""
+    """The key stays taken for at least this long from the enqueue, even if its task ends sooner."""
     on_conflict: OnConflict
-    """If the key is taken: `existing` (the default) returns the id of the first task, or raises
-    `KeyConflict` if that has other arguments; `reject` raises `KeyConflict`; `replace` cancels the
-    first task if it has not started and takes its place."""
+    """The treatment of a key that is taken. `existing` (the default) returns the id of the first
+    task, or raises `KeyConflict` if that has other arguments; `reject` raises `KeyConflict`;
+    `replace` cancels the first task if it has not started and takes its place."""
     headers: Mapping[str, str]
-    """Strings that travel with the task and are no argument of it, such as a trace id."""
+    """Strings that are stored with the task and are not arguments, such as a trace id."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """`TaskOptions` after they were checked: as they are stored."""
+    """Checked `TaskOptions`, in the form in which they are stored."""
 
     options: Options
     options_json: str | None
@@ -94,11 +95,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def settings(asked: TaskOptions, base: Options) -> Settings:
-    """Check `asked` and lay it over `base`.
+    """Check `asked`, and return `base` with its values.
 
     Raises:
-        InvalidSchedule, InvalidPolicy, InvalidName, InvalidPayload, PayloadTooLarge: by field.
-        TypeError: an option that does not exist.
+        InvalidSchedule, InvalidPolicy, InvalidName, InvalidPayload, PayloadTooLarge: the value of
+            an option is wrong.
+        TypeError: an option does not exist.
     """
     unknown = asked.keys() - TaskOptions.__annotations__.keys()
     if unknown:
@@ -156,7 +158,7 @@ def _expiry(value: Any) -> dict[str, int | None]:
 
 
 def _check_window(options: Options) -> None:
-    """Refuse an expiry before the due time where both are counted from the same moment."""
+    """Refuse an expiry before the due time, if both are relative or both are absolute."""
     begin, end = options.delay_us, options.expires_in_us
     if options.at_us is not None:
         begin, end = options.at_us, options.expires_at_us

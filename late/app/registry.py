@@ -1,4 +1,4 @@
-"""The tasks, routes and schedules that an app knows before anything is enqueued."""
+"""The tasks, routes and schedules that are registered with an app."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ CATCH_UP_MAX = 1_000
 
 
 class TaskRegistry:
-    """The tasks, routes and schedules of one app: all that is decided at import time.
+    """The tasks, routes and schedules of one app. They are registered at import time.
 
-    Raises (all methods): ConfigError, for what is wrong in the program and not in its input.
+    All methods raise ConfigError for mistakes in the program (and not in its input).
 
     Args:
-        enqueuer: the app that the tasks are enqueued by.
-        codec, history: of tasks that are given none.
-        shard_of: the shard of a schedule's name.
+        enqueuer: the app that enqueues the tasks.
+        codec, history: the settings of tasks that have none.
+        shard_of: returns the shard of a schedule's name.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class TaskRegistry:
         self._tasks: dict[str, Task[Any, Any]] = {}
         self._routes: dict[str, Policy] = {}
         self.tasks: Mapping[str, Task[Any, Any]] = MappingProxyType(self._tasks)
-        """Every registered task by name; read only."""
+        """Every registered task, by name; read only."""
         self.routes: Mapping[str, Policy] = MappingProxyType(self._routes)
-        """Queue -> how its tasks are run that have no handler here by name; read only."""
+        """Queue -> the policy of its tasks whose name is not registered; read only."""
         self.schedules: list[Schedule] = []
 
     def task(
@@ -212,8 +212,8 @@ class TaskRegistry:
             task_name="",
             payload=b"",
             options=None,
-            # Intervals count from the epoch, so that a new deploy does not move them; the first
-            # due time is the database's to say when the schedule is stored.
+            # Intervals count from the epoch, so that a new deploy does not move them. The first due
+            # time is set by the database's clock when the schedule is stored.
             anchor_us=0,
             next_due_at_us=None,
         )
@@ -255,10 +255,10 @@ def _checked(check: Callable[[], Any], label: str) -> Any:
 
 
 def configured(value: Any, what: str) -> str:
-    """`value`, if it is a name.
+    """Return `value` if it is a valid name.
 
     Raises:
-        ConfigError: it is none; the message names `what`.
+        ConfigError: it is not; the message has `what`.
     """
     try:
         return validate.name(value, what)

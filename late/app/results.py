@@ -1,7 +1,7 @@
-"""Results that are kept for a time: what a handler returned, for whoever waits for it.
+"""Results: the return values of handlers, kept for a time.
 
-They are written with the settlement that ends the task, so a result is there exactly when the end
-is on record, however often the handler ran.
+A result is written with the settlement that ends the task. So there is exactly one result per
+recorded end, even if the handler ran several times.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ decode = msgspec.json.Decoder(Row).decode
 
 
 def kept(fn: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
-    """`fn`, with its return value as an outcome that carries it."""
+    """Wrap `fn` so that it returns an outcome that holds its return value."""
     if is_async:
 
         @functools.wraps(fn)
@@ -55,12 +55,16 @@ def kept(fn: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
 
 
 def _outcome(value: object) -> Signal:
-    """Raises `DecodeError`: it is not JSON, or too large."""
+    """Return the outcome for a return value.
+
+    Raises:
+        DecodeError: the value is not JSON, or is too large.
+    """
     return value if isinstance(value, Signal) else Kept(payloads.result(value))
 
 
 class Handle:
-    """One task, from the outside: `app.handle(task_id)`. Connects when it is asked."""
+    """The state and the result of one task: `app.handle(task_id)`. Each method connects anew."""
 
     def __init__(self, url: str, task_id: TaskId, group: str) -> None:
         self.task_id = task_id
@@ -71,9 +75,12 @@ class Handle:
         return f"<Handle {self.task_id} group={self.group}>"
 
     def state(self) -> str:
-        """The outcome of the task, while its result is kept; else its state, as `late show` says
-        it: `logged`, `open`, `parked`, `dead`, `settled`, `passed` or `unknown` (also where there
-        is no such group). No table is read whole; see `docs/control.md` for what it costs."""
+        """Read the task's outcome while its result is kept, and else its state.
+
+        The state is that of `late show`: `logged`, `open`, `parked`, `dead`, `settled`, `passed` or
+        `unknown` (also if there is no such group). No whole table is read; `docs/control.md` names
+        the cost.
+        """
         with self._control() as control:
             found = control.tasks.result(self.task_id, group=self.group)
             if found is not None:
@@ -82,16 +89,17 @@ class Handle:
         return group.state
 
     async def result(self, timeout_s: float | None = TIMEOUT_S, *, type: Any = Any) -> Any:
-        """Wait until the task has ended and return what its handler returned.
+        """Wait until the task has ended, and return its handler's return value.
 
-        Only for tasks with `result_ttl`: of others nothing is kept, and this waits in vain.
+        It is only for tasks with `result_ttl`: no result of others is kept, so this would wait
+        until the time-out.
 
         Args:
-            timeout_s: None for no limit. The task goes on after it.
-            type: what the JSON is converted to, as msgspec does it.
+            timeout_s: the longest wait; None for no limit. The time-out does not end the task.
+            type: the type to which msgspec converts the JSON.
 
         Raises:
-            TaskEnded: it ended without a result: dead, cancelled, expired, discarded.
+            TaskEnded: the task ended without a result: dead, cancelled, expired or discarded.
             TimeoutError: it has not ended, or its result is not kept (any more).
         """
         with self._control() as control:
@@ -103,7 +111,7 @@ class Handle:
         raise self._in_vain(timeout_s)
 
     def wait(self, timeout_s: float | None = TIMEOUT_S, *, type: Any = Any) -> Any:
-        """`result`, for code that is not async."""
+        """Wait for the result in code that is not async; see `result`."""
         with self._control() as control:
             for pause_s in self._pauses(timeout_s):
                 found = control.tasks.result(self.task_id, group=self.group)
@@ -113,14 +121,14 @@ class Handle:
         raise self._in_vain(timeout_s)
 
     def _in_vain(self, timeout_s: float | None) -> TimeoutError:
-        """Does not ask where the task stands: that may cost more than who waits has time for."""
+        """Return the error of a time-out. The task's state is not read, as that may take long."""
         return TimeoutError(
             f"no result of task {self.task_id} within {timeout_s:g} s: it has not ended, or none "
             "is kept (result_ttl=); state() tells where it stands"
         )
 
     def _pauses(self, timeout: float | None) -> Iterator[float]:
-        """Ends when the time is up; at least one look is taken."""
+        """Yield the pause after each read until the time is over. There is at least one read."""
         ends = None if timeout is None else time.monotonic() + timeout
         pause_s = _POLL_S
         while True:

@@ -1,4 +1,4 @@
-"""Make the rows of calls: their shards, ids, headers and sealed payloads."""
+"""Make the rows of calls, with their shards, ids, headers and sealed payloads."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ log = logging.getLogger("late.app")
 
 
 class RowFactory:
-    """Rows for the lane as it is known here. Thread-safe.
+    """Makes rows for the lane that is known here. Thread-safe.
 
     Args:
-        shards: how many shards the lane has until it is known to have been resized.
+        shards: the number of shards of the lane until a resize of the lane is known.
     """
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
         self.lane = Lane(shards=shards)
         """The lane of new tasks."""
-        # Round robin from a random start: `next` on a count is atomic, needs no lock and spreads
-        # a batch evenly. Forked processes go on from the same number, which does no harm.
+        # Shards take turns from a random start. `next` on a count is atomic, needs no lock and
+        # spreads a batch evenly. Forked processes continue from the same number, which is harmless.
         self._turns = itertools.count(random.randrange(SHARDS_MAX))
         self._warned: set[str] = set()
 
@@ -43,17 +43,20 @@ class RowFactory:
             self.lane = lane
 
     def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
-        """The rows of `calls` for the lane as the database has it now, which is adopted unless a
-        later version is known: of another database, or of one before a restore."""
+        """Return the rows of `calls` for the lane as the database has it now.
+
+        The lane is adopted unless a later version is known, which is from another database or from
+        before a restore.
+        """
         self.adopt(lane)
-        # As in `adopt`: before its first resize the lane has as many shards as the app says.
+        # Before its first resize (version 0) the lane has as many shards as the app has set.
         return self.many(calls, lane if lane.version else Lane(shards=self._shards))
 
     def one(self, call: Call, lane: Lane | None = None) -> NewTask:
-        """The row of one call, with an id of its own; for the known lane if none is given.
+        """Return the row of one call, with a new id, for `lane` or else for the known lane.
 
         Raises:
-            PayloadTooLarge: with its seal it is above 1 MiB.
+            PayloadTooLarge: the sealed payload is above 1 MiB.
         """
         lane = lane or self.lane
         key = call.settings.options.ordering_key
@@ -65,9 +68,11 @@ class RowFactory:
         return self._row(call, shard_id, new_id(shard_id), lane, headers)
 
     def many(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
-        """The rows of many calls, as `one` of each; ids are made in one go, and headers once for
-        calls that share their settings."""
-        lane = lane or self.lane  # asked once: another thread may adopt another one meanwhile
+        """Return the rows of many calls, as `one` would.
+
+        The ids are made together, and headers are made once for calls that share their settings.
+        """
+        lane = lane or self.lane  # Read once: another thread may adopt another lane meanwhile.
         shards = self._spread(calls, lane)
         rows: list[NewTask] = []
         shared, headers, plain = None, None, False
@@ -88,9 +93,11 @@ class RowFactory:
         return rows
 
     def _spread(self, calls: Sequence[Call], lane: Lane) -> list[int]:
-        """The shard of each call of a batch. Those without a key take turns as if they were alone,
-        but sorted: neighbours in the log's pages are then of one shard, for the insert and for
-        its reader."""
+        """Return the shard of each call of a batch.
+
+        Calls without a key take turns as single calls do, but the result is sorted. So neighbours
+        in the log's pages have the same shard, which helps the insert and the reader.
+        """
         keys = [call.settings.options.ordering_key for call in calls]
         turns = itertools.islice(self._turns, keys.count(None))
         free = sorted([lane.first_shard + turn % lane.shards for turn in turns])
@@ -138,8 +145,8 @@ class RowFactory:
             raise PayloadTooLarge(f"{name}: payload of {size} bytes, the limit is {limit}")
         if name not in self._warned:
             self._warned.add(name)
-            # A log line and no `warnings.warn`: with warnings as errors that would be an
-            # exception in the middle of the caller's transaction.
+            # This is a log line and not `warnings.warn`, which with warnings as errors would raise
+            # an exception in the caller's transaction.
             log.warning(
                 "task %s has a payload of %d bytes: store large data elsewhere and send its key",
                 name,

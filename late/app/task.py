@@ -1,7 +1,7 @@
 """Registered functions and calls of them: `Task`, `Prepared` (a task with options), `Call`.
 
-Nothing here touches a database. A `Call` holds encoded, checked arguments: whatever is wrong with
-them was raised where the call was made.
+Nothing here uses a database. A `Call` holds encoded, checked arguments: wrong arguments raise an
+error when the call is made.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
-    """One task to enqueue: what `app.enqueue_many` takes. Enqueued twice, it is two tasks."""
+    """One task to enqueue, for `app.enqueue_many`. A call that is enqueued twice is two tasks."""
 
     app: Enqueuer
     name: str
@@ -50,17 +50,17 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     codec: codecs.Codec
     values: object
     payload: bytes
-    """Encoded, not yet sealed: a seal is made for an id."""
+    """The encoded arguments. They are not sealed, because a seal is made for an id."""
     settings: Settings
     task: Task[Any, Any] | None = None
-    """None for a call by name."""
+    """The registered task; None for a call by name."""
 
 
 class Task(Generic[P, R]):
-    """A registered function. Made by `@app.task`; calling it calls the function.
+    """A registered function, made by `@app.task`. A call of it calls the function.
 
-    What one enqueue of three small arguments costs without the database: some 3 µs, more than half
-    of it the id, a fifth encoding the arguments.
+    Without the database, an enqueue with three small arguments takes about 3 µs: more than half of
+    it for the id, and a fifth for the encoding of the arguments.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Task(Generic[P, R]):
         self.timeout_s = timeout_s
         self.process = process
         self.batch = batch
-        """Most tasks that one call of the function takes; None for a plain task."""
+        """The most tasks of one call of the function; None for a plain task."""
         self.codec = codec
         self.policy: Policy = msgspec.structs.replace(
             retry.policy(queue), target=target, history=history
@@ -123,7 +123,7 @@ class Task(Generic[P, R]):
         return f"<Task {self.name} queue={self.queue}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
-        """Call the function here and now, as in a test: no queue, no payload, no retry."""
+        """Call the function directly, as in a test: without queue, payload or retry."""
         return self._own(*args, **kwargs)
 
     @overload
@@ -133,36 +133,38 @@ class Task(Generic[P, R]):
         self, tx: AsyncTransaction, /, *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[TaskId]: ...
     def enqueue(self, tx: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Insert one task through the caller's transaction `tx`: it runs if that commits.
+        """Insert one task through the caller's transaction `tx`. It runs if that commits.
 
-        Checks come first, in this call even where `tx` is async, and before any SQL: after an
-        `InvalidTask` the transaction is as it was. The row costs one statement.
+        Checks are made first, before any SQL, and in this call even if `tx` is async: after an
+        `InvalidTask` the transaction is unchanged. The row costs one statement.
 
         Returns:
-            The task's id; an awaitable of it where `tx` is async.
+            The task's id, or an awaitable of it if `tx` is async.
 
         Raises:
-            InvalidTask: bad input, by its subclass; or `tx` is of no accepted type.
-            QueueFull: the queue's published depth is at the app's `max_backlog`.
-            KeyConflict: `unique_key` is taken by a task with another body.
-            SchemaMismatch: the tables are missing or of another version.
+            InvalidTask: the input is wrong (subclasses tell why), or the type of `tx` is not
+                accepted.
+            QueueFull: the queue's published depth has reached its bound.
+            KeyConflict: a task with another body holds `unique_key`.
+            SchemaMismatch: the tables are missing or have another version.
         """
         return self.app.enqueue(tx, self.call(*args, **kwargs))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """The call as a value, for `app.enqueue_many`.
+        """Make the call as a value, for `app.enqueue_many`.
 
         Raises:
-            InvalidPayload, PayloadTooLarge: the arguments do not fit.
+            InvalidPayload, PayloadTooLarge: the arguments do not fit the task.
         """
-        # As `Prepared.call`, without passing the arguments on: a bulk is made of these.
+        # This is the code of `Prepared.call`. It is not shared, because large batches make many of
+        # these calls.
         values, payload = self.encode(args, kwargs)
         return Call(
             self.app, self.name, self.queue, self.codec, values, payload, self._settings, self
         )
 
     def options(self, **asked: Unpack[TaskOptions]) -> Prepared[P, R]:
-        """The task with options, to be enqueued or called: `task.options(delay=60).enqueue(tx)`.
+        """Return the task with options: `task.options(delay=60).enqueue(tx)`.
 
         Raises:
             InvalidSchedule, InvalidPolicy, InvalidName, InvalidPayload, PayloadTooLarge: an
@@ -171,12 +173,13 @@ class Task(Generic[P, R]):
         return Prepared(self, settings(asked, self.base))
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[object, bytes]:
-        """Arguments as the checked payload struct and its bytes, unsealed.
+        """Return the arguments as the checked payload struct, and its bytes without a seal.
 
-        What is enqueued can be read: the worker's own decoder is asked, where it has a say.
+        The worker's decoder checks the bytes, unless it is certain that it can read them. So a
+        worker can read every task that is enqueued.
 
         Raises:
-            InvalidPayload, PayloadTooLarge: the arguments do not fit.
+            InvalidPayload, PayloadTooLarge: the arguments do not fit the task.
         """
         try:
             values: Any = self.shape(*args, **kwargs)
@@ -189,12 +192,12 @@ class Task(Generic[P, R]):
         if not certain:
             try:
                 self._check(payload)
-            except Exception as cause:  # a type's own checks may raise anything
+            except Exception as cause:  # The checks of a type may raise any error.
                 raise InvalidPayload(f"{self.name}: {str(cause)[:200]}") from cause
         return values, payload
 
     def decode(self, record: Record, options: Options | None) -> dict[str, Any]:
-        """The keyword arguments of a stored task, without the context.
+        """Return the keyword arguments of a stored task, without the context.
 
         Raises:
             DecodeError: `reason` is `payload_too_large`, `undecodable`, `bad_signature` or
@@ -204,10 +207,10 @@ class Task(Generic[P, R]):
         return self.arguments(payload, form)
 
     def arguments(self, payload: bytes, form: payloads.Format) -> dict[str, Any]:
-        """The keyword arguments in a payload that is not sealed.
+        """Return the keyword arguments in a payload that is not sealed.
 
         Raises:
-            DecodeError: as `decode`.
+            DecodeError: see `decode`.
         """
         values = payloads.unpack(payload, self._decoders[form], form)
         if isinstance(values, dict):
@@ -231,7 +234,7 @@ def elsewhere(name: str, target: str, like: Callable[..., Any] | None) -> Callab
 
 
 class Prepared(Generic[P, R]):
-    """A task with options. Immutable: it may be kept and enqueued any number of times."""
+    """A task with options. It is immutable, and may be kept and enqueued any number of times."""
 
     __slots__ = ("_settings", "_task")
 
@@ -246,11 +249,11 @@ class Prepared(Generic[P, R]):
         self, tx: AsyncTransaction, /, *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[TaskId]: ...
     def enqueue(self, tx: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Insert one task, as `Task.enqueue`, with these options."""
+        """Insert one task with these options; see `Task.enqueue`."""
         return self._task.app.enqueue(tx, self.call(*args, **kwargs))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Make the call, as `Task.call`, with these options."""
+        """Make the call with these options; see `Task.call`."""
         task = self._task
         values, payload = task.encode(args, kwargs)
         return Call(
@@ -259,13 +262,13 @@ class Prepared(Generic[P, R]):
 
 
 class BatchDecorator(Protocol):
-    """`@app.task(batch=...)`: a function of a `Batch[T]` becomes a `Task` of one `T`."""
+    """The type of `@app.task(batch=...)`: a function of `Batch[T]` becomes a `Task` of one `T`."""
 
     def __call__(self, fn: Callable[[Batch[T]], R], /) -> Task[[T], R]: ...
 
 
 class TaskDecorator(Protocol):
-    """`@app.task(...)`: a function becomes a `Task` of its parameters without the context."""
+    """The type of `@app.task(...)`: a function becomes a `Task`, without the context parameter."""
 
     @overload
     def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
@@ -276,7 +279,7 @@ class TaskDecorator(Protocol):
 
 
 class ScheduleDecorator(Protocol):
-    """`@app.schedule(...)`: the same, and a `Task` stays what it is."""
+    """The type of `@app.schedule(...)`: a function becomes a `Task`, and a `Task` is kept."""
 
     @overload
     def __call__(self, fn: Task[P, R], /) -> Task[P, R]: ...

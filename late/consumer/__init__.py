@@ -1,1 +1,1 @@
-"""The client of `late serve`: pulls tasks and runs handlers for them."""
+"""The client of `late serve`: it pulls tasks and runs handlers for them."""

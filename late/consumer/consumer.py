@@ -1,4 +1,4 @@
-"""`late.Consumer`: executes the tasks of pulled queues in a process that knows no database.
+"""`late.Consumer` executes the tasks of pulled queues in a process without a database.
 
     consumer = late.Consumer("127.0.0.1:7281", queues=["payments"])
 
@@ -7,8 +7,9 @@
 
     consumer.run(work)          # until SIGTERM or SIGINT
 
-What `work` returns or raises means what it means in a handler: `late.Retry`, `late.Snooze`,
-`late.Discard` and `late.Nack` are outcomes, any other exception is a failed attempt.
+A value that `work` returns or raises has the same meaning as in a handler: `late.Retry`,
+`late.Snooze`, `late.Discard` and `late.Nack` are outcomes, and any other exception is a failed
+attempt.
 """
 
 from __future__ import annotations
@@ -49,24 +50,29 @@ _FATAL = (
 
 
 class ConsumerRefused(LateError):
-    """The server does not let this consumer take these queues: trying again would not help."""
+    """The server refuses this consumer, or its queues. Another try would not help."""
 
 
 class Consumer:
-    """Takes tasks over gRPC, some at a time, and answers for them.
+    """Fetches tasks over gRPC, several at a time, and sends their outcomes.
 
-    While a task is at work its time to answer is prolonged; when this process dies or is cut off,
-    its tasks go to other consumers at once. A broken stream is opened again, with growing pauses.
+    While a task runs, its visibility is extended. If this process dies or loses its connection, its
+    tasks go to other consumers at once. A broken stream is opened again, with growing pauses.
 
     Args:
         at: host:port of `late serve`.
-        queues: to take tasks of.
-        names: tasks that this consumer can do; all when empty.
-        concurrency: tasks at the same time.
-        token: as `late token create` printed it.
-        ca: file of the certificates that the server's is checked by: asks for TLS.
-        cert, key: files of this client's own certificate.
-        visibility_s: how long a task may stay without a sign of life.
+        queues: the queues whose tasks are fetched.
+        names: the tasks that this consumer can run; all if it is empty.
+        group: the consumer group; by default the server's.
+        concurrency: the most tasks at the same time.
+        token: the token that `late token create` printed.
+        ca: file of the certificates to check the server's with. It turns TLS on.
+        cert, key: files with this client's own certificate and its key.
+        visibility_s: seconds for which a task belongs to this consumer without a sign of life.
+        name: the name of this consumer for the server.
+
+    Raises:
+        ConfigError: a value is wrong, or a token would be sent to another machine without TLS.
     """
 
     def __init__(
@@ -104,10 +110,10 @@ class Consumer:
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.connected = 0
-        """The number of streams that were opened so far."""
+        """The number of streams that have been opened so far."""
 
     def run(self, work: Work) -> None:
-        """Work until SIGTERM or SIGINT, then let what is at work end."""
+        """Work until SIGTERM or SIGINT. Running tasks may end then."""
         asyncio.run(self._run(work))
 
     async def _run(self, work: Work) -> None:
@@ -116,14 +122,15 @@ class Consumer:
         await self.serve(work)
 
     def stop(self) -> None:
-        """Take nothing more; `run` and `serve` return when what is at work has ended. From any
-        thread."""
+        """Fetch no more tasks. `run` and `serve` return when the running tasks have ended.
+
+        Any thread may call it.
+        """
         if self._loop is not None and self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
 
     async def serve(self, work: Work) -> None:
-        """Work as `run` does, on the running event loop, until `stop`. A `work` that is no
-        `async def` runs in threads.
+        """Work on the running event loop until `stop`. A plain `def` as `work` runs in threads.
 
         Raises:
             ConsumerRefused: the server refuses this consumer for good.

@@ -1,4 +1,4 @@
-"""One stream of a `late.Consumer`: tasks come in, answers and credits go out."""
+"""One stream of a `late.Consumer`. It receives tasks, and sends answers and credits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PulledTask(msgspec.Struct, frozen=True):
     payload: dict[str, Any]
     headers: dict[str, str]
     attempt: int
-    """1 for the first."""
+    """1 for the first attempt."""
     enqueued_at: datetime
     due_at: datetime
     receipt: str
@@ -44,7 +44,7 @@ class PulledTask(msgspec.Struct, frozen=True):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of the task in its group, and for no other."""
+        """A key that is the same for every attempt of the task in its group, and unique to it."""
         return f"{self.group}:{self.task_id}"
 
 
@@ -52,7 +52,7 @@ Work = Callable[[PulledTask], Any] | Callable[[PulledTask], Awaitable[Any]]
 
 
 class Session:
-    """One stream from its opening to its end."""
+    """One stream, from its start to its end."""
 
     def __init__(
         self, call: Any, work: Work, threads: ThreadPoolExecutor, visibility_s: float
@@ -86,15 +86,19 @@ class Session:
             for each in done:
                 await self._ended(each)
         finally:
-            # What is still at work has gone to others with the stream: its end is of no use.
+            # With the end of the stream its running tasks go to other consumers. Their outcomes
+            # here are of no use.
             for each in [*loops, *self._busy.values()]:
                 each.cancel()
             await asyncio.gather(*loops, *self._busy.values(), return_exceptions=True)
             self._call.cancel()
 
     async def _ended(self, loop: asyncio.Task[None]) -> None:
-        """Raise what ended the stream: its status, whichever loop met it first. To whom writes on
-        a call that has ended, grpc raises `InvalidStateError`."""
+        """Raise the error that ended the stream, or the error of this loop.
+
+        A loop that writes to a call after its end gets `InvalidStateError` from grpc. In that case
+        the status of the call is raised.
+        """
         try:
             loop.result()
         except asyncio.InvalidStateError:
@@ -115,7 +119,7 @@ class Session:
                 await self._send(credit=queue_pb2.Credit(tasks=concurrency))
             elif word == "deliveries":
                 if self._ending:
-                    continue  # too late for it: it goes back with the end of the stream
+                    continue  # It goes back to the server with the end of the stream.
                 for delivery in message.deliveries.deliveries:
                     receipt = delivery.receipt
                     self._busy[receipt] = asyncio.create_task(self._one(delivery))
@@ -130,7 +134,7 @@ class Session:
                 self._news.set()
 
     async def _one(self, delivery: Any) -> None:
-        """Execute one task and queue its answer."""
+        """Execute one task, and queue its answer."""
         span = None
         try:
             task = _task(delivery)
@@ -154,7 +158,7 @@ class Session:
         self._news.set()
 
     async def _write(self) -> None:
-        """Answers, as many at a time as have come together, each with a credit for the next."""
+        """Send the queued answers together, and a credit for the next task with each of them."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -181,14 +185,17 @@ class Session:
                 await self._send(extend=queue_pb2.Extend(receipts=receipts))
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        """End in order when asked to: nothing new, what is at work to its end, its answers in."""
+        """Wait for `stop`, and then begin the end of the stream.
+
+        No new task starts. Running tasks end, and their answers are sent.
+        """
         await stop.wait()
         self._ending = True
         self._news.set()
         await asyncio.Event().wait()
 
     async def _send(self, **message: Any) -> None:
-        async with self._writing:  # three loops write, and gRPC takes one write at a time
+        async with self._writing:  # Three loops write, and gRPC takes one write at a time.
             await self._call.write(queue_pb2.ConsumeRequest(**message))
 
 
@@ -202,7 +209,11 @@ async def _raise_status(call: Any) -> None:
 
 
 def _judged(value: object, keep: bool) -> Verdict:
-    """Raises `DecodeError`: what was returned is to be kept, and is not JSON or too large."""
+    """Return the verdict on a return value.
+
+    Raises:
+        DecodeError: the value is to be kept, and is not JSON or too large.
+    """
     if isinstance(value, Signal):
         return returned(value)
     if not keep or value is None:
@@ -254,7 +265,7 @@ def _answer(receipt: str, verdict: Verdict) -> Any:
             answer.discard.reason = reason
         case "not_capable":
             answer.not_capable.reason = reason
-        case "dead":  # what it returned cannot be kept
+        case "dead":  # Its return value cannot be kept.
             answer.fail.reason = reason
         case _ if not verdict.retryable:
             answer.fail.reason = reason

@@ -1,7 +1,7 @@
-"""The UDP socket that receives hints of other processes; nothing is ever sent through it.
+"""The UDP socket that receives hints from other processes. It never sends.
 
-Packets are taken some at a time with a pause in between, so that a flood of them fills the kernel's
-buffer, where they are dropped, and does not block this event loop.
+Packets are read some at a time, with a pause after each group. So too many packets fill the
+kernel's buffer, which drops further ones, and do not block this event loop.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from late.errors import ConfigError
 from late.notify.notifier import PACKET_BYTES, Heard, guard, opened
 
 TAKEN_MAX = 32
-"""Packets at a time."""
+"""The most packets of one group."""
 PAUSE_S = 0.001
 REPAIR_S = 1.0
-"""Pause after an error of the network."""
+"""The pause after an error of the network."""
 
 
 class HintListener:
-    """A socket that is bound when it is made; hints are taken while `run` runs.
+    """A socket that is bound at its creation. `run` receives the hints.
 
     Args:
-        secret: packets without its seal are dropped; empty takes any, from this machine only.
-        heard: called with the shards that are named, in the loop that `run` is in; must not raise.
+        secret: packets without its seal are dropped. If it is empty, all packets are accepted, and
+            the socket must be for this machine only.
+        heard: called with the named shards, in the event loop of `run`; it must not raise.
 
     Raises:
         ConfigError: the address cannot be bound, or it needs a secret.
@@ -53,11 +54,11 @@ class HintListener:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port of the socket."""
         return int(self._socket.getsockname()[1])
 
     async def run(self) -> None:
-        """Take hints until cancelled."""
+        """Receive hints until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -68,7 +69,7 @@ class HintListener:
                 await asyncio.sleep(REPAIR_S)
 
     def close(self) -> None:
-        """Close the socket. Calling it twice is fine."""
+        """Close the socket. It may be called twice."""
         self._socket.close()
 
     def _more(self) -> list[bytes]:
@@ -82,5 +83,5 @@ class HintListener:
         named = [shards for p in packets if (shards := opened(p, self._secret)) is not None]
         if not named:
             return
-        # Any shard, if one of them says so.
+        # If one packet names no shard, it means any shard, and so does the group.
         self._heard(frozenset().union(*named) if all(named) else frozenset())

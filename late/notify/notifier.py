@@ -1,15 +1,16 @@
-"""Wake-ups: telling workers, after a commit, that there is something to read.
+"""Wake-ups: hints to workers, after a commit, that there are tasks to read.
 
     with engine.begin() as tx:
         task_id = charge.enqueue(tx, trip.id)
     late.wake(task_id)
 
-Workers of this process are told by a call; those that `LATE_WAKE` names, as `host:port,host:port`,
-by a datagram each. A hint changes only when a worker looks next: lost, repeated, forged, stale or
-early hints are harmless (`late/tailer/read_hints.py`, `docs/design/0023-wake-ups.md`).
+Workers of this process get a hint by a call. Those that `LATE_WAKE` names, as
+`host:port,host:port`, get a datagram each. A hint changes only the time of a worker's next read, so
+lost, repeated, forged, stale or early hints are harmless (`late/tailer/read_hints.py`,
+`docs/design/0023-wake-ups.md`).
 
-A datagram is `late1`, the shards as two bytes each (none: any shard), and, where there is a secret,
-16 bytes of their HMAC-SHA256. There is no nonce: a repeated hint is a hint.
+A datagram is `late1`, the shards as two bytes each (none of them means any shard) and, if there is
+a secret, 16 bytes of their HMAC-SHA256. It has no nonce, because a repeated hint is harmless.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ PLACES_VARIABLE = "LATE_WAKE"
 SECRET_VARIABLE = "LATE_WAKE_SECRET"
 SECRET_BYTES_MIN = 16
 PLACES_MAX = 64
-"""Addresses that are told; workers at others find tasks by polling."""
+"""The most addresses that get hints. Workers at further addresses find tasks by polling."""
 NAMED_MAX = 64
-"""Shards that a datagram names; where there are more it names none, which means any shard."""
+"""The most shards that a datagram names. If there are more, it names none: any shard."""
 PACKET_BYTES = 256
-"""More than the longest datagram has."""
+"""A size that no datagram reaches."""
 LOOK_UP_EVERY_S = 10.0
 
 Shards: TypeAlias = frozenset[int]
-"""Shards that may have something to read; empty: any shard."""
+"""Shards that may have something to read. If it is empty, any shard may."""
 Heard: TypeAlias = Callable[[Shards], None]
 
 _MAGIC = b"late1"
@@ -53,19 +54,20 @@ logger = logging.getLogger("late.notify")
 
 
 def wake(*task_ids: str) -> None:
-    """Tell workers that a transaction was committed. Call it after the commit: an earlier call
-    finds nothing yet, and only costs a few looks.
+    """Tell workers that a transaction was committed.
 
-    Never raises and never blocks, for what was committed is committed. Thread-safe.
+    Call it after the commit. After an earlier call workers find nothing yet, which costs a few
+    reads. It never raises and never blocks, because the transaction is committed already.
+    Thread-safe.
 
     Args:
-        task_ids: what was enqueued in it; none: anything, so that every worker looks.
+        task_ids: the tasks that the transaction enqueued. Without ids every worker reads.
     """
     tell(_shards_of(task_ids))
 
 
 def tell(shards: Shards) -> None:
-    """Tell workers that there may be something to read in `shards`; as `wake`."""
+    """Tell workers that there may be something to read in `shards`; see `wake`."""
     for heard in tuple(_here):
         heard(shards)
     notifier = _notifier(os.environ.get(PLACES_VARIABLE, "").strip(), secret())
@@ -75,8 +77,10 @@ def tell(shards: Shards) -> None:
 
 @contextlib.contextmanager
 def listening(heard: Heard) -> Iterator[None]:
-    """Within the block, call `heard` with each hint of this process, in the thread that gives it:
-    it must be quick and must not raise."""
+    """Call `heard` with each hint of this process within the block.
+
+    It runs in the thread that gives the hint, so it must be quick and must not raise.
+    """
     _here.add(heard)
     try:
         yield
@@ -85,20 +89,21 @@ def listening(heard: Heard) -> Iterator[None]:
 
 
 _here: set[Heard] = set()
-if hasattr(os, "register_at_fork"):  # the loops of the parent's workers do not go on in a child
+if hasattr(os, "register_at_fork"):  # A forked child does not run the event loops of its parent.
     os.register_at_fork(after_in_child=_here.clear)
 
 
 class Notifier:
-    """Tells the workers at `places`. Thread-safe, and good for forked processes.
+    """Sends hints to the workers at `places`. Thread-safe, and usable after a fork.
 
     Args:
-        places: `host:port`, or several with commas; IPv6 addresses in brackets. All addresses of
-            a name are told, looked up in a thread every ten seconds; the first hints are lost.
-        secret: shared with the workers; may be empty where all places are on this machine.
+        places: `host:port`, or several with commas; IPv6 addresses are in brackets. All addresses
+            of a name get hints. They are looked up in a thread every ten seconds, so the first
+            hints are lost.
+        secret: shared with the workers. It may be empty if all places are on this machine.
 
     Raises:
-        ConfigError: no such places, or a place elsewhere without a secret.
+        ConfigError: a place is not valid, or is on another machine and there is no secret.
     """
 
     def __init__(self, places: str, secret: bytes = b"") -> None:
@@ -115,24 +120,27 @@ class Notifier:
             self._look_up()
 
     def tell(self, shards: Shards) -> None:
-        """Send one datagram to each place; what cannot be sent is lost."""
+        """Send one datagram to each place. A datagram that cannot be sent is lost."""
         if self._named and time.monotonic() - self._looked_up_s > LOOK_UP_EVERY_S:
             self._looked_up_s = time.monotonic()
             self._look_up_aside()
         packet = sealed(shards, self._secret)
         for family, address in self._addresses:
-            # A socket each time costs some microseconds, and nothing is left open, shared between
-            # threads or carried through a fork.
+            # A new socket costs some microseconds. So none stays open, is shared between threads or
+            # is inherited by a fork.
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as out:
                 out.setblocking(False)
                 out.sendto(packet, address)
 
     def _look_up_aside(self) -> None:
-        with contextlib.suppress(RuntimeError):  # too many threads, or the end of the process
+        with contextlib.suppress(RuntimeError):  # Too many threads, or the process ends.
             threading.Thread(target=self._look_up, name="late-notify", daemon=True).start()
 
     def _look_up(self) -> None:
-        """Blocks for as long as a name server takes; one that fails leaves what was known."""
+        """Look up the addresses of the places. It blocks until the name server answers.
+
+        If the name server fails, the known addresses stay.
+        """
         found: dict[tuple[int, Any], None] = {}
         try:
             for host, port in self._places:
@@ -140,22 +148,22 @@ class Notifier:
                     host, port, type=socket.SOCK_DGRAM
                 ):
                     found[int(family), address] = None
-        except (OSError, UnicodeError) as error:  # the latter: no name, by the rules for names
+        except (OSError, UnicodeError) as error:  # UnicodeError: it cannot be a host's name.
             logger.warning("the workers to be woken cannot be found: %s", error)
             return
         self._addresses = list(found)[:PLACES_MAX]
 
 
 def secret() -> bytes:
-    """The secret that producers and workers share, from the environment; empty if there is none."""
+    """Return the secret of producers and workers from the environment; empty if there is none."""
     return os.fsencode(os.environ.get(SECRET_VARIABLE, "").strip())
 
 
 def guard(host: str, secret: bytes, label: str) -> None:
-    """Refuse a socket that other machines can reach without a secret.
+    """Refuse a socket for other machines if there is no secret.
 
     Raises:
-        ConfigError: `host` is not this machine alone and there is no secret; or a short one.
+        ConfigError: `host` is not this machine and there is no secret, or the secret is too short.
     """
     if secret and len(secret) < SECRET_BYTES_MIN:
         raise ConfigError(f"{SECRET_VARIABLE} is shorter than {SECRET_BYTES_MIN} bytes")
@@ -174,7 +182,7 @@ def sealed(shards: Collection[int], secret: bytes) -> bytes:
 
 
 def opened(packet: bytes, secret: bytes) -> Shards | None:
-    """The shards that a datagram names; None if it is not one of ours."""
+    """Return the shards that a datagram names; None if it has another format or seal."""
     end = len(packet) - _SEAL_BYTES if secret else len(packet)
     body = packet[: max(0, end)]
     if not body.startswith(_MAGIC) or (len(body) - len(_MAGIC)) % 2:
@@ -191,8 +199,10 @@ def _seal(body: bytes, secret: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=4)
 def _notifier(places: str, secret: bytes) -> Notifier | None:
-    """The notifier of the workers that the environment names. A mistake there is logged once, and
-    not raised: the caller's transaction has committed."""
+    """Return the notifier for the workers that the environment names.
+
+    A mistake there is logged once, and not raised, because the caller's transaction has committed.
+    """
     if not places:
         return None
     try:

@@ -1,21 +1,21 @@
-"""Producers: tasks are written through the transaction that the caller already has.
+"""The outbox: producers write tasks through a transaction that they already have.
 
-| transaction | what is used of it |
+| the caller's transaction | the adapter uses |
 |---|---|
 | SQLAlchemy `Session`, `AsyncSession` (also scoped) | its connection, in its transaction |
-| SQLAlchemy `Connection`, `AsyncConnection` | as it is |
-| psycopg `Connection`, `AsyncConnection` | a cursor of our own |
-| `sqlite3.Connection` | a cursor of our own |
+| SQLAlchemy `Connection`, `AsyncConnection` | the connection itself |
+| psycopg `Connection`, `AsyncConnection` | a new cursor |
+| `sqlite3.Connection` | a new cursor |
 | Django's `connection` (SQLite, PostgreSQL with psycopg 3) | the driver's connection in it |
 | google-cloud-spanner `Transaction` | buffered mutations |
 
 N tasks are one INSERT. An adapter never opens a connection, never begins, commits or rolls back,
-never retries and never notifies: whether the tasks exist is decided by the caller's commit. Begin
-happens as the driver does it for any other statement; where the driver is in autocommit mode and
-no transaction is open, the insert commits by itself.
+never retries and never notifies: the caller's commit decides whether the tasks exist. The driver
+begins a transaction as for any other statement. If the driver is in autocommit mode and no
+transaction is open, the insert commits by itself.
 
-Errors of the driver come out unchanged, so that a caller who retries its transaction on them goes
-on doing so; only missing or foreign tables become `SchemaMismatch`.
+Errors of the driver are passed on unchanged, so that a caller can retry its transaction on them as
+before. Only an error about missing tables, or tables of another version, becomes `SchemaMismatch`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def is_async(tx: object) -> bool:
     """Tell whether the adapter of `tx` must be awaited.
 
     Raises:
-        InvalidTask: `tx` is of no accepted type; names those that are accepted.
+        InvalidTask: the type of `tx` is not accepted; the message names those that are.
     """
     return find(tx)[1]
 
@@ -56,10 +56,10 @@ def is_async(tx: object) -> bool:
 def insert(
     tx: SyncTransaction, rows: Sequence[NewTask], again: Again | None = None
 ) -> list[TaskId]:
-    """Write checked `rows` through a sync `tx`; their ids in order. See `write`.
+    """Write checked `rows` through a sync `tx`, and return their ids in order. See `write`.
 
     Raises:
-        InvalidTask: `tx` is async, or as `write`.
+        InvalidTask: `tx` is async, or `write` raises it.
     """
     if is_async(tx):
         raise InvalidTask(f"{type(tx).__name__} is async: its answer must be awaited")
@@ -67,7 +67,7 @@ def insert(
 
 
 def __getattr__(name: str) -> Any:
-    # Connecting is for handlers (`ctx.begin()`); a producer has a connection and needs none of it.
+    # Only handlers connect (`ctx.begin()`). A producer has a connection and need not import this.
     if name in ("connect", "connect_async"):
         from late.outbox import connections
 

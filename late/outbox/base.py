@@ -1,9 +1,9 @@
-"""The parts of an adapter: the caller's transaction by shape, and statements as values.
+"""The parts of an adapter: protocols for the caller's transaction, and statements as values.
 
-The steps of an insert (`insert.py`) are a generator that yields statements and is sent answers, so
-that they are written once for sync and async drivers, as psycopg does with its protocol.
+The steps of an insert (`insert.py`) are a generator that yields statements and receives their
+answers. So they are written once for sync and async drivers.
 
-Source: the generator that yields what it waits for is `psycopg/generators.py`'s idea.
+Source: the generator that yields what it waits for is an idea of `psycopg/generators.py`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ T = TypeVar("T")
 
 
 class SyncTransaction(Protocol):
-    """A connection, session or transaction whose `commit` returns nothing to wait for.
+    """A connection, session or transaction whose `commit` is not awaited.
 
-    Shapes and not the drivers' classes: a type checker tells sync from async by them without
-    any driver being installed. At run time the exact type is looked up, see `late.outbox`.
+    It is a protocol and not a union of the drivers' classes. So a type checker can distinguish sync
+    from async without an installed driver. At run time the exact type is looked up, see
+    `late.outbox`.
     """
 
     def commit(self) -> None: ...
 
 
 class AsyncTransaction(Protocol):
-    """The same with an awaitable `commit`."""
+    """A connection, session or transaction whose `commit` is awaited."""
 
     def commit(self) -> Awaitable[None]: ...
 
@@ -39,7 +40,7 @@ class Statement(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The result of one statement: rows only where the statement asked for them."""
+    """The result of one statement. It has rows only if the statement has `fetch`."""
 
     rowcount: int
     rows: Sequence[Sequence[Any]] = ()

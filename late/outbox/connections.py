@@ -1,10 +1,12 @@
-"""A connection and a transaction of our own, for those who have none: handlers and scripts.
+"""A new connection with a transaction, for code that has none: handlers and scripts.
 
 The transaction is committed at the end of the block and rolled back if the block raises. After a
-commit the workers are woken for what was enqueued through it. What it
-gives is the driver's own: `psycopg.Connection`, `psycopg.AsyncConnection`, `sqlite3.Connection` or
-google-cloud-spanner's `Transaction`; only async SQLite, for which Python has no driver, gets an
-`AsyncSqlite`, and async Spanner an `AsyncSpanner`.
+commit the workers are woken for the tasks that were enqueued through it.
+
+The value is one of the driver: a `psycopg.Connection`, `psycopg.AsyncConnection`,
+`sqlite3.Connection` or google-cloud-spanner's `Transaction`. There are two exceptions: for async
+SQLite, for which Python has no driver, it is an `AsyncSqlite`, and for async Spanner an
+`AsyncSpanner`.
 """
 
 from __future__ import annotations
@@ -27,13 +29,14 @@ BUSY_TIMEOUT_S = 5.0
 
 @contextmanager
 def connect(url: str) -> Iterator[Any]:
-    """A sync transaction in the database at `url`.
+    """Open a sync transaction in the database at `url`.
 
-    SQLite takes the write lock at once, waiting up to five seconds: a transaction that reads
-    first and writes later could be refused in the middle.
+    SQLite takes the write lock at once, and waits up to five seconds for it. Otherwise SQLite could
+    refuse the first write of a transaction that has read before.
 
     Raises:
-        ConfigError: the URL names no database of ours, or its driver is not installed.
+        ConfigError: `late` does not support the database of the URL, or its driver is not
+            installed.
         SchemaMismatch: the SQLite file does not exist.
     """
     with _begun(url) as tx, noting(tx) as shards:
@@ -63,7 +66,7 @@ def _begun(url: str) -> Iterator[Any]:
 
 @asynccontextmanager
 async def connect_async(url: str) -> AsyncIterator[Any]:
-    """`connect` for `async with`. Cancelled, the transaction is rolled back."""
+    """Open an async transaction; see `connect`. A cancellation rolls it back."""
     async with _begun_async(url) as tx:
         with noting(tx) as shards:
             yield tx
@@ -74,7 +77,7 @@ async def connect_async(url: str) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def _begun_async(url: str) -> AsyncIterator[Any]:
     if url.startswith("sqlite"):
-        path_of(_plain(url))  # a wrong URL is a ConfigError here and not in the thread
+        path_of(_plain(url))  # Raises for a wrong URL here and not in the thread.
         connection = AsyncSqlite(lambda: _sqlite(url))
         try:
             await connection.execute("begin immediate")
@@ -99,7 +102,7 @@ def _sqlite(url: str) -> sqlite3.Connection:
 
 
 def _plain(url: str) -> str:
-    """The URL without SQLAlchemy's name of a driver."""
+    """Return the URL without SQLAlchemy's name of a driver."""
     scheme, separator, rest = url.partition("://")
     return scheme.partition("+")[0] + separator + rest
 

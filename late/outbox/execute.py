@@ -1,8 +1,8 @@
-"""Run the steps of an insert, or of a claim, through the transaction that a caller has.
+"""Run the steps of an insert, or of a claim, through the caller's transaction.
 
-A plain task, and one with an ordering key alone, is one statement and needs no steps. After a wait
-for the disk each call of Python is a cold one, a microsecond of the caller's transaction; a
-generator and what drives it are nine.
+A plain task, or one with only an ordering key, is one statement and needs no steps. That saves the
+caller's transaction some time: after a wait for the disk the caches are cold, and each call in
+Python takes a microsecond. A generator and its driver are nine calls.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ T = TypeVar("T")
 def write(
     tx: Any, rows: Sequence[NewTask], again: Again | None = None
 ) -> list[TaskId] | Awaitable[list[TaskId]]:
-    """Write checked `rows` through `tx`, sync or async.
+    """Write checked `rows` through `tx`, which is sync or async.
 
     Args:
-        again: makes the rows anew where the lane was resized; None leaves them where they are.
+        again: makes new rows if the lane was resized. With None the rows keep their shards.
 
     Returns:
-        Their ids in order; an awaitable of them where `tx` is async. Cancelled, an async
+        Their ids in order, or an awaitable of them if `tx` is async. After a cancellation an async
         transaction must be rolled back.
 
     Raises:
-        InvalidTask: `tx` is of no accepted type; unique keys outside a transaction.
-        KeyConflict: a unique key is taken by a task with another body; nothing was written.
-        SchemaMismatch: the tables are missing or of another version.
+        InvalidTask: the type of `tx` is not accepted, or there are unique keys outside a
+            transaction.
+        KeyConflict: a task with another body holds a unique key; nothing was written.
+        SchemaMismatch: the tables are missing or have another version.
     """
     opener, asynchronous = find(tx)
     if asynchronous:
@@ -52,7 +53,7 @@ def write(
                 task_ids = [row.task_id]
             elif answer.rowcount:
                 raise miscounted(1, answer)
-            else:  # the lane was resized: nothing was written
+            else:  # The lane was resized, so nothing was written.
                 task_ids = drive(insert(rows, into, again), into.execute)
         else:
             task_ids = drive(insert(rows, into, again), into.execute)
@@ -72,11 +73,11 @@ async def _write_async(
 
 
 def run(tx: SyncTransaction, make: Callable[[Target], Steps[T]]) -> T:
-    """Run the steps that `make` gives for `tx`.
+    """Run the steps that `make` returns for `tx`.
 
     Raises:
-        InvalidTask: `tx` is of no accepted type, or is async.
-        SchemaMismatch: the tables are missing or of another version.
+        InvalidTask: the type of `tx` is not accepted, or it is async.
+        SchemaMismatch: the tables are missing or have another version.
     """
     opener, asynchronous = find(tx)
     if asynchronous:
@@ -90,11 +91,11 @@ def run(tx: SyncTransaction, make: Callable[[Target], Steps[T]]) -> T:
 
 
 async def run_async(tx: AsyncTransaction, make: Callable[[Target], Steps[T]]) -> T:
-    """Run the steps that `make` gives for an async `tx`. Cancelled, it must be rolled back.
+    """Run the steps that `make` returns for an async `tx`. After a cancellation roll it back.
 
     Raises:
-        InvalidTask: `tx` is of no accepted type, or is not async.
-        SchemaMismatch: the tables are missing or of another version.
+        InvalidTask: the type of `tx` is not accepted, or it is not async.
+        SchemaMismatch: the tables are missing or have another version.
     """
     opener, asynchronous = find(tx)
     if not asynchronous:
@@ -118,7 +119,7 @@ async def _run_async(tx: AsyncTransaction, opener: Opener, make: Callable[[Targe
 
 
 def drive(steps: Steps[T], execute: Callable[[Statement], Answer]) -> T:
-    """Run `steps` to their end; an error of the driver leaves through here unchanged."""
+    """Run `steps` to their end, and return their result. Errors of the driver stay unchanged."""
     try:
         statement = next(steps)
         while True:

@@ -1,12 +1,12 @@
-"""The inbox: a task's claim to its effects, written in the transaction that holds the effects.
+"""The inbox: the claim of a task's effects, written in the transaction that has the effects.
 
-One insert. If it takes, the caller's transaction is the one in which the task's effects happen:
-they and the row commit together or not at all. If the row is there, they have happened. An insert
-of the same row in a transaction that has not ended is waited for, so that of two runs of one task
-at the same time the second decides by what became of the first.
+The claim is one insert. If it writes its row, the task's effects happen in the caller's
+transaction: they and the row commit together or not at all. If the row exists already, the effects
+have happened. The insert waits for an open transaction that has inserted the same row. So if a task
+runs twice at the same time, the second run decides after the first has ended.
 
-The insert also asks whether the attempt's shard has had another owner since: a run that was given
-up must not bring its effects in after those of its successor are done, recorded and forgotten.
+The insert also checks that the attempt's shard has had no other owner since. Otherwise an abandoned
+run could commit its effects after those of a later run, when the row of that run has been removed.
 """
 
 from __future__ import annotations
@@ -33,31 +33,35 @@ class Claim(Enum):
     """The result of a claim."""
 
     TAKEN = "taken"
-    """The claim is this transaction's: the effects are to be done in it."""
+    """This transaction has the claim: the effects are to be done in it."""
     DONE = "done"
     """Another transaction has committed the effects."""
     OVER = "over"
-    """The shard has had another owner since: what this attempt does counts no more."""
+    """The shard has had another owner since: this attempt must not have effects."""
 
 
 def claim(tx: SyncTransaction, attempt: Attempt) -> Claim:
     """Claim the effects of `attempt`'s task for the transaction `tx`.
 
     Raises:
-        InvalidTask: `tx` is of no accepted type, is async, or commits each statement by itself.
-        SchemaMismatch: the tables are missing or of another version.
+        InvalidTask: the type of `tx` is not accepted, it is async, or it commits each statement by
+            itself.
+        SchemaMismatch: the tables are missing or have another version.
     """
     return run(tx, lambda into: _claim(attempt, into))
 
 
 async def claim_async(tx: AsyncTransaction, attempt: Attempt) -> Claim:
-    """`claim` for an async transaction. Cancelled, the transaction must be rolled back."""
+    """Claim the effects for an async transaction; see `claim`.
+
+    After a cancellation the transaction must be rolled back.
+    """
     return await run_async(tx, lambda into: _claim(attempt, into))
 
 
 def _claim(attempt: Attempt, into: Target) -> Steps[Claim]:
     if into.autocommit:
-        # The row would say that the effects are done, and a crash could still prevent them.
+        # The row would be committed before the effects, and a crash between them would lose them.
         raise InvalidTask("effects that happen once need a transaction: begin one first")
     group, shard_id, epoch = attempt.group, int(attempt.record.shard_id), int(attempt.epoch)
     bind = into.dialect.bind
@@ -66,7 +70,7 @@ def _claim(attempt: Attempt, into: Target) -> Steps[Claim]:
     if answer.rowcount == 1:
         return Claim.TAKEN
     if answer.rowcount:
-        # A driver that does not count: nobody may be told that the effects are there.
+        # The driver does not count rows, so it is not known whether the effects exist.
         raise StoreError(f"one row claimed, the driver says {answer.rowcount}")
     answer = yield bind(_LATER, fetch=True, group=group, shard=shard_id, epoch=epoch)
     return Claim.OVER if answer.rows else Claim.DONE

@@ -1,19 +1,19 @@
-"""The steps of an insert: unique keys first, then all tasks in one statement (on Spanner through
-SQLAlchemy: in one per 50).
+"""The steps of an insert.
 
-Without unique keys there is nothing else. With them there are two, and a third that reads
-who holds a key that is taken. Nothing is tried that could fail the caller's transaction: a taken
-key is found by `on conflict do nothing` and a look, never by a unique violation.
+Unique keys are taken first. Then all tasks are inserted in one statement (on Spanner through
+SQLAlchemy: in one per 50 tasks). So there is one statement without unique keys and two with them; a
+third reads the holders of keys that are taken. No statement can fail the caller's transaction: a
+taken key is found by `on conflict do nothing` and a read, never by a unique violation.
 
-A key with a period (`unique_for`) is held by `expires_at_us`, whose sign says whether its task
-still lives: below zero it does, and the end of its period is the number without the sign. The
-settlement that ends the task turns the sign; from the end of the period on whoever wants the key
-frees it, and so does maintenance. Without a period the column is NULL and the settlement
-deletes the row.
+A key with a period (`unique_for`) has `expires_at_us`. Its absolute value is the end of the period,
+and it is negative until the task ends: the settlement that ends the task changes the sign. After
+the period the next producer of the key frees it, or maintenance does. Without a period the column
+is NULL, and the settlement deletes the row.
 
-A task with an ordering key is placed by the lane's version (`docs/design/0019`): its insert writes
-nothing where that has changed, the lane is read and the rows are made again. Where the statement
-cannot depend on it, or keys are taken before, the lane is read first as well.
+A task with an ordering key is placed by the lane's version (`docs/design/0019`). If that version
+has changed, the insert writes nothing; then the lane is read and the rows are made again. If the
+statement cannot depend on the version, or if unique keys are taken before, the lane is read first
+as well.
 """
 
 from __future__ import annotations
@@ -29,45 +29,49 @@ from late.outbox.statements import Dialect
 from late.payload.command import Command
 
 ROUNDS_MAX = 5
-"""The number of times that a key may be freed between the claim and the look before we give up."""
+"""The most times that a key may be freed between the claim and the read of its holder; after that
+the insert is given up. The same bound holds for resizes of the lane."""
 
 
 class Target(Protocol):
-    """The transaction that the steps run in, as far as they must know it."""
+    """The properties of a transaction that the steps need."""
 
     @property
     def dialect(self) -> Dialect: ...
     @property
     def autocommit(self) -> bool:
-        """True if each statement would commit by itself. Only asked where it matters."""
+        """True if each statement would commit by itself. It is read only if it matters."""
 
     @property
     def snapshot(self) -> bool:
-        """True if what it reads may have changed when it commits. Only asked where no statement can
-        depend on the lane."""
+        """True if the rows that it has read may have changed when it commits.
+
+        It is read only if no statement can depend on the lane.
+        """
 
 
 Again: TypeAlias = Callable[[Lane], Sequence[NewTask]]
-"""The same tasks as rows for the lane as it is now, with other ids."""
+"""A function that makes the rows of the same tasks for the current lane, with other ids."""
 
 
 def insert(
     rows: Sequence[NewTask], into: Target, again: Again | None = None
 ) -> Steps[list[TaskId]]:
-    """Insert `rows`; returns their ids in order, the first task's id for a repeated unique key.
+    """Insert `rows`, and return their ids in order. A repeated unique key has the first task's id.
 
     Args:
-        again: None for rows that stay in their shards whatever becomes of the lane.
+        again: None for rows that stay in their shards after every change of the lane.
 
-    Raises (into whoever drives):
-        KeyConflict: a key is held by a task with another digest; nothing of `rows` is left.
-        InvalidTask: unique keys where each statement would commit by itself.
+    Raises:
+        KeyConflict: a task with another digest holds a key; none of `rows` was written.
+        InvalidTask: there are unique keys, and each statement would commit by itself.
         TransactionAborted: a key, or the lane, kept changing; the transaction is still usable.
     """
     dialect = into.dialect
     layout = None
     if again is not None:
-        # The lowest: in a batch that was placed while the lane changed, it is the wrong one.
+        # The lowest version counts: if the lane changed while a batch was placed, it is the old
+        # one.
         layout = min([row.layout for row in rows if row.layout is not None], default=None)
     if _first_of_each_key(rows):
         return (yield from _keyed(rows, layout, into, again))
@@ -83,7 +87,7 @@ def insert(
 def _keyed(
     rows: Sequence[NewTask], layout: int | None, into: Target, again: Again | None
 ) -> Steps[list[TaskId]]:
-    """`rows` with unique keys: the keys first, and once more if the lane changes meanwhile."""
+    """Take the unique keys of `rows` and insert them; repeat both if the lane changes meanwhile."""
     dialect = into.dialect
     cancelled: list[TaskId] = []
     for _ in range(ROUNDS_MAX):
@@ -91,22 +95,22 @@ def _keyed(
             rows, layout = yield from _placed(rows, layout, into, again)
         keyed = _first_of_each_key(rows)
         if into.autocommit:
-            # A crash between the two statements would leave a key that no task ever frees.
+            # After a crash between the two statements no task would ever free the key.
             raise InvalidTask("a unique key needs a transaction: begin one before the enqueue")
-        # Ascending, so that two transactions with the same keys wait for each other and never both.
+        # The keys are ascending: two transactions with the same keys cannot deadlock.
         claims = [keyed[key] for key in sorted(keyed)]
         unreplaced = [row for row in claims if row.on_conflict != "replace"]
         holder = yield from _take(unreplaced, rows, into)
-        # Last, when no other key can be in the way any more: whom these replace is not brought
-        # back.
+        # These keys are taken last, when no other key can cause a conflict any more, because a
+        # replaced task is not brought back.
         replacing = [row for row in claims if row.on_conflict == "replace"]
         cancelled += yield from _replace(replacing, rows, into)
         holder |= {str(row.unique_key): row.task_id for row in replacing}
         ids = [row.task_id if row.unique_key is None else holder[row.unique_key] for row in rows]
         fresh = [row for row, task_id in zip(rows, ids, strict=True) if row.task_id == task_id]
         fresh += [Command("cancel", task_id).row() for task_id in cancelled]
-        # What was read of the lane may be over, unless a lock holds it: sqlite3 begins no
-        # transaction for a read, and on PostgreSQL each statement has a snapshot of its own.
+        # The lane may have changed after it was read, unless a lock prevents that: sqlite3 begins
+        # no transaction for a read, and on PostgreSQL each statement has its own snapshot.
         if (yield from _written(fresh, layout if dialect.fences else None, dialect)):
             return ids
         yield _release(rows, dialect)
@@ -114,14 +118,16 @@ def _keyed(
 
 
 def _written(rows: Sequence[NewTask], layout: int | None, dialect: Dialect) -> Steps[bool]:
-    """Insert all rows, in as few statements as it takes; with a `layout` none of them, and False,
-    where that is not the lane's any more."""
+    """Insert all rows in as few statements as possible, and return True.
+
+    If the lane no longer has the version `layout`, insert no row and return False.
+    """
     for start in range(0, len(rows), dialect.tasks_max):
         part = rows[start : start + dialect.tasks_max]
         answer = yield dialect.tasks(part, layout)
         if layout is None or answer.rowcount == len(part):
             continue
-        # After the first statement the lane's row is as it was, or SQLite would not have written.
+        # After the first statement the version cannot change, or SQLite would not have written.
         if answer.rowcount or start:
             raise miscounted(len(part), answer)
         return False
@@ -129,14 +135,14 @@ def _written(rows: Sequence[NewTask], layout: int | None, dialect: Dialect) -> S
 
 
 def miscounted(count: int, answer: Answer) -> StoreError:
-    """The error of a driver that does not count: the tasks may not be there."""
+    """Return the error for a wrong row count of the driver: the tasks may not exist."""
     return StoreError(f"{count} tasks inserted, the driver says {answer.rowcount}")
 
 
 def _fenced(
     rows: Sequence[NewTask], layout: int, dialect: Dialect, again: Again
 ) -> Steps[Sequence[NewTask]]:
-    """Insert all rows by the lane as it is then; returns them as written."""
+    """Insert all rows by the lane's version at that time, and return them as they were written."""
     for _ in range(ROUNDS_MAX):
         if (yield from _written(rows, layout, dialect)):
             return rows
@@ -148,7 +154,10 @@ def _fenced(
 def _placed(
     rows: Sequence[NewTask], layout: int, into: Target, again: Again
 ) -> Steps[tuple[Sequence[NewTask], int]]:
-    """`rows`, or others where the lane has changed, and the version that they are placed by."""
+    """Read the lane; return rows that are placed by it, and its version.
+
+    These are `rows` themselves unless the lane has changed.
+    """
     if into.autocommit:
         raise InvalidTask("an ordering key needs a transaction here: begin one before the enqueue")
     if not into.dialect.fences and into.snapshot:
@@ -174,7 +183,7 @@ def _lane(dialect: Dialect) -> Steps[Lane]:
 def _take(
     claims: Sequence[NewTask], rows: Sequence[NewTask], into: Target
 ) -> Steps[dict[str, TaskId]]:
-    """Take the keys of `claims`, or learn who holds them: the task of each."""
+    """Take the keys of `claims`, or find their holders; return the task of each key."""
     dialect = into.dialect
     holder: dict[str, TaskId] = {}
     for _ in range(ROUNDS_MAX):
@@ -186,7 +195,7 @@ def _take(
         held = yield from _holders(claims, dialect)
         conflict = _conflict(claims, held)
         if conflict is not None:
-            # Keys without tasks must not stay behind if the caller goes on and commits.
+            # Keys without tasks must not remain if the caller continues and commits.
             yield _release(rows, dialect)
             raise conflict
         holder |= {key: task_id for key, (task_id, _) in held.items()}
@@ -199,7 +208,7 @@ def _take(
 def _replace(
     claims: Sequence[NewTask], rows: Sequence[NewTask], into: Target
 ) -> Steps[list[TaskId]]:
-    """Take the keys of `claims` from whoever holds them: the tasks that are to be cancelled."""
+    """Take the keys of `claims` from their holders; return the tasks that are to be cancelled."""
     dialect = into.dialect
     cancelled: list[TaskId] = []
     for _ in range(ROUNDS_MAX):
@@ -223,7 +232,7 @@ def _replace(
 def _holders(
     claims: Sequence[NewTask], dialect: Dialect
 ) -> Steps[dict[str, tuple[TaskId, str | None]]]:
-    """Key -> (task, digest) of those that are taken. Frees those whose period is over."""
+    """Read key -> (task, digest) of the taken keys, and free those whose period is over."""
     answer = yield dialect.holders([str(row.unique_key) for row in claims])
     over = [key for key, _, _, is_over in answer.rows if is_over]
     if over:

@@ -1,7 +1,7 @@
-"""One text of a statement for all databases: `{name}` where a value goes, and a few words that
-differ.
+"""Texts of statements that serve all databases: `{name}` is the place of a value or of a word.
 
-For statements that are not on the path of every task. Those are written out in `statements.py`.
+They are for statements that not every task needs. Those that every task needs are in
+`statements.py`, one text per database.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ _MARK = re.compile(r"\{(\w+)\}")
 
 
 class Words(NamedTuple):
-    """The words that differ from database to database."""
+    """The words that differ between databases."""
 
     now: str
-    """The database's clock, microseconds."""
+    """The database's clock in microseconds."""
     insert: str = "insert"
-    """With `ignore` at the end: leave alone what is there, and do not count it."""
+    """Insert. Together with `ignore` at the end, rows that exist are left unchanged and not
+    counted."""
     ignore: str = " on conflict do nothing"
     row: str = ""
-    """`from` a table of one row, where a `where` needs one."""
+    """`from` a table of one row, for databases in which a `where` needs a `from`."""
 
 
 def kind_of(name: str, value: Value) -> str:
-    """The type that PostgreSQL is told: by the value, and an id by its name."""
+    """Return the type for PostgreSQL: that of the value, or `uuid` for an id, by its name."""
     if isinstance(value, int):
         return "bigint"
     return "uuid" if name == "task_id" else "text"
@@ -44,10 +45,10 @@ def in_order(
     *,
     fetch: bool,
 ) -> Statement:
-    """Bind for drivers whose parameters have no names: each use of a value is another parameter.
+    """Bind for drivers whose parameters have no names. Each use of a value is a new parameter.
 
     Args:
-        mark: the n-th parameter, from 1, of a type.
+        mark: returns the text of the n-th parameter, from 1, of a type.
     """
     params: list[Any] = []
 
@@ -62,7 +63,7 @@ def in_order(
 
 
 def by_name(text: str, words: Words, values: dict[str, Value], *, fetch: bool) -> Statement:
-    """Bind for Spanner: each value is an array of one text, which all its drivers pass alike."""
+    """Bind for Spanner. Each value is an array of one text, which all its drivers send alike."""
 
     def put(match: re.Match[str]) -> str:
         name = match[1]

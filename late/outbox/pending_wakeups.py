@@ -1,6 +1,6 @@
-"""Note the shards of tasks in transactions that we commit ourselves, so that workers can be woken.
+"""Note the shards of new tasks in transactions that `late` commits, so that it can wake workers.
 
-Nothing is noted of the callers' own transactions: they call `late.wake` after their commit.
+Nothing is noted for the callers' own transactions: they call `late.wake` after their commit.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 from late.model.ids import shard_of
 from late.model.task import TaskId
 
-# By identity and not in a context variable: a handler may hand its transaction to a thread.
+# By the identity of the transaction. A context variable would not work, because a handler may use
+# its transaction in another thread.
 _noted: dict[int, set[int]] = {}
 
 
 @contextmanager
 def noting(tx: Any) -> Iterator[set[int]]:
-    """Within the block, add the shards of tasks that are enqueued through `tx` to the set."""
+    """Yield a set that receives the shards of tasks enqueued through `tx` within the block."""
     shards = _noted[id(tx)] = set()
     try:
         yield shards
@@ -27,7 +28,7 @@ def noting(tx: Any) -> Iterator[set[int]]:
 
 
 def note(tx: Any, task_ids: Collection[TaskId]) -> None:
-    """Take note that these tasks were enqueued through `tx`."""
+    """Note that these tasks were enqueued through `tx`."""
     shards = _noted.get(id(tx))
     if shards is not None:
         shards.update(map(shard_of, task_ids))

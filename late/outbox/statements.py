@@ -1,7 +1,7 @@
-"""The statements of an enqueue, per database. Values only: nothing here runs one.
+"""The statements of an enqueue, for each database. They are values: nothing here runs one.
 
-The position of a row (`xid`, `seq`) and its `created_at_us` are never written by a producer:
-they are the column's defaults, so that a forged or mistaken one cannot hide a task from the tail.
+A producer never writes the position of a row (`xid`, `seq`) or its `created_at_us`. They are the
+columns' defaults, so that no wrong value can hide a task from the tail.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _COLUMNS = "shard_id, task_id, queue, name, payload, headers, options"
 _KEY_COLUMNS = "unique_key, task_id, digest, created_at_us, expires_at_us"
 _TYPES = ("smallint", "uuid", "text", "text", "bytea", "text", "text")
 
-# The database's clock in microseconds, as `late.schema.tables.NOW_US` has it (a test compares):
-# importing that module would cost every producer the import of SQLAlchemy.
+# The database's clock in microseconds, the same as `late.schema.tables.NOW_US` (a test compares
+# them). That module is not imported, because every producer would then import SQLAlchemy.
 NOW_US = {
     "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
     "cockroachdb": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
@@ -36,44 +36,47 @@ _OVER = "coalesce(expires_at_us between 1 and {now}, false)"
 
 
 class Dialect(Protocol):
-    """The statements that the steps of an insert are made of, and a way to bind others."""
+    """The statements for the steps of an insert, and a way to bind others."""
 
     tasks_max: int
-    """Most rows that one statement of `tasks` can carry."""
+    """The most rows of one statement of `tasks`."""
     fences: bool
-    """True if that statement can depend on the lane's version. Else the lane is read before it, in
-    the same transaction, which keeps it from being changed until the commit."""
+    """True if that statement can depend on the lane's version. Otherwise the lane is read before it
+    in the same transaction, so that it cannot change until the commit."""
 
     def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
-        """Insert all of `rows` into the log: one statement, however many. With `layout` (only where
-        it `fences`) none of them, if the lane `default` has another version by now."""
+        """Insert all of `rows` into the log in one statement.
+
+        With `layout` (only if the dialect `fences`) it inserts none of them if the lane `default`
+        has another version.
+        """
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
-        """Insert the unique keys of `rows`; a key that is taken is left alone and not counted.
+        """Insert the unique keys of `rows`. A key that is taken is left unchanged and not counted.
 
-        The row count says how many were free. Waits for a transaction that has inserted one of
-        the keys and not ended; such waits never fail the caller's transaction under READ
-        COMMITTED, which an insert without `on conflict` would.
+        The row count is the number of keys that were free. The statement waits for an open
+        transaction that has inserted one of the keys. Under READ COMMITTED such a wait never fails
+        the caller's transaction; an insert without `on conflict` could fail it.
         """
 
     def holders(self, keys: Sequence[str]) -> Statement:
-        """Read the holders of the keys: (unique_key, task_id, digest, whether it may be freed)."""
+        """Read the holders of the keys: (unique_key, task_id, digest, true if it may be freed)."""
 
     def free(self, keys: Sequence[str]) -> Statement:
-        """Delete those of the keys whose task has ended and whose period is over."""
+        """Delete the keys whose task has ended and whose period is over."""
 
     def release(self, task_ids: Sequence[str]) -> Statement:
         """Delete the keys that these tasks hold."""
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
-        """Bind a text that is the same for all databases: see `parameters.py`."""
+        """Bind a text that is the same for all databases; see `parameters.py`."""
 
     def is_schema_error(self, error: BaseException) -> bool:
-        """Tell whether the driver's error says that a table or column of ours is missing."""
+        """Tell whether the driver's error is about a missing table or column of `late`."""
 
 
 class Sqlite:
-    """Question marks; a row per group of values."""
+    """The statements for SQLite, with question marks, and one group of values per row."""
 
     tasks_max = 4_000  # 32,766 parameters
     fences = True
@@ -137,7 +140,8 @@ class Sqlite:
 def _sqlite_tasks(count: int, *, alike: bool, fenced: bool) -> str:
     row, columns = "(?, ?, ?, ?, ?, ?, ?)", "*"
     if alike:
-        # Binding is a tenth of a microsecond each. Not by `?1`, of which Python 3.12.3 warns.
+        # A parameter costs a tenth of a microsecond, so equal values are given once. `?1` could do
+        # the same, but Python 3.12.3 warns of it.
         row, columns = "(?, ?, ?)", "column1, column2, ?, ?, column3, ?, ?"
     values = f"values {', '.join([row] * count)}"
     if alike or fenced:
@@ -148,7 +152,7 @@ def _sqlite_tasks(count: int, *, alike: bool, fenced: bool) -> str:
 
 
 def _common(rows: Sequence[NewTask]) -> tuple[str, str, str | None, str | None] | None:
-    """Queue, name, headers and options, if they are the same in all rows."""
+    """Return queue, name, headers and options if they are the same in all rows, else None."""
     found = {(r.queue, r.name, r.headers, r.options) for r in rows}
     return found.pop() if len(found) == 1 else None
 
@@ -157,9 +161,11 @@ Style = Literal["psycopg", "format", "numeric"]
 
 
 class Postgres:
-    """Arrays and `unnest`: the text of a statement is the same for every number of rows, so that
-    it is prepared once. psycopg gets `%b`, binary parameters: a bytea as text is twice as long.
-    What is the same in all rows, as a rule all but shard, id and payload, is given once.
+    """The statements for PostgreSQL, with arrays and `unnest`.
+
+    The text of a statement is the same for every number of rows, so that it is prepared once.
+    psycopg gets `%b`, binary parameters: a bytea as text is twice as long. Values that are the same
+    in all rows are given once; often these are all but shard, id and payload.
     """
 
     tasks_max = 1_000_000
@@ -225,7 +231,7 @@ class Postgres:
         return Statement(text + self._unchanged, (*params, layout))
 
     def array(self, kind: str, values: list[Any]) -> object:
-        """An array of `kind` as the driver takes it: of what differs from row to row."""
+        """Return an array of `kind` as the driver takes it, for values that differ between rows."""
         return values
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
@@ -262,15 +268,15 @@ class Postgres:
 
 
 class GoogleSql:
-    """Spanner: named arrays, and a row of values per task that picks its element of each.
+    """The statements for Spanner, with named arrays. The row of each task uses one element of each.
 
-    Spanner takes 950 parameters, which would be 135 tasks; and it refuses
-    PENDING_COMMIT_TIMESTAMP() in INSERT ... SELECT, so `unnest` is only for the keys. The casts
-    say what the arrays are: SQLAlchemy's driver declares no type for a list.
+    One parameter per value would allow only 135 tasks, as Spanner takes 950 parameters. Spanner
+    refuses PENDING_COMMIT_TIMESTAMP() in INSERT ... SELECT, so `unnest` is for the keys only. The
+    casts give the types of the arrays: SQLAlchemy's driver declares no type for a list.
     """
 
     tasks_max = 50
-    """sqlparse, which the driver runs over every statement, gives up at 10,000 tokens."""
+    """The driver runs sqlparse over every statement, which refuses more than 10,000 tokens."""
     fences = False
 
     def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
@@ -328,7 +334,7 @@ class GoogleSql:
         return binding.by_name(text, words, values, fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
-        # SQLAlchemy's error, the driver's (which has no text), the client's.
+        # The causes are SQLAlchemy's error, the driver's (which has no text) and the client's.
         for found in causes(error):
             text = str(found)
             if "late_" in text and ("Table not found" in text or "is not present in" in text):
@@ -358,5 +364,5 @@ PSYCOPG = Postgres("psycopg")
 PSYCOPG2 = Postgres("format")
 ASYNCPG = Postgres("numeric")
 COCKROACH = Postgres("format")
-"""The same statements with parameters as text, which leave their types to the casts: whether
-CockroachDB reads psycopg's binary arrays was never seen."""
+"""The statements of PostgreSQL with parameters as text, whose types the casts give. It was never
+tested that CockroachDB reads psycopg's binary arrays."""

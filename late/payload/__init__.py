@@ -1,1 +1,1 @@
-"""Bytes of arguments: encoding, seals, commands."""
+"""Payloads, the bytes of arguments: their encoding, their seals, and commands."""

@@ -1,4 +1,4 @@
-"""The outer layer of a payload: none, a signature, encryption, or what an application brings.
+"""The outer layer of a payload: none, a signature, encryption, or a codec of the application.
 
 A `Codec` seals encoded bytes for one task, and the worker opens them. `late.payload.values` makes
 the bytes that are sealed.
@@ -20,20 +20,20 @@ from late.payload.values import PAYLOAD_BYTES_MAX, Format
 
 
 class Subject(NamedTuple):
-    """The task that a payload belongs to: a codec that signs binds the payload to it."""
+    """The task of a payload. A codec that signs binds the payload to it."""
 
     task_id: str
-    """`schedule:<name>` for a tick, whose id is made long after its payload."""
+    """The id; `schedule:<name>` for a tick, whose id is made long after its payload."""
     name: str
     queue: str
 
 
 class Codec(Protocol):
-    """The outer layer of a payload. Pure: called from any thread, any number of times."""
+    """The outer layer of a payload. Pure: any thread may call it, any number of times."""
 
     @property
     def name(self) -> str:
-        """Stored with each task, so that the worker knows how to read it."""
+        """The name that is stored with each task, by which the worker finds the codec."""
 
     @property
     def format(self) -> Format:
@@ -44,18 +44,18 @@ class Codec(Protocol):
         """True if a task stored under another codec's name is refused."""
 
     def seal(self, payload: bytes, subject: Subject) -> bytes:
-        """The bytes to store."""
+        """Return the bytes to store."""
 
     def open(self, payload: bytes, subject: Subject) -> bytes:
-        """Return the bytes that `seal` was given.
+        """Return the bytes from which `seal` made `payload`.
 
         Raises:
-            DecodeError: the bytes are not what `seal` made for this subject.
+            DecodeError: `seal` did not make `payload` for this subject.
         """
 
 
 class Plain(msgspec.Struct, frozen=True):
-    """No outer layer: the encoded values as they are."""
+    """The codec without an outer layer: the stored bytes are the encoded values."""
 
     format: Format = "json"
 
@@ -80,23 +80,23 @@ _BUILTIN: dict[str, Codec] = {"json": JSON, "msgpack": MSGPACK}
 
 
 class Signed:
-    """Signs every payload with HMAC-SHA256: write access to the table is not enough to run code.
+    """Signs every payload with HMAC-SHA256, so that write access to the table cannot run code.
 
-    The signature covers the payload and the task's id, name and queue, so that it cannot be moved
-    to another task. A tick of a schedule is bound to the schedule's name instead of an id.
+    The signature covers the payload and the task's id, name and queue, so that it is not valid for
+    another task. A tick of a schedule is bound to the schedule's name instead of an id.
 
-    Rotation: add the new key everywhere, make it `current` everywhere, remove the old one when
-    no task signed with it is left. Introduction: `require=False` accepts unsigned tasks until
-    all producers sign.
+    To rotate keys, add the new key everywhere, make it `current` everywhere, and remove the old one
+    when no task signed with it is left. To introduce signatures, use `require=False`: it accepts
+    unsigned tasks until all producers sign.
 
     Args:
-        inner: what is signed: `"json"`, `"msgpack"` or another codec.
-        keys: key id to secret of at least 16 bytes.
-        current: id of the key that signs.
+        inner: the codec of the signed bytes: `"json"`, `"msgpack"` or another codec.
+        keys: key id -> secret of at least 16 bytes.
+        current: the id of the key that signs.
         require: refuse tasks that are not signed.
 
     Raises:
-        ConfigError: an empty ring, a short key, an unknown `current`.
+        ConfigError: there is no key, a key is too short, or `current` is unknown.
     """
 
     _MAGIC = b"LS1"
@@ -140,24 +140,24 @@ class Signed:
 
 
 class Encrypted:
-    """Encrypts every payload with AES-256-GCM: read access to the table shows no arguments, and
-    write access is not enough to run code.
+    """Encrypts every payload with AES-256-GCM.
 
-    Bound to the task's id, name and queue, the codec's name and the key's id, like `Signed`. Each
-    task is encrypted under a key of its own, derived from the ring's key and what it is bound to,
-    so that no number of tasks wears a key out. Queue, name, options and headers stay readable:
-    they are what the queue works with.
+    Read access to the table then shows no arguments, and write access cannot run code. As with
+    `Signed`, a payload is bound to the task's id, name and queue; and also to the codec's name and
+    the key's id. Each task is encrypted with its own key, which is derived from the configured key
+    and from those values. So the number of tasks per configured key has no limit. Queue, name,
+    options and headers stay readable, because the workers need them.
 
-    Rotation and introduction are as for `Signed`. Needs `pip install "late[crypto]"`.
+    Rotation and introduction are as for `Signed`. It needs `pip install "late[crypto]"`.
 
     Args:
-        inner: what is encrypted: `"json"`, `"msgpack"` or another codec.
-        keys: key id to secret of exactly 32 random bytes.
-        current: id of the key that encrypts.
+        inner: the codec of the encrypted bytes: `"json"`, `"msgpack"` or another codec.
+        keys: key id -> secret of exactly 32 random bytes.
+        current: the id of the key that encrypts.
         require: refuse tasks that are not encrypted.
 
     Raises:
-        ConfigError: an empty ring, a key of another length, an unknown `current`, or the package
+        ConfigError: there is no key, a key has another length, `current` is unknown, or the package
             `cryptography` is missing.
     """
 
@@ -185,7 +185,8 @@ class Encrypted:
         self._keys = _ring(keys, current, least=32, most=32)
         self._current = current
         self.digest_key = hmac.digest(self._keys[current], b"late unique key", "sha256")
-        """Key of the digest beside a unique key, from which short arguments could be guessed."""
+        """The key of the digest that is stored with a unique key. Without it, short arguments could
+        be guessed from the digest."""
 
     @property
     def name(self) -> str:
@@ -208,13 +209,13 @@ class Encrypted:
         nonce, sealed = body[: self._NONCE_BYTES], body[self._NONCE_BYTES :]
         try:
             inside = self._cipher(key).decrypt(nonce, sealed, bound)
-        except (self._refusal, ValueError):  # a nonce that was cut off is a ValueError
+        except (self._refusal, ValueError):  # A nonce that is too short raises ValueError.
             message = "the payload was not encrypted for this task"
             raise DecodeError(message, reason="bad_signature") from None
         return self._inner.open(inside, subject)
 
     def _key(self, key_id: str, subject: Subject) -> tuple[bytes, bytes]:
-        """The key of one task, and what is authenticated beside its payload."""
+        """Return the key of one task, and the bytes that are authenticated with its payload."""
         bound = self._MAGIC + _bound((key_id, self.name, *subject))
         return hmac.digest(self._keys[key_id], bound, "sha256"), bound
 
@@ -237,12 +238,16 @@ def _ring(
 
 
 def _labelled(magic: bytes, key_id: str) -> bytes:
-    """The beginning of a sealed payload: what it is, and by which key."""
+    """Return the beginning of a sealed payload: the kind of its seal, and the key's id."""
     return magic + bytes([len(key_id)]) + key_id.encode()
 
 
 def _key_of(payload: bytes, magic: bytes, keys: Mapping[str, bytes], how: str) -> tuple[str, bytes]:
-    """The id of the key by which `payload` was sealed, and what follows the label."""
+    """Return the id of the key that sealed `payload`, and the bytes after the label.
+
+    Raises:
+        DecodeError: `bad_signature`: `payload` has no such seal, or the key is unknown.
+    """
     start = len(magic) + 1
     if len(payload) < start or not payload.startswith(magic):
         raise DecodeError(f"the payload is not {how}", reason="bad_signature")
@@ -255,15 +260,15 @@ def _key_of(payload: bytes, magic: bytes, keys: Mapping[str, bytes], how: str) -
 
 
 def _bound(parts: Iterable[str]) -> bytes:
-    """Each part is preceded by its length: no two lists of parts give the same bytes."""
+    """Join the parts, each after its length. No two lists of parts give the same bytes."""
     return b"".join(len(raw).to_bytes(4, "big") + raw for raw in map(str.encode, parts))
 
 
 def resolve(codec: Codec | str) -> Codec:
-    """The codec itself, or the one that `json` or `msgpack` names.
+    """Return the codec itself, or the one with the name `json` or `msgpack`.
 
     Raises:
-        ConfigError: any other name.
+        ConfigError: the name is another one.
     """
     if not isinstance(codec, str):
         return codec
@@ -273,13 +278,14 @@ def resolve(codec: Codec | str) -> Codec:
 
 
 def reader(mine: Codec, stored: str | None) -> Codec:
-    """The codec for a payload that is stored as `stored`, in a task whose own codec is `mine`.
+    """Return the codec for a payload that is stored as `stored`, in a task with the codec `mine`.
 
-    The built-in formats are always readable, so that a task may change its codec while older
-    rows are still in the log; a codec that is required is not got around by naming another.
+    The built-in formats are always readable, so that a task may change its codec while older rows
+    are still in the log. But if `mine` is required, a row with the name of another codec is
+    refused.
 
     Raises:
-        DecodeError: `bad_signature` where `mine` is required, else `undecodable`.
+        DecodeError: `bad_signature` if `mine` is required, else `undecodable`.
     """
     stored = stored or "json"
     if stored == mine.name:
@@ -293,8 +299,10 @@ def reader(mine: Codec, stored: str | None) -> Codec:
 
 
 def opened(mine: Codec, record: Record, options: Options | None) -> tuple[bytes, Format]:
-    """A stored payload without its seal, and how the values in it are encoded; `mine` is the
-    codec of its task.
+    """Return a stored payload without its seal, and the encoding of the values in it.
+
+    Args:
+        mine: the codec of its task.
 
     Raises:
         DecodeError: `reason` is `payload_too_large`, `undecodable`, `bad_signature` or

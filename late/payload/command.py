@@ -1,7 +1,8 @@
 """The record of a command: `cancel`, `reschedule` or `redrive` of another task of its shard.
 
 A command is a row of the task log in the shard of its task, with a reserved name and a small JSON
-object as its payload. It is part of the SQL contract: whoever can insert a task can insert one.
+object as its payload. It is part of the SQL contract: a producer that can insert tasks can insert
+commands too.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ NAMES: dict[str, Kind] = {
 
 
 CLOSED = "late.closed"
-"""Name of the record behind the last one of a closed version of the lane (`docs/design/0019`)."""
+"""The name of the record after the last one of a closed version of the lane
+(`docs/design/0019`)."""
 
 DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
-"""The longest delay of a reschedule, and an hour for clocks that differ."""
+"""The longest delay of a reschedule, plus an hour for clocks that differ."""
 
 
 class _Body(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -43,12 +45,12 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Command(msgspec.Struct, frozen=True):
-    """An order to one task."""
+    """A command about one task."""
 
     kind: Kind
     task_id: TaskId
     group: str | None = None
-    """The only consumer group that it is for; None: all of them."""
+    """The consumer group that executes it; None stands for all groups."""
     at_us: int | None = None
     """The new due time, for a reschedule."""
     delay_us: int = 0
@@ -57,15 +59,15 @@ class Command(msgspec.Struct, frozen=True):
     """The payload of a redrive, instead of the task's own, as it is stored."""
 
     def due_us(self, record: Record) -> int:
-        """The due time of its task; `record` is the command's own."""
+        """Return the task's new due time. `record` is the record of the command."""
         return record.created_at_us + self.delay_us if self.at_us is None else self.at_us
 
     def row(self) -> NewTask:
-        """The row to insert.
+        """Return the row to insert.
 
         Raises:
-            InvalidName: its `task_id` is none.
-            PayloadTooLarge: with the new payload, in base64, it is above 1 MiB.
+            InvalidName: `task_id` is not a task id.
+            PayloadTooLarge: with the new payload in base64, the row's payload is above 1 MiB.
         """
         shard_id = shard_of(self.task_id)
         body = msgspec.json.encode(
@@ -82,13 +84,13 @@ class _Closed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def closing(shard_id: int, version: int) -> NewTask:
-    """The row that says it."""
+    """Return the row that closes `version` of the lane in a shard."""
     body = msgspec.json.encode(_Closed(version))
     return NewTask(shard_id, new_id(shard_id), QUEUE, CLOSED, body)
 
 
 def closed_version(record: Record) -> int:
-    """The version that a record closes.
+    """Return the version that a record closes.
 
     Raises:
         DecodeError: `invalid_command`: it cannot be read.
@@ -103,7 +105,7 @@ _decode = msgspec.json.Decoder(_Body).decode
 
 
 def decode(record: Record) -> Command | None:
-    """The command that `record` is; None if it is a task.
+    """Return the command in `record`; None if it is a task.
 
     Raises:
         DecodeError: `invalid_command`: its name is reserved and its payload cannot be read.

@@ -1,14 +1,14 @@
-"""Payload bytes: encoding and decoding within the limits of `reliability` 3.1.
+"""Encode and decode payload bytes, within the limits of `reliability` 3.1.
 
-A payload is one object, parameter name to value, in JSON (the default) or msgpack: never pickle,
-nothing that names a class or imports one. What may be rebuilt is what the handler's signature
-says, by msgspec's typed decoders.
+A payload is one object, parameter name -> value, in JSON (the default) or msgpack. It is never
+pickle, and nothing in it names or imports a class. msgspec's typed decoders build only the types in
+the handler's signature.
 
-The limits cost next to nothing where they do not bite. Arguments that are all text and numbers of
-the built-in types can break few of them, and are looked at one by one. Else every violation leaves
-a trace in the encoded bytes that a C-speed search finds (more than 64 brackets, an escaped NUL, a
-`null` that may have been a NaN, 19 digits in a row); only a payload with such a trace is walked
-value by value. A trace is no proof: the walk decides.
+The checks of the limits cost almost nothing for payloads within them. Arguments that are all text
+and numbers of built-in types can break few limits, and are checked one by one. For others, every
+violation leaves a trace in the encoded bytes that a search at the speed of C finds: more than 64
+brackets, an escaped NUL, a `null` that may have been a NaN, 19 digits in a row. Only a payload with
+such a trace is checked value by value, and that check decides, because a trace is no proof.
 """
 
 from __future__ import annotations
@@ -35,58 +35,60 @@ T = TypeVar("T")
 
 _json = msgspec.json.Encoder().encode
 _msgpack = msgspec.msgpack.Encoder().encode
-# Sets have no order of their own and dicts that of insertion: for a digest both are sorted.
+# Sets have no order, and dicts have that of insertion. For a digest both are sorted.
 _json_sorted = msgspec.json.Encoder(order="deterministic").encode
-# 19 digits in a row, found by a search once all digits are one: a regular expression tries anew at
-# each byte, which took six times as long for a kilobyte of text. Searches are by `find`: `in` takes
-# what it searches for a number first, and makes an error of bytes that nobody sees.
+# To find 19 digits in a row, all digits are replaced by `0` and a search follows. A regular
+# expression starts again at each byte, which took six times as long for a kilobyte of text.
+# Searches use `find`: `in` tries first to convert the searched bytes to an int, and handles the
+# error of that.
 _DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x5F for byte in range(256))
 _LONG_INT = b"0" * 19
 _BACKSLASH = ord("\\")
 _INT_LEAST, _INT_MOST = -(2**63), 2**64 - 1
 SCALARS: frozenset[type] = frozenset((str, int, float, bool, type(None), msgspec.UnsetType))
-"""Text and numbers: JSON has them, and cannot hold in them what breaks a limit but for a NUL, a
-long int, a NaN."""
+"""The types of text and numbers, which JSON has too. Their values can break a limit only by a NUL,
+a long int or a NaN."""
 
 
 def pack(values: msgspec.Struct | dict[str, Any], form: Format = "json") -> bytes:
     """Encode one payload object.
 
     Raises:
-        InvalidPayload: a type that has no encoding, NaN or infinity, an int beyond 64 bits, a
-            lone surrogate, NUL, more than 64 levels or 10,000 keys.
-        PayloadTooLarge: above 1 MiB.
+        InvalidPayload: a type has no encoding, or there are a NaN, an infinity, an int beyond 64
+            bits, a lone surrogate, a NUL, more than 64 levels or more than 10,000 keys.
+        PayloadTooLarge: the bytes are more than 1 MiB.
     """
     try:
         payload = _json(values) if form == "json" else _msgpack(values)
-    except Exception as cause:  # values are the caller's: anything may go wrong in them
+    except Exception as cause:  # Values of the caller's types may raise any error.
         raise InvalidPayload(f"arguments cannot be encoded: {_why(cause)}") from cause
     return _searched(values, payload, form)
 
 
 def pack_call(values: msgspec.Struct, declared: Sequence[Set[type]]) -> tuple[bytes, bool]:
-    """`pack` as JSON, in a third of the time for arguments that are text and numbers.
+    """Encode one payload object as JSON, as `pack` does.
 
-    Those can break few limits, and are looked at one by one; where the bytes have a backslash,
-    which may be a NUL's, and for anything else they are searched. Types are exact: a subclass may
-    be encoded as anything.
+    For arguments that are text and numbers it takes a third of the time. They can break few limits,
+    and are checked one by one. The bytes are searched if there are other types, or a backslash,
+    which may belong to a NUL. Types are exact: a subclass may be encoded in any way.
 
     Args:
         declared: `late.handler.signature.scalars` of the struct's type.
 
     Returns:
-        The bytes, and whether a decoder of the struct's type is certain to give all values back.
+        The bytes, and True if a decoder of the struct's type certainly returns all values
+        unchanged.
 
     Raises:
-        InvalidPayload, PayloadTooLarge: as `pack`.
+        InvalidPayload, PayloadTooLarge: see `pack`.
     """
     try:
         payload = _json(values)
     except Exception:
-        return pack(values), False  # which says why not
+        return pack(values), False  # `pack` raises with the reason.
     certain = True
     if len(payload) <= PAYLOAD_BYTES_MAX and _BACKSLASH not in payload:
-        for n, value in enumerate(astuple(values)):  # `zip` takes twice as long
+        for n, value in enumerate(astuple(values)):  # `zip` takes twice as long.
             kind = type(value)
             if kind not in declared[n]:
                 certain = False
@@ -107,7 +109,7 @@ def _searched(values: msgspec.Struct | dict[str, Any], payload: bytes, form: For
         size = len(payload)
         raise PayloadTooLarge(f"arguments take {size} bytes, the limit is {PAYLOAD_BYTES_MAX}")
     if form == "json":
-        # A NaN is `null` in JSON by now, a Decimal's is text: only the values themselves can tell.
+        # In the JSON a NaN is `null`, and that of a Decimal is text. Only the values show a NaN.
         doubtful = max(map(payload.find, (b"null", b"NaN", b"Inf"))) >= 0
         if not doubtful and _is_harmless(payload):
             return payload
@@ -122,7 +124,7 @@ def unpack(payload: bytes, decode: Callable[[bytes], T], form: Format = "json") 
     """Decode one payload object with a typed decoder.
 
     Raises:
-        DecodeError: `payload_too_large` above 1 MiB, else `undecodable`.
+        DecodeError: `payload_too_large` if it is above 1 MiB, else `undecodable`.
     """
     if len(payload) > PAYLOAD_BYTES_MAX:
         message = f"payload of {len(payload)} bytes, the limit is {PAYLOAD_BYTES_MAX}"
@@ -133,16 +135,16 @@ def unpack(payload: bytes, decode: Callable[[bytes], T], form: Format = "json") 
         elif not _is_harmless(payload):
             _check(msgspec.json.decode(payload))
         return decode(payload)
-    except Exception as cause:  # stored bytes are hostile until they have been decoded
+    except Exception as cause:  # Stored bytes may be hostile, and raise any error.
         raise DecodeError(f"payload does not fit the task: {_why(cause)}") from cause
 
 
 def result(value: object) -> bytes:
-    """Encode what a handler returned as the JSON that is kept.
+    """Encode a handler's return value as the JSON that is kept.
 
     Raises:
-        DecodeError: `invalid_result`: no JSON, or above 256 KiB. A dead letter, because another
-            attempt would return the same.
+        DecodeError: `invalid_result`: it is not JSON, or is above 256 KiB. The task becomes a dead
+            letter, because another attempt would return the same.
     """
     try:
         text = _json(value)
@@ -152,10 +154,12 @@ def result(value: object) -> bytes:
 
 
 def given_result(text: bytes) -> bytes:
-    """JSON that a service gave as its task's result, as it came: decoding would lose digits.
+    """Check JSON that a service returned as its task's result, and return it unchanged.
+
+    It is not decoded and encoded again, because that would lose digits.
 
     Raises:
-        DecodeError: as `result`.
+        DecodeError: see `result`.
     """
     _sized(text)
     try:
@@ -176,9 +180,10 @@ def _sized(text: bytes) -> bytes:
 
 
 def digest(name: str, values: object, key: bytes = b"") -> str:
-    """Hash a request: a repeat of it has the same hash, another one under its unique key has not.
+    """Hash a request, so that its repeat can be distinguished from another with its unique key.
 
-    Taken before any sealing, which differs from task to task; keyed by a codec that hides values.
+    The hash is made before the seal, which is different for each task. A codec that hides values
+    has a `key` for it.
     """
     state = hashlib.blake2b(name.encode() + b"\0", digest_size=16, key=key)
     state.update(_json_sorted(values))
@@ -186,10 +191,10 @@ def digest(name: str, values: object, key: bytes = b"") -> str:
 
 
 def _is_harmless(payload: bytes) -> bool:
-    """Tell whether no limit but the size can be broken by these bytes of JSON."""
+    """Tell whether these bytes of JSON certainly break no limit except that of the size."""
     size = len(payload)
     return (
-        # More levels than allowed take more bytes than that: each is opened and closed.
+        # Too many levels need more bytes than this, because each has two brackets.
         (size <= 2 * DEPTH_MAX or payload.count(b"[") + payload.count(b"{") <= DEPTH_MAX)
         and (size <= KEYS_MAX or payload.count(b":") <= KEYS_MAX)
         and (_BACKSLASH not in payload or payload.find(b"\\u0000") < 0)
@@ -198,7 +203,7 @@ def _is_harmless(payload: bytes) -> bool:
 
 
 def _check(tree: Any) -> None:
-    """Walk decoded values; a loop and not a recursion, as the depth is what is in doubt.
+    """Check decoded values one by one. It uses no recursion, because they may be too deep for it.
 
     Raises:
         ValueError: a limit is broken.
@@ -235,7 +240,7 @@ def _check(tree: Any) -> None:
 
 
 def _why(cause: Exception) -> str:
-    """The library's reason, without the text that a UnicodeError would quote from the payload."""
+    """Return the library's reason, without the text of the payload that a UnicodeError quotes."""
     if isinstance(cause, UnicodeError):
         return f"{cause.reason}" if isinstance(cause, UnicodeEncodeError) else "no valid UTF-8"
     return str(cause)[:200] or type(cause).__name__

@@ -1,11 +1,13 @@
-"""Helpers for the tests of services that use `late`. Names are imported on first use, so that the
-pytest plugin costs a run that does not use it next to nothing.
+"""Helpers for the tests of services that use `late`.
 
-- `inline(app)`: tasks are captured instead of stored, and run in the test's own thread.
-- `assert_enqueued(tx, task, args={...})`: what a transaction has put into the log.
-- `drain(app)`: a real worker, in this process, until nothing is left to do.
-- `VirtualClock`: time that jumps when all tasks of the loop wait.
-- the plugin `late.testing.pytest_plugin`: fixtures `late_db` and `late_app`.
+Names are imported on first use, so that the pytest plugin costs almost nothing in a run that does
+not use it.
+
+- `inline(app)` captures tasks instead of storing them, and runs them in the test's own thread.
+- `assert_enqueued(tx, task, args={...})` checks the tasks that a transaction has inserted.
+- `drain(app)` runs a real worker in this process until nothing is left to do.
+- `VirtualClock` is a time that jumps when all tasks of the loop wait.
+- The plugin `late.testing.pytest_plugin` has the fixtures `late_db` and `late_app`.
 """
 
 from __future__ import annotations

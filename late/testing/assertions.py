@@ -56,24 +56,25 @@ def assert_enqueued(
     count: int | None = None,
     queue: str | None = None,
 ) -> Any:
-    """Assert that tasks of one kind are in the log, and return those that match, oldest first.
+    """Assert that calls of `task` are in the log, and return those that match, oldest first.
 
     Args:
-        where: a transaction, whose own uncommitted tasks are seen; or a URL, which shows what is
-            committed. What a worker has consumed and pruned is not in the log any more.
+        where: a transaction, with its uncommitted tasks; or a URL, for committed tasks. Tasks that
+            a worker has run and removed are not in the log any more.
         args: arguments that must be equal; others may have any value.
-        count: exactly how many, 0 for none; None for at least one.
-        queue: only those in this queue.
+        count: the exact number, 0 for none; None for at least one.
+        queue: the queue of the tasks; None for any.
 
     Raises:
-        AssertionError: says what was found instead.
+        AssertionError: they are not there. The message names the tasks that were found.
     """
 
     def judge(answer: Answer) -> list[Enqueued]:
         found = [_enqueued(task, row) for row in answer.rows]
         return _judge(task.name, found, args, count, queue)
 
-    # The name is within a pattern without quotes: no parameter style has to be known.
+    # The name cannot contain quotes, so it is put into the text: drivers differ in the style of
+    # parameters.
     sql = f"select {_COLUMNS} from late_task where name = '{validate.name(task.name, 'name')}'"
     statement = Statement(f"{sql} order by task_id", (), fetch=True)
     if isinstance(where, str):
@@ -95,7 +96,7 @@ def _read(url: str, statement: Statement) -> Answer:
             opener, _ = find(tx)
             answer: Answer = opener(tx).execute(statement)
             return answer
-    # Not `connect`: it takes the write lock, which the test itself may hold.
+    # `connect` would take the write lock, which the test itself may hold.
     with closing(sqlite3.connect(path_of(url))) as connection:
         return Answer(0, connection.execute(statement.sql).fetchall())
 

@@ -1,4 +1,4 @@
-"""Run what is enqueued with a real worker, until nothing is left to do."""
+"""Run the enqueued tasks with a real worker until nothing is left to do."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ _POLL_S = 0.01
 
 
 class NotDrained(AssertionError):
-    """There was still work to do when the time was up."""
+    """There was still work to do at the time-out."""
 
 
 def drain(app: App, *, timeout_s: float = 30.0, wait_s: float = 0.0) -> dict[str, int]:
-    """Work on `app.url` in this process until no task is waiting, running or due, also none that
-    a resize of its lane holds back.
+    """Work on `app.url` in this process until no task is waiting, running, held back or due.
 
-    The real worker: leases, retries, settlements, on whatever database the URL names. Call it
-    from plain and from async tests alike; it has a thread and an event loop of its own.
+    A task may be held back by its ordering key or by a resize of its lane. The worker is the real
+    one, with leases, retries and settlements, on the database of the URL. Plain and async tests may
+    call it: it has its own thread and event loop.
 
     Args:
-        timeout_s: how long it may take.
-        wait_s: also wait for what falls due within this time; later tasks stay parked.
+        timeout_s: the longest time.
+        wait_s: also wait for tasks that are due within this time; later tasks stay parked.
 
     Returns:
-        How many tasks ended, by outcome: `{"done": 3, "dead": 1}`. Commands are not counted.
+        The number of tasks that ended, by outcome: `{"done": 3, "dead": 1}`. Commands are not
+        counted.
 
     Raises:
-        NotDrained: the time was up. Tasks were left as a killed worker leaves them.
+        NotDrained: the time was over. Tasks are left as a killed worker leaves them.
         LateError: the worker could not start.
     """
     result: list[dict[str, int]] = []
@@ -55,7 +56,7 @@ def drain(app: App, *, timeout_s: float = 30.0, wait_s: float = 0.0) -> dict[str
         except BaseException as error:
             failure.append(error)
 
-    # A thread, because a test may have a running loop of its own.
+    # It runs in a thread, because the test may have a running loop.
     thread = threading.Thread(target=work, name="late-drain")
     thread.start()
     thread.join()
@@ -87,8 +88,8 @@ async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
 def busy(engine: Engine, group: str, until_us: int = 0) -> bool:
     """Tell whether a task of `group` waits, runs, is held back by its key, or is due by `until_us`.
 
-    One moment of the database: a task that goes from the log to the timers, or enqueues another
-    one and ends, would not be seen by two looks.
+    All is read in one snapshot of the database. Two reads could both miss a task that moves from
+    the log to the timers, or that enqueues another one and ends.
     """
     with reading(engine) as connection:
         found = status.seen(connection)

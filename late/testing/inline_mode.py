@@ -1,4 +1,4 @@
-"""Inline mode: no database, no worker, no waiting."""
+"""Inline mode: tasks run in a test without a database, a worker or waits."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from late.model.task import Attempt, NewTask, Options, Record, TaskId
 from late.payload.command import decode
 
 LIMIT = 1_000
-"""Tasks that one `run` executes: more is most likely a task that enqueues itself."""
+"""The most tasks that one `run` executes. If there are more, a task probably enqueues itself."""
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """One task that was enqueued inside the block."""
+    """One task that was enqueued inside `inline(app)`."""
 
     task_id: TaskId
     name: str
     queue: str
     args: dict[str, Any]
-    """The arguments as the handler gets them, encoded and decoded once."""
+    """The arguments as the handler gets them: they were encoded and decoded once."""
     options: Options
     row: NewTask
 
@@ -42,26 +42,27 @@ class Box:
         self._app = app
         self._keys: dict[str, NewTask] = {}
         self.pending: list[Captured] = []
-        """Enqueued and not run yet."""
+        """The tasks that have not run yet."""
         self.done: list[Captured] = []
-        """Run to a good end, discarded ones included."""
+        """The tasks that have ended without a failure, also discarded ones."""
 
     def of(self, task: Task[Any, Any] | str) -> list[Captured]:
-        """Pending tasks of one kind, in order."""
+        """Return the pending calls of one task, in order."""
         name = task if isinstance(task, str) else task.name
         return [one for one in self.pending if one.name == name]
 
     def run(self, *, limit: int = LIMIT) -> int:
-        """Run what is pending, and what that enqueues, in this thread; returns how many ran.
+        """Run the pending tasks, and those that they enqueue, in this thread; return their number.
 
-        In the order of the enqueues: delays, priorities, expiries and ordering keys play no
-        part. The first failure is raised as it is, and so are `Retry`, `Snooze` and `Nack`,
-        because there is no later here; that task stays first in `pending`. `Discard` ends a task.
+        They run in the order of the enqueues; delays, priorities, expiries and ordering keys have
+        no effect. The first failure is raised unchanged. So are `Retry`, `Snooze` and `Nack`,
+        because nothing runs later in this mode. The task that raised stays first in `pending`.
+        `Discard` ends a task.
 
         Raises:
-            UnknownTask: a task without a handler.
-            AssertionError: more than `limit` tasks.
-            RuntimeError: called inside a running loop with an async handler: use `run_async`.
+            UnknownTask: a task has no handler.
+            AssertionError: there are more than `limit` tasks.
+            RuntimeError: the handler is async, and a loop is running: use `run_async`.
         """
         count = 0
         while self.pending:
@@ -72,7 +73,7 @@ class Box:
         return count
 
     async def run_async(self, *, limit: int = LIMIT) -> int:
-        """`run` for async tests."""
+        """Run the pending tasks in an async test; see `run`."""
         count = 0
         while self.pending:
             count = self._count(count, limit)
@@ -82,8 +83,8 @@ class Box:
         return count
 
     def capture(self, calls: Sequence[Call], rows: Sequence[NewTask]) -> list[TaskId]:
-        """Take what the app would have inserted; unique keys hold until the box is gone."""
-        if not calls:  # commands: of those only a cancel says anything of what waits here
+        """Take the rows that the app would insert. Unique keys stay taken until the box is gone."""
+        if not calls:  # These are commands. Only a cancel has an effect on pending tasks.
             gone = {
                 c.task_id
                 for c in (decode(_record(row)) for row in rows)
@@ -124,7 +125,7 @@ class Box:
         current = self.pending[0]
         with suppress(AlreadyDone, Discard):
             yield
-        with suppress(ValueError):  # it may have cancelled itself
+        with suppress(ValueError):  # The task may have cancelled itself.
             self.pending.remove(current)
         self.done.append(current)
 
@@ -163,16 +164,16 @@ class Box:
 
 @contextmanager
 def inline(app: App) -> Iterator[Box]:
-    """Capture what `app` enqueues inside the block, whatever transaction it is given (None too).
+    """Capture the tasks that `app` enqueues inside the block, for any transaction and for None.
 
         with inline(app) as box:
             place_order(session)          # enqueues `charge`
             assert box.of(charge)[0].args["amount"] == Decimal("3.50")
             box.run()                     # runs it here
 
-    Payloads are encoded and decoded as always, so that what cannot be stored fails here as well.
-    The transaction plays no part: a rolled-back task is captured like any other. Whether a task
-    commits with its business row is shown by `assert_enqueued` on a real database.
+    Payloads are encoded and decoded as usual, so that a payload that cannot be stored fails here
+    too. The transaction has no effect: a task is captured even if it is rolled back. To test that a
+    task commits with its business row, use `assert_enqueued` on a real database.
     """
     box = Box(app)
     before, app.capture = app.capture, box.capture
@@ -195,7 +196,7 @@ async def _await(result: Any) -> Any:
 
 
 def _alone(task: Task[Any, Any], value: Any) -> Any:
-    """A batch of one; its item's failure is raised as the handler's own."""
+    """Run a batch task with one item. The item's failure is raised as if the handler raised it."""
     batch = Batch.of(value)
 
     async def call() -> None:

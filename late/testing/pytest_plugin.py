@@ -1,7 +1,6 @@
-"""The pytest plugin: registered by the package itself, nothing to configure.
+"""The pytest plugin. The package registers it; it needs no configuration.
 
-Fixtures import what they need when they are first used: a run without them pays only for this
-file.
+Fixtures import other modules when they are first used. A run without them imports only this file.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def _late_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One migrated database for the whole run: copying a file is quicker than migrating."""
+    """One migrated database for the whole run. A copy of its file is quicker than a migration."""
     from late.schema import migrate
 
     path = tmp_path_factory.mktemp("late") / "template.db"
@@ -29,7 +28,7 @@ def _late_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def late_db(_late_template: Path, tmp_path: Path) -> str:
-    """URL of a SQLite database of the test's own, with the schema applied."""
+    """The URL of a new SQLite database for the test, with the schema."""
     path = tmp_path / "late.db"
     shutil.copyfile(_late_template, path)
     return f"sqlite:///{path}"
@@ -37,7 +36,7 @@ def late_db(_late_template: Path, tmp_path: Path) -> str:
 
 @pytest.fixture
 def late_app(late_db: str) -> Callable[..., App]:
-    """Makes an app on `late_db`: `app = late_app(shards=1)` takes the options of `late.App`."""
+    """A function that makes an app on `late_db`: `late_app(shards=1)`. It takes `App`'s options."""
 
     def make(**options: Any) -> App:
         from late.app.app import App

@@ -1,9 +1,9 @@
-"""Django: `django.db.connection` or `connections["alias"]`, inside `transaction.atomic()`, on
-SQLite and on PostgreSQL with psycopg 3.
+"""The adapter for Django, on SQLite and on PostgreSQL with psycopg 3.
 
-The statements go to the driver's own connection, which Django has in its transaction: not through
-Django's cursors, whose log of queries would hold payloads. What the driver raises is raised as
-Django's own, so that an atomic block knows that it is broken.
+It takes `django.db.connection` or `connections["alias"]`, inside `transaction.atomic()`. The
+statements use the driver's connection, which is in Django's transaction. They do not use Django's
+cursors, whose log of queries would contain payloads. The driver's errors are raised as Django's, so
+that an atomic block knows that it is broken.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class _Connection:
                 answer: Answer = self._inner.execute(statement)
         except Exception as error:
             if error.__cause__ is not None:
-                error.orig = error.__cause__  # type: ignore[attr-defined]  # as SQLAlchemy names it
+                error.orig = error.__cause__  # type: ignore[attr-defined]  # SQLAlchemy's name
             raise
         return answer
 
 
 def connection(tx: Any) -> _Connection:
-    """The adapter of a Django connection; connects if it is not connected yet.
+    """Return the adapter of a Django connection, which is opened if it is closed.
 
     Raises:
-        InvalidTask: a database or driver that `late` does not enqueue through.
+        InvalidTask: `late` does not support this database or driver.
         TransactionManagementError (Django's): the atomic block is broken already.
     """
     tx.validate_no_broken_transaction()

@@ -1,5 +1,6 @@
-"""Find the adapter of a transaction by the names of its type's bases, so that no driver is imported
-that the caller has not imported already.
+"""Find the adapter of a transaction by the names of its type's bases.
+
+So no driver is imported that the caller has not imported already.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from late.outbox.insert import Target
 
 
 class Sync(Target, Protocol):
-    """One sync transaction, opened for statements; holds nothing that must be closed."""
+    """One sync transaction that can execute statements. It needs no close."""
 
     def execute(self, statement: Statement) -> Answer: ...
 
 
 class Async(Target, Protocol):
-    """The same for an async driver."""
+    """One async transaction that can execute statements. It needs no close."""
 
     def execute(self, statement: Statement) -> Awaitable[Answer]: ...
 
@@ -65,7 +66,8 @@ KNOWN: dict[tuple[str, str], Adapter] = {
     ("late", "AsyncSpanner"): Adapter(_SPANNER, "async_transaction", True),
     ("late", "AsyncSqlite"): Adapter(_SQLITE, "async_connection", True),
 }
-"""(package, class) of a base of the transaction's type; the module where a package has several."""
+"""By (package, class) of a base of the transaction's type, or by (module, class) if a package has
+several classes of that name."""
 ACCEPTED = (
     "a SQLAlchemy Session, AsyncSession, Connection or AsyncConnection,"
     " a psycopg Connection or AsyncConnection, a google-cloud-spanner Transaction,"
@@ -77,10 +79,11 @@ _found: dict[type, tuple[Opener, bool]] = {}
 
 
 def find(tx: object) -> tuple[Opener, bool]:
-    """The opener for `tx`, and whether it is async.
+    """Return the opener for `tx`, and True if it is async.
 
     Raises:
-        InvalidTask: no adapter for this type; names those that are accepted.
+        InvalidTask: there is no adapter for this type; the message names the types that are
+            accepted.
     """
     kind = type(tx)
     found = _found.get(kind)

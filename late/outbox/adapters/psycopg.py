@@ -1,10 +1,12 @@
-"""psycopg 3: `Connection` and `AsyncConnection`, as they come from `connect` or from a pool,
-to PostgreSQL or to CockroachDB, which says so when it is connected to.
+"""The adapter for psycopg 3, to PostgreSQL or CockroachDB.
 
-A connection in autocommit mode with no transaction block open commits the task by itself.
+It takes a `Connection` or an `AsyncConnection`, from `connect` or from a pool. CockroachDB is
+recognised by a parameter that it sends when it is connected to.
 
-In pipeline mode an answer is there after the next synchronisation only, and the steps of an insert
-decide by answers: a pipeline inside the caller's synchronises where it ends.
+In autocommit mode, without an open transaction block, the insert of a task commits by itself.
+
+In pipeline mode an answer arrives only after the next synchronisation, and the steps of an insert
+need answers. So they run in a pipeline inside the caller's, which synchronises at its end.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _AT_ONCE = nullcontext()
 
 
 class _Native(Postgres):
-    """The statements for our own cursors. SQLAlchemy's do not know `Packed`: they get lists."""
+    """The statements for the cursors of this module. SQLAlchemy's do not know `Packed`."""
 
     def array(self, kind: str, values: list[Any]) -> Packed:
         return pack(kind, values)
@@ -35,7 +37,7 @@ NATIVE = _Native("psycopg")
 
 
 class _PackedDumper(psycopg.adapt.Dumper):
-    """One for each type of array: psycopg asks for the key first."""
+    """The dumper of `Packed`. psycopg makes one per key, so there is one per type of array."""
 
     format = Format.BINARY
 
@@ -56,8 +58,8 @@ class _Connection:
     snapshot = False
 
     def __init__(self, tx: psycopg.Connection[Any]) -> None:
-        # A cursor of our own: the caller's factories may bind on the client side or return rows
-        # as dicts.
+        # A new plain cursor: one of the caller's factories may bind parameters in the client, or
+        # return rows as dicts.
         self._cursor = psycopg.Cursor(tx, row_factory=tuple_row)
         self.dialect = _dialect(tx)
 
@@ -70,7 +72,7 @@ class _Connection:
         if Packed in map(type, statement.params):
             _adapt(cursor)
         if cursor.connection.pgconn.pipeline_status:
-            with cursor.connection.pipeline():  # at whose end it has been answered
+            with cursor.connection.pipeline():  # At its end the answer has arrived.
                 cursor.execute(text, statement.params)
         else:
             cursor.execute(text, statement.params)
@@ -100,7 +102,10 @@ class _AsyncConnection:
 
 
 def _adapt(cursor: Any) -> None:
-    """Let our cursor know `Packed`, and not the caller's connection; one task has no arrays."""
+    """Register `Packed` with this cursor only, and not with the caller's connection.
+
+    It is not done at once because the insert of a single task has no arrays.
+    """
     cursor.adapters.register_dumper(Packed, _PackedDumper)
 
 
@@ -109,7 +114,7 @@ def _dialect(tx: Any) -> Dialect:
 
 
 def _answering(tx: Any) -> Any:
-    """At whose end the statements inside have been answered."""
+    """Return a context, at whose end the statements inside have their answers."""
     return tx.pipeline() if tx.pgconn.pipeline_status else _AT_ONCE
 
 
@@ -118,15 +123,15 @@ def _autocommits(tx: Any) -> bool:
 
 
 def connection(tx: psycopg.Connection[Any]) -> _Connection:
-    """The adapter of a `psycopg.Connection`."""
+    """Return the adapter of a `psycopg.Connection`."""
     if tx.autocommit:
         with _answering(tx):
-            pass  # only after it is known whether a transaction block is open
+            pass  # After this it is known whether a transaction block is open.
     return _Connection(tx)
 
 
 async def async_connection(tx: psycopg.AsyncConnection[Any]) -> _AsyncConnection:
-    """The adapter of a `psycopg.AsyncConnection`."""
+    """Return the adapter of a `psycopg.AsyncConnection`."""
     if tx.autocommit:
         async with _answering(tx):
             pass

@@ -1,10 +1,10 @@
-"""Arrays in PostgreSQL's binary form, a column at a time.
+"""Arrays in PostgreSQL's binary form, made one column at a time.
 
-psycopg writes an array item by item, in Python, which was half of what the statement of a bulk cost
-its producer; and ids as an array of text, which the server took apart again. Here a step is for the
-whole column, or one operation for an item.
+psycopg writes an array item by item in Python, which was half of the producer's cost of a bulk
+statement. It also sends ids as an array of text, which the server has to parse. Here each step is
+for the whole column, or takes one operation per item.
 
-Source: `array_recv`, `uuid_recv` and their like in PostgreSQL; psycopg's `types/array.py`.
+Source: `array_recv`, `uuid_recv` and similar functions in PostgreSQL; psycopg's `types/array.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _HEAD = struct.Struct("!5I").pack
-"""Dimensions, whether there are NULLs, the items' type; items, the number of the first."""
+"""The number of dimensions, a flag for NULLs, the items' type, the number of items, and the index
+of the first item."""
 _SIZE = struct.Struct("!I").pack
 _SMALLINT = struct.Struct("!Ih").pack
 
 
 class Packed:
-    """One array without NULLs, ready to be sent."""
+    """One array without NULLs, in the form in which it is sent."""
 
     __slots__ = ("data", "oid")
 
@@ -32,9 +33,9 @@ class Packed:
 
 
 def pack(kind: str, values: Sequence[Any]) -> Packed:
-    """`values` as an array of `kind`: `smallint` from ints, `uuid` from canonical text, `bytea`."""
+    """Make an array of `kind`: `smallint` from ints, `uuid` from canonical text, `bytea`."""
     oid, item_oid, body = _KINDS[kind]
-    # Joined once: payloads are what is large here.
+    # The parts are joined once, because payloads may be large.
     return Packed(oid, b"".join([_HEAD(1, 0, item_oid, len(values), 1), *body(values)]))
 
 
@@ -57,4 +58,4 @@ _KINDS: dict[str, tuple[int, int, Callable[[Any], list[bytes]]]] = {
     "uuid": (2951, 2950, _uuids),
     "bytea": (1001, 17, _byteas),
 }
-"""Oids of the array and of its items, which are the same on every server."""
+"""The oids of the array and of its items, which are the same on every server."""

@@ -1,16 +1,17 @@
-"""Spanner: a `Transaction` of google-cloud-spanner, and the statements for SQLAlchemy.
+"""The adapter for a `Transaction` of google-cloud-spanner.
 
 A `Transaction` gets its tasks as a mutation, which the client keeps until the commit: N tasks add
-no round trip. When Spanner aborts, `run_in_transaction` runs the caller's function again with a new
-transaction, and so the enqueue too. Only unique keys cost a statement, because they must be looked
-at: `late_unique` has no commit timestamp, so it can be read and written in one transaction.
+no round trip. If Spanner aborts the transaction, `run_in_transaction` runs the caller's function
+again with a new transaction, and so also the enqueue. Only unique keys need statements, because
+they must be read: `late_unique` has no commit timestamp, so it can be read and written in one
+transaction.
 
-SQLAlchemy gets DML with PENDING_COMMIT_TIMESTAMP() and never a mutation: on ABORTED its driver
-replays the statements of the transaction and forgets the mutations, so that tasks would be lost
-from transactions that commit.
+SQLAlchemy uses DML with PENDING_COMMIT_TIMESTAMP() and never a mutation (`statements.py`). After
+ABORTED its driver repeats the statements of the transaction but not the mutations, so the
+transaction would commit without its tasks.
 
-One transaction uses one of the two: after DML on the log, Spanner refuses a mutation on it. The
-log cannot be read in a transaction that has written to it by DML.
+One transaction must use only one of the two: after DML on the log, Spanner refuses a mutation on
+it. The log cannot be read in a transaction that has written to it by DML.
 """
 
 from __future__ import annotations
@@ -42,20 +43,21 @@ COLUMNS = (
     "options",
 )
 TASKS_MAX = 5_000
-"""Tasks of one transaction. Spanner takes 80,000 mutations; a task is 8, one per column, and 12
-with a unique key, so that at least a quarter is left for the caller's own rows."""
+"""The most tasks of one transaction. Spanner takes 80,000 mutations. A task is 8, one per column,
+and 12 with a unique key, so at least a quarter is left for the caller's own rows."""
 BYTES_MAX = 64 * 1024 * 1024
-"""Payload of one transaction: Spanner takes 100 MiB, and the caller has rows of its own."""
+"""The most bytes of payload of one transaction. Spanner takes 100 MiB, and the caller has rows of
+its own."""
 _CARRIED = "_late_carried"
 _BUFFER = "mutation"
-_array: Any = param_types.Array  # the client is typed in parts only
+_array: Any = param_types.Array  # The client has few types.
 _STRINGS = _array(param_types.STRING)
 
 
 class _Mutations(GoogleSql):
-    """Keys as the statements are; tasks as rows to buffer."""
+    """The statements for keys, and tasks as rows to buffer."""
 
-    tasks_max = 1_000_000  # the number of tasks per call is bounded before
+    tasks_max = 1_000_000  # The number of tasks per call is bounded before.
 
     def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
         return Statement(
@@ -67,7 +69,7 @@ class _Mutations(GoogleSql):
                     r.task_id,
                     r.queue,
                     r.name,
-                    b64encode(r.payload),  # the wire format of BYTES is a text
+                    b64encode(r.payload),  # Text, as in the wire format of BYTES.
                     r.headers,
                     r.options,
                 )
@@ -107,8 +109,12 @@ class _Transaction:
 
 
 def repeatable_read(level: Any, database: Any) -> bool:
-    """Tell whether a transaction of that `isolation_level`, or without one of its own, reads a
-    moment of the past and locks nothing, of the client's `database`."""
+    """Tell whether a transaction of this isolation level reads a past snapshot and locks nothing.
+
+    Args:
+        level: the transaction's `isolation_level`; if it has none, that of the client's `database`
+            applies.
+    """
     if not level:
         level = database.default_transaction_options.default_read_write_transaction_options
         level = level.isolation_level
@@ -121,14 +127,15 @@ def _snapshot(tx: Any) -> bool:
 
 
 def _buffer(tx: Any, rows: Any) -> Answer:
-    """Put rows on the transaction; nothing is sent before its commit.
+    """Put rows on the transaction. They are sent with its commit.
 
     Raises:
-        BatchTooLarge: with what it carries already, Spanner would refuse the commit.
+        BatchTooLarge: together with the tasks that the transaction has already, Spanner would
+            refuse the commit.
     """
     count, size = getattr(tx, _CARRIED, (0, 0))
     if not count:
-        # Missing tables come out there: until then nothing has asked the server for them.
+        # Missing tables are noticed in the commit: nothing asks the server for them before.
         tx.commit = _explained(tx.commit)
     count, size = count + len(rows), size + sum(len(row[5]) * 3 // 4 for row in rows)
     if count > TASKS_MAX or size > BYTES_MAX:
@@ -142,7 +149,7 @@ def _buffer(tx: Any, rows: Any) -> Answer:
 
 
 def _explained(commit: Callable[..., Any]) -> Callable[..., Any]:
-    """`commit` of one transaction, whose error says what to do about missing tables."""
+    """Wrap the `commit` of a transaction, so that it raises `SchemaMismatch` for missing tables."""
 
     @contextmanager
     def explaining() -> Iterator[None]:
@@ -172,12 +179,12 @@ def _explained(commit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def transaction(tx: Transaction) -> _Transaction:
-    """The adapter of a google-cloud-spanner `Transaction`."""
+    """Return the adapter of a google-cloud-spanner `Transaction`."""
     return _Transaction(tx)
 
 
 class _ClientsAsync:
-    """A `Transaction` of the client's own asyncio half (`AsyncClient`)."""
+    """The adapter of a `Transaction` of the client's own asyncio part (`AsyncClient`)."""
 
     __slots__ = ("_claimed", "_tx")
     dialect = _Transaction.dialect
@@ -210,7 +217,7 @@ class _ClientsAsync:
 
 
 async def clients_async_transaction(tx: Any) -> _ClientsAsync:
-    """The adapter of a `Transaction` that `AsyncClient` gives."""
+    """Return the adapter of a `Transaction` of `AsyncClient`."""
     return _ClientsAsync(tx)
 
 
@@ -231,5 +238,5 @@ class _AsyncTransaction:
 
 
 async def async_transaction(tx: AsyncSpanner) -> _AsyncTransaction:
-    """The adapter of an `AsyncSpanner`."""
+    """Return the adapter of an `AsyncSpanner`."""
     return _AsyncTransaction(tx)

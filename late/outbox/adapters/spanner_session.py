@@ -1,4 +1,4 @@
-"""Spanner transactions of our own, for handlers (`ctx.begin()`): opened, ended, never leaked."""
+"""Open and end Spanner transactions for handlers (`ctx.begin()`)."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ T = TypeVar("T")
 
 
 class AsyncSpanner:
-    """A `Transaction` in a thread of its own, so that a call does not stop the event loop."""
+    """A `Transaction` in its own thread, so that a call does not block the event loop."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="late-spanner")
         self._scope: Any = None
         self.raw: Any = None
-        """The client's `Transaction`: mutations may be put on it directly, for they only wait."""
+        """The client's `Transaction`. Mutations may be put on it directly, as that is no I/O."""
 
     async def execute_sql(self, sql: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """`Transaction.execute_sql`, with all rows."""
+        """Run `Transaction.execute_sql`, and return all rows."""
         return await self.run(lambda: list(self.raw.execute_sql(sql, *args, **kwargs)))
 
     async def execute_update(self, sql: str, *args: Any, **kwargs: Any) -> int:
-        """`Transaction.execute_update`: how many rows the statement changed."""
+        """Run `Transaction.execute_update`, and return the number of rows that it changed."""
         return await self.run(lambda: int(self.raw.execute_update(sql, *args, **kwargs)))
 
     async def commit(self) -> None:
-        """Commit now; the end of the block then has nothing left to do."""
+        """Commit now. The end of the block then does nothing."""
         await self.run(lambda: self.raw.commit())
 
     async def rollback(self) -> None:
         await self.run(lambda: self.raw.rollback())
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run `call` in the transaction's thread. Cancelled, the call still ends there first."""
+        """Run `call` in the transaction's thread. A cancellation does not stop it there."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def begin(self) -> None:
@@ -56,13 +56,13 @@ class AsyncSpanner:
         try:
             await self.run(begin)
         except BaseException as error:
-            # Cancelled, the thread may still be at it: what it opens is ended behind it.
+            # After a cancellation the thread may still open a transaction. It is ended after that.
             self._thread.submit(self._leave, error)
             self._thread.shutdown(wait=False)
             raise
 
     async def end(self, error: BaseException | None) -> None:
-        """Commit, or roll back if there was an error, and let the thread go."""
+        """Commit, or roll back if there was an error, and end the thread."""
 
         try:
             await self.run(lambda: self._leave(error))
@@ -76,23 +76,24 @@ class AsyncSpanner:
 
 @functools.cache
 def _database(url: str, _process: int) -> Any:
-    """One client per process and database: a channel pool is too dear for every transaction.
+    """Return the client of this process for a database.
 
-    A child that was forked makes its own: the threads of the parent's connections stay behind.
+    A client per transaction would be too expensive, because of its pool of channels. A forked child
+    makes its own: it does not have the threads of the parent's connections.
     """
     database = open_database(url, priority="foreground")
     # Google's client would wait for an hour for a server that is gone. Each request has its own
-    # time: what the caller's thread was given for a report or a migration is long over.
+    # time limit: a limit that the caller's thread had for a report or a migration is over by then.
     spanner_bounds.bind(database.spanner_api, each_s=spanner_bounds.CALL_TIMEOUT_S)
     return database
 
 
 @contextmanager
 def connect(url: str) -> Iterator[Any]:
-    """A `Transaction` of our own; committed at the end, rolled back if the block raises.
+    """Open a `Transaction`. It is committed at the end, and rolled back if the block raises.
 
-    ABORTED leaves the block as the client's `Aborted`: whoever runs the block runs it again.
-    Spanner aborts one that has read and then rests for 10 s.
+    ABORTED is raised as the client's `Aborted`: the caller has to run the block again. Spanner
+    aborts a transaction that has read and is then idle for 10 s.
     """
     with turn(url):
         yield from _transaction_of(_database(url, os.getpid()))
@@ -105,12 +106,12 @@ def _transaction_of(database: Any) -> Iterator[Any]:
         tx.transaction_tag = database.late_tag
         try:
             yield tx
-            # A block that did nothing has begun nothing.
+            # A block without statements or mutations has not begun a transaction.
             if _open(tx) and (tx._transaction_id is not None or tx._mutations):
                 tx.commit()
         except BaseException:
-            # Without an id nothing has reached the server. What went wrong is what the caller must
-            # hear of, also where the server is gone and cannot be told: it gives up by itself.
+            # Without an id nothing has reached the server. The caller must see the first error. If
+            # the server cannot be reached, it rolls back by itself.
             if _open(tx) and tx._transaction_id is not None:
                 with suppress(api.GoogleAPICallError):
                     tx.rollback()
@@ -125,7 +126,7 @@ def _open(tx: Any) -> bool:
 
 @asynccontextmanager
 async def connect_async(url: str) -> AsyncIterator[AsyncSpanner]:
-    """`connect` for `async with`. Cancelled, the transaction is rolled back."""
+    """Open an async transaction; see `connect`. A cancellation rolls it back."""
     tx = AsyncSpanner(url)
     await tx.begin()
     try:

@@ -1,10 +1,11 @@
-"""SQLAlchemy: `Session`, `Connection` and their async twins, on SQLite, PostgreSQL
-and CockroachDB (experimental);
-`Session` and `Connection` on Spanner.
+"""The adapter for SQLAlchemy.
 
-A session's connection is asked for through the session, so that the insert is in the session's
-transaction (and its savepoint, if one is open), which begins as it would for any other statement.
-Nothing is flushed: the order of the caller's own rows and the task does not matter.
+It takes a `Session`, a `Connection` or their async forms, on SQLite, PostgreSQL and CockroachDB
+(experimental); on Spanner a `Session` or a `Connection`.
+
+The session gives its connection, so that the insert is in the session's transaction (and in its
+savepoint, if one is open). The transaction begins as for any other statement. Nothing is flushed:
+the order of the caller's rows and the task does not matter.
 
 Drivers: pysqlite, aiosqlite, psycopg (sync and async), psycopg2, asyncpg, sqlalchemy-spanner.
 """
@@ -52,7 +53,7 @@ class _Connection:
         return _snapshot(self._tx)
 
     def execute(self, statement: Statement) -> Answer:
-        # Driver SQL: a construct would be compiled and cached per number of rows for nothing.
+        # This is driver SQL. A construct would be compiled and cached for each number of rows.
         params = statement.params
         result = self._tx.exec_driver_sql(
             statement.sql, params if isinstance(params, dict) else tuple(params)
@@ -80,7 +81,7 @@ class _AsyncConnection:
 
     @property
     def snapshot(self) -> bool:
-        return False  # Spanner's dialect is not async
+        return False  # Only Spanner needs it, and its dialect is not async.
 
     async def execute(self, statement: Statement) -> Answer:
         def run(tx: Connection) -> Answer:
@@ -90,22 +91,22 @@ class _AsyncConnection:
 
 
 def connection(tx: Connection) -> _Connection:
-    """The adapter of a `Connection`."""
+    """Return the adapter of a `Connection`."""
     return _Connection(tx)
 
 
 def session(tx: Session) -> _Connection:
-    """The adapter of a `Session` or `scoped_session`."""
+    """Return the adapter of a `Session` or `scoped_session`."""
     return _Connection(tx.connection())
 
 
 async def async_connection(tx: AsyncConnection) -> _AsyncConnection:
-    """The adapter of an `AsyncConnection`."""
+    """Return the adapter of an `AsyncConnection`."""
     return _AsyncConnection(tx)
 
 
 async def async_session(tx: AsyncSession) -> _AsyncConnection:
-    """The adapter of an `AsyncSession` or `async_scoped_session`."""
+    """Return the adapter of an `AsyncSession` or `async_scoped_session`."""
     return await async_connection(await tx.connection())
 
 
@@ -128,10 +129,10 @@ def _snapshot(tx: Connection) -> bool:
 
 
 def _autocommits(tx: Connection) -> bool:
-    """Tell whether the driver would commit each statement, whatever SQLAlchemy calls a transaction.
+    """Tell whether the driver would commit each statement by itself.
 
-    Asked of the driver: a SQLite connection in autocommit mode in which an event handler has
-    emitted BEGIN (SQLAlchemy's recipe for savepoints there) is in a transaction.
+    The driver is asked and not SQLAlchemy: a SQLite connection in autocommit mode is in a
+    transaction after an event handler has emitted BEGIN (SQLAlchemy's recipe for savepoints there).
     """
     if tx.dialect.name == "sqlite":
         return autocommits(tx.connection.driver_connection)

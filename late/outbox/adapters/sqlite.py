@@ -1,10 +1,9 @@
-"""`sqlite3.Connection`, and a small async one for `late.outbox.connect_async`.
+"""The adapter for `sqlite3.Connection`, and an async connection for `late.outbox.connect_async`.
 
-The caller's connection decides when the transaction begins: the standard driver begins one before
-our INSERT unless it is in autocommit mode. Then the insert commits by itself, which is a task
-outside any transaction. A deferred transaction that has read before it enqueues may be refused
-with "database is locked" at once, whatever the busy timeout: use BEGIN IMMEDIATE where a
-transaction will enqueue.
+The caller's connection decides when the transaction begins. The standard driver begins one before
+the INSERT unless it is in autocommit mode; in that mode the insert commits by itself, outside any
+transaction. A deferred transaction that reads and then enqueues may fail at once with "database is
+locked", for any busy timeout. So use BEGIN IMMEDIATE for a transaction that will enqueue.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class _Connection:
 
 
 def connection(tx: sqlite3.Connection) -> _Connection:
-    """The adapter of a `sqlite3.Connection`."""
+    """Return the adapter of a `sqlite3.Connection`."""
     return _Connection(tx)
 
 
@@ -53,13 +52,13 @@ def autocommits(tx: Any) -> bool:
     """Tell whether a statement on this driver's connection would commit by itself."""
     if tx.in_transaction:
         return False
-    # Python 3.12 added `autocommit`; -1 there means that `isolation_level` rules as before.
+    # Python 3.12 added `autocommit`. Its value -1 means that `isolation_level` applies as before.
     mode = getattr(tx, "autocommit", -1)
     return tx.isolation_level is None if mode == -1 else bool(mode)
 
 
 class Rows:
-    """The result of `AsyncSqlite.execute`: rows that were fetched already."""
+    """The result of `AsyncSqlite.execute`, whose rows are fetched already."""
 
     def __init__(self, rows: list[Any], rowcount: int) -> None:
         self._rows = iter(rows)
@@ -73,8 +72,9 @@ class Rows:
 
 
 class AsyncSqlite:
-    """A `sqlite3.Connection` in a thread of its own, so that waiting for the write lock does not
-    stop the event loop. Has what a handler needs of psycopg's AsyncConnection, and no more.
+    """A `sqlite3.Connection` in its own thread, so that no wait for a lock blocks the event loop.
+
+    It has only those methods of psycopg's AsyncConnection that a handler needs.
     """
 
     def __init__(self, make: Callable[[], sqlite3.Connection]) -> None:
@@ -105,13 +105,14 @@ class AsyncSqlite:
         return self._raw
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run `call` in the connection's thread. Cancelled, the call still ends there first, and
-        what comes later comes after it.
+        """Run `call` in the connection's thread.
+
+        A cancellation does not stop it there, and later calls run after its end.
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def close(self) -> None:
-        """Close the connection, rolling back what is open."""
+        """Close the connection, and roll back an open transaction."""
 
         def close() -> None:
             if self._raw is not None:
@@ -133,7 +134,7 @@ class _AsyncConnection:
 
     @property
     def autocommit(self) -> bool:
-        # `connect_async` has begun one; after a commit in the block there is none.
+        # `connect_async` has begun a transaction; after a commit in the block there is none.
         return autocommits(self._tx.raw)
 
     async def execute(self, statement: Statement) -> Answer:
@@ -141,5 +142,5 @@ class _AsyncConnection:
 
 
 async def async_connection(tx: AsyncSqlite) -> _AsyncConnection:
-    """The adapter of an `AsyncSqlite`."""
+    """Return the adapter of an `AsyncSqlite`."""
     return _AsyncConnection(tx)

@@ -1,1 +1,1 @@
-"""Private servers and databases for tests and the demo."""
+"""Private servers and databases for tests, the demo and measurements."""

