@@ -154,10 +154,8 @@ class App(TaskCommands):
         return self._rows.lane.shard_of(key)
 
     def adopt(self, lane: Lane) -> None:
-        """Place tasks by `lane` from now on, as the database has it.
-
-        Before the lane's first resize the app's own `shards=` applies.
-        """
+        """Place tasks by the database's `lane` from now on. Before its first resize the app's own
+        `shards=` applies."""
         self._rows.adopt(lane)
 
     # --- registration ----------------------------------------------------------------------------
@@ -210,9 +208,8 @@ class App(TaskCommands):
         self, name: str, *, target: str, like: Callable[P, Any], **given: Unpack[RemoteSettings]
     ) -> Task[P, Any]: ...
     def remote(self, name: str, **given: Any) -> Task[..., Any]:
-        """Register a task that another service executes.
-
-        It is enqueued like any other task, and a worker calls `target` for it.
+        """Register a task that another service executes. It is enqueued like any other task, and a
+        worker calls `target` for it.
 
         Args:
             name: the task's name, also for the target.
@@ -338,11 +335,7 @@ class App(TaskCommands):
         return self._write(tx, batch, self.prepare(batch))
 
     def prepare(self, calls: Sequence[Call]) -> list[NewTask]:
-        """Return the rows of one batch, checked as in `enqueue_many`, for callers that write them.
-
-        Raises:
-            BatchTooLarge, QueueFull, PayloadTooLarge: see `enqueue_many`.
-        """
+        """Return the rows of one batch, checked as in `enqueue_many`, for other writers of rows."""
         if len(calls) > validate.BATCH_TASKS_MAX:
             raise BatchTooLarge(f"more than {validate.BATCH_TASKS_MAX} tasks in one call")
         size = sum([len(call.payload) for call in calls])
@@ -406,11 +399,7 @@ class App(TaskCommands):
         queue: str | None = None,
         **asked: Unpack[TaskOptions],
     ) -> Call:
-        """Return the call that `send` would insert, for `enqueue_many`.
-
-        Raises:
-            The errors of `send`.
-        """
+        """Return the call that `send` would insert, for `enqueue_many`; errors are as in `send`."""
         validate.name(name, "task name")
         if name.startswith(PREFIX):
             raise InvalidName(f"task {name!r}: names that begin with {PREFIX!r} are reserved")
@@ -465,11 +454,8 @@ class App(TaskCommands):
         self._depths[queue] = (depth, time.monotonic(), bound)
 
     def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
-        """Return the rows of `calls` for the lane as the database has it now.
-
-        The app adopts this lane unless it knows a later version, which is from another database or
-        from before a restore.
-        """
+        """Return the rows of `calls` for the database's current lane, which the app adopts unless
+        it knows a later version (from another database, or from before a restore)."""
         return self._rows.placed(calls, lane)
 
     def row(self, call: Call, lane: Lane | None = None, /) -> NewTask:

@@ -133,7 +133,7 @@ class Consumer:
         """Work on the running event loop until `stop`. A plain `def` as `work` runs in threads.
 
         Raises:
-            ConsumerRefused: the server refuses this consumer for good.
+            ConsumerRefused: the server refuses this consumer, and would do so again.
         """
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="late-consumer")

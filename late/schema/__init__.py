@@ -1,1 +1,1 @@
-"""The schema of `late`, once, as data (`tables.py`), and its version (`version.py`)."""
+"""The schema of `late`: its tables as data (`tables.py`), its version and its migrations."""

@@ -1,7 +1,7 @@
 """SQLAlchemy engines for migrations and the control plane, and the map of their errors.
 
-The hot path does not use them: each store has its native driver. Their users are rare (an
-operator's command, a poll of the schedules), so an engine keeps at most two connections.
+The hot path does not use them: each store has its native driver. An engine has few users (an
+operator's command, a poll of the schedules), so it keeps at most two connections.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ _DRIVERS = {
 _SECRETS = ("password", "passwd", "sslpassword")
 _POSTGRES_MIN = (13,)
 _SQLITE_MIN = (3, 35, 0)
-_COCKROACH_MIN = 230100  # as psycopg counts: v23.1.0
+_COCKROACH_MIN = 230100  # v23.1.0, in psycopg's form.
 
 _MISSING_TABLE = {"42P01", "42703", "3F000"}
 _REPEATABLE = {"40001", "40P01", "55P03"}
 
 
 def parse(url: str) -> URL:
-    """Parse a URL, with the synchronous driver that `late` uses for its dialect.
+    """Parse a URL, and set the synchronous driver that `late` uses for its dialect.
 
     Raises:
-        ConfigError: not a URL, or of a database that `late` does not run on.
+        ConfigError: the text is not a URL, or `late` does not run on its database.
     """
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):
-        # The message does not repeat the text, which may hold a password.
+        # The message does not contain the text, which may have a password.
         raise ConfigError(
             "not a database URL; expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
         ) from None
@@ -78,7 +78,7 @@ def parse(url: str) -> URL:
 
 
 def is_spanner(url: str) -> bool:
-    """Return True for a URL of Spanner, whose schema has statements of its own."""
+    """Tell whether this is a URL of Spanner, whose schema has its own statements."""
     return url.partition("://")[0] in ("spanner", "spanner+spanner")
 
 
@@ -96,11 +96,11 @@ def shown(url: str) -> str:
 
 
 def make_engine(url: str, *, create: bool = False) -> Engine:
-    """Make an engine for `url`; nothing is connected yet.
+    """Make an engine for `url`. It does not connect yet.
 
     Args:
-        create: a SQLite file that does not exist may be made. Only a migration does that; a
-            mistyped path must not leave an empty database behind.
+        create: create a SQLite file that does not exist. Only a migration does that: a mistyped
+            path must not create an empty database.
 
     Raises:
         ConfigError: the URL is wrong, or the driver is not installed.
@@ -149,7 +149,7 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
     def connect() -> sqlite3.Connection:
         if not memory and not create and not Path(path).exists():
             raise StoreUnavailable(f"no database file {path}: run `late migrate URL` to make it")
-        # Transactions are opened by hand below: the module's own handling commits before DDL.
+        # `_begin` below opens transactions: the module's own handling commits before DDL.
         return sqlite3.connect(
             path or ":memory:",
             timeout=BUSY_TIMEOUT_S,
@@ -165,15 +165,15 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
 
     @event.listens_for(engine, "checkout")
     def _checkout(_: object, record: ConnectionPoolEntry, __: object) -> None:
-        # A file that was moved away or replaced still exists for the processes that have it open:
-        # an operator would read and change a file that no worker uses.
+        # A file that was moved or replaced still exists for the processes that have it open. So an
+        # operator would read and change a file that no worker uses.
         if not memory and record.info["file"] != _file(path):
             raise exc.DisconnectionError("another file has this name now")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A transaction that reads first and writes later fails with SQLITE_BUSY_SNAPSHOT as soon
-        # as another writer was faster, whatever the busy timeout: writers take the lock first.
+        # A transaction that reads and then writes fails with SQLITE_BUSY_SNAPSHOT if another writer
+        # was faster, for any busy timeout. So a writer takes the lock at its beginning.
         write = connection.get_execution_options().get("late_write", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
@@ -181,7 +181,7 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
 
 
 def _file(path: str) -> tuple[int, int] | None:
-    """Return the identity of the file that has this name now; None: there is none."""
+    """Return the identity of the file that has this name now; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -192,13 +192,13 @@ def _file(path: str) -> tuple[int, int] | None:
 def write(engine: Engine, work: Callable[[Connection], T]) -> T:
     """Run `work(connection)` in one transaction that writes, and return its result.
 
-    A transaction that the database aborts in favour of another (a deadlock, 40001, ABORTED, a busy
-    file) has done nothing, and is begun again as a whole for `REPEAT_S`: so `work` may run more
+    A transaction that the database aborts in favour of another one (a deadlock, 40001, ABORTED, a
+    busy file) has done nothing. It is repeated as a whole for `REPEAT_S`. So `work` may run more
     than once, and must change nothing but the database.
 
     Raises:
         TransactionAborted: the transaction was still aborted after that time.
-        StoreError: as `translated`; and all that `work` raises.
+        StoreError: see `translated`. Errors of `work` are raised too.
     """
     until, longest = time.monotonic() + REPEAT_S, 0.02
     while True:
@@ -208,16 +208,17 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
         except TransactionAborted:
             if time.monotonic() > until:
                 raise
-        # A random pause, so that two transactions that met once do not meet again.
+        # The pause is random, so that two transactions that collided do not collide again.
         time.sleep(random.uniform(0, longest))
         longest = min(2 * longest, _PAUSE_MAX_S)
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Open a connection in one transaction that writes: committed at the end, or rolled back.
+    """Open a connection in one transaction that writes.
 
-    It is for a body that cannot be repeated; others use `write`.
+    It is committed at the end, and rolled back after an error. It is for a body that cannot be
+    repeated; others use `write`.
     """
     with (
         _turn(engine),
@@ -230,8 +231,8 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 def _turn(engine: Engine) -> AbstractContextManager[None]:
-    """Wait for the other transactions of this process, if this is Spanner's emulator, which has one
-    at a time."""
+    """Wait for the other transactions of this process on Spanner's emulator, which allows one at a
+    time. On other databases there is no wait."""
     url = str(engine.url)
     if not is_spanner(url):
         return nullcontext()
@@ -242,7 +243,7 @@ def _turn(engine: Engine) -> AbstractContextManager[None]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Open a connection in one read-only transaction that sees one moment of the database."""
+    """Open a connection in one read-only transaction that sees one snapshot of the database."""
     options: dict[str, Any] = {}
     if engine.dialect.name == "postgresql":
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -256,7 +257,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
         check_server(connection)
         if engine.dialect.name == "postgresql":
             # PostgreSQL compiles queries that it estimates as large, which takes longer than any of
-            # these statements. For this transaction only: behind a pooler the session is not ours.
+            # these statements. The setting is for this transaction only: behind a pooler the
+            # session belongs to others too.
             connection.exec_driver_sql("set local jit = off")
         yield connection
 
@@ -269,7 +271,7 @@ def check_server(connection: Connection) -> None:
     """
     name = connection.dialect.name
     if name.startswith("spanner"):
-        return  # a service: it has one version
+        return  # Spanner is a service with one version.
     if name == "cockroachdb":
         # The dialect reports PostgreSQL 9.5 for every server; the driver has the real version.
         driver: Any = connection.connection.driver_connection
@@ -287,8 +289,8 @@ def check_server(connection: Connection) -> None:
 def translated() -> Iterator[None]:
     """Raise the errors of SQLAlchemy and its drivers as those of `late.errors`.
 
-    The message is the database's own first line. SQLAlchemy's text is never used: it repeats
-    the statement's parameters, which are payloads.
+    The message is the first line of the database's message. SQLAlchemy's text is never used: it
+    contains the statement's parameters, which are payloads.
     """
     try:
         yield
@@ -325,7 +327,7 @@ def translate(error: Exception) -> StoreError:
 
 
 def _of_spanner(error: BaseException) -> BaseException | None:
-    """Find the client's error below the DB-API's, which has no text of its own."""
+    """Find the client's error among the causes of the DB-API's, which has no text."""
     for cause in causes(error):
         if type(cause).__module__.startswith(("google.api_core", "google.auth")):
             return cause

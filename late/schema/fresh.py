@@ -1,6 +1,6 @@
-"""A whole schema at once from `tables.py`, for tests and in-memory databases.
+"""Create the whole schema at once from `tables.py`, for tests and in-memory databases.
 
-The result is the same as that of `late migrate` on an empty database, without loading Alembic; a
+The result is the same as that of `late migrate` on an empty database, but Alembic is not loaded. A
 test compares the two.
 """
 
@@ -26,14 +26,14 @@ RANDOM = {
     "cockroachdb": "gen_random_uuid()::text",
     "sqlite": "lower(hex(randomblob(16)))",
 }
-"""SQL for a new name of a deployment, per dialect."""
+"""SQL that makes a new name of a deployment, by dialect."""
 
 
 def create(connection: Connection) -> None:
-    """Create every table, the first partition and the seeds, in the caller's transaction.
+    """Create every table, the first partition and the first rows, in the caller's transaction.
 
     Raises:
-        sqlalchemy.exc.DBAPIError: the tables are there already, or the database refuses.
+        sqlalchemy.exc.DBAPIError: the tables exist already, or the database refuses.
     """
     dialect = connection.dialect.name
     tables = all_tables(dialect)

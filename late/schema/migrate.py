@@ -1,11 +1,13 @@
-"""Bring a database to the schema of this version: forward only, repeatable, also twice at once.
+"""Migrate a database to the schema of this version.
+
+A migration goes forward only, and may be repeated, also by two processes at once.
 
 The revisions in `migrations/versions` are immutable snapshots: they do not import
 `late.schema.tables`, because a database that was migrated last year must not depend on today's
 tables. A test checks that both are equal at the newest revision.
 
-A revision is marked `pre` (run it before the new code is deployed: the old code runs on it) or
-`post` (run it once the old code is gone). They are applied in the order of their numbers.
+A revision is marked `pre` (run it before the new code is deployed, as the old code runs on it) or
+`post` (run it when no old code runs any more). They are applied in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -25,16 +27,16 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE = "late_revision"
-"""Alembic's own record. Not `alembic_version`, which in a shared database is the service's."""
+"""The table of Alembic's version. It is not `alembic_version`, which the service may use itself."""
 
-_LOCK = 0x6C617465  # "late": the advisory lock that one migration holds at a time
+_LOCK = 0x6C617465  # "late": the advisory lock that one migration holds at a time.
 
 
 def directory() -> Path:
     """Return the folder of the revisions: in the installed package, or beside it in a checkout.
 
     Raises:
-        ConfigError: neither is there (a package that was built without them).
+        ConfigError: neither exists (the package was built without them).
     """
     package = Path(__file__).resolve().parent.parent
     for candidate in (package / "_migrations", package.parent / "migrations"):
@@ -47,7 +49,7 @@ def upgrade(url: str) -> list[str]:
     """Apply the missing revisions in one transaction, and return them.
 
     Runs may overlap: the second waits for the lock of the first until that commits, and then has
-    nothing to do. A run that fails leaves the schema as it was.
+    nothing to do. A run that fails leaves the schema unchanged.
 
     Raises:
         ConfigError: the URL is wrong.
@@ -79,17 +81,17 @@ def upgrade(url: str) -> list[str]:
 
 
 def _lock(connection: Connection) -> None:
-    # SQLite: `writing` has begun with BEGIN IMMEDIATE, which is the lock. PostgreSQL: a lock that
+    # On SQLite `writing` has begun with BEGIN IMMEDIATE, which is the lock. On PostgreSQL the lock
     # ends with the transaction, so that it works behind PgBouncer and cannot stay held.
     if connection.dialect.name == "postgresql":
         connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
 def _use_wal(engine: Engine) -> None:
-    """Switch the file to WAL, outside any transaction: readers then do not wait for a writer."""
+    """Switch the file to WAL, outside any transaction. Readers then do not wait for a writer."""
     if engine.url.database in (None, "", ":memory:"):
         raise ConfigError("a migration of an in-memory database would be lost at once")
-    # A file in use by others may refuse; the store asks again when it opens the file.
+    # It may fail while others use the file. The store tries again when it opens the file.
     with suppress(TransactionAborted), translated():
         connection = engine.raw_connection()
         try:
@@ -139,7 +141,7 @@ def version_of(connection: Connection) -> str | None:
     Raises:
         SchemaMismatch: the table has no such row.
     """
-    # A query of a missing table would abort the caller's transaction on PostgreSQL: look first.
+    # On PostgreSQL a query of a missing table would abort the caller's transaction.
     if not inspect(connection).has_table("late_meta"):
         return None
     found = connection.execute(text("select value from late_meta where key = 'schema_version'"))

@@ -1,8 +1,8 @@
-"""Least rights on PostgreSQL: four roles and their rights on the tables of `late`.
+"""The least rights on PostgreSQL: four roles, and their rights on the tables of `late`.
 
-A producer in an attacker's hands can enqueue, but neither read nor end the tasks of others, nor
-choose the position of its own in the log: only the database sets `xid`, the position. A task with a
-forged low position would never be delivered.
+An attacker with the rights of a producer can enqueue, but can neither read nor end the tasks of
+others. It cannot choose the position of its own tasks in the log either: only the database sets
+`xid`, the position. A task with a forged low position would never be delivered.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from late.errors import ConfigError
 
 ROLES = ("enqueuer", "worker", "viewer", "operator")
 INSERTED = "shard_id, task_id, queue, name, payload, headers, options"
-"""The columns of the log that a producer writes: not `xid`, not `created_at_us`."""
+"""The columns of the log that a producer writes. `xid` and `created_at_us` are not among them."""
 HIDDEN = {"late_task", "late_timer", "late_dead", "late_schedule", "late_result"}
-"""Tables whose payloads, headers and results a viewer does not see."""
+"""The tables whose payloads, headers and results a viewer cannot read."""
 SECRET = {"late_token"}
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}\Z")
 _SHOWN = {
@@ -34,7 +34,7 @@ _SHOWN = {
 def script(*, schema: str = "public", prefix: str = "late_") -> str:
     """Return statements that make the roles and grant their rights; the tables' owner runs them.
 
-    They can be run again, and must be after a migration: rights are granted on tables by name.
+    They may be run again, and must be run after a migration: rights are granted on each table.
 
     Raises:
         ConfigError: `schema` or `prefix` is not a plain lower-case name.
@@ -68,7 +68,7 @@ def _create(role: str) -> str:
 
 
 def _functions(role: str) -> str:
-    """Grant `late_enqueue`, whatever its parameters are."""
+    """Return a statement that grants `late_enqueue`, for any parameters of that function."""
     return f"""DO $$ DECLARE f regprocedure; BEGIN
   FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
             WHERE n.nspname = current_schema() AND p.proname = 'late_enqueue' LOOP
@@ -78,7 +78,8 @@ END $$;"""
 
 
 def _each(role: str, rights: str, *, but: Set[str] = frozenset(), partitions: bool = False) -> str:
-    """Grant rights on all tables of ours except some, or on the partitions of the log."""
+    """Return a statement that grants rights on all tables of `late` but some, or on the partitions
+    of the log."""
     skipped = ", ".join(f"'{table}'" for table in sorted(but | {"late_revision"}))
     condition = f" AND {'' if partitions else 'NOT '}c.relispartition"
     return f"""DO $$ DECLARE t regclass; BEGIN

@@ -1,12 +1,13 @@
-"""Every table of `late`, for every dialect that SQLAlchemy speaks.
+"""Every table of `late`, for every dialect.
 
-The control plane queries these objects; migrations build them; the hot path of each store has
-its own hand-written SQL over the same names. Times are BIGINT microseconds since the Unix epoch
-by the database's clock. JSON is stored as text: it is validated where it is read, and no
-statement of the hot path looks inside.
+The control plane queries these objects, and migrations create the same tables. The hot path of each
+store has hand-written SQL with the same names. Times are BIGINT microseconds since the Unix epoch
+by the database's clock. JSON is stored as text: its readers validate it, and no statement of the
+hot path uses its parts.
 
-Two append-only logs carry everything: `late_task` (many writers; position = commit order) and
-`late_settlement` (one writer per group and shard; `seq` is the fence). All others are small.
+There are two append-only logs: `late_task` (with many writers; the position is the order of
+commits) and `late_settlement` (one writer per group and shard; `seq` is the fence). All other
+tables are small.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ metadata = MetaData()
 
 
 class TaskIdType(UserDefinedType[str]):
-    """`uuid` on PostgreSQL, TEXT elsewhere; Python sees the 36 character string everywhere."""
+    """The type of task ids: `uuid` on PostgreSQL and CockroachDB, else TEXT. Python has a string of
+    36 characters."""
 
     cache_ok = True
 
@@ -48,7 +50,7 @@ class TaskIdType(UserDefinedType[str]):
 
 
 class Payload(TypeDecorator[bytes]):
-    """Bytes. Spanner returns them as base64, which its dialect encodes but does not decode."""
+    """The type of bytes. Spanner's dialect encodes base64, but does not decode what it reads."""
 
     impl = LargeBinary
     cache_ok = True
@@ -60,7 +62,7 @@ class Payload(TypeDecorator[bytes]):
 
 
 class Xid8(UserDefinedType[int]):
-    """PostgreSQL's 64-bit transaction id; only in `late_task` there."""
+    """The type of PostgreSQL's 64-bit transaction ids. Only `late_task` uses it."""
 
     cache_ok = True
 
@@ -68,7 +70,7 @@ class Xid8(UserDefinedType[int]):
         return "xid8"
 
     def bind_processor(self, dialect: Any) -> Any:
-        # There is no cast from an integer; a parameter of unknown type is read as xid8's text.
+        # There is no cast from an integer. A parameter of unknown type is read as the text of xid8.
         return lambda value: None if value is None else str(value)
 
     def result_processor(self, dialect: Any, coltype: Any) -> Any:
@@ -83,22 +85,23 @@ def _task_id_postgresql(*_: Any, **__: Any) -> str:
 
 NOW_US = {
     "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
-    # Milliseconds are all that SQLite's clock gives before 3.42; the cast keeps it an integer.
     "cockroachdb": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    # Before 3.42 SQLite's clock has milliseconds only. The cast makes it an integer.
     "sqlite": "(cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)",
     "spanner+spanner": "UNIX_MICROS(CURRENT_TIMESTAMP())",
 }
-"""The database's clock in microseconds, per dialect."""
+"""The database's clock in microseconds, by dialect."""
 
 
 def log_table(dialect: str, meta: MetaData) -> Table:
-    """Return the task log. Its position differs by dialect: see `design` section 4.
+    """Return the task log. The column of its position differs by dialect; see `design` section 4.
 
-    PostgreSQL: `xid`, the inserting top-level transaction, partitioned by ranges of it so that
-    consumed rows leave by TRUNCATE and DROP of a partition. SQLite: `seq`, an AUTOINCREMENT rowid
-    (without AUTOINCREMENT the highest deleted id is used again and lands below every cursor).
-    Spanner: `created_at`, the commit timestamp; its DDL is `late.schema.spanner.migrate`'s.
-    CockroachDB: no column; every row version has a commit timestamp beside its columns.
+    - PostgreSQL: `xid`, the inserting top-level transaction. The log is partitioned by ranges of
+      it, so that TRUNCATE and DROP of a partition remove consumed rows.
+    - SQLite: `seq`, an AUTOINCREMENT rowid. Without AUTOINCREMENT the highest deleted id would be
+      used again, and a row with it would be below every cursor.
+    - Spanner: `created_at`, the commit timestamp. Its DDL is in `late.schema.spanner.ddl`.
+    - CockroachDB: no column. Every version of a row has a commit timestamp of its own.
     """
     if dialect == "spanner+spanner":
         return _log_spanner(meta)
@@ -137,7 +140,8 @@ def log_table(dialect: str, meta: MetaData) -> Table:
         Column("shard_id", Integer, nullable=False),
         Column("task_id", TaskIdType, nullable=False),
         *body,
-        # An explicit negative rowid is never seen; an explicit 2^63-1 ends every later insert.
+        # An explicit negative rowid would never be read. An explicit 2^63-1 would make every later
+        # insert fail.
         CheckConstraint("seq between 1 and 4611686018427387904", name="late_task_seq"),
         CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
         Index("late_task_shard_seq", "shard_id", "seq"),
@@ -178,7 +182,7 @@ def _record_columns() -> list[Column[Any]]:
         Column("created_at_us", BigInteger, nullable=False),
         Column("attempts", Integer, nullable=False),
         Column("deaths", Integer, nullable=False),
-        Column("errors", Text),  # JSON list of AttemptError, NULL when none
+        Column("errors", Text),  # JSON list of AttemptError; NULL if there are none.
     ]
 
 
@@ -192,10 +196,10 @@ settlement = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("owner", Text, nullable=False),
     Column("cursor", Text, nullable=False),
-    Column("open", Text, nullable=False),  # JSON list of [position, task_id]
-    Column("usage", Text),  # JSON list of Usage, NULL when none
+    Column("open", Text, nullable=False),  # JSON list of [position, task_id].
+    Column("usage", Text),  # JSON list of Usage; NULL if there is none.
     Column("settled_at_us", BigInteger, nullable=False),
-    Column("suspects", Text),  # JSON list of [task_id, deaths, running], NULL when none
+    Column("suspects", Text),  # JSON list of [task_id, deaths, running]; NULL if there are none.
 )
 
 lease = Table(
@@ -205,7 +209,7 @@ lease = Table(
     Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
     Column("owner", Text),
     Column("epoch", BigInteger, nullable=False),
-    Column("taken_at_us", BigInteger),  # last taken from an owner who had not given it back
+    Column("taken_at_us", BigInteger),  # The last time that it was taken without a release.
 )
 
 worker = Table(
@@ -215,10 +219,10 @@ worker = Table(
     Column("expires_at_us", BigInteger, nullable=False),
     Column("started_at_us", BigInteger, nullable=False),
     Column("address", Text, nullable=False),
-    Column("consumer_groups", Text, nullable=False),  # JSON list of names
+    Column("consumer_groups", Text, nullable=False),  # JSON list of names.
     Column("capacity", Float, nullable=False),
     Column("version", Text, nullable=False),
-    Column("endpoint", Text),  # host:port where other processes reach it, NULL when they cannot
+    Column("endpoint", Text),  # host:port for other processes; NULL if they cannot reach it.
 )
 
 timer = Table(
@@ -242,7 +246,7 @@ Index(
     sqlite_where=timer.c.held_key.isnot(None),
 )
 
-# By id, for commands and questions about one task.
+# The index by id is for commands and queries about one task.
 Index("late_timer_task", timer.c.consumer_group, timer.c.shard_id, timer.c.task_id)
 
 dead = Table(
@@ -263,8 +267,8 @@ schedule = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("shard_id", SmallInteger, nullable=False),
-    Column("rule", Text, nullable=False),  # cron expression, or `every <seconds>s`
-    Column("zone", Text, nullable=False),  # IANA name
+    Column("rule", Text, nullable=False),  # A cron expression, or `every <seconds>s`.
+    Column("zone", Text, nullable=False),  # An IANA name.
     Column("catch_up", Text, nullable=False),  # skip | latest | all
     Column("catch_up_max", Integer, nullable=False),
     Column("overlap", Text, nullable=False),  # allow | skip | queue
@@ -272,10 +276,10 @@ schedule = Table(
     Column("task_name", Text, nullable=False),
     Column("payload", Payload, nullable=False),
     Column("options", Text),
-    Column("anchor_us", BigInteger, nullable=False),  # intervals count from here
-    Column("next_due_at_us", BigInteger),  # NULL: never again
+    Column("anchor_us", BigInteger, nullable=False),  # Intervals count from this time.
+    Column("next_due_at_us", BigInteger),  # NULL if it never fires again.
     Column("paused", SmallInteger, nullable=False, server_default=text("0")),
-    Column("open_task_id", TaskIdType),  # the last tick's task while it is unfinished
+    Column("open_task_id", TaskIdType),  # The last tick's task until it has ended.
     Column("updated_at_us", BigInteger, nullable=False),
 )
 
@@ -286,7 +290,8 @@ unique = Table(
     Column("task_id", TaskIdType, nullable=False),
     Column("digest", Text, nullable=False),
     Column("created_at_us", BigInteger, nullable=False),
-    Column("expires_at_us", BigInteger),  # taken until then, although its task has ended
+    # The end of its period, which is negative until its task has ended; NULL without a period.
+    Column("expires_at_us", BigInteger),
 )
 
 lane = Table(
@@ -305,8 +310,8 @@ extent = Table(
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     Column("shards", SmallInteger, nullable=False),
     Column("closed_at_us", BigInteger, nullable=False),
-    Column("waits_for", Text),  # JSON list of transactions, on PostgreSQL
-    Column("closings", Text),  # JSON list of task ids by shard, NULL until they are written
+    Column("waits_for", Text),  # JSON list of transactions, on PostgreSQL.
+    Column("closings", Text),  # JSON list of task ids by shard; NULL until they are written.
 )
 
 group = Table(
@@ -314,10 +319,10 @@ group = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("created_at_us", BigInteger, nullable=False),
-    Column("queues", Text),  # JSON list of the queues that it reads, NULL for all
+    Column("queues", Text),  # JSON list of the queues that it reads; NULL for all.
     Column("paused", SmallInteger, nullable=False, server_default=text("0")),
-    Column("from_us", BigInteger),  # what was created before is passed over
-    Column("replay_us", BigInteger),  # what was created before is a replay
+    Column("from_us", BigInteger),  # Records that were created before are passed over.
+    Column("replay_us", BigInteger),  # Records that were created before are replays.
 )
 
 
@@ -326,8 +331,8 @@ def _knobs_table(name: str, *more: Column[Any]) -> Table:
         name,
         metadata,
         Column("name", Text, primary_key=True),
-        Column("knobs", Text, nullable=False),  # JSON object of those that are set
-        Column("version", BigInteger, nullable=False),  # rises with each change
+        Column("knobs", Text, nullable=False),  # JSON object of the knobs that are set.
+        Column("version", BigInteger, nullable=False),  # It rises with each change.
         Column("updated_at_us", BigInteger, nullable=False),
         *more,
     )
@@ -335,7 +340,7 @@ def _knobs_table(name: str, *more: Column[Any]) -> Table:
 
 queue = _knobs_table(
     "late_queue",
-    Column("held", BigInteger),  # tasks that it held at that time, where it has a bound
+    Column("held", BigInteger),  # Its number of tasks at `held_at_us`, if it has a bound.
     Column("held_at_us", BigInteger),
 )
 target = _knobs_table("late_target")
@@ -343,13 +348,13 @@ target = _knobs_table("late_target")
 audit = Table(
     "late_audit",
     metadata,
-    Column("audit_id", Text, primary_key=True),  # a UUIDv7: ascending is by time
+    Column("audit_id", Text, primary_key=True),  # A UUIDv7, which ascends with time.
     Column("at_us", BigInteger, nullable=False),
     Column("actor", Text, nullable=False),
-    Column("action", Text, nullable=False),  # such as `queue.set`
-    Column("subject", Text, nullable=False),  # such as `queue:payments`
-    Column("before", Text),  # JSON
-    Column("after", Text),  # JSON
+    Column("action", Text, nullable=False),  # Such as `queue.set`.
+    Column("subject", Text, nullable=False),  # Such as `queue:payments`.
+    Column("before", Text),  # JSON.
+    Column("after", Text),  # JSON.
 )
 
 inbox = Table(
@@ -386,8 +391,8 @@ token = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("digest", Text, nullable=False),
-    Column("scopes", Text, nullable=False),  # JSON list
-    Column("queues", Text, nullable=False),  # JSON list of patterns
+    Column("scopes", Text, nullable=False),  # JSON list.
+    Column("queues", Text, nullable=False),  # JSON list of patterns.
     Column("created_at_us", BigInteger, nullable=False),
     Column("expires_at_us", BigInteger),
     Column("revoked_at_us", BigInteger),
@@ -396,15 +401,17 @@ token = Table(
 controller = Table(
     "late_controller",
     metadata,
-    Column("name", Text, primary_key=True),  # one autoscaler: of one database
-    Column("owner", Text),  # who acts now; NULL after it gave it back
-    Column("epoch", BigInteger, nullable=False),  # higher with every owner
+    Column("name", Text, primary_key=True),  # The name of one autoscaler of this database.
+    Column("owner", Text),  # The process that acts now; NULL after it released the row.
+    Column("epoch", BigInteger, nullable=False),  # It rises with every owner.
     Column("expires_at_us", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False),  # of its last decision
-    Column("up_us", BigInteger),  # when it was last enlarged, and made smaller: cool-downs
-    Column("down_us", BigInteger),  # go on under the next owner
+    Column("seq", BigInteger, nullable=False),  # The `seq` of its last decision.
+    # The last times that it made the size larger and smaller: cool-downs continue under the next
+    # owner.
+    Column("up_us", BigInteger),
+    Column("down_us", BigInteger),
     Column("looked_at_us", BigInteger, nullable=False),
-    Column("last", Text),  # JSON of the last look, also of one that changed nothing
+    Column("last", Text),  # JSON of the last check, also of one that changed nothing.
 )
 
 decision = Table(
@@ -419,9 +426,9 @@ decision = Table(
     Column("from_size", BigInteger, nullable=False),
     Column("to_size", BigInteger, nullable=False),
     Column("wanted", BigInteger, nullable=False),
-    Column("inputs", Text, nullable=False),  # JSON
+    Column("inputs", Text, nullable=False),  # JSON.
     Column("why", Text, nullable=False),
-    Column("result", Text, nullable=False),  # held, dry run, started, applied, or failed: CAUSE
+    Column("result", Text, nullable=False),  # held, dry run, started, applied or failed: CAUSE
 )
 
 meta = Table(
@@ -430,16 +437,16 @@ meta = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Keys: `schema_version`, `deployment` (a name, random when not given), `identity` (the database
-this schema lives in: PostgreSQL's system identifier, the file of SQLite), `position_max` (the
-highest xid seen: a younger cluster below it is a restored copy)."""
+"""Keys and values: `schema_version`, `deployment` (a name; random if none is given), `identity`
+(the database of this schema: PostgreSQL's system identifier, the file of SQLite), `position_max`
+(the highest xid seen: a cluster that is below it is a restored copy)."""
 
 SHARDS_DEFAULT = 8
-"""Shards of the lane `default` in a fresh schema."""
+"""The number of shards of the lane `default` in a fresh schema."""
 
 
 def all_tables(dialect: str) -> MetaData:
-    """Return a fresh `MetaData` with every table in the form of `dialect` (`sqlite`, `postgresql`,
+    """Return a new `MetaData` with every table in the form of `dialect` (`sqlite`, `postgresql`,
     `cockroachdb`)."""
     full = MetaData()
     log_table(dialect, full)

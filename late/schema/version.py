@@ -5,16 +5,16 @@ from __future__ import annotations
 from late.errors import SchemaMismatch
 
 SCHEMA_VERSION = "0006"
-"""The number of the newest revision in `migrations/versions`: four digits, so that text order is
-numeric order. Each revision writes it to `late_meta` under `schema_version`."""
+"""The number of the newest revision in `migrations/versions`. It has four digits, so that the order
+of texts is that of numbers. Each revision writes its own to `late_meta` under `schema_version`."""
 
 
 def check(version: str | None, *, where: str = "this database") -> None:
     """Accept exactly the schema that this code was written for.
 
     Args:
-        version: the value of `schema_version` in `late_meta`; None when there is no such table
-            or row.
+        version: the value of `schema_version` in `late_meta`; None if there is no such table or
+            row.
         where: the database, for the message; a URL must come without its password.
 
     Raises:

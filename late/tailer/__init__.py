@@ -1,22 +1,24 @@
-"""Owning shards and reading their logs.
+"""Acquire shards and read their logs.
 
     heartbeat (thread) ──view of the fleet, trust──▶ keeper ──acquire, release──▶ store
                                                        │ leases
                                                        ▼
     store ──pages──▶ tailer ──▶ the shards' state machines (`late/scheduler`)
 
-Loops: `heartbeat.py` (says that this worker lives), `lease_keeper.py` (takes and gives up shards),
-`tailer.py` (reads what the held shards want to read), `discovery.py` (keeps the list of members).
+The loops are `heartbeat.py` (reports that this worker lives), `lease_keeper.py` (acquires and
+releases shards), `tailer.py` (reads the logs of its shards) and `discovery.py` (keeps the list of
+members).
 
-Pure: `placement.py` (the worker that should own a shard), `membership.py` (the workers that live,
-and those that come and go), `ownership.py` (the next steps), `shard_quarantine.py` (shards that are
-left alone for a while), `read_hints.py` (what a hint changes).
+The other modules are pure: `placement.py` (the worker that should own a shard), `membership.py`
+(the workers that live, and changes among them), `ownership.py` (the shards to acquire and release
+next), `shard_quarantine.py` (shards that this worker does not acquire for a while) and
+`read_hints.py` (the effect of a hint on the next read).
 
-Three independent things keep two workers from settling the same task, weakest first:
+Three independent rules prevent that two workers settle the same task, the weakest first:
 
-1. **placement** names one worker, as long as all see the same fleet;
-2. **trust** ends at *heartbeat sent + ttl - margin*, before the database lets anyone take over;
-3. the **epoch and the journal's `seq`** fence whoever acts all the same.
+1. **placement** names one worker, as long as all workers see the same fleet;
+2. **trust** ends at *heartbeat sent + ttl - margin*, before the database allows a takeover;
+3. the **epoch and the journal's `seq`** fence a worker that acts nevertheless.
 
-Only the third is a proof. The first two save work that would be done twice.
+Only the third is a proof. The first two avoid work that would be done twice.
 """

@@ -1,1 +1,1 @@
-"""Migrations, statements and addresses of Spanner databases."""
+"""The schema on Spanner: migrations, statements, addresses, deadlines and errors."""

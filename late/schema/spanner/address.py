@@ -1,4 +1,4 @@
-"""The address of a Spanner database, and what the emulator needs: settings, and one transaction
+"""The address of a Spanner database, and two needs of the emulator: settings, and one transaction
 at a time."""
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class DatabaseAddress(NamedTuple):
 
 
 def place_of(url: str) -> DatabaseAddress:
-    """Read `spanner+spanner:///projects/P/instances/I/databases/D`, as SQLAlchemy writes it.
+    """Read `spanner+spanner:///projects/P/instances/I/databases/D`, SQLAlchemy's form.
 
     Raises:
-        ConfigError: another scheme or shape.
+        ConfigError: the URL has another scheme or form.
     """
     scheme, separator, path = url.partition(":///")
     found = _PATH.fullmatch(path) if separator and scheme in SCHEMES else None
@@ -51,7 +51,7 @@ def emulator_settings() -> None:
     """Set the environment of Google's client for an emulator, which allows one transaction per
     session.
 
-    Idempotent; call it before the client is made.
+    Call it before the client is made. It may be called repeatedly.
     """
     if os.environ.get(HOST_VARIABLE):
         for kind in ("FOR_RW", "PARTITIONED_OPS"):

@@ -1,6 +1,6 @@
-"""The tables of Spanner: the statements that each version adds.
+"""The tables on Spanner: the statements of each version of the schema.
 
-`late.schema.spanner.migrate` applies them as one batch; each may be repeated.
+`late.schema.spanner.migrate` applies them as one batch. Each may be repeated.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _RECORD = """
   errors STRING(MAX)"""
 
 FIRST = (
-    # The shard leads: a key that begins with a commit timestamp would send every insert to one
-    # server. Within a shard the timestamp is the order of commits, and ties are told apart by id.
-    # No check on the shard: the emulator cannot evaluate one beside a pending commit timestamp.
+    # The key begins with the shard: with the commit timestamp first, every insert would go to one
+    # server. Within a shard the timestamp is the order of commits, and the id makes equal ones
+    # distinct. There is no check on the shard, because the emulator cannot evaluate one together
+    # with a pending commit timestamp.
     """CREATE TABLE IF NOT EXISTS late_task (
   shard_id INT64 NOT NULL,
   created_at TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true),
@@ -44,8 +45,9 @@ FIRST = (
   usage STRING(MAX),
   settled_at_us INT64 NOT NULL
 ) PRIMARY KEY (consumer_group, shard_id, seq)""",
-    # Spanner finds the first row of a key at once and the last one only by reading them all; a
-    # journal keeps a week. Descending for takeovers and pruning, which ask for the last row.
+    # Spanner finds the first row of a key at once, but the last one only by reading them all, and a
+    # journal keeps a week. So this index is descending, for takeovers and pruning, which read the
+    # last row.
     """CREATE INDEX IF NOT EXISTS late_settlement_last
 ON late_settlement (consumer_group, shard_id, seq DESC)""",
     """CREATE TABLE IF NOT EXISTS late_lease (
@@ -140,7 +142,7 @@ DELIVERY = (
     "ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS endpoint STRING(MAX)",
     _KNOBS.format("queue"),
     _KNOBS.format("target"),
-    # By an id that rises with time: operators write a few rows a day, no server feels that.
+    # Its key rises with time. That is harmless, as operators write only a few rows a day.
     """CREATE TABLE IF NOT EXISTS late_audit (
   audit_id STRING(36) NOT NULL,
   at_us INT64 NOT NULL,
@@ -238,4 +240,4 @@ STATEMENTS = {
     "0005": HELD,
     "0006": LANES,
 }
-"""The statements of each version, in order. Immutable: a change of the schema is a new version."""
+"""The statements of each version, in order. They never change: a new schema is a new version."""

@@ -1,9 +1,9 @@
-"""Deadlines for Google's client of Spanner, whose own ones are too long for an operator.
+"""Deadlines for Google's client of Spanner, whose own deadlines are too long for an operator.
 
-It restarts a broken stream without a pause and without an end, and repeats calls to a dead server
-for an hour. Here `start` gives a thread's work some time, and every request of the thread gets the
-rest of it. If the thread is not ours, we do not see where its work begins, and every request gets a
-fixed time.
+The client restarts a broken stream without a pause and without an end, and repeats calls to a dead
+server for an hour. Here `start` gives a thread's work some time, and every request of the thread
+gets the rest of that time. In a caller's own thread it is not known when the work begins, so every
+request gets a fixed time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from google.api_core import exceptions as api
 from google.api_core.retry import Retry, if_exception_type
 
 CALL_TIMEOUT_S = 10.0
-"""The time after which a call fails. Its caller may have a lease that lives for seconds."""
+"""The time after which a call fails. The lease of its caller may be only seconds long."""
 _UNAVAILABLE_PAUSE_S = 0.05
 
 _deadline: contextvars.ContextVar[float] = contextvars.ContextVar("late_spanner_deadline")
@@ -32,10 +32,10 @@ _UNARY = (
 
 
 def start(timeout_s: float | None = None) -> None:
-    """Give the requests that this thread makes from now on this much time together.
+    """Set the time that the requests of this thread have together from now on.
 
     Args:
-        timeout_s: `CALL_TIMEOUT_S` if not given.
+        timeout_s: seconds; by default `CALL_TIMEOUT_S`.
     """
     _deadline.set(time.monotonic() + (CALL_TIMEOUT_S if timeout_s is None else timeout_s))
 
@@ -49,7 +49,7 @@ def bind(spanner_api: Any, *, each_s: float | None = None) -> None:
     """Give every request of this client the rest of its call's time.
 
     Args:
-        each_s: the time for each request instead, for transactions that are not ours.
+        each_s: a fixed time for each request instead, for transactions of a caller.
     """
     for name in _UNARY:
         setattr(spanner_api, name, partial(_unary, getattr(spanner_api, name), each_s))
@@ -58,14 +58,14 @@ def bind(spanner_api: Any, *, each_s: float | None = None) -> None:
 
 
 def bind_admin(admin_api: Any) -> None:
-    """Do the same for the start of a schema change, which Google's client repeats for long."""
+    """Give the start of a schema change the rest of its call's time; see `bind`."""
     admin_api.update_database_ddl = partial(_unary, admin_api.update_database_ddl, None)
 
 
 def _unary(method: Callable[..., Any], each_s: float | None, *args: Any, **kwargs: Any) -> Any:
     """Call `method` with the rest of the time, and again while the server is unavailable."""
     seconds = left() if each_s is None else each_s
-    # Repeating a commit is safe: the same transaction id commits once.
+    # A repeated commit is safe, as the same transaction id commits once.
     kwargs["retry"] = Retry(
         if_exception_type(api.ServiceUnavailable),
         initial=_UNAVAILABLE_PAUSE_S,
@@ -77,7 +77,7 @@ def _unary(method: Callable[..., Any], each_s: float | None, *args: Any, **kwarg
 
 
 class _Stream:
-    """A stream that ends with the call: the client itself restarts it without a pause or an end."""
+    """A method whose stream ends with the call. The client restarts streams without an end."""
 
     def __init__(self, method: Callable[..., Any], each_s: float | None) -> None:
         self._method = method

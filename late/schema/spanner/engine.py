@@ -1,4 +1,4 @@
-"""The SQLAlchemy engine of Spanner, with what its driver lacks: deadlines, and a plain ABORTED."""
+"""The SQLAlchemy engine of Spanner. It adds deadlines, and does not repeat after ABORTED."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ first request of a connection has `deadlines.CALL_TIMEOUT_S`."""
 
 
 def make(parsed: URL) -> Engine:
-    """Make an engine for `parsed`; nothing is connected yet.
+    """Make an engine for `parsed`. It does not connect yet.
 
     Raises:
-        ConfigError: the URL is of another shape.
+        ConfigError: the URL has another form.
     """
     url = str(parsed)
     place_of(url.partition("?")[0])
@@ -39,11 +39,11 @@ def make(parsed: URL) -> Engine:
 
 def _connect(url: str) -> Driver:
     database = open_database(url)
-    make_driver: Any = Driver  # the client is typed in parts only
+    make_driver: Any = Driver  # The client has few types.
     driver: Driver = make_driver(database._instance, database)
     # After ABORTED the driver runs the statements again and compares their results. It waits two
-    # seconds first, then four, and so on fifty times; and a statement that asks for the time never
-    # returns the same. So `late.schema.engine.write` repeats the whole work instead.
+    # seconds first, then four, and so on up to fifty times; and a statement that reads the time
+    # never returns the same result. So `late.schema.engine.write` repeats the whole work instead.
     driver._transaction_helper.retry_transaction = _aborted
     return driver
 

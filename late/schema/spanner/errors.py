@@ -1,4 +1,4 @@
-"""Errors of the Spanner client as those of `late.errors`, in one table."""
+"""The map from errors of the Spanner client to those of `late.errors`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from late.errors import (
 
 CLASSES: tuple[tuple[type[BaseException], type[StoreError]], ...] = (
     (api.Aborted, TransactionAborted),
-    # Unknown outcomes: the commit may or may not have happened. Settling is idempotent by its id,
-    # so that repeating the call finds out.
+    # The outcome is unknown: the commit may or may not have happened. A settlement is idempotent by
+    # its id, so the call can be repeated.
     (api.ServiceUnavailable, StoreUnavailable),
     (api.DeadlineExceeded, StoreUnavailable),
     (api.Unknown, StoreUnavailable),
     (api.Cancelled, StoreUnavailable),
     (api.InternalServerError, StoreUnavailable),
-    # Over a quota: a later try may succeed.
+    # A quota is used up; a later try may succeed.
     (api.ResourceExhausted, StoreUnavailable),
     (api.RetryError, StoreUnavailable),
     (api.PermissionDenied, StoreRefused),
@@ -60,12 +60,12 @@ def translate(error: BaseException) -> StoreError:
 
 
 def _special(error: BaseException, message: str) -> StoreError | None:
-    """Return the error for a status code that does not tell alone: something was not found."""
+    """Return the error for a status code whose meaning depends on the message, else None."""
     if not isinstance(error, api.NotFound | api.InvalidArgument | api.FailedPrecondition):
         return None
     if "Session not found" in message or "Transaction not found" in message:
-        # A restarted emulator, which forgets its sessions, or an expired session: the client makes
-        # new ones.
+        # The emulator was restarted and has lost its sessions, or the session has expired. The
+        # client makes new ones.
         return StoreUnavailable(message)
     if "Database not found" in message or "Instance not found" in message:
         return StoreRefused(

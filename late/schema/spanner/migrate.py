@@ -1,9 +1,9 @@
-"""The schema on Spanner: statements of its own, applied as one batch.
+"""Migrate the schema on Spanner, by its own statements, which are applied as one batch.
 
-Alembic is not used here. Spanner runs DDL as long-lived jobs outside of any transaction, one
-batch is one job, and Alembic would make a job of every table and keep its version in a table
-whose primary key it updates. So a version is a tuple of statements that may be repeated
-(`IF NOT EXISTS`), and the number in `late_meta` says which is the last one.
+Alembic is not used here. Spanner runs DDL as long jobs outside of any transaction, and one batch is
+one job. Alembic would need a job for every table, and updates the primary key of the table with its
+version. So a version here is a tuple of statements that may be repeated (`IF NOT EXISTS`), and the
+number of the last one is in `late_meta`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _after(version: str | None) -> list[str]:
 
 
 def _apply(database: Any, statements: list[str]) -> None:
-    """One batch of DDL. Batches queue up on Spanner; the emulator refuses a second one at once."""
+    """Apply one batch of DDL. Spanner queues batches; the emulator refuses a second one."""
     until = time.monotonic() + DDL_TIMEOUT_S
     while True:
         deadlines.start()
@@ -91,10 +91,10 @@ def script() -> str:
 
 
 def check_dialect(database: Any, url: str) -> None:
-    """Refuse a database with the PostgreSQL dialect: other types, another DDL, other statements.
+    """Refuse a database with the PostgreSQL dialect, which has other types and statements.
 
     Raises:
-        StoreRefused: it is one.
+        StoreRefused: the dialect is not GoogleSQL.
     """
     with database.snapshot() as snapshot:
         found = [value for (value,) in snapshot.execute_sql(_DIALECT)]
@@ -111,14 +111,14 @@ def _opened(url: str) -> Iterator[Any]:
 
 
 def open_database(url: str) -> Any:
-    """Open a client of GoogleSQL at `url` whose requests have a deadline; see `deadlines`.
+    """Open a client for `url` whose requests have a deadline; see `deadlines`.
 
-    All else has Google's own settings: this is for rare work; a store has its own client.
+    Other settings are Google's defaults, because this client is for rare work. A store has its own.
 
     Raises:
-        ConfigError: the URL is of another shape, or there are no credentials to be found.
-        StoreRefused: the database has another dialect. Other faults are raised as errors of the
-            client, which `errors.translated` maps.
+        ConfigError: the URL has another form, or no credentials were found.
+        StoreRefused: the database has another dialect.
+        Other errors are those of the client, which `errors.translated` maps.
     """
     place = place_of(url.partition("?")[0])
     emulator_settings()
@@ -131,8 +131,8 @@ def open_database(url: str) -> Any:
     deadlines.bind(database.spanner_api)
     deadlines.bind_admin(client.database_admin_api)
     check_dialect(database, url)
-    # Never closed: that waits for a thread of the client's that sleeps for minutes. It is a
-    # daemon and holds the database weakly, so that both end by themselves.
+    # The client is never closed: that would wait for one of its threads, which sleeps for minutes.
+    # The thread is a daemon and has a weak reference to the database, so both end by themselves.
     return database
 
 
@@ -145,20 +145,20 @@ def _version(database: Any) -> str | None:
         if "Table not found" in str(error):
             return None
         raise
-    # The table without the row: a run was interrupted between the two.
+    # If the table has no row, a run was interrupted between the two.
     return str(values[0]) if values else None
 
 
 def _seed(transaction: Any) -> str | None:
-    """Write the version and the rows of a fresh schema; return the version that was there.
+    """Write the version and the rows of a new schema; return the version that was there before.
 
-    Existing rows are left alone.
+    Existing rows do not change.
     """
     key = KeySet(keys=[["schema_version"]])
     found = [str(value) for (value,) in transaction.read("late_meta", ("value",), key)]
     before = found[0] if found else None
     if before is not None and before >= SCHEMA_VERSION:
-        return before  # another run was faster
+        return before  # Another run was faster.
     version = ("schema_version", SCHEMA_VERSION)
     transaction.insert_or_update("late_meta", ("key", "value"), [version])
     if before is not None:
