@@ -6,14 +6,12 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
-    Literal,
     ParamSpec,
     TypeVar,
     Unpack,
@@ -25,6 +23,8 @@ from late.app.commands import TaskCommands
 from late.app.options import (
     BatchSettings,
     RemoteSettings,
+    RouteSettings,
+    ScheduleSettings,
     TaskOptions,
     TaskSettings,
     settings,
@@ -43,7 +43,6 @@ from late.errors import (
     UnknownTask,
 )
 from late.handler.context import AsyncContext, Context
-from late.handler.outcomes import Retry
 from late.model import validation as validate
 from late.model.ids import shard_of
 from late.model.lanes import Lane
@@ -227,15 +226,7 @@ class App(TaskCommands):
         """
         return self.registry.remote(name, **given)
 
-    def route(
-        self,
-        queue: str,
-        *,
-        target: str,
-        retry: Retry | None = None,
-        result_ttl: validate.Duration | None = None,
-        history: bool = False,
-    ) -> None:
+    def route(self, queue: str, *, target: str, **given: Unpack[RouteSettings]) -> None:
         """Send all tasks of `queue` without a handler in this app to `target`.
 
         Args:
@@ -248,21 +239,10 @@ class App(TaskCommands):
         Raises:
             ConfigError: a name is wrong, or the queue has a route already.
         """
-        self.registry.route(
-            queue, target=target, retry=retry, result_ttl=result_ttl, history=history
-        )
+        self.registry.route(queue, target=target, **given)
 
     def schedule(
-        self,
-        rule: str | None = None,
-        *,
-        every: timedelta | float | None = None,
-        tz: str = "UTC",
-        catch_up: Literal["skip", "latest", "all"] = "latest",
-        catch_up_max: int = 100,
-        overlap: Literal["allow", "skip", "queue"] = "skip",
-        name: str | None = None,
-        args: Mapping[str, object] | None = None,
+        self, rule: str | None = None, **given: Unpack[ScheduleSettings]
     ) -> ScheduleDecorator:
         """Run a task repeatedly. Use it above `@app.task`, or on a function that becomes a task.
 
@@ -273,11 +253,11 @@ class App(TaskCommands):
         Args:
             rule: a cron expression of five fields, in the local time of `tz`.
             every: instead of a rule, an interval of at least one second, in elapsed time.
-            tz: the IANA name of a time zone.
-            catch_up: the ticks to run that were missed while no worker ran: none of them, the
-                latest one, or all, at most `catch_up_max`.
-            overlap: the treatment of a tick while the last tick's task has not ended: run both,
-                skip the new one, or queue it behind the last.
+            tz: the IANA name of a time zone; by default UTC.
+            catch_up: the ticks to run that were missed while no worker ran: none of them
+                (`skip`), the `latest` one (the default), or `all`, at most `catch_up_max` (100).
+            overlap: the treatment of a tick while the last tick's task has not ended: run both
+                (`allow`), `skip` the new one (the default), or `queue` it behind the last.
             name: the schedule's name; by default the task's.
             args: arguments by name, the same at every tick.
 
@@ -286,16 +266,7 @@ class App(TaskCommands):
             ConfigError: the name is taken, or a policy is unknown.
             InvalidPayload: `args` do not fit the task.
         """
-        return self.registry.schedule(
-            rule,
-            every=every,
-            tz=tz,
-            catch_up=catch_up,
-            catch_up_max=catch_up_max,
-            overlap=overlap,
-            name=name,
-            args=args,
-        )
+        return self.registry.schedule(rule, **given)
 
     # --- enqueue ---------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, TypedDict, get_args
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -55,6 +55,26 @@ class TaskSettings(BatchSettings, RemoteSettings, total=False):
 
     process: bool
     """Run in a child process (`def` at module level only)."""
+
+
+class RouteSettings(TypedDict, total=False):
+    """The settings of `app.route`; `App.route` says what they mean."""
+
+    retry: Retry | None
+    result_ttl: validate.Duration | None
+    history: bool
+
+
+class ScheduleSettings(TypedDict, total=False):
+    """The settings of `app.schedule`; `App.schedule` says what they mean."""
+
+    every: timedelta | float | None
+    tz: str
+    catch_up: Literal["skip", "latest", "all"]
+    catch_up_max: int
+    overlap: Literal["allow", "skip", "queue"]
+    name: str | None
+    args: Mapping[str, object] | None
 
 
 class TaskOptions(TypedDict, total=False):
