@@ -1,4 +1,6 @@
-"""Writes `docs/state_machine.md` from `late.task.TRANSITIONS`: `python scripts/state_machine.py`.
+"""Write `docs/state_machine.md` from `late.model.task.TRANSITIONS`.
+
+    python scripts/state_machine.py
 
 The table in the code is the truth, the page is made from it, and a test compares them.
 """
@@ -30,7 +32,7 @@ MEANING = {
 HEAD = """\
 # The life of a task
 
-<!-- Made by scripts/state_machine.py from late.task.TRANSITIONS; a test compares them. -->
+<!-- Made by scripts/state_machine.py from late.model.task.TRANSITIONS; a test compares them. -->
 
 The life of one task within one consumer group. Only the shard's owner moves a task, and each move
 that must survive is part of a settlement, so that a zombie owner moves nothing. A task ends once

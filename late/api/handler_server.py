@@ -46,7 +46,7 @@ RETRY_AFTER_S = 1
 
 
 class Served(Handler, Protocol):
-    """`late.app.Task` satisfies it."""
+    """`late.Task` satisfies it."""
 
     def arguments(self, payload: bytes, form: Any) -> dict[str, Any]: ...
 

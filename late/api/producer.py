@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from late.api import errors as failures
+from late.api import errors
 from late.api.schemas import Accepted, Put
 from late.app import backpressure as following
 from late.app.app import App
@@ -63,7 +63,7 @@ class Producer:
         try:
             calls.extend(map(self._call, puts))
         except (InvalidTask, UnknownTask) as error:
-            raise failures.of_one(error, len(calls), len(puts)) from None
+            raise errors.of_one(error, len(calls), len(puts)) from None
         # One app prepares all rows. `enqueue_many` would refuse the calls of the other app.
         rows = self._nameless.prepare(calls)
         loop = asyncio.get_running_loop()

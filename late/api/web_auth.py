@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from late.api import errors as failures
-from late.api import limits
+from late.api import errors, limits
 from late.api.auth import Access
 from late.api.errors import Forbidden
 from late.model.tokens import Caller
@@ -41,5 +40,5 @@ class Gate:
 
     def told(self, error: Exception) -> tuple[int, str]:
         """Status and message of an error; messages of the database are not shown."""
-        code = failures.code_of(error)
-        return code.http, failures.message_of(error, code)
+        code = errors.code_of(error)
+        return code.http, errors.message_of(error, code)

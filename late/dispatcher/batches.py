@@ -27,7 +27,7 @@ LINGER_S = 0.01
 
 
 class BatchTask(Protocol):
-    """The parts of a registered task that a batch needs. `late.app.Task` satisfies it."""
+    """The parts of a registered task that a batch needs. `late.Task` satisfies it."""
 
     @property
     def name(self) -> str: ...

@@ -14,7 +14,7 @@ TIMEOUT_S = 300.0
 
 
 class Handler(Protocol):
-    """A function and how it is run. `late.app.Task` satisfies it."""
+    """A function and how it is run. `late.Task` satisfies it."""
 
     @property
     def name(self) -> str: ...

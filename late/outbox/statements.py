@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from late.errors import causes
 from late.model.task import NewTask
-from late.outbox import parameters as binding
+from late.outbox import parameters
 from late.outbox.base import Statement
 from late.outbox.parameters import Value, Words
 
@@ -129,7 +129,7 @@ class Sqlite:
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
         words = Words(NOW_US["sqlite"])
-        return binding.in_order(text, words, values, lambda *_: "?", fetch=fetch)
+        return parameters.in_order(text, words, values, lambda *_: "?", fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         text = str(getattr(error, "orig", None) or error)
@@ -259,7 +259,7 @@ class Postgres:
             return f"{f'${number}' if self._style == 'numeric' else self._mark}::{kind}"
 
         words = Words(NOW_US["postgresql"])
-        return binding.in_order(text, words, values, mark, fetch=fetch)
+        return parameters.in_order(text, words, values, mark, fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         cause = getattr(error, "orig", None) or error
@@ -331,7 +331,7 @@ class GoogleSql:
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
         words = Words(NOW_US["spanner+spanner"], "insert or ignore", "", " from unnest([1])")
-        return binding.by_name(text, words, values, fetch=fetch)
+        return parameters.by_name(text, words, values, fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         # The causes are SQLAlchemy's error, the driver's (which has no text) and the client's.

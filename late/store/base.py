@@ -164,7 +164,7 @@ class Step(msgspec.Struct, frozen=True):
     event: str
     """A word of the usage ledger, `delayed`, `rescheduled`, or `redriven`."""
     detail: str | None = None
-    """JSON of `late.task.StepDetail`."""
+    """JSON of `late.model.task.StepDetail`."""
 
 
 class Settlement(msgspec.Struct, frozen=True):

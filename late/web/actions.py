@@ -22,8 +22,7 @@ from late.model.queue_settings import Kind, encode
 from late.web.csrf import Stale
 from late.web.formats import when
 from late.web.models import dead_letters as dead
-from late.web.models import queues
-from late.web.models import shards as places
+from late.web.models import queues, shards
 from late.web.page_context import PageContext, Visitor, back
 from late.web.views import Screens
 
@@ -188,7 +187,7 @@ class Actions:
         name, problem = request.path_params["group"], ""
         sent = {field: fields.get(field, "") for field in RESET_FIELDS}
         try:
-            to = places.reset_to(sent["place"], sent["moment"])
+            to = shards.reset_to(sent["place"], sent["moment"])
             if fields.get("do") == "apply":
                 problem = _unsure(name, fields)
                 if not problem:
@@ -202,7 +201,7 @@ class Actions:
         rows = [(s.again, s.skipped, s.unparked, s.dead, s.kept) for s in found.shards]
         shown = (when(to) or str(to)) if isinstance(to, int) else to
         return await self._screens.group(
-            request, visitor, reset=found, reset_shown=shown, totals=places.totals(rows), sent=sent,
+            request, visitor, reset=found, reset_shown=shown, totals=shards.totals(rows), sent=sent,
             problem=problem, status=400 if problem else 200,
         )  # fmt: skip
 
@@ -238,7 +237,7 @@ def _how(deed: str, fields: Fields) -> dict[str, Any]:
 def _unsure(name: str, fields: Fields) -> str:
     """The problem with the name that was typed to confirm; empty if it is right."""
     try:
-        places.confirmed(name, fields.get("confirm", ""))
+        shards.confirmed(name, fields.get("confirm", ""))
     except ConfigError as error:
         return str(error)
     return ""

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from late.control import Control
 from late.control.dead_letters.commands import RATE_MAX, RATE_MIN
 from late.model.tokens import Caller
-from late.web import csrf as guard
+from late.web import csrf
 from late.web import static_files as files
 from late.web.cost_report import Reports
 from late.web.csrf import Gate
@@ -109,7 +109,7 @@ class PageContext:
         return Visitor(
             caller=caller,
             seed=seed,
-            token=guard.form_token(self.key, seed, caller.name),
+            token=csrf.form_token(self.key, seed, caller.name),
             may_change=self.changes and operates,
             may_read=operates,
             has_session=has_session,

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import jinja2
 import msgspec
 
-from late.web import formats as shape
+from late.web import formats
 
 
 class Renderer:
@@ -34,12 +34,12 @@ class Renderer:
             auto_reload=False,
         )
         self._templates.filters |= {
-            "age": shape.age,
-            "count": shape.count,
-            "number": shape.number,
-            "size": shape.size,
-            "when": shape.when,
-            "short": shape.short,
+            "age": formats.age,
+            "count": formats.count,
+            "number": formats.number,
+            "size": formats.size,
+            "when": formats.when,
+            "short": formats.short,
             "segment": lambda text: quote(str(text), safe=""),
             "data": lambda value: msgspec.json.encode(value).decode(),
         }

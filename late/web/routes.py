@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from late.errors import LateError
 from late.model.tokens import Caller
-from late.web import csrf as guard
+from late.web import csrf
 from late.web.actions import Action, Actions
 from late.web.csrf import SEED, TOKEN, Foreign, Stale
 from late.web.event_stream import Streams
@@ -119,7 +119,7 @@ class OperatorPage:
         seed = request.cookies.get(SEED)
         return self._context.visitor(
             caller,
-            seed if seed is not None and guard.is_seed(seed) else guard.new_seed(),
+            seed if seed is not None and csrf.is_seed(seed) else csrf.new_seed(),
             has_session=TOKEN in request.cookies,
         )
 
@@ -170,17 +170,17 @@ class OperatorPage:
             raise Foreign("this is no form of this page")
         body = b""
         try:
-            async with asyncio.timeout(guard.FORM_S):
+            async with asyncio.timeout(csrf.FORM_S):
                 async for part in request.stream():
                     body += part
-                    if len(body) > guard.FORM_BYTES:
+                    if len(body) > csrf.FORM_BYTES:
                         raise Foreign(
                             "this form is larger than any of this page, so nothing was done"
                         )
         except TimeoutError:
-            raise Foreign(f"this form had not come whole after {guard.FORM_S:g} s") from None
-        found = guard.fields(body)
-        guard.check_form(
+            raise Foreign(f"this form had not come whole after {csrf.FORM_S:g} s") from None
+        found = csrf.fields(body)
+        csrf.check_form(
             self._context.key,
             request.cookies.get(SEED),
             caller.name,
@@ -213,7 +213,7 @@ class OperatorPage:
         return status, text
 
     def _dressed(self, request: Request, visitor: Visitor, response: Response) -> Response:
-        for name, value in guard.HEADERS.items():
+        for name, value in csrf.HEADERS.items():
             response.headers.setdefault(name, value)  # a report has its own, which are stricter
         response.headers["Cache-Control"] = "no-store"
         if request.cookies.get(SEED) != visitor.seed:
@@ -274,10 +274,10 @@ class OperatorPage:
         try:
             self._admit(request)
         except Exception as error:
-            return Response(status_code=self._told(error)[0], headers=dict(guard.HEADERS))
+            return Response(status_code=self._told(error)[0], headers=dict(csrf.HEADERS))
         if self._streams.full:
             return Response(status_code=503, headers={"Retry-After": "60"})
-        headers = {**guard.HEADERS, "Cache-Control": "no-store"}
+        headers = {**csrf.HEADERS, "Cache-Control": "no-store"}
         stream = self._streams.run(lambda: self._admit(request))
         return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
 
@@ -285,8 +285,8 @@ class OperatorPage:
         """Send a script or a style. Everybody may get them: they contain no data."""
         file = self._context.files.get(request.path_params["name"])
         if file is None:
-            return Response(status_code=404, headers=dict(guard.HEADERS))
-        headers = {**guard.HEADERS, "Cache-Control": KEEP_FILES, "Vary": "Accept-Encoding"}
+            return Response(status_code=404, headers=dict(csrf.HEADERS))
+        headers = {**csrf.HEADERS, "Cache-Control": KEEP_FILES, "Vary": "Accept-Encoding"}
         packs = "gzip" in request.headers.get("accept-encoding", "")
         if packs:
             headers["Content-Encoding"] = "gzip"

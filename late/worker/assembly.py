@@ -16,7 +16,7 @@ from late import config, events
 from late.app.app import App
 from late.dispatcher.dispatcher import Dispatcher
 from late.model.task import PULL, Policy
-from late.notify import notifier as waking
+from late.notify import notifier
 from late.notify.listener import HintListener
 from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.scheduler import Scheduler
@@ -103,7 +103,7 @@ def core_settings(settings: config.WorkerConfig) -> CoreSettings:
     )
 
 
-def open_listener(settings: config.WorkerConfig, heard: waking.Heard) -> HintListener | None:
+def open_listener(settings: config.WorkerConfig, heard: notifier.Heard) -> HintListener | None:
     """Open the socket on which a worker learns of commits, if it has a port for it.
 
     Raises:
@@ -111,18 +111,18 @@ def open_listener(settings: config.WorkerConfig, heard: waking.Heard) -> HintLis
     """
     if settings.wake_port is None:
         return None
-    return HintListener(settings.wake_host, settings.wake_port, waking.secret(), heard)
+    return HintListener(settings.wake_host, settings.wake_port, notifier.secret(), heard)
 
 
-async def listen_for_hints(listener: HintListener | None, heard: waking.Heard) -> None:
+async def listen_for_hints(listener: HintListener | None, heard: notifier.Heard) -> None:
     """Take the hints of this process, and with a `listener` those of others, until cancelled."""
     loop = asyncio.get_running_loop()
 
-    def from_any_thread(shards: waking.Shards) -> None:
+    def from_any_thread(shards: notifier.Shards) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the worker stops
             loop.call_soon_threadsafe(heard, shards)
 
-    with waking.listening(from_any_thread):
+    with notifier.listening(from_any_thread):
         if listener is None:
             await loop.create_future()
         else:

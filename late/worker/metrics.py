@@ -20,8 +20,7 @@ from late.autoscaler.keda.demand import Signals, workers_wanted
 from late.errors import LateError
 from late.events import Emitter
 from late.events import default as default_emitter
-from late.observability import metrics
-from late.observability import otel as exporting
+from late.observability import metrics, otel
 from late.observability.metrics import Registry
 from late.scheduler.limits.limiter import Limiter
 from late.store.common.statement_counts import statements
@@ -90,7 +89,7 @@ class Telemetry:
         self.asked = settings.health_port is not None or settings.otel == 1
         """True if anybody can read the metrics; to be set before the worker starts. Without it
         nothing is counted, and the database is not read."""
-        self._push = exporting.make(worker.id) if settings.otel else None
+        self._push = otel.make(worker.id) if settings.otel else None
         self._worker = worker
         self._emitter = emitter
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -112,7 +111,7 @@ class Telemetry:
             if self._looking is not None:
                 await asyncio.gather(self._looking, return_exceptions=True)
 
-    async def _push_on(self, push: exporting.OtelExporter) -> None:
+    async def _push_on(self, push: otel.OtelExporter) -> None:
         """Send the metrics every few seconds and once at the end."""
         try:
             while True:

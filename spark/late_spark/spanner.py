@@ -27,7 +27,7 @@ from sqlalchemy import Connection, Engine, Select
 
 from late.errors import ConfigError
 from late.schema.engine import translated
-from late.schema.spanner import deadlines as spanner_bounds
+from late.schema.spanner import deadlines
 from late.schema.spanner.migrate import open_database
 from late.store.spanner.cursor import moment_of, nanoseconds
 
@@ -51,7 +51,7 @@ def timestamp(engine: Engine, as_of_us: int | None) -> int:
     """
     with translated(), engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
-        spanner_bounds.start()
+        deadlines.start()
         with driver.database.snapshot() as snapshot:
             result = snapshot.execute_sql("SELECT 1")
             list(result)
@@ -84,7 +84,7 @@ def divided(url: str, statement: Select[Any], at_ns: int) -> list[Token]:
     """
     with translated():
         database = open_database(url)
-        spanner_bounds.start(PART_TIMEOUT_S)
+        deadlines.start(PART_TIMEOUT_S)
         snapshot = database.batch_snapshot(read_timestamp=moment_of(at_ns))
         found = list(snapshot.generate_query_batches(**_query(statement)))
         of = snapshot.get_batch_transaction_id()
@@ -111,7 +111,7 @@ def batches(
     query = _query(statement.order_by(None))
     with translated():
         database = open_database(url)
-        spanner_bounds.start(PART_TIMEOUT_S)
+        deadlines.start(PART_TIMEOUT_S)
         if token is not None:
             snapshot = database.batch_snapshot(
                 session_id=token.session, transaction_id=token.transaction

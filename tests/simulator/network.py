@@ -215,7 +215,7 @@ class NetworkStore:
     # ------------------------------------------------------------------ beside the seam
 
     async def schedules(self) -> list[Schedule]:
-        """What `late.control.Control.schedules.all` reads."""
+        """What `Control.schedules.all` reads."""
         return await self._call("schedules", self.database.recurring)
 
     async def enqueue(self, tasks: Sequence[NewTask]) -> None:

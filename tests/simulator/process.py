@@ -127,7 +127,7 @@ class SimWorker:
         self.scheduler.turn_knobs({}, {})
 
     async def stop(self) -> None:
-        """A clean stop, as `late.worker.Worker.stop`."""
+        """A clean stop, as `late.worker.worker.Worker.stop`."""
         self.heartbeat.leave()
         await self.keeper.leave(self._ttl_s / 3)
         self.tailer.stop()

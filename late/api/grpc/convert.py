@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from late.api import limits
-from late.api import schemas as wire
+from late.api import limits, schemas
 from late.api.deliveries import Delivery
 from late.api.errors import BadRequest, of_one
-from late.dispatcher.push import responses as answers
+from late.dispatcher.push import responses
 from late.errors import PayloadTooLarge
 from late.handler.classify import Verdict
 from late.model.task import OnConflict
@@ -18,13 +17,13 @@ from late.payload.values import PAYLOAD_BYTES_MAX
 from late.v1 import queue_pb2, task_pb2
 
 
-def puts_of(tasks: Sequence[Any]) -> list[wire.Put]:
+def puts_of(tasks: Sequence[Any]) -> list[schemas.Put]:
     """Convert all `NewTask`s of a request.
 
     Raises:
         PayloadTooLarge, BadRequest: a task cannot be read; the message has its place.
     """
-    puts: list[wire.Put] = []
+    puts: list[schemas.Put] = []
     try:
         puts.extend(map(put_of, tasks))
     except (PayloadTooLarge, BadRequest) as error:
@@ -32,7 +31,7 @@ def puts_of(tasks: Sequence[Any]) -> list[wire.Put]:
     return puts
 
 
-def put_of(task: Any) -> wire.Put:
+def put_of(task: Any) -> schemas.Put:
     """Convert one `NewTask`. Its values are checked later.
 
     Raises:
@@ -40,7 +39,7 @@ def put_of(task: Any) -> wire.Put:
     """
     if len(task.payload) > PAYLOAD_BYTES_MAX:
         raise PayloadTooLarge(f"payload: {len(task.payload)} bytes, at most {PAYLOAD_BYTES_MAX}")
-    return wire.Put(
+    return schemas.Put(
         name=task.name,
         queue=task.queue or None,
         payload=_payload(task.payload),
@@ -59,7 +58,7 @@ def put_of(task: Any) -> wire.Put:
 
 def _payload(encoded: bytes) -> dict[str, Any]:
     try:
-        return wire.parse(encoded, dict[str, Any])
+        return schemas.parse(encoded, dict[str, Any])
     except BadRequest as error:
         raise BadRequest(f"payload: {error}") from None
 
@@ -97,12 +96,12 @@ def verdict_of(answer: Any) -> Verdict:
     """Convert one `Answer` to the verdict of an attempt."""
     word = answer.WhichOneof("outcome")
     if word is None or word == "done":
-        return answers.done(answer.done.result)
+        return responses.done(answer.done.result)
     found = getattr(answer, word)
     after_s = seconds(found, "after") if word in ("retry", "snooze") else None
     if after_s is not None and not 0 <= after_s <= limits.AFTER_S_MAX:
         raise BadRequest(f"after: 0..{limits.AFTER_S_MAX:g} seconds")
-    return wire.verdict(word, after_s, found.reason[:4_096] or None)
+    return schemas.verdict(word, after_s, found.reason[:4_096] or None)
 
 
 def delivery_of(delivery: Delivery) -> Any:
@@ -129,7 +128,7 @@ def delivery_of(delivery: Delivery) -> Any:
     return found
 
 
-def stats_of(stats: wire.QueueStats) -> Any:
+def stats_of(stats: schemas.QueueStats) -> Any:
     """Convert one `QueueStats`."""
     found = queue_pb2.QueueStats(
         queue=stats.queue,

@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 
 import grpc
 
-from late.api import errors as failures
-from late.api import limits
-from late.api import schemas as wire
+from late.api import errors, limits, schemas
 from late.api.errors import BadRequest
-from late.api.grpc import convert as messages
+from late.api.grpc import convert
 from late.api.grpc.stream import Stream
 from late.api.http.uvicorn_server import Tls
 from late.api.service import Service
@@ -123,15 +121,15 @@ class _Queue(queue_pb2_grpc.QueueServicer):
     async def Enqueue(self, request: Any, context: Any) -> Any:
         async def work(caller: Caller) -> Any:
             if len(request.tasks) > limits.ANSWERS_MAX:
-                raise failures.TooLarge(f"at most {limits.ANSWERS_MAX} tasks in one request")
-            puts = messages.puts_of(request.tasks)
+                raise errors.TooLarge(f"at most {limits.ANSWERS_MAX} tasks in one request")
+            puts = convert.puts_of(request.tasks)
             sent = dict(context.invocation_metadata() or ())
             for put in puts:
                 parent, state = sent.get(traces.PARENT), sent.get(traces.STATE)
                 put.headers = traces.passed(put.headers, parent, state)
             accepted = await self._service.put(caller, puts)
             return queue_pb2.EnqueueResponse(
-                task_ids=[one.task_id for one in accepted], token=wire.token_of(accepted)
+                task_ids=[one.task_id for one in accepted], token=schemas.token_of(accepted)
             )
 
         return await self._call(context, work)
@@ -141,7 +139,7 @@ class _Queue(queue_pb2_grpc.QueueServicer):
             if len(request.queues) > limits.QUEUES_MAX:
                 raise BadRequest(f"at most {limits.QUEUES_MAX} queues")
             found = await self._service.stats(caller, request.queues, request.group or None)
-            return queue_pb2.StatsResponse(queues=[messages.stats_of(each) for each in found])
+            return queue_pb2.StatsResponse(queues=[convert.stats_of(each) for each in found])
 
         return await self._call(context, work)
 
@@ -179,13 +177,13 @@ class _Queue(queue_pb2_grpc.QueueServicer):
 
 
 async def _abort(context: Any, error: Exception) -> None:
-    code = failures.code_of(error)
-    if code is failures.UNEXPECTED:
+    code = errors.code_of(error)
+    if code is errors.UNEXPECTED:
         logger.error("a call failed: %s", type(error).__name__, exc_info=error)
-    after_s = failures.retry_after_s(error, code)
+    after_s = errors.retry_after_s(error, code)
     trailing = () if after_s is None else (("retry-after", str(max(1, ceil(after_s)))),)
     status = getattr(grpc.StatusCode, code.grpc)
-    await context.abort(status, failures.message_of(error, code), trailing)
+    await context.abort(status, errors.message_of(error, code), trailing)
 
 
 def _names(context: Any) -> tuple[str, ...]:

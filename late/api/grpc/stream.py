@@ -7,7 +7,7 @@ from typing import Any
 
 from late.api import limits
 from late.api.errors import BadRequest
-from late.api.grpc import convert as messages
+from late.api.grpc import convert
 from late.api.receipts import StaleReceipt, UnknownReceipt
 from late.api.service import Service
 from late.handler.classify import Verdict
@@ -39,7 +39,7 @@ class Stream:
         self._queues = list(dict.fromkeys(subscribe.queues))
         self._names = list(subscribe.names)
         self._group = service.group(subscribe.group or None)
-        self.visibility_s = messages.visibility_of(subscribe, limits.VISIBILITY_S)
+        self.visibility_s = convert.visibility_of(subscribe, limits.VISIBILITY_S)
         self._context = context
         self._credit = 0
         self._credited = asyncio.Event()
@@ -101,7 +101,7 @@ class Stream:
             )
             if found:
                 self._credit -= len(found)
-                made = [messages.delivery_of(delivery) for delivery in found]
+                made = [convert.delivery_of(delivery) for delivery in found]
                 await self._write(deliveries=queue_pb2.Deliveries(deliveries=made))
 
     async def _read(self) -> None:
@@ -123,12 +123,12 @@ class Stream:
         if len(items) > limits.ANSWERS_MAX:
             raise BadRequest(f"at most {limits.ANSWERS_MAX} receipts in one message")
         if word == "extend":
-            lasting_s = messages.visibility_of(message, self.visibility_s)
+            lasting_s = convert.visibility_of(message, self.visibility_s)
             found = [await self._one(text, extend_s=lasting_s) for text in items]
         elif word == "ack":
             found = [await self._one(text, Verdict("done")) for text in items]
         else:
-            found = [await self._one(a.receipt, messages.verdict_of(a)) for a in items]
+            found = [await self._one(a.receipt, convert.verdict_of(a)) for a in items]
         return queue_pb2.Receipts(results=found)
 
     async def _one(

@@ -15,16 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from late.api import errors as failures
-from late.api import limits
-from late.api import schemas as wire
+from late.api import errors, limits, schemas
 from late.api.auth import demand
 from late.api.deliveries import Delivery
 from late.api.errors import BadRequest, Forbidden, TooLarge, Unsupported
 from late.api.http.openapi import document
 from late.api.service import Service
 from late.api.web_auth import Gate
-from late.dispatcher.push import responses as answers
+from late.dispatcher.push import responses
 from late.model.tokens import Caller
 from late.observability import traces
 from late.observability.metrics import CONTENT_TYPE
@@ -104,7 +102,7 @@ class _Api:
     # -- enqueue ---------------------------------------------------------------------------------
 
     async def put(self, request: Request, caller: Caller) -> Response:
-        put = wire.parse(await _body(request, limits.BODY_BYTES), wire.Put)
+        put = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Put)
         queue = request.path_params["queue"]
         if put.queue not in (None, queue):
             raise BadRequest("the body names another queue than the path")
@@ -118,16 +116,16 @@ class _Api:
         return _json(accepted, 201 if accepted.created else 200)
 
     async def put_many(self, request: Request, caller: Caller) -> Response:
-        many = wire.parse(await _body(request, limits.BATCH_BYTES), wire.PutMany)
+        many = schemas.parse(await _body(request, limits.BATCH_BYTES), schemas.PutMany)
         _trace(many.tasks, request)
         accepted = await self._service.put(caller, many.tasks)
-        answer = {"tasks": accepted, "token": wire.token_of(accepted)}
+        answer = {"tasks": accepted, "token": schemas.token_of(accepted)}
         return _json(answer, 201 if any(a.created for a in accepted) else 200)
 
     # -- pull ------------------------------------------------------------------------------------
 
     async def receive(self, request: Request, caller: Caller) -> Response:
-        asked = wire.parse(await _body(request, limits.BODY_BYTES), wire.Receive)
+        asked = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Receive)
         taking = self._service.take(
             caller,
             [request.path_params["queue"]],
@@ -142,21 +140,21 @@ class _Api:
         return _json({"tasks": [_pulled(delivery) for delivery in found]})
 
     async def ack(self, request: Request, caller: Caller) -> Response:
-        asked = wire.parse(await _body(request, limits.BODY_BYTES), wire.Ack)
+        asked = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Ack)
         result = b"" if isinstance(asked.result, msgspec.UnsetType) else bytes(asked.result)
-        await self._service.answer(caller, asked.receipt, answers.done(result))
+        await self._service.answer(caller, asked.receipt, responses.done(result))
         return Response(status_code=204, headers=_HEADERS)
 
     async def nack(self, request: Request, caller: Caller) -> Response:
-        asked = wire.parse(await _body(request, limits.BODY_BYTES), wire.Nack)
-        verdict = wire.verdict(asked.outcome, asked.after_s, asked.reason)
+        asked = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Nack)
+        verdict = schemas.verdict(asked.outcome, asked.after_s, asked.reason)
         await self._service.answer(caller, asked.receipt, verdict)
         return Response(status_code=204, headers=_HEADERS)
 
     async def extend(self, request: Request, caller: Caller) -> Response:
-        asked = wire.parse(await _body(request, limits.BODY_BYTES), wire.Extend)
+        asked = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Extend)
         until_us = await self._service.extend(caller, asked.receipt, asked.visibility_s)
-        return _json({"receipt": asked.receipt, "visible_until": wire.moment(until_us)})
+        return _json({"receipt": asked.receipt, "visible_until": schemas.moment(until_us)})
 
     # -- look ------------------------------------------------------------------------------------
 
@@ -206,7 +204,7 @@ class _Api:
         return Gate(self._service.access).admit(given, host, names)
 
 
-def _trace(puts: Sequence[wire.Put], request: Request) -> None:
+def _trace(puts: Sequence[schemas.Put], request: Request) -> None:
     """Pass the caller's trace on to the tasks."""
     parent, state = request.headers.get(traces.PARENT), request.headers.get(traces.STATE)
     for put in puts:
@@ -269,10 +267,10 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _pulled(delivery: Delivery) -> wire.Pulled:
+def _pulled(delivery: Delivery) -> schemas.Pulled:
     attempt, record = delivery.attempt, delivery.attempt.record
     ends = attempt.deadline_us
-    return wire.Pulled(
+    return schemas.Pulled(
         task_id=record.task_id,
         group=attempt.group,
         queue=record.queue,
@@ -280,10 +278,10 @@ def _pulled(delivery: Delivery) -> wire.Pulled:
         payload=msgspec.Raw(delivery.payload),
         attempt=attempt.number,
         receipt=delivery.receipt,
-        visible_until=wire.moment(delivery.visible_until_us),
-        enqueued_at=wire.moment(record.created_at_us),
-        due_at=wire.moment(attempt.due_at_us),
-        expires_at=None if ends is None else wire.moment(ends),
+        visible_until=schemas.moment(delivery.visible_until_us),
+        enqueued_at=schemas.moment(record.created_at_us),
+        due_at=schemas.moment(attempt.due_at_us),
+        expires_at=None if ends is None else schemas.moment(ends),
         headers=delivery.headers,
         is_replay=attempt.is_replay,
         keeps_result=attempt.keeps_result,
@@ -296,15 +294,15 @@ def _json(value: object, status: int = 200) -> Response:
 
 
 def _failed(error: Exception) -> Response:
-    code = failures.code_of(error)
-    if code is failures.UNEXPECTED:
+    code = errors.code_of(error)
+    if code is errors.UNEXPECTED:
         logger.error("a request failed: %s", type(error).__name__, exc_info=error)
     elif code.word == "unavailable":
         logger.warning("a request failed: %s", error)
     response = _json(
-        {"error": code.word, "message": failures.message_of(error, code)}, status=code.http
+        {"error": code.word, "message": errors.message_of(error, code)}, status=code.http
     )
-    after_s = failures.retry_after_s(error, code)
+    after_s = errors.retry_after_s(error, code)
     if after_s is not None:
         response.headers["Retry-After"] = str(max(1, ceil(after_s)))
     if code.http == 401:

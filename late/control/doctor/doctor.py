@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine, func, select
 from late.config import member_name
 from late.control.doctor import configuration as misconfigured
 from late.control.lanes import lanes
-from late.control.sql import beyond_cursor as unread
+from late.control.sql import beyond_cursor
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import COCKROACH, SPANNER, now_us, open_of, seconds
 from late.control.sql.shards import groups_of, survey
@@ -236,7 +236,7 @@ def _faults(
     if journal.epoch > epoch:
         yield f"{name} was settled under epoch {journal.epoch}, its lease has {epoch}"
     try:
-        unread.beyond(connection, key[1], journal.cursor)
+        beyond_cursor.beyond(connection, key[1], journal.cursor)
     except StoreError as error:
         yield f"{name}: settlement {journal.seq}: {error}"
     opened = open_of(journal.open)

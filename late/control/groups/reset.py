@@ -33,8 +33,7 @@ from sqlalchemy import (
 from late.control import audit
 from late.control.groups import groups
 from late.control.groups.groups import Checkpoint
-from late.control.sql import beyond_cursor as unread
-from late.control.sql import positions
+from late.control.sql import beyond_cursor, positions
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.per_shard import union_rows
 from late.control.sql.rows import SPANNER, log_of, now_us, open_of
@@ -156,8 +155,8 @@ def _logged(
         # The limit is on the rows that are read, as the conditions on time and queue have no index.
         legs.append(
             select(case((meant, 1), else_=0).label("meant"))
-            .where(unread.beyond(connection, each.shard_id, cursor))
-            .order_by(*unread.order_of(connection))
+            .where(beyond_cursor.beyond(connection, each.shard_id, cursor))
+            .order_by(*beyond_cursor.order_of(connection))
             .limit(most)
         )
     return [found for found, _ in _counted(connection, legs, most)]

@@ -16,8 +16,7 @@ import time
 from sqlalchemy import Connection, Engine, func, select
 
 from late.control.groups.groups import known
-from late.control.sql import log_lookup as finding
-from late.control.sql import positions
+from late.control.sql import log_lookup, positions
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import log_of, open_of
 from late.control.sql.shards import survey
@@ -77,7 +76,7 @@ def _reads(connection: Connection, name: str) -> Reads:
 
 def _created_us(connection: Connection, shard_id: int, token: str) -> int | None:
     """Return the time at which the task was created; None if it is in no table."""
-    row = finding.find_in_log(connection, token, everywhere=True)
+    row = log_lookup.find_in_log(connection, token, everywhere=True)
     if row is not None:
         return int(row["created_at_us"])
     for table in (timer, dead):

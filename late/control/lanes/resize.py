@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from late import outbox
 from late.control import audit
-from late.control.lanes import open_transactions as transactions
+from late.control.lanes import open_transactions
 from late.control.lanes.lanes import found_lane, room
 from late.control.lanes.layout import (
     IDS_CHUNK,
@@ -137,7 +137,7 @@ def _close(seen: Any, connection: Connection) -> None:
         known = connection.execute(select(extent).where(*at)).first()
         if known is None or known.closings is not None:
             return
-        waits = transactions.waits(connection, known.waits_for)
+        waits = open_transactions.waits(connection, known.waits_for)
     # Not before: the lock gives this transaction its number, and what is still looked for might
     # get a higher one, commit after the look and stand in the log behind the closing.
     row = connection.execute(_locked(connection, seen)).first()

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Text, and_, cast, func, select, text
 
-from late.control.sql import beyond_cursor as unread
+from late.control.sql import beyond_cursor
 from late.control.sql.per_shard import ROWS, union_rows
 from late.control.sql.rows import COCKROACH, SPANNER, log_of, now_us
 from late.errors import ConfigError
@@ -145,4 +145,4 @@ def taken(connection: Connection, reads: Reads) -> list[ColumnElement[bool]]:
 
 def ahead(connection: Connection, shard_id: int, cursor: str, reads: Reads) -> ColumnElement[bool]:
     """Return the condition that a group which stands at `cursor` will read a row of the log."""
-    return and_(unread.beyond(connection, shard_id, cursor), *taken(connection, reads))
+    return and_(beyond_cursor.beyond(connection, shard_id, cursor), *taken(connection, reads))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Column, Connection, Select, func, select
 
-from late.control.sql import beyond_cursor as unread
+from late.control.sql import beyond_cursor
 from late.control.sql.per_shard import Value, firsts, spans
 from late.control.sql.rows import log_of
 from late.schema.tables import group, lane, lease
@@ -79,7 +79,7 @@ def survey(connection: Connection) -> Shards:
         return (
             select(log.c.shard_id)
             .where(log.c.shard_id.between(low, high))
-            .order_by(log.c.shard_id, *unread.order_of(connection))
+            .order_by(log.c.shard_id, *beyond_cursor.order_of(connection))
             .limit(1)
         )
 

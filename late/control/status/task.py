@@ -14,8 +14,7 @@ from typing import Any, get_args
 import msgspec
 from sqlalchemy import Connection, Engine, select
 
-from late.control.sql import beyond_cursor as unread
-from late.control.sql import log_lookup as finding
+from late.control.sql import beyond_cursor, log_lookup
 from late.control.sql.last_settlement import Journal, journal
 from late.control.sql.positions import registered, taken
 from late.control.sql.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
@@ -62,7 +61,7 @@ def show(
     """
     shard_id = shard_of(task_id)
     with reading(engine) as connection:
-        row = logged = finding.find_in_log(connection, task_id, everywhere=everywhere)
+        row = logged = log_lookup.find_in_log(connection, task_id, everywhere=everywhere)
         groups = []
         for name in groups_of(connection) if group is None else (group,):
             last = journal(connection, name, shard_id)
@@ -135,7 +134,7 @@ def _in_group(
     shard_id: int,
     task_id: str,
     last: Journal,
-    logged: finding.Row | None,
+    logged: log_lookup.Row | None,
 ) -> tuple[TaskInGroup, dict[str, Any] | None]:
     owner = connection.execute(
         select(lease.c.owner).where(lease.c.consumer_group == name, lease.c.shard_id == shard_id)
@@ -170,13 +169,13 @@ def _in_group(
         return TaskInGroup(name, "open", owner=owner), None
     if logged is None:
         return TaskInGroup(name, "unknown", owner=owner), None
-    this = select(log_of(connection).c.task_id).where(finding.key_of(connection, logged))
+    this = select(log_of(connection).c.task_id).where(log_lookup.key_of(connection, logged))
     reads = registered(connection, name).get(name)
     if reads is None and not _is_there(connection, name):
         return TaskInGroup(name, "unknown"), None
     if reads is not None and not connection.execute(this.where(*taken(connection, reads))).first():
         return TaskInGroup(name, "passed", owner=owner), None
-    beyond = unread.beyond(connection, shard_id, last.cursor)
+    beyond = beyond_cursor.beyond(connection, shard_id, last.cursor)
     waits = connection.execute(this.where(beyond)).first()
     return TaskInGroup(name, "settled" if waits is None else "logged", owner=owner), None
 

@@ -14,7 +14,7 @@ from late.control.verify.problems import Problems
 from late.model.task import ENQUEUED, Usage
 
 ENDS = frozenset({"done", "dead", "expired", "discarded", "cancelled"})
-"""Outcomes that end a task; see `late.task.Final`."""
+"""Outcomes that end a task; see `late.model.task.Final`."""
 RESETS = frozenset({"create", "reset"})
 """Owners of a settlement by which an operator said where the group begins."""
 ANEW = RESETS | {"rebase"}

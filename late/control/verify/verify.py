@@ -51,7 +51,7 @@ class Verified(msgspec.Struct, frozen=True):
     ledgers: tuple[Ledger, ...]
     problems_total: int
     problems: tuple[Problem, ...]
-    """The first `findings.LISTED`."""
+    """The first `problems.LISTED`."""
     notes: tuple[str, ...]
 
 

@@ -20,7 +20,7 @@ from time import monotonic
 
 from late.dispatcher.outcome_buffer import OutcomeBuffer
 from late.dispatcher.pull.queue import PullLease, Waiter, Waiters, identity, pool_name
-from late.dispatcher.push import responses as answers
+from late.dispatcher.push import responses
 from late.handler.classify import EXPIRED, INTERRUPTED, Verdict, clean
 from late.model.task import Attempt, Outcome
 
@@ -133,7 +133,7 @@ class PullPool:
         """Record how an attempt ended; False if it was not out any more."""
         if self._out.pop(hold.serial, None) is None:
             return False
-        verdict = answers.as_result(verdict, hold.attempt.keeps_result)
+        verdict = responses.as_result(verdict, hold.attempt.keeps_result)
         self._finished.add(hold.attempt, verdict, hold.started_us, hold.begun)
         self._note_quiet()
         return True

@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from late.dispatcher.push import responses as answers
+from late.dispatcher.push import responses
 from late.dispatcher.push.job import Job
 from late.errors import ConfigError
 from late.handler.classify import Scrub, Verdict
@@ -63,7 +63,7 @@ class GrpcCaller:
         wait_s = min(self.target.connect_s, job.timeout_s)
         endpoint = await self.endpoints.pick(wait_s)
         if endpoint is None:
-            return answers.unavailable(self._where, self.endpoints.why())
+            return responses.unavailable(self._where, self.endpoints.why())
         endpoint.calls += 1
         try:
             return await self._execute(endpoint, job, deadline - time.monotonic())
@@ -90,14 +90,14 @@ class GrpcCaller:
             if code == "UNAVAILABLE":
                 endpoint.doubt()
             after_s = _after_s([*error.initial_metadata(), *error.trailing_metadata()])
-            return answers.grpc_status(code, error.details(), after_s, where, self._scrub)
+            return responses.grpc_status(code, error.details(), after_s, where, self._scrub)
         except asyncio.CancelledError:
             # Either this attempt is over, or its connection was given up under it: then the
             # cancellation is the call's alone.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return answers.unavailable(where, "the connection was lost: it did not answer")
+            return responses.unavailable(where, "the connection was lost: it did not answer")
         return _judge(response, where, self._scrub)
 
 
@@ -133,12 +133,14 @@ def _set(field: Any, moment: datetime) -> None:
 def _judge(response: Any, where: str, scrub: Scrub | None) -> Verdict:
     word = response.WhichOneof("outcome")
     if word is None or word == "done":
-        return answers.done(response.done.result)
+        return responses.done(response.done.result)
     found = getattr(response, word)
     after_s = None
     if word in ("retry", "snooze") and found.HasField("after"):
         after_s = found.after.seconds + found.after.nanos / 1e9
-    return answers.parse_reply(answers.Outcome(word, after_s, found.reason or None), where, scrub)
+    return responses.parse_reply(
+        responses.Outcome(word, after_s, found.reason or None), where, scrub
+    )
 
 
 def _after_s(metadata: list[tuple[str, Any]]) -> float | None:
@@ -153,8 +155,8 @@ def _after_s(metadata: list[tuple[str, Any]]) -> float | None:
                 return asked_s
         text = value if isinstance(value, str) else ""
         if name == "retry-after":
-            return answers.retry_after_s(text, time.time())
+            return responses.retry_after_s(text, time.time())
         if name == "grpc-retry-pushback-ms":
-            after = answers.retry_after_s(text, time.time())
+            after = responses.retry_after_s(text, time.time())
             return None if after is None else after / 1_000
     return None

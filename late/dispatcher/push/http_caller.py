@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from late.dispatcher.push import responses as answers
-from late.dispatcher.push import webhook_signature as webhooks
+from late.dispatcher.push import responses, webhook_signature
 from late.dispatcher.push.job import Job
 from late.errors import ConfigError
 from late.handler.classify import Scrub, Verdict
@@ -57,7 +56,7 @@ class HttpCaller:
             ) from None
         target, where = self.target, self._where
         self._keys = [
-            webhooks.key(resolve(text, f"{where}: secret"), f"{where}: secret")
+            webhook_signature.key(resolve(text, f"{where}: secret"), f"{where}: secret")
             for text in target.secrets
         ]
         self._headers = {"user-agent": "late", "late-target": target.name} | {
@@ -101,10 +100,10 @@ class HttpCaller:
             ) as response:
                 status = response.status
                 found = await _read(response)
-                after_s = answers.retry_after_s(response.headers.get("retry-after"), time.time())
+                after_s = responses.retry_after_s(response.headers.get("retry-after"), time.time())
         except aiohttp.ClientError as error:
-            return answers.unavailable(self._where, f"{type(error).__name__}: {error}")
-        return answers.http_status(status, found, after_s, self._where, self._scrub)
+            return responses.unavailable(self._where, f"{type(error).__name__}: {error}")
+        return responses.http_status(status, found, after_s, self._where, self._scrub)
 
     def _headers_of(self, job: Job, body: bytes) -> Mapping[str, str]:
         # What the producer gave cannot take the place of a header that we send ourselves.
@@ -119,7 +118,7 @@ class HttpCaller:
         now_s = int(time.time())
         headers["webhook-timestamp"] = str(now_s)
         if self._keys:
-            signature = webhooks.sign(self._keys, job.idempotency_key, now_s, body)
+            signature = webhook_signature.sign(self._keys, job.idempotency_key, now_s, body)
             headers["webhook-signature"] = signature
         return headers
 
@@ -168,7 +167,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     found = bytearray()
     async for part in response.content.iter_any():
         found += part
-        if len(found) > answers.ANSWER_BYTES_MAX:
+        if len(found) > responses.ANSWER_BYTES_MAX:
             return b""
     is_json = response.headers.get("content-type", "").startswith("application/json")
     is_plain = response.headers.get("content-encoding", "identity") == "identity"

@@ -15,7 +15,7 @@ import msgspec
 
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.handler import Handler
-from late.dispatcher.push import responses as answers
+from late.dispatcher.push import responses
 from late.dispatcher.push.job import Caller, job_of
 from late.errors import DecodeError
 from late.handler.classify import RetryRule, Scrub, Verdict
@@ -67,7 +67,7 @@ class RemoteHandler:
     async def fn(self, context: AsyncContext, *, payload: bytes, codec: str) -> Verdict:
         """Call the target, and return the verdict as it is recorded."""
         verdict = await self._caller.call(job_of(context, payload, codec))
-        return answers.as_result(verdict, context.keeps_result)
+        return responses.as_result(verdict, context.keeps_result)
 
 
 class RemoteHandlers(Mapping[str, Handler]):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from google.api_core import exceptions as api
 from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 
-from late.schema.spanner import deadlines as spanner_bounds
+from late.schema.spanner import deadlines
 from late.store.spanner.client import open_database, turn
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def _database(url: str, _process: int) -> Any:
     database = open_database(url, priority="foreground")
     # Google's client would wait for an hour for a server that is gone. Each request has its own
     # time limit: a limit that the caller's thread had for a report or a migration is over by then.
-    spanner_bounds.bind(database.spanner_api, each_s=spanner_bounds.CALL_TIMEOUT_S)
+    deadlines.bind(database.spanner_api, each_s=deadlines.CALL_TIMEOUT_S)
     return database
 
 
