@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    ParamSpec,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from late import outbox
-from late.app.commands import TaskCommands
+from late.app import commands, named_calls, queue_bounds
 from late.app.options import (
     BatchSettings,
     RemoteSettings,
@@ -27,31 +16,23 @@ from late.app.options import (
     ScheduleSettings,
     TaskOptions,
     TaskSettings,
-    settings,
 )
+from late.app.queue_bounds import Depth
 from late.app.registry import TaskRegistry, configured
 from late.app.results import Handle
 from late.app.rows import RowFactory
 from late.app.task import BatchDecorator, Call, Prepared, ScheduleDecorator, Task, TaskDecorator
-from late.errors import (
-    BatchTooLarge,
-    ConfigError,
-    InvalidName,
-    InvalidPayload,
-    InvalidTask,
-    QueueFull,
-    UnknownTask,
-)
+from late.app.write import first, write
+from late.errors import BatchTooLarge, ConfigError, InvalidTask
 from late.handler.context import AsyncContext, Context
 from late.model import validation as validate
 from late.model.ids import shard_of
 from late.model.lanes import Lane
 from late.model.targets import Target, by_name
-from late.model.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Options, Policy, Schedule, TaskId
+from late.model.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Policy, Schedule, TaskId
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload import values as payloads
-from late.payload.command import PREFIX
 
 __all__ = ["App", "Call", "Prepared", "Task", "TaskOptions"]
 
@@ -62,11 +43,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SCHEMES = ("sqlite", "postgresql", "spanner", "cockroachdb")
-BACKLOG_STALE_S = 5.0
-"""A published depth that is older than this is ignored."""
 
 
-class App(TaskCommands):
+class App:
     """The tasks of a service and its business database. Thread-safe; a new app does not connect.
 
     Args:
@@ -121,7 +100,7 @@ class App(TaskCommands):
             self, codec=self.codec, history=history, shard_of=self.shard_of
         )
         self._rows = RowFactory(shards)
-        self._depths: dict[str, tuple[int, float, int | None]] = {}
+        self._depths: dict[str, Depth] = {}
         self.capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None = None
         """A function that takes tasks instead of the database. `late.testing.inline` sets it."""
 
@@ -277,10 +256,10 @@ class App(TaskCommands):
     def enqueue(self, tx: Any, call: Call, /) -> Any:
         """Insert one `task.call(...)` through the caller's transaction; see `Task.enqueue`."""
         if self._depths:
-            self._admit({call.queue: 1})
+            queue_bounds.check((call.queue,), self._depths, self.max_backlog)
         rows = [self._rows.one(call)]
-        written = self._write(tx, [call], rows)
-        return written[0] if isinstance(written, list) else _first(written)
+        written = write(self, tx, [call], rows)
+        return written[0] if isinstance(written, list) else first(written)
 
     @overload
     def enqueue_many(self, tx: SyncTransaction, calls: Iterable[Call], /) -> list[TaskId]: ...
@@ -303,7 +282,7 @@ class App(TaskCommands):
         for call in batch:
             if not isinstance(call, Call) or call.app is not self:
                 raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
-        return self._write(tx, batch, self.prepare(batch))
+        return write(self, tx, batch, self.prepare(batch))
 
     def prepare(self, calls: Sequence[Call]) -> list[NewTask]:
         """Return the rows of one batch, checked as in `enqueue_many`, for other writers of rows."""
@@ -314,84 +293,15 @@ class App(TaskCommands):
             limit = validate.BATCH_BYTES_MAX
             raise BatchTooLarge(f"{size} bytes of payload in one call, the limit is {limit}")
         if self._depths:
-            self._admit(Counter(call.queue for call in calls))
+            queues = dict.fromkeys([call.queue for call in calls])
+            queue_bounds.check(queues, self._depths, self.max_backlog)
         return self._rows.many(calls)
 
-    @overload
-    def send(
-        self,
-        tx: SyncTransaction,
-        name: str,
-        args: Mapping[str, object] | None = ...,
-        /,
-        *,
-        queue: str | None = ...,
-        **asked: Unpack[TaskOptions],
-    ) -> TaskId: ...
-    @overload
-    def send(
-        self,
-        tx: AsyncTransaction,
-        name: str,
-        args: Mapping[str, object] | None = ...,
-        /,
-        *,
-        queue: str | None = ...,
-        **asked: Unpack[TaskOptions],
-    ) -> Awaitable[TaskId]: ...
-    def send(
-        self,
-        tx: Any,
-        name: str,
-        args: Mapping[str, object] | None = None,
-        /,
-        *,
-        queue: str | None = None,
-        **asked: Unpack[TaskOptions],
-    ) -> Any:
-        """Insert a task by name, for producers that do not import its handler.
-
-        Args:
-            args: arguments by name. If the task is registered, its signature checks them.
-            queue: the queue of an unregistered task (`default`); a registered one has its own.
-
-        Raises:
-            UnknownTask: the task is not registered, and the app is `strict`.
-            Other errors as for `Task.enqueue`.
-        """
-        return self.enqueue(tx, self.call(name, args, queue=queue, **asked))
-
-    def call(
-        self,
-        name: str,
-        args: Mapping[str, object] | None = None,
-        /,
-        *,
-        queue: str | None = None,
-        **asked: Unpack[TaskOptions],
-    ) -> Call:
-        """Return the call that `send` would insert, for `enqueue_many`; errors are as in `send`."""
-        validate.name(name, "task name")
-        if name.startswith(PREFIX):
-            raise InvalidName(f"task {name!r}: names that begin with {PREFIX!r} are reserved")
-        args = {} if args is None else args
-        if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
-            raise InvalidPayload(f"arguments must be a mapping by name, got {validate.shown(args)}")
-        task = self.tasks.get(name)
-        if task is not None:
-            if queue is not None and queue != task.queue:
-                raise InvalidTask(f"task {name!r} is in queue {task.queue!r}, not {queue!r:.80}")
-            checked = settings(asked, task.base)
-            values, payload = task.encode((), args)
-            return Call(self, name, task.queue, task.codec, values, payload, checked, task)
-        if self.strict:
-            raise UnknownTask(f"no task {name!r} is registered; strict=False sends it anyway")
-        queue = validate.queue("default" if queue is None else queue)
-        stored_as = None if self.codec.name == "json" else self.codec.name
-        checked = settings(asked, Options(codec=stored_as))
-        values = dict(args)
-        payload = payloads.pack(values, self.codec.format)
-        return Call(self, name, queue, self.codec, values, payload, checked)
+    send = named_calls.send
+    call = named_calls.call
+    cancel = commands.cancel
+    reschedule = commands.reschedule
+    redrive = commands.redrive
 
     def handle(self, task_id: str, *, group: str | None = None) -> Handle:
         """Return a handle of one task: its state, and its result if that is kept.
@@ -422,7 +332,7 @@ class App(TaskCommands):
         `follow` calls it for the knobs. A value is valid for five seconds, so nothing is refused if
         nobody publishes. Thread-safe.
         """
-        self._depths[queue] = (depth, time.monotonic(), bound)
+        self._depths[queue] = Depth(depth, bound, time.monotonic())
 
     def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
         """Return the rows of `calls` for the database's current lane, which the app adopts unless
@@ -436,35 +346,3 @@ class App(TaskCommands):
             PayloadTooLarge: the sealed payload is above 1 MiB.
         """
         return self._rows.one(call, lane)
-
-    def _admit(self, wanted: Mapping[str, int]) -> None:
-        if not self._depths:
-            return
-        for queue in wanted:
-            bound = self.max_backlog
-            limit = bound.get(queue) if isinstance(bound, Mapping) else bound
-            depth, seen_at, by_knob = self._depths.get(queue, (0, 0.0, None))
-            if by_knob is not None:
-                limit = by_knob if limit is None else min(limit, by_knob)
-            if limit is None or depth < limit or time.monotonic() - seen_at > BACKLOG_STALE_S:
-                continue
-            if limit == 0:
-                raise QueueFull(f"queue {queue!r} is closed: it takes no new tasks")
-            raise QueueFull(f"queue {queue!r} holds {depth} tasks, its bound is {limit}")
-
-    def _write(
-        self, tx: Any, calls: list[Call], rows: list[NewTask]
-    ) -> list[TaskId] | Awaitable[list[TaskId]]:
-        if self.capture is not None:
-            asynchronous = tx is not None and outbox.is_async(tx)
-            ids = self.capture(calls, rows)
-            return _ready(ids) if asynchronous else ids
-        return outbox.write(tx, rows, partial(self._rows.placed, calls))
-
-
-async def _first(ids: Awaitable[list[TaskId]]) -> TaskId:
-    return (await ids)[0]
-
-
-async def _ready(ids: list[TaskId]) -> list[TaskId]:
-    return ids

@@ -1,169 +1,167 @@
 """Commands about tasks that were enqueued before: `app.cancel`, `app.reschedule`, `app.redrive`.
 
 Each inserts one record through the caller's transaction, and has no effect if that rolls back. The
-owner of the task's shard executes it when it reads the record.
+owner of the task's shard executes it when it reads the record. `App` has these functions as its
+methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import datetime
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from late import outbox
 from late.app.task import Call
+from late.app.write import first, write
 from late.errors import InvalidName, InvalidSchedule, InvalidTask
 from late.model import validation as validate
 from late.model.ids import shard_of
-from late.model.task import NewTask, TaskId
+from late.model.task import TaskId
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload.command import Command, Kind
 
+if TYPE_CHECKING:
+    from late.app.app import App
 
-class TaskCommands:
-    """The methods of `late.App` that send commands to tasks."""
 
-    capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None
+@overload
+def cancel(
+    app: App, tx: SyncTransaction, task_id: str, /, *, group: str | None = ...
+) -> TaskId: ...
+@overload
+def cancel(
+    app: App, tx: AsyncTransaction, task_id: str, /, *, group: str | None = ...
+) -> Awaitable[TaskId]: ...
+def cancel(app: App, tx: Any, task_id: str, /, *, group: str | None = None) -> Any:
+    """Ask that no attempt of a task starts any more. The task then ends as `cancelled`.
 
-    @overload
-    def cancel(
-        self, tx: SyncTransaction, task_id: str, /, *, group: str | None = ...
-    ) -> TaskId: ...
-    @overload
-    def cancel(
-        self, tx: AsyncTransaction, task_id: str, /, *, group: str | None = ...
-    ) -> Awaitable[TaskId]: ...
-    def cancel(self, tx: Any, task_id: str, /, *, group: str | None = None) -> Any:
-        """Ask that no attempt of a task starts any more. The task then ends as `cancelled`.
+    An attempt that runs already is not interrupted. If it succeeds, the task is done; if it
+    fails or is interrupted, there is no other attempt. A task that has ended does not change.
 
-        An attempt that runs already is not interrupted. If it succeeds, the task is done; if it
-        fails or is interrupted, there is no other attempt. A task that has ended does not change.
+    Args:
+        group: cancel in this consumer group only; None cancels in all groups.
 
-        Args:
-            group: cancel in this consumer group only; None cancels in all groups.
+    Returns:
+        The id of the command, or an awaitable of it if `tx` is async.
 
-        Returns:
-            The id of the command, or an awaitable of it if `tx` is async.
+    Raises:
+        InvalidName: `task_id` is not a task id, or `group` is not a name. Nothing was written.
+    """
+    return _send(app, tx, "cancel", task_id, group)
 
-        Raises:
-            InvalidName: `task_id` is not a task id, or `group` is not a name. Nothing was written.
-        """
-        return self._command(tx, "cancel", task_id, group)
 
-    @overload
-    def reschedule(
-        self,
-        tx: SyncTransaction,
-        task_id: str,
-        /,
-        *,
-        at: datetime | None = ...,
-        delay: validate.Duration | None = ...,
-        group: str | None = ...,
-    ) -> TaskId: ...
-    @overload
-    def reschedule(
-        self,
-        tx: AsyncTransaction,
-        task_id: str,
-        /,
-        *,
-        at: datetime | None = ...,
-        delay: validate.Duration | None = ...,
-        group: str | None = ...,
-    ) -> Awaitable[TaskId]: ...
-    def reschedule(
-        self,
-        tx: Any,
-        task_id: str,
-        /,
-        *,
-        at: datetime | None = None,
-        delay: validate.Duration | None = None,
-        group: str | None = None,
-    ) -> Any:
-        """Give a task another due time, earlier or later.
+@overload
+def reschedule(
+    app: App,
+    tx: SyncTransaction,
+    task_id: str,
+    /,
+    *,
+    at: datetime | None = ...,
+    delay: validate.Duration | None = ...,
+    group: str | None = ...,
+) -> TaskId: ...
+@overload
+def reschedule(
+    app: App,
+    tx: AsyncTransaction,
+    task_id: str,
+    /,
+    *,
+    at: datetime | None = ...,
+    delay: validate.Duration | None = ...,
+    group: str | None = ...,
+) -> Awaitable[TaskId]: ...
+def reschedule(
+    app: App,
+    tx: Any,
+    task_id: str,
+    /,
+    *,
+    at: datetime | None = None,
+    delay: validate.Duration | None = None,
+    group: str | None = None,
+) -> Any:
+    """Give a task another due time, earlier or later.
 
-        The task may also wait to be retried. If an attempt runs, the command waits for its end and
-        moves the next attempt. A task that holds its ordering key continues to hold it. A task that
-        has ended does not change.
+    The task may also wait to be retried. If an attempt runs, the command waits for its end and
+    moves the next attempt. A task that holds its ordering key continues to hold it. A task that
+    has ended does not change.
 
-        Args:
-            at: an aware time. One in the past means now.
-            delay: instead of `at`, seconds or a `timedelta` from the insert of this command.
+    Args:
+        at: an aware time. One in the past means now.
+        delay: instead of `at`, seconds or a `timedelta` from the insert of this command.
 
-        Raises:
-            InvalidSchedule: neither or both are given, or the value is naive, NaN or more than 366
-                days ahead.
-            Other errors as for `cancel`.
-        """
-        if (at is None) == (delay is None):
-            raise InvalidSchedule("give at=... or delay=..., and not both")
-        return self._command(
-            tx,
-            "reschedule",
-            task_id,
-            group,
-            at_us=None if at is None else validate.instant_us(at, "at"),
-            delay_us=0 if delay is None else validate.delay_us(delay, "delay"),
-        )
+    Raises:
+        InvalidSchedule: neither or both are given, or the value is naive, NaN or more than 366
+            days ahead.
+        Other errors as for `cancel`.
+    """
+    if (at is None) == (delay is None):
+        raise InvalidSchedule("give at=... or delay=..., and not both")
+    return _send(
+        app,
+        tx,
+        "reschedule",
+        task_id,
+        group,
+        at_us=None if at is None else validate.instant_us(at, "at"),
+        delay_us=0 if delay is None else validate.delay_us(delay, "delay"),
+    )
 
-    @overload
-    def redrive(
-        self,
-        tx: SyncTransaction,
-        task_id: str,
-        /,
-        *,
-        call: Call | None = ...,
-        group: str | None = ...,
-    ) -> TaskId: ...
-    @overload
-    def redrive(
-        self,
-        tx: AsyncTransaction,
-        task_id: str,
-        /,
-        *,
-        call: Call | None = ...,
-        group: str | None = ...,
-    ) -> Awaitable[TaskId]: ...
-    def redrive(
-        self, tx: Any, task_id: str, /, *, call: Call | None = None, group: str | None = None
-    ) -> Any:
-        """Let a dead letter run again, with its attempts counted from zero.
 
-        If the task is not a dead letter when the command is read, it does not change.
+@overload
+def redrive(
+    app: App,
+    tx: SyncTransaction,
+    task_id: str,
+    /,
+    *,
+    call: Call | None = ...,
+    group: str | None = ...,
+) -> TaskId: ...
+@overload
+def redrive(
+    app: App,
+    tx: AsyncTransaction,
+    task_id: str,
+    /,
+    *,
+    call: Call | None = ...,
+    group: str | None = ...,
+) -> Awaitable[TaskId]: ...
+def redrive(
+    app: App, tx: Any, task_id: str, /, *, call: Call | None = None, group: str | None = None
+) -> Any:
+    """Let a dead letter run again, with its attempts counted from zero.
 
-        Args:
-            call: run the task with the arguments of this call. It must be a call of the same task.
+    If the task is not a dead letter when the command is read, it does not change.
 
-        Raises:
-            PayloadTooLarge: the new arguments take more than about 750 KiB.
-            Other errors as for `cancel`.
-        """
-        payload = None
-        if call is not None:
-            if getattr(call, "app", None) is not self:
-                raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
-            _checked(task_id)
-            subject = codecs.Subject(task_id, call.name, call.queue)
-            payload = call.codec.seal(call.payload, subject)
-        return self._command(tx, "redrive", task_id, group, payload=payload)
+    Args:
+        call: run the task with the arguments of this call. It must be a call of the same task.
 
-    def _command(
-        self, tx: Any, kind: Kind, task_id: str, group: str | None, **asked: Any
-    ) -> TaskId | Awaitable[TaskId]:
-        if group is not None:
-            validate.name(group, "group")
-        row = Command(kind, _checked(task_id), group, **asked).row()
-        if self.capture is not None:
-            self.capture([], [row])
-            asynchronous = tx is not None and outbox.is_async(tx)
-            return _ready(row.task_id) if asynchronous else row.task_id
-        written = outbox.write(tx, [row])
-        return written[0] if isinstance(written, list) else _first(written)
+    Raises:
+        PayloadTooLarge: the new arguments take more than about 750 KiB.
+        Other errors as for `cancel`.
+    """
+    payload = None
+    if call is not None:
+        if getattr(call, "app", None) is not app:
+            raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
+        _checked(task_id)
+        subject = codecs.Subject(task_id, call.name, call.queue)
+        payload = call.codec.seal(call.payload, subject)
+    return _send(app, tx, "redrive", task_id, group, payload=payload)
+
+
+def _send(
+    app: App, tx: Any, kind: Kind, task_id: str, group: str | None, **asked: Any
+) -> TaskId | Awaitable[TaskId]:
+    if group is not None:
+        validate.name(group, "group")
+    written = write(app, tx, [], [Command(kind, _checked(task_id), group, **asked).row()])
+    return written[0] if isinstance(written, list) else first(written)
 
 
 def _checked(task_id: Any) -> TaskId:
@@ -171,11 +169,3 @@ def _checked(task_id: Any) -> TaskId:
         raise InvalidName(f"not a task id: {validate.shown(task_id)}")
     shard_of(task_id)
     return TaskId(task_id)
-
-
-async def _first(ids: Awaitable[list[TaskId]]) -> TaskId:
-    return (await ids)[0]
-
-
-async def _ready(task_id: TaskId) -> TaskId:
-    return task_id

@@ -62,16 +62,10 @@ class TaskRegistry:
         fn: Callable[..., Any] | None = None,
         /,
         *,
-        queue: str = "default",
         name: str | None = None,
-        retry: Retry | None = None,
-        timeout_s: float | None = None,
         process: bool = False,
-        priority: int = 0,
-        codec: codecs.Codec | Format | None = None,
-        result_ttl: validate.Duration | None = None,
-        history: bool = False,
         batch: int | None = None,
+        **given: Any,
     ) -> Any:
         """See `App.task`."""
 
@@ -82,64 +76,60 @@ class TaskRegistry:
             else:
                 found, target = signature.read_batch(function, label, batch), BATCH_POOL + label
             plain = not found.is_async and batch is None and "<" not in function.__qualname__
-            _check_setting(label, retry, process=process, plain=plain)
-            if batch is not None and result_ttl is not None:
+            if process and not plain:
+                raise ConfigError(f"{label}: process=True takes a plain def at module level")
+            if batch is not None and given.get("result_ttl") is not None:
                 raise ConfigError(f"{label}: a batch keeps no results: its function returns once")
-            task: Task[Any, Any] = Task(
-                self._enqueuer,
-                function,
-                found,
-                name=label,
-                queue=_checked(lambda: validate.queue(queue), label),
-                retry=retry or Retry(),
-                timeout_s=_timeout_s(timeout_s, label),
-                process=process,
-                priority=_checked(lambda: validate.priority(priority), label),
-                codec=self._codec if codec is None else codecs.resolve(codec),
-                result_ttl_s=_result_ttl_s(result_ttl, label),
-                target=target,
-                batch=batch,
-                history=history or self._history,
-            )
-            self._tasks[label] = task
-            return task
+            return self._add(function, found, label, target, process, batch, **given)
 
         return register if fn is None else register(fn)
 
     def remote(
+        self, name: str, *, target: str, like: Callable[..., Any] | None = None, **given: Any
+    ) -> Task[..., Any]:
+        """See `App.remote`."""
+        label = self._free_label(name)
+        found = signature.ANYTHING if like is None else signature.read(like, label)
+        if found.wants_context:
+            raise ConfigError(f"{label}: like= takes a function of the arguments alone")
+        target = configured(target, f"{label}: target")
+        refusing = elsewhere(label, target, like)
+        return self._add(refusing, found, label, target, False, None, **given)
+
+    def _add(
         self,
-        name: str,
-        *,
+        function: Callable[..., Any],
+        found: signature.Signature,
+        label: str,
         target: str,
+        process: bool,
+        batch: int | None,
+        /,
+        *,
         queue: str = "default",
-        like: Callable[..., Any] | None = None,
         retry: Retry | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
         result_ttl: validate.Duration | None = None,
         history: bool = False,
-    ) -> Task[..., Any]:
-        """See `App.remote`."""
-        label = self._free_label(name)
-        found = signature.ANYTHING if like is None else signature.read(like, label)
+    ) -> Task[Any, Any]:
         if retry is not None and not isinstance(retry, Retry):
             raise ConfigError(f"{label}: retry must be a late.Retry")
-        if found.wants_context:
-            raise ConfigError(f"{label}: like= takes a function of the arguments alone")
-        task: Task[..., Any] = Task(
+        task: Task[Any, Any] = Task(
             self._enqueuer,
-            elsewhere(label, target, like),
+            function,
             found,
             name=label,
             queue=_checked(lambda: validate.queue(queue), label),
             retry=retry or Retry(),
             timeout_s=_timeout_s(timeout_s, label),
-            process=False,
+            process=process,
             priority=_checked(lambda: validate.priority(priority), label),
             codec=self._codec if codec is None else codecs.resolve(codec),
-            target=configured(target, f"{label}: target"),
             result_ttl_s=_result_ttl_s(result_ttl, label),
+            target=target,
+            batch=batch,
             history=history or self._history,
         )
         self._tasks[label] = task
@@ -264,13 +254,6 @@ def configured(value: Any, what: str) -> str:
         return validate.name(value, what)
     except InvalidTask as error:
         raise ConfigError(str(error)) from None
-
-
-def _check_setting(label: str, retry: object, *, process: bool, plain: bool) -> None:
-    if process and not plain:
-        raise ConfigError(f"{label}: process=True takes a plain def at module level")
-    if retry is not None and not isinstance(retry, Retry):
-        raise ConfigError(f"{label}: retry must be a late.Retry")
 
 
 def _timeout_s(value: float | None, label: str) -> float:

@@ -280,16 +280,16 @@ def test_row_backlog_over_quota(tx: sqlite3.Connection, monkeypatch: pytest.Monk
     full = late.App("sqlite:///unused.db", max_backlog={"busy": 100}, strict=False)
     call = full.call("x", {}, queue="busy")
     clock = 1000.0
-    monkeypatch.setattr("late.app.app.time.monotonic", lambda: clock)
+    monkeypatch.setattr("late.app.queue_bounds.time.monotonic", lambda: clock)
     full.observe_backlog("busy", 100)
     for attempt in (lambda: full.enqueue(tx, call), lambda: full.enqueue_many(tx, [call])):
         with pytest.raises(late.QueueFull, match="'busy' holds 100 tasks, its bound is 100"):
             attempt()
-    full._admit({"other": 1})
+    full.prepare([full.call("x", {}, queue="other")])
     clock += 5.1
-    full._admit({"busy": 1})  # stale: says nothing
+    full.prepare([call])  # stale: says nothing
     full.observe_backlog("busy", 99)
-    full._admit({"busy": 1})
+    full.prepare([call])
 
 
 def record(payload: bytes, *, name: str = "anything", queue: str = "default") -> Record:

@@ -1,0 +1,99 @@
+"""Calls of tasks by name, for producers that do not import the handler: `app.send`, `app.call`.
+
+`App` has these functions as its methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from late.app.options import TaskOptions, settings
+from late.app.task import Call
+from late.errors import InvalidName, InvalidPayload, InvalidTask, UnknownTask
+from late.model import validation as validate
+from late.model.task import Options, TaskId
+from late.outbox.base import AsyncTransaction, SyncTransaction
+from late.payload import values as payloads
+from late.payload.command import PREFIX
+
+if TYPE_CHECKING:
+    from late.app.app import App
+
+
+@overload
+def send(
+    app: App,
+    tx: SyncTransaction,
+    name: str,
+    args: Mapping[str, object] | None = ...,
+    /,
+    *,
+    queue: str | None = ...,
+    **asked: Unpack[TaskOptions],
+) -> TaskId: ...
+@overload
+def send(
+    app: App,
+    tx: AsyncTransaction,
+    name: str,
+    args: Mapping[str, object] | None = ...,
+    /,
+    *,
+    queue: str | None = ...,
+    **asked: Unpack[TaskOptions],
+) -> Awaitable[TaskId]: ...
+def send(
+    app: App,
+    tx: Any,
+    name: str,
+    args: Mapping[str, object] | None = None,
+    /,
+    *,
+    queue: str | None = None,
+    **asked: Unpack[TaskOptions],
+) -> Any:
+    """Insert a task by name, for producers that do not import its handler.
+
+    Args:
+        args: arguments by name. If the task is registered, its signature checks them.
+        queue: the queue of an unregistered task (`default`); a registered one has its own.
+
+    Raises:
+        UnknownTask: the task is not registered, and the app is `strict`.
+        Other errors as for `Task.enqueue`.
+    """
+    return app.enqueue(tx, call(app, name, args, queue=queue, **asked))
+
+
+def call(
+    app: App,
+    name: str,
+    args: Mapping[str, object] | None = None,
+    /,
+    *,
+    queue: str | None = None,
+    **asked: Unpack[TaskOptions],
+) -> Call:
+    """Return the call that `send` would insert, for `enqueue_many`; errors are as in `send`."""
+    validate.name(name, "task name")
+    if name.startswith(PREFIX):
+        raise InvalidName(f"task {name!r}: names that begin with {PREFIX!r} are reserved")
+    args = {} if args is None else args
+    if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
+        raise InvalidPayload(f"arguments must be a mapping by name, got {validate.shown(args)}")
+    task = app.tasks.get(name)
+    if task is not None:
+        if queue is not None and queue != task.queue:
+            raise InvalidTask(f"task {name!r} is in queue {task.queue!r}, not {queue!r:.80}")
+        checked = settings(asked, task.base)
+        values, payload = task.encode((), args)
+        return Call(app, name, task.queue, task.codec, values, payload, checked, task)
+    if app.strict:
+        raise UnknownTask(f"no task {name!r} is registered; strict=False sends it anyway")
+    queue = validate.queue("default" if queue is None else queue)
+    stored_as = None if app.codec.name == "json" else app.codec.name
+    checked = settings(asked, Options(codec=stored_as))
+    values = dict(args)
+    payload = payloads.pack(values, app.codec.format)
+    return Call(app, name, queue, app.codec, values, payload, checked)
