@@ -10,7 +10,7 @@ from typing import Any
 
 from late.api import errors
 from late.api.schemas import Accepted, Put
-from late.app import backpressure as following
+from late.app import backpressure
 from late.app.app import App
 from late.app.task import Call
 from late.concurrency import in_thread
@@ -27,7 +27,7 @@ logger = logging.getLogger("late.api")
 
 THREADS = 2
 """The engine keeps as many connections."""
-FOLLOW_EVERY_S = following.EVERY_S
+FOLLOW_EVERY_S = backpressure.EVERY_S
 
 
 class Producer:
@@ -95,7 +95,7 @@ class Producer:
     async def look(self, control: Control) -> None:
         """Learn which queues are closed or full, as `App.follow` does."""
         try:
-            await in_thread(following.look, self._nameless, control)
+            await in_thread(backpressure.look, self._nameless, control)
         except LateError as error:
             logger.warning("the knobs of queues could not be read: %s", error)
 

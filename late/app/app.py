@@ -158,7 +158,7 @@ class App:
         context and is not part of the payload.
 
         Args:
-            queue: the group of tasks in knobs and reports; `default` if none is given.
+            queue: the group of tasks in settings and reports; `default` if none is given.
             name: the task's name in rows, unique in the app; by default the function's name.
             retry: the retry policy; None for the default policy.
             timeout_s: seconds that an attempt may run without a heartbeat; 300 if none are given.
@@ -320,7 +320,7 @@ class App:
         """Apply `late queue set NAME closed=on` and `max_backlog=N` from now on.
 
         Enqueue then raises `QueueFull` before any SQL. Use it as a `with` around the whole run of
-        the producer. A thread reads the knobs every two seconds.
+        the producer. A thread reads the settings every two seconds.
         """
         from late.app.backpressure import BacklogGuard
 
@@ -329,8 +329,8 @@ class App:
     def observe_backlog(self, queue: str, depth: int, *, bound: int | None = None) -> None:
         """Publish the number of tasks that wait in `queue`, for `max_backlog` or the `bound`.
 
-        `follow` calls it for the knobs. A value is valid for five seconds, so nothing is refused if
-        nobody publishes. Thread-safe.
+        `follow` calls it for the settings. A value is valid for five seconds, so nothing is refused
+        if nobody publishes. Thread-safe.
         """
         self._depths[queue] = Depth(depth, bound, time.monotonic())
 

@@ -42,7 +42,7 @@ class Producer(Protocol):
 
 
 class BacklogGuard:
-    """A thread that reads the knobs every two seconds until the end of the block, or `close`."""
+    """A thread that reads the settings every two seconds until the end of the block, or `close`."""
 
     def __init__(self, app: Producer, *, every_s: float = EVERY_S) -> None:
         self._app = app
@@ -86,7 +86,7 @@ class BacklogGuard:
 
 
 def look(app: Producer, control: Control) -> None:
-    """Read the knobs and the lane once, and pass them to `app`.
+    """Read the settings and the lane once, and pass them to `app`.
 
     It gets the queues that are closed, the bounds of queues with their numbers of tasks, and the
     current lane.
@@ -98,11 +98,11 @@ def look(app: Producer, control: Control) -> None:
         app.adopt(lane)
     live = control.queues.live()
     held = held_by(control, _bounded(live), [app.group])
-    for name, knobs in live.queues.items():
-        if knobs.closed:
+    for name, settings in live.queues.items():
+        if settings.closed:
             app.observe_backlog(name, 1, bound=0)
-        elif knobs.max_backlog is not None:
-            app.observe_backlog(name, held[name], bound=knobs.max_backlog)
+        elif settings.max_backlog is not None:
+            app.observe_backlog(name, held[name], bound=settings.max_backlog)
 
 
 def held_by(control: Control, queues: Collection[str], groups: Collection[str]) -> dict[str, int]:
@@ -119,7 +119,7 @@ def held_by(control: Control, queues: Collection[str], groups: Collection[str]) 
 
 
 def _bounded(live: Live) -> set[str]:
-    return {name for name, knobs in live.queues.items() if knobs.max_backlog is not None}
+    return {name for name, settings in live.queues.items() if settings.max_backlog is not None}
 
 
 class BacklogPublisher:
@@ -148,7 +148,7 @@ class BacklogPublisher:
         self._queues: set[str] = set()
 
     def follow(self, live: Live) -> None:
-        """Use these knobs from now on."""
+        """Use these settings from now on."""
         self._queues = _bounded(live)
 
     def due(self) -> bool:

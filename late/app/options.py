@@ -22,7 +22,7 @@ class CommonSettings(TypedDict, total=False):
     """The settings of any registered task."""
 
     queue: str
-    """The group of tasks in knobs and reports; `default` if none is given."""
+    """The group of tasks in settings and reports; `default` if none is given."""
     retry: Retry | None
     """The retry policy; None for the default one."""
     timeout_s: float | None

@@ -14,7 +14,7 @@ from late.cli.options import JsonOption, UrlOption, control_of, duration_us
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
-    from late.model.queue_settings import Knobs
+    from late.model.queue_settings import QueueSettings
     from late.observability.alerts import Rule
 
 app = typer.Typer(help="Alert rules and dashboards, made from the queues.", no_args_is_help=True)
@@ -81,7 +81,7 @@ def render(
         owner=owner,
         runbooks=runbooks,
     )
-    found = rules(_knobs(target, url), settings)
+    found = rules(_queue_settings(target, url), settings)
     files = _files(format, found)
     if out is None:
         typer.echo("\n".join(files.values()), nl=False)
@@ -103,7 +103,7 @@ def _files(format: str, found: list[Rule]) -> dict[str, str]:
     return {"late.rules.yml": prometheus.render(found)}
 
 
-def _knobs(target: str | None, url: str | None) -> dict[str, Knobs]:
+def _queue_settings(target: str | None, url: str | None) -> dict[str, QueueSettings]:
     if target is not None:
         url = load_app(target).url
     elif url is None and not os.environ.get("LATE_URL", "").strip():

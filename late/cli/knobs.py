@@ -10,7 +10,7 @@ from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of
 from late.errors import ConfigError, LateError
 from late.model import queue_settings as values
-from late.model.queue_settings import LOCAL, REMOTE, Kind, Knobs
+from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings
 from late.model.task import BATCH_POOL, PULL_POOL
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _turn(
 def _doubt(control: Control, turned: SettingsChange) -> str | None:
     """Why the name may be misspelt, as far as that can be known. A queue is there as soon as a task
     names it, so its knobs may come first; but who stops the wrong one in an outage must see it."""
-    if turned.before != Knobs():
+    if turned.before != QueueSettings():
         return None
     try:
         if turned.kind == "target":
@@ -121,7 +121,7 @@ def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:
             f"no target {name[:128]!r}: no knob of it is set, and the file that LATE_TARGETS names "
             "does not have it"
         )
-    chosen = Knobs() if found is None else found.knobs
+    chosen = QueueSettings() if found is None else found.knobs
     defaults = LOCAL if kind == "queue" or name == "local" else REMOTE
     held = values.effective(chosen, defaults)
     if json:

@@ -1,4 +1,4 @@
-"""Knobs in the database: read, change, undo. Each change is audited in its own transaction."""
+"""Settings in the database: read, change, undo. Each change is audited in its own transaction."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from late.control import audit
 from late.control.database import Part
 from late.control.sql.rows import SPANNER, now_us
 from late.errors import ConfigError
-from late.model import queue_settings as knobs
+from late.model import queue_settings
 from late.model import validation as validate
-from late.model.queue_settings import Kind, Knobs
+from late.model.queue_settings import Kind, QueueSettings
 from late.schema.engine import reading, write
 from late.schema.tables import audit as audit_table
 from late.schema.tables import queue, target
@@ -23,11 +23,11 @@ _TABLES: dict[Kind, Table] = {"queue": queue, "target": target}
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The knobs of one queue or target."""
+    """The settings of one queue or target."""
 
     kind: Kind
     name: str
-    knobs: Knobs
+    knobs: QueueSettings
     version: int
     updated_at_us: int
 
@@ -37,35 +37,37 @@ class SettingsChange(msgspec.Struct, frozen=True):
 
     kind: Kind
     name: str
-    before: Knobs
-    after: Knobs
+    before: QueueSettings
+    after: QueueSettings
     audit_id: str | None
     """None for a dry run, and when nothing changes."""
 
 
 class Live(msgspec.Struct, frozen=True):
-    """The knobs that a worker follows, by name of queue and of target."""
+    """The settings that a worker follows, by name of queue and of target."""
 
-    queues: Mapping[str, Knobs]
-    targets: Mapping[str, Knobs]
+    queues: Mapping[str, QueueSettings]
+    targets: Mapping[str, QueueSettings]
 
 
 def live(engine: Engine) -> Live:
-    """Read all knobs that are set.
+    """Read every setting that is set.
 
     Raises:
         InvalidPolicy: this version cannot read a row.
     """
     with reading(engine) as connection:
         rows = {kind: connection.execute(select(table)).all() for kind, table in _TABLES.items()}
-    queues, targets = ({row.name: knobs.decode(row.knobs) for row in rows[k]} for k in _TABLES)
+    queues, targets = (
+        {row.name: queue_settings.decode(row.knobs) for row in rows[k]} for k in _TABLES
+    )
     return Live(queues, targets)
 
 
 def publish(engine: Engine, held: Mapping[str, int]) -> None:
     """Store the number of tasks that each queue holds, for producers that cannot count them.
 
-    Only queues with knobs have a row for it. It is not audited, as no operator makes this change.
+    Only queues with settings have a row for it. It is not audited, as no operator does it.
 
     Args:
         held: queue -> tasks.
@@ -81,13 +83,13 @@ def publish(engine: Engine, held: Mapping[str, int]) -> None:
 
 
 def listed(engine: Engine, kind: Kind | None = None) -> list[Settings]:
-    """Read all knobs that are set, queues before targets, each ascending by name."""
+    """Read every setting that is set, queues before targets, each ascending by name."""
     found = []
     with reading(engine) as connection:
         for each, table in _TABLES.items():
             if kind in (None, each):
                 for row in connection.execute(select(table).order_by(table.c.name)):
-                    value = knobs.decode(row.knobs)
+                    value = queue_settings.decode(row.knobs)
                     found.append(Settings(each, row.name, value, row.version, row.updated_at_us))
     return found
 
@@ -101,13 +103,13 @@ def turn(
     by: str | None = None,
     dry_run: bool = False,
 ) -> SettingsChange:
-    """Change some knobs of a queue or a target. Workers follow within 5 s.
+    """Change some settings of a queue or a target. Workers follow within 5 s.
 
     Args:
-        changes: knob -> value; None sets the default.
+        changes: setting -> value; None sets the default.
 
     Raises:
-        InvalidName, InvalidPolicy: nothing was changed; the message names the knob.
+        InvalidName, InvalidPolicy: nothing was changed; the message names the setting.
     """
     if kind == "queue":
         validate.queue(name)
@@ -115,7 +117,7 @@ def turn(
 
     def change(connection: Connection) -> SettingsChange:
         before = _locked(connection, kind, name)
-        after = knobs.changed(before, changes, kind)
+        after = queue_settings.changed(before, changes, kind)
         if dry_run or after == before:
             return SettingsChange(kind, name, before, after, None)
         return _put(connection, kind, name, before, after, f"{kind}.set", by)
@@ -124,12 +126,12 @@ def turn(
 
 
 def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> SettingsChange:
-    """Undo one change: set its knobs to the values that they had before it.
+    """Undo one change: set its settings to the values that they had before it.
 
-    Other knobs keep their present values, so a later change of another knob is not lost.
+    Other settings keep their present values, so a later change of another setting is not lost.
 
     Raises:
-        ConfigError: there is no such change, or it did not change knobs.
+        ConfigError: there is no such change, or it did not change settings.
     """
 
     def change(connection: Connection) -> SettingsChange:
@@ -141,14 +143,14 @@ def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> Setting
         kind, _, name = row.subject.partition(":")
         if kind not in _TABLES or row.before is None or row.after is None:
             raise ConfigError(f"{row.action} of {row.subject} was no change of knobs")
-        old, new = knobs.decode(row.before), knobs.decode(row.after)
+        old, new = queue_settings.decode(row.before), queue_settings.decode(row.after)
         touched = {
             field: getattr(old, field)
-            for field in knobs.NAMES
+            for field in queue_settings.NAMES
             if getattr(old, field) != getattr(new, field)
         }
         before = _locked(connection, _kind(kind), name)
-        after = knobs.changed(before, touched, _kind(kind))
+        after = queue_settings.changed(before, touched, _kind(kind))
         if after == before:
             return SettingsChange(_kind(kind), name, before, after, None)
         return _put(connection, _kind(kind), name, before, after, f"{kind}.rollback", by)
@@ -161,31 +163,31 @@ def _kind(text: str) -> Kind:
     return kind
 
 
-def _locked(connection: Connection, kind: Kind, name: str) -> Knobs:
-    """Read and lock the present knobs, so that two changes are made one after the other."""
+def _locked(connection: Connection, kind: Kind, name: str) -> QueueSettings:
+    """Read and lock the present settings, so that two changes are made one after the other."""
     table = _TABLES[kind]
     query = select(table.c.knobs).where(table.c.name == name)
     if connection.dialect.name != SPANNER:  # there a transaction locks the rows that it reads
         query = query.with_for_update()
     text = connection.execute(query).scalar()
-    return Knobs() if text is None else knobs.decode(text)
+    return QueueSettings() if text is None else queue_settings.decode(text)
 
 
 def _put(
     connection: Connection,
     kind: Kind,
     name: str,
-    before: Knobs,
-    after: Knobs,
+    before: QueueSettings,
+    after: QueueSettings,
     action: str,
     by: str | None,
 ) -> SettingsChange:
     table, here = _TABLES[kind], now_us(connection)
-    values = {"knobs": knobs.encode(after), "updated_at_us": here}
+    values = {"knobs": queue_settings.encode(after), "updated_at_us": here}
     known = connection.execute(select(table.c.version).where(table.c.name == name)).scalar()
     if known is None:
         connection.execute(insert(table).values(name=name, version=1, **values))
-    elif after == Knobs():
+    elif after == QueueSettings():
         connection.execute(delete(table).where(table.c.name == name))
     else:
         connection.execute(
@@ -211,7 +213,7 @@ class QueueControl(Part):
     def change(
         self, kind: Kind, name: str, changes: Mapping[str, Any], *, dry_run: bool = False
     ) -> SettingsChange:
-        """Change settings (knob -> value, None for the default). Workers follow within 5 s."""
+        """Change settings (setting -> value, None for the default). Workers follow within 5 s."""
         return turn(self._database.engine, kind, name, changes, dry_run=dry_run)
 
     def rollback(self, audit_id: str) -> SettingsChange:

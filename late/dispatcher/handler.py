@@ -75,7 +75,7 @@ class Bound:
         self.attempts_max: int | None = getattr(handler.retry, "max_attempts", None)
 
     def within(self, timeout_s: float) -> Bound:
-        """Return a copy with another time-out, which a knob has set."""
+        """Return a copy with another time-out, which its queue or target sets."""
         other = copy(self)
         other.timeout_s = timeout_s
         return other

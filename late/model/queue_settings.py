@@ -1,11 +1,12 @@
-"""The live knobs of a queue or of a target: values, bounds and defaults. Pure.
+"""The live settings of a queue or of a target: values, bounds and defaults. Pure.
 
 An operator sets them while the fleet runs (`late queue set`, `late target set`). They are kept as
-JSON in `late_queue` and `late_target`, and every worker uses new values within seconds. A knob that
-is not set has the default of its kind: `LOCAL` for handlers in the worker's own process, `REMOTE`
-for services that are called. The knobs of its queue **and** of its target apply to a task.
+JSON in `late_queue` and `late_target`, and every worker uses new values within seconds. A setting
+without a value has the default of its kind: `LOCAL` for handlers in the worker's own process,
+`REMOTE` for services that are called. The settings of its queue **and** of its target apply to a
+task.
 
-Knobs make tasks wait. Only `expires_s` drops one, because an operator asks for that.
+Settings make tasks wait. Only `expires_s` drops one, because an operator asks for that.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from late.model.validation import DAY_S, bounds, is_name, shown
 Kind = Literal["queue", "target"]
 
 
-class Knobs(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The knobs that are set. None stands for the default of the kind."""
+class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The settings that are set. None stands for the default of the kind."""
 
     paused: bool | None = None
     """Start no task of the queue or target. Tasks wait; none is lost."""
@@ -94,15 +95,15 @@ _NUMBERS: dict[str, tuple[type, float, float]] = {
 _FLAGS = ("paused", "closed", "smart_retry")
 SEVERITIES = ("page", "ticket")
 CONCURRENCY_MAX = 100_000
-NAMES = Knobs.__struct_fields__
+NAMES = QueueSettings.__struct_fields__
 QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "foreground",
                         "expires_s", "fresh_first_s", "spread_s", "owner", "severity",
                         "objective_s"})  # fmt: skip
-"""The knobs that concern tasks and not the service that executes them. A target has none."""
+"""The settings that concern tasks and not the service that executes them. A target has none."""
 
-LOCAL = Knobs(smart_retry=False, fair_share=0.25, foreground=8)
+LOCAL = QueueSettings(smart_retry=False, fair_share=0.25, foreground=8)
 """The defaults for a worker's own handlers. They share its slots and have no other limit."""
-REMOTE = Knobs(
+REMOTE = QueueSettings(
     concurrency="auto",
     retry_budget=0.2,
     retry_min=10.0,
@@ -117,31 +118,31 @@ REMOTE = Knobs(
 100 % after 17 s."""
 
 
-def decode(text: str | bytes) -> Knobs:
-    """Read knobs as they are kept in the database.
+def decode(text: str | bytes) -> QueueSettings:
+    """Read settings as they are kept in the database.
 
     Raises:
-        InvalidPolicy: the text is not an object of knobs, or a value is unknown or out of bounds. A
-            worker must not run without a knob that an operator has set.
+        InvalidPolicy: the text is no object of settings, or a value is unknown or out of bounds.
+            A worker must not run without a setting that an operator has set.
     """
     try:
-        knobs = msgspec.json.decode(text, type=Knobs)
+        settings = msgspec.json.decode(text, type=QueueSettings)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidPolicy(f"knobs that cannot be read: {error}") from error
-    check(knobs)
-    return knobs
+    check(settings)
+    return settings
 
 
-def encode(knobs: Knobs) -> str:
+def encode(settings: QueueSettings) -> str:
     """Return the JSON that is kept in the database."""
-    return msgspec.json.encode(knobs).decode()
+    return msgspec.json.encode(settings).decode()
 
 
-def changed(knobs: Knobs, changes: Mapping[str, Any], kind: Kind) -> Knobs:
-    """Return `knobs` with `changes`: name -> value, or None for the default.
+def changed(settings: QueueSettings, changes: Mapping[str, Any], kind: Kind) -> QueueSettings:
+    """Return `settings` with `changes`: name -> value, or None for the default.
 
     Raises:
-        InvalidPolicy: no knob of this kind has such a name, or a value is out of bounds; the
+        InvalidPolicy: no setting of this kind has such a name, or a value is out of bounds; the
             message names it.
     """
     for name in changes:
@@ -150,7 +151,7 @@ def changed(knobs: Knobs, changes: Mapping[str, Any], kind: Kind) -> Knobs:
         if kind == "target" and name in QUEUE_ONLY:
             raise InvalidPolicy(f"{name} is a knob of queues: a target has no tasks of its own")
     try:
-        result = msgspec.convert({**msgspec.structs.asdict(knobs), **changes}, Knobs)
+        result = msgspec.convert({**msgspec.structs.asdict(settings), **changes}, QueueSettings)
     except msgspec.ValidationError as error:
         raise InvalidPolicy(f"not a value for a knob: {error}") from error
     check(result)
@@ -197,18 +198,18 @@ def _typed(name: str, text: str) -> Any:
         raise InvalidPolicy(f"{name} is {word}, got {shown(text)}") from None
 
 
-def check(knobs: Knobs) -> None:
+def check(settings: QueueSettings) -> None:
     """Check that every value is within its bounds.
 
     Raises:
         InvalidPolicy: one is not; the message names it.
     """
     for name, (_, least, most) in _NUMBERS.items():
-        value = getattr(knobs, name)
+        value = getattr(settings, name)
         # This form also refuses NaN, which compares false with everything.
         if value is not None and not least <= value <= most:
             raise InvalidPolicy(f"{name} must be {bounds(least, most)}, got {shown(value)}")
-    limit = knobs.concurrency
+    limit = settings.concurrency
     if isinstance(limit, int) and not 1 <= limit <= CONCURRENCY_MAX:
         raise InvalidPolicy(
             f"concurrency must be auto or 1..{CONCURRENCY_MAX}, got {shown(limit)} "
@@ -216,19 +217,21 @@ def check(knobs: Knobs) -> None:
         )
     if isinstance(limit, str) and limit != "auto":
         raise InvalidPolicy(f"concurrency must be auto or a number, got {shown(limit)}")
-    if knobs.fair_key is not None and not is_name(knobs.fair_key):
-        raise InvalidPolicy(f"fair_key must be the name of a header, got {shown(knobs.fair_key)}")
-    if knobs.owner is not None and not is_name(knobs.owner):
-        raise InvalidPolicy(f"owner must be a name, got {shown(knobs.owner)}")
+    if settings.fair_key is not None and not is_name(settings.fair_key):
+        raise InvalidPolicy(
+            f"fair_key must be the name of a header, got {shown(settings.fair_key)}"
+        )
+    if settings.owner is not None and not is_name(settings.owner):
+        raise InvalidPolicy(f"owner must be a name, got {shown(settings.owner)}")
 
 
-def binds(knobs: Knobs) -> bool:
-    """Tell whether a knob is set that affects how tasks run."""
+def binds(settings: QueueSettings) -> bool:
+    """Tell whether a setting is set that affects how tasks run."""
     labels = {"owner": None, "severity": None, "objective_s": None}
-    return msgspec.structs.replace(knobs, **labels) != Knobs()
+    return msgspec.structs.replace(settings, **labels) != QueueSettings()
 
 
-def effective(knobs: Knobs, defaults: Knobs) -> Knobs:
-    """Return the knobs that apply: for each its value if it is set, else its default."""
-    given = {n: v for n, v in msgspec.structs.asdict(knobs).items() if v is not None}
+def effective(settings: QueueSettings, defaults: QueueSettings) -> QueueSettings:
+    """Return the settings that apply: for each its value if it is set, else its default."""
+    given = {n: v for n, v in msgspec.structs.asdict(settings).items() if v is not None}
     return msgspec.structs.replace(defaults, **given)

@@ -38,8 +38,8 @@ SHARDS_MAX = 4096
 Reason = Literal[
     "delay", "retry", "snooze", "held", "unknown", "interrupted", "limited", "unfetched"
 ]
-"""The reason why a task is parked. `limited`: a knob limits it, or its target fails. `unfetched`:
-it was due, and no consumer asked for it."""
+"""The reason why a task is parked. `limited`: a setting limits it, or its target fails.
+`unfetched`: it was due, and no consumer asked for it."""
 Kind = Literal[
     "done", "failed", "snooze", "discard", "dead", "expired", "interrupted", "died", "not_capable"
 ]
@@ -241,7 +241,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     target: str = "local"
     """The pool that executes it."""
     timeout_us: int | None = None
-    """The time that it may take, if a knob replaces the handler's time-out."""
+    """The time that it may take, if a setting replaces the handler's time-out."""
     is_replay: bool = False
     """True if its group was reset after the task was created: it may have run before."""
     keeps_result: bool = False

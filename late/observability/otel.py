@@ -17,7 +17,7 @@ from late.errors import ConfigError
 from late.observability import traces
 from late.observability.metrics import Registry
 
-logger = logging.getLogger("late.otel")
+logger = logging.getLogger("late.observability")
 
 SEND_MS = 5_000
 

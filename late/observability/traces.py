@@ -26,7 +26,7 @@ import msgspec
 
 from late.model.task import Attempt
 
-logger = logging.getLogger("late.tracing")
+logger = logging.getLogger("late.observability")
 
 PARENT, STATE = "traceparent", "tracestate"
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")

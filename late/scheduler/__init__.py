@@ -23,7 +23,7 @@ from its page on.
 `scheduler.py` is the loop that carries events and effects between the cores and the store, the
 tailer and the dispatcher. `core/` is the state machine: `ShardCore.step` moves a `CoreState`, which
 is made of parts (window, timers, ordering keys, the pending settlement and so on). `limits/` says
-what the knobs allow. Modules beside these hold values and functions of values.
+what the settings allow. Modules beside these hold values and functions of values.
 
 What fails, and what then holds:
 

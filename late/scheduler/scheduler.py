@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from late import events
 from late.errors import StoreError
 from late.model.lanes import Gate, Layout
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import PULL_POOL, Attempt, Cursor, Outcome, Policy, Schedule, ShardId
 from late.scheduler import settlement_events as report
 from late.scheduler.core.shard_core import ShardCore
@@ -104,7 +104,7 @@ class Scheduler:
         self._slots = slots
         self._pools = dict(pools or {})
         self.limits = limits or Limits(self._pools, slots=concurrency)
-        """The limits that the knobs set, for all shards of this worker."""
+        """The limits that the settings set, for all shards of this worker."""
         self.gate = Gate(on_held)
         """Says which keys may move to another shard, after their lane was resized."""
         self._shards_total = shards_total
@@ -209,8 +209,10 @@ class Scheduler:
         for shard in shards:
             self.lost(shard)
 
-    def turn_knobs(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs]) -> None:
-        """Take in the knobs as the database has them now."""
+    def change_settings(
+        self, queues: Mapping[str, QueueSettings], targets: Mapping[str, QueueSettings]
+    ) -> None:
+        """Take in the settings as the database has them now."""
         self.limits.set(queues, targets, self._now_us())
         self._work.set()
 

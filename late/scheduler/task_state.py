@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     errors: tuple[AttemptError, ...] = ()
     held_since_us: int = 0
     postponed: bool = False
-    """Parked by a knob: its due time says nothing of when it may have run."""
+    """Parked by a setting: its due time says nothing of when it may have run."""
     unfetched: bool = False
     """Parked because no consumer asked: it may be called back before it is due again."""
     known: bool = True

@@ -326,24 +326,24 @@ group = Table(
 )
 
 
-def _knobs_table(name: str, *more: Column[Any]) -> Table:
+def _settings_table(name: str, *more: Column[Any]) -> Table:
     return Table(
         name,
         metadata,
         Column("name", Text, primary_key=True),
-        Column("knobs", Text, nullable=False),  # JSON object of the knobs that are set.
+        Column("knobs", Text, nullable=False),  # JSON object of the settings that are set.
         Column("version", BigInteger, nullable=False),  # It rises with each change.
         Column("updated_at_us", BigInteger, nullable=False),
         *more,
     )
 
 
-queue = _knobs_table(
+queue = _settings_table(
     "late_queue",
     Column("held", BigInteger),  # Its number of tasks at `held_at_us`, if it has a bound.
     Column("held_at_us", BigInteger),
 )
-target = _knobs_table("late_target")
+target = _settings_table("late_target")
 
 audit = Table(
     "late_audit",

@@ -52,7 +52,7 @@ class Actions:
             "groups/{group}/reset": self.reset,
         }
         for kind in ("queue", "target"):
-            actions[f"{kind}s/{{name}}/knobs"] = _deed(self.knobs, kind)
+            actions[f"{kind}s/{{name}}/knobs"] = _deed(self.settings, kind)
             actions[f"{kind}s/{{name}}/undo"] = _deed(self.undo, kind)
         for deed in ("redrive", "purge"):
             actions[f"dead/{deed}"] = _deed(self.move, deed)
@@ -71,12 +71,12 @@ class Actions:
 
     # --- queues and targets
 
-    async def knobs(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+    async def settings(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, kind = request.path_params["name"], _kind(request)
         show = self._screens.queue if kind == "queue" else self._screens.target
         turn = self._context.control.queues.change
         sent = {key: text for key, text in fields.items() if key.startswith(queues.PREFIX)}
-        now = await in_thread(self._screens.knobs, kind, name)
+        now = await in_thread(self._screens.settings, kind, name)
         if fields.get("before") != encode(now):
             raise Stale("the knobs were changed since this page was made: look at them again")
         try:

@@ -21,7 +21,7 @@ from late.concurrency import in_thread
 from late.control import Control
 from late.control.views import GroupView, Status
 from late.errors import LateError
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 
 logger = logging.getLogger("late.web")
 
@@ -48,10 +48,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     signals: Mapping[str, Signals]
     """Signals by group."""
     groups: tuple[GroupView, ...]
-    queues: Mapping[str, Knobs]
-    """Knobs of the queues that have any."""
-    targets: Mapping[str, Knobs] = {}
-    """Knobs of the targets that have any."""
+    queues: Mapping[str, QueueSettings]
+    """Settings of the queues that have any."""
+    targets: Mapping[str, QueueSettings] = {}
+    """Settings of the targets that have any."""
     paces: Mapping[tuple[str, str], Signals] = {}
     """Signals by (group, queue), of those that have tasks."""
 
@@ -159,8 +159,8 @@ class SnapshotReader:
             msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
             for each in self._control.groups.all(seen=status)
         )
-        knobs = self._control.queues.live()
-        return Snapshot(status, signals, groups, knobs.queues, knobs.targets, paces)
+        settings = self._control.queues.live()
+        return Snapshot(status, signals, groups, settings.queues, settings.targets, paces)
 
 
 def point_of(seen: Snapshot) -> Point:

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
 from late.errors import ConfigError
-from late.model.queue_settings import LOCAL, REMOTE, Kind, Knobs, encode
+from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings, encode
 from late.web.cost_report import HEADERS
 from late.web.models import (
     cost,
@@ -65,17 +65,17 @@ class Screens:
 
     async def queue(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """Show one queue; `more` is a preview, or the problem of a change."""
-        return await self._knobbed(request, visitor, "queue", **more)
+        return await self._settings_page(request, visitor, "queue", **more)
 
     async def targets(self, request: Request, visitor: Visitor) -> Response:
-        """Show the targets with knobs; with a name, redirect to that target."""
+        """Show the targets with settings; with a name, redirect to that target."""
         name = request.query_params.get("name", "").strip()
         if name:
             return RedirectResponse(f"{ROOT}targets/{quote(name[:128], safe='')}", 303)
         seen = await self._context.snapshots.seen()
         found = {
-            name: {each.name: each.after for each in queues.preview(Knobs(), knobs)}
-            for name, knobs in sorted(seen.targets.items())[:LINES]
+            name: {each.name: each.after for each in queues.preview(QueueSettings(), settings)}
+            for name, settings in sorted(seen.targets.items())[:LINES]
         }
         return self._context.page(
             request, visitor, "targets.html", "Targets", targets=found, **_seen(seen)
@@ -83,15 +83,15 @@ class Screens:
 
     async def target(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """Show one target; `more` as in `queue`."""
-        return await self._knobbed(request, visitor, "target", **more)
+        return await self._settings_page(request, visitor, "target", **more)
 
-    async def _knobbed(
+    async def _settings_page(
         self, request: Request, visitor: Visitor, kind: Kind, **more: Any
     ) -> Response:
         context, name = self._context, request.path_params["name"]
         seen = await context.snapshots.seen()
         # Not those of the snapshot: a form must begin with the present values.
-        knobs = await in_thread(self.knobs, kind, name)
+        settings = await in_thread(self.settings, kind, name)
         audit = await in_thread(
             context.control.audit.entries, subject=f"{kind}:{name}", limit=AUDITED
         )
@@ -102,15 +102,15 @@ class Screens:
             request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,
             live=kind == "queue" and model["preview"] is None,
             rows=rows if kind == "queue" else [],
-            fields=queues.form(knobs, defaults, kind, model["sent"]), before=encode(knobs),
+            fields=queues.form(settings, defaults, kind, model["sent"]), before=encode(settings),
             audit=audit,
             **_seen(seen), **model,
         )  # fmt: skip
 
-    def knobs(self, kind: Kind, name: str) -> Knobs:
-        """The present knobs of a queue or a target; blocks."""
+    def settings(self, kind: Kind, name: str) -> QueueSettings:
+        """The present settings of a queue or a target; blocks."""
         live = self._context.control.queues.live()
-        return (live.queues if kind == "queue" else live.targets).get(name, Knobs())
+        return (live.queues if kind == "queue" else live.targets).get(name, QueueSettings())
 
     async def groups(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._context.snapshots.seen()

@@ -14,7 +14,7 @@ from late.errors import StoreError
 from late.model.task import ShardId
 from late.worker.background import BackgroundJob
 
-logger = logging.getLogger("late.fence_report")
+logger = logging.getLogger("late.worker")
 
 EVERY_S = 2.0
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from late.scheduler.scheduler import Scheduler
     from late.tailer.tailer import Tailer
 
-logger = logging.getLogger("late.metrics")
+logger = logging.getLogger("late.worker")
 
 Value = tuple[str, tuple[str, ...], float]
 """The metric's name, the values of its labels, and the value of one series."""
@@ -214,7 +214,7 @@ def of_worker(worker: WorkerView) -> Iterator[Value]:
 
 def _of_limiter(labels: tuple[str, str], limiter: Limiter, now_us: int) -> Iterator[Value]:
     yield "late_limit_running", labels, limiter.running
-    yield "late_paused", labels, float(bool(limiter.knobs.paused))
+    yield "late_paused", labels, float(bool(limiter.settings.paused))
     limit = limiter.limit(now_us)
     if limit is not None:
         yield "late_limit_concurrency", labels, limit

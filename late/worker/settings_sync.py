@@ -1,5 +1,5 @@
-"""The settings that operators change, carried into a running worker: recurring tasks, knobs and
-the widths of lanes.
+"""The settings that operators change, carried into a running worker: recurring tasks,
+the settings of queues and targets, and the widths of lanes.
 
 The control plane is synchronous and off the path of a task, so it is read in a thread every two
 seconds. When it cannot be read, the worker goes on with the last settings it knew.
@@ -54,7 +54,7 @@ class SettingsSync:
         self,
         control: Callable[[], Control],
         *,
-        on_knobs: Callable[[Live], None],
+        on_settings: Callable[[Live], None],
         on_lanes: Callable[[Layout], None],
         on_schedules: Callable[[Sequence[Schedule]], None] | None,
         rng: random.Random,
@@ -63,7 +63,7 @@ class SettingsSync:
         every_s: float = EVERY_S,
     ) -> None:
         self._open_control = control
-        self._on_knobs = on_knobs
+        self._on_settings = on_settings
         self._on_lanes = on_lanes
         self._is_maintainer, self._waits = is_maintainer, waits
         self._layout: Layout | None = None
@@ -77,20 +77,20 @@ class SettingsSync:
         self._control: Control | None = None
 
     async def open(self, declared: Sequence[Schedule], groups: Sequence[str]) -> None:
-        """Check that the `groups` exist, declare the code's recurring tasks, take over the knobs.
+        """Check that the `groups` exist, declare the code's recurring tasks, read the settings.
 
         A group that nobody has created would read the log from a place that nobody chose. The
-        knobs come before any work, so that a paused queue stays paused through a restart.
+        settings come before any work, so that a paused queue stays paused through a restart.
 
         Raises:
             ConfigError: one of the groups is not registered.
-            LateError: the database cannot be read, or has knobs that this version does not know.
+            LateError: the database cannot be read, or has settings that this version does not know.
         """
         self._control = control = await in_thread(self._open_control)
         await in_thread(lambda: control.groups.require(groups))
         if declared and self._on_schedules is not None:
             await in_thread(lambda: control.schedules.sync(declared))
-        self._on_knobs(await in_thread(control.queues.live))
+        self._on_settings(await in_thread(control.queues.live))
         self._lanes(await in_thread(control.lanes.layout))
 
     async def run(self) -> None:
@@ -101,7 +101,7 @@ class SettingsSync:
             if self._on_schedules is not None:
                 await _pass_on(control.schedules.all, self._on_schedules, "schedules")
             await self._follow_lanes(control, self._every_s * self._rng.uniform(0.8, 1.2))
-            await _pass_on(control.queues.live, self._on_knobs, "knobs")
+            await _pass_on(control.queues.live, self._on_settings, "knobs")
 
     def hurry(self) -> None:
         """Look soon, as a key begins to wait; unless some waited at the last look already."""

@@ -189,7 +189,7 @@ class Worker:
         fires = DEFAULT_GROUP in self._groups
         self.settings_sync = SettingsSync(
             self.control,
-            on_knobs=self._turn_knobs,
+            on_settings=self._change_settings,
             on_lanes=self._resized,
             on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
             is_maintainer=self.is_maintainer,
@@ -199,8 +199,8 @@ class Worker:
         self.backlog = BacklogPublisher(self.control, self._groups, mine=self.is_maintainer)
         self.background = BackgroundService([*self._background_jobs()], self._rng)
 
-    def _turn_knobs(self, live: Live) -> None:
-        self.scheduler.turn_knobs(live.queues, live.targets)
+    def _change_settings(self, live: Live) -> None:
+        self.scheduler.change_settings(live.queues, live.targets)
         self.backlog.follow(live)
 
     def _remote(self) -> dict[str, RemotePool | BatchPool]:

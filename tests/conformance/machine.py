@@ -51,7 +51,7 @@ class Machine(ReadingMachine):
 
     def teardown(self) -> None:
         super().teardown()
-        # What is open outlives house-keeping, and who was fenced stays so without the row that did.
+        # What is open outlives maintenance, and who was fenced stays so without the row that did.
         self.clean()
         for owner in self.owners:
             if owner.unsure is None:
@@ -201,7 +201,7 @@ class Machine(ReadingMachine):
         elif follows:
             owner.accept(draft)
 
-    # ------------------------------------------------------------------ looking, and house-keeping
+    # ------------------------------------------------------------------ looking, and maintenance
 
     @rule(shard=st.sampled_from(SHARDS), limit=LIMITS, skip=UPTO_3, until=UPTO_3)
     def timers(self, shard: ShardId, limit: int, skip: int, until: int) -> None:

@@ -52,7 +52,7 @@ class World(Protocol):
     stores: Sequence[Store]
     """Of two processes."""
     prunes_max: int
-    """How many rounds of house-keeping one example can afford."""
+    """How many rounds of maintenance one example can afford."""
     url: str | None
     """For the control plane, if it has a database to look at."""
 

@@ -1,4 +1,4 @@
-"""House-keeping: only what every group has settled goes, by the journal and never by age."""
+"""Maintenance: only what every group has settled goes, by the journal and never by age."""
 
 from __future__ import annotations
 

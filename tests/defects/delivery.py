@@ -88,7 +88,7 @@ def effects_forgotten() -> None:
 
 
 def retention_ignored() -> None:
-    """House-keeping does not ask how long the log is to be kept."""
+    """Maintenance does not ask how long the log is to be kept."""
     replace(sqlite_prune, "RETENTION", "select null where 1 = 0")
 
 

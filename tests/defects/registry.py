@@ -84,7 +84,7 @@ _ALL = (
         c.memory_outlives_the_lease, "worlds", r"S[2346]:|E1:", worlds=40,
     ),
     Defect(
-        "D12", "house-keeping takes what is old",
+        "D12", "maintenance takes what is old",
         s.prune_by_age, PRUNE + "test_age_decides_nothing[sqlite]", r"assert", fast=True,
     ),
     Defect(
@@ -103,13 +103,13 @@ _ALL = (
     Defect(
         "knob-blocks-others", "a task that a knob holds back holds up those behind it",
         c.a_knob_that_blocks_others,
-        "tests/unit/test_core_knobs.py::test_a_paused_queue_holds_nobody_up", r"assert",
+        "tests/unit/test_core_queue_settings.py::test_a_paused_queue_holds_nobody_up", r"assert",
         fast=True,
     ),
     Defect(
         "knob-without-mark", "a task that was parked for a knob needs no mark after a death",
         c.parked_for_a_knob_without_a_mark,
-        "tests/unit/test_core_knobs.py::test_random_lives_under_knobs_that_turn",
+        "tests/unit/test_core_queue_settings.py::test_random_lives_under_knobs_that_turn",
         r"started without its mark",
     ),
     Defect(
@@ -187,12 +187,12 @@ _ALL = (
         r"fenced",
     ),
     Defect(
-        "prune-open", "house-keeping takes what a cursor covers, open or not",
+        "prune-open", "maintenance takes what a cursor covers, open or not",
         s.prune_what_is_open, PRUNE + "test_what_is_settled_goes_and_the_rest_stays[sqlite]",
         r"assert",
     ),
     Defect(
-        "prune-one-group", "house-keeping does not wait for a group that has read nothing",
+        "prune-one-group", "maintenance does not wait for a group that has read nothing",
         s.prune_for_one_group, PRUNE + "test_a_group_without_a_journal_holds_everything[sqlite]",
         r"assert",
     ),
@@ -271,12 +271,12 @@ _ALL = (
     Defect(
         "effects-forgotten", "the inbox is swept by age, whatever can still be delivered",
         d.effects_forgotten,
-        "tests/integration/test_sweep.py::"
+        "tests/integration/test_cleanup.py::"
         "test_an_effect_is_remembered_while_its_task_can_come_again[sqlite]",
         r"assert",
     ),
     Defect(
-        "retention-ignored", "house-keeping does not ask how long the log is to be kept",
+        "retention-ignored", "maintenance does not ask how long the log is to be kept",
         d.retention_ignored,
         "tests/integration/test_group_retention.py::test_the_log_is_kept_for_replays[sqlite]",
         r"assert",
@@ -307,14 +307,14 @@ _ALL = (
     Defect(
         "closed-at-once", "a resize does not wait for transactions that began before it",
         z.closed_at_once,
-        "tests/integration/test_resizing_postgres.py::"
+        "tests/integration/test_lane_resize_postgres.py::"
         "test_what_began_before_runs_first[read committed-first]",
         r"IndexError|TimeoutError|assert",
     ),
     Defect(
         "insert-by-an-old-lane", "a producer's insert does not depend on the lane's version",
         z.insert_by_an_old_lane,
-        "tests/integration/test_resizing.py::"
+        "tests/integration/test_lane_resize.py::"
         "test_a_producer_learns_of_the_resize_in_its_own_transaction[sqlite]",
         r"assert",
     ),

@@ -157,7 +157,7 @@ def end_known_by_a_later_version() -> None:
 
 
 def prune_by_age() -> None:
-    """House-keeping takes what is old."""
+    """Maintenance takes what is old."""
 
     def ranges(connection: Any) -> Any:
         connection.execute("delete from late_task where created_at_us < 1000000000000000")
@@ -167,12 +167,12 @@ def prune_by_age() -> None:
 
 
 def prune_what_is_open() -> None:
-    """House-keeping takes all that a cursor covers."""
+    """Maintenance takes all that a cursor covers."""
     replace(sqlite_prune, "open_of", lambda text: ())
 
 
 def prune_for_one_group() -> None:
-    """House-keeping asks the groups that have a journal, and not those that have none yet."""
+    """Maintenance asks the groups that have a journal, and not those that have none yet."""
     _edit(
         sqlite_sql, "GROUPS", "select name from late_group union select",
         "select",

@@ -1,4 +1,4 @@
-"""What tests of consumer groups read, and what house-keeping leaves of it."""
+"""What tests of consumer groups read, and what maintenance leaves of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def everything(store: Store, shard: ShardId) -> list[Record]:
 
 
 async def empty(store: Store) -> None:
-    """House-keeping removes all of the log, at once or soon: CockroachDB reads a little in the
+    """Maintenance removes all of the log, at once or soon: CockroachDB reads a little in the
     past."""
     async with asyncio.timeout(20):
         while await everything(store, ShardId(SHARD)):

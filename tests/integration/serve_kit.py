@@ -50,7 +50,7 @@ class Serving:
         return await asyncio.to_thread(look)
 
     async def is_settled(self, task_id: str) -> bool:
-        """Of a task that was seen in the log: house-keeping may already have removed it there,
+        """Of a task that was seen in the log: maintenance may already have removed it there,
         which it does to nothing that is not settled."""
         return await self.state(task_id) in ("settled", "unknown")
 

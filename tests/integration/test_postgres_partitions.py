@@ -221,7 +221,7 @@ async def test_a_long_transaction_holds_its_leaf_only(
 async def test_a_producer_is_not_held_up_and_holds_nothing_up(
     store: PostgresStore, writer: Producer, url: str
 ) -> None:
-    """While a transaction that enqueued stays open, the log cannot be locked: house-keeping gives
+    """While a transaction that enqueued stays open, the log cannot be locked: maintenance gives
     up at once, others enqueue, and it makes good later."""
     await into_a_range(store, writer)
     reader, owner = Reader(store), await Owner.of(store)

@@ -321,7 +321,7 @@ async def test_rows_read_per_row_returned_behind_100_000_consumed_ones(
     assert rows_read(wire) <= 1.1 * returned
     assert all(begin > timestamp(last) for _, begin in starts(wire))
     assert all(0 < request.limit <= 300 for request in wire.calls("StreamingRead"))
-    # A second round of house-keeping begins where the first ended, and not before the marks.
+    # A second round of maintenance begins where the first ended, and not before the marks.
     wire.heard.clear()
     if pruned:
         await store.prune(journal_keep_s=3_600)

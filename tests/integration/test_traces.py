@@ -28,7 +28,7 @@ from late.schema import migrate
 from late.testing import drain
 from late.worker.worker import Worker
 from tests.integration.test_worker import until
-from tests.unit.test_tracing import Traces
+from tests.unit.test_spans import Traces
 
 
 @pytest.fixture

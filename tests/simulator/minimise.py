@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from tests.simulator.plan import Plan
 from tests.simulator.world import Result, World
 
@@ -37,7 +37,7 @@ def minimise(broken: Result, run: Callable[[Plan], Result] | None = None) -> Res
         return True
 
     replace = msgspec.structs.replace
-    breaks(replace(best.plan, knobs=Knobs()))
+    breaks(replace(best.plan, settings=QueueSettings()))
     for kind in sorted({fault.kind for fault in best.plan.faults}):
         fewer = tuple(fault for fault in best.plan.faults if fault.kind != kind)
         breaks(replace(best.plan, faults=fewer))
@@ -73,8 +73,8 @@ def describe(result: Result) -> str:
         f"  {plan.workers} workers, {plan.shards} shards, groups {', '.join(plan.groups)}, "
         f"ttl {plan.ttl_s:g} s, window {plan.window}",
     ]
-    if plan.knobs != Knobs():
-        lines.append(f"  {plan.knobs}")
+    if plan.settings != QueueSettings():
+        lines.append(f"  {plan.settings}")
     for fault in plan.faults:
         lasts = f" for {fault.for_s:.2f} s" if fault.kind not in ("kill", "restart") else ""
         lines.append(f"  {fault.at_s:7.3f} s  {fault.kind} in place {fault.worker}{lasts}")

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import NewTask, Options, Schedule, TaskId
 from tests.simulator import budget, orders, resets
 from tests.simulator.job import Job
@@ -84,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True):
     orders: tuple[Order, ...] = ()
     """What is asked of tasks afterwards, in order of time."""
     resets: tuple[Reset, ...] = ()
-    knobs: Knobs = Knobs()
+    settings: QueueSettings = QueueSettings()
     """Of the only queue."""
 
     @property
@@ -120,7 +120,7 @@ class Plan(msgspec.Struct, frozen=True):
         # By a random of their own, so that the rest of a seed's world is what it was.
         begins = resets.draw(random.Random(seed ^ 0x4E5E7), live_s, plan.groups)
         turned = budget.draw(random.Random(seed ^ 0xB0D6E7))
-        return msgspec.structs.replace(plan, orders=_orders(plan), resets=begins, knobs=turned)
+        return msgspec.structs.replace(plan, orders=_orders(plan), resets=begins, settings=turned)
 
 
 class _Draw:

@@ -15,7 +15,7 @@ from late import events
 from late.clock import DatabaseClock
 from late.dispatcher.settler import Settler
 from late.errors import LateError, StoreError
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import DEFAULT_GROUP
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
@@ -61,7 +61,7 @@ class SimWorker:
         groups: Sequence[str],
         ttl_s: float,
         window: int,
-        knobs: Knobs,
+        queue_settings: QueueSettings,
         rng: random.Random,
         die: Callable[[], None],
     ) -> None:
@@ -96,7 +96,7 @@ class SimWorker:
             settings=settings, rng=rng, emitter=emitter,
         )  # fmt: skip
         self.slots.on_finished = self.scheduler.finished
-        self.scheduler.turn_knobs({QUEUE: knobs}, {})
+        self.scheduler.change_settings({QUEUE: queue_settings}, {})
         self.keeper = LeaseKeeper(
             store, process.name,
             on_acquired=self.scheduler.acquired,
@@ -118,13 +118,13 @@ class SimWorker:
         create = asyncio.get_running_loop().create_task
         for loop in (self.scheduler, self.settler, self.tailer, self.keeper):
             self._loops.append(create(loop.run()))
-        self._loops.append(create(self._keep_house()))
+        self._loops.append(create(self._maintain()))
         self._loops.append(create(self._watch_schedules()))
         self.heartbeat.start()
 
-    async def lift_knobs(self) -> None:
+    async def lift_settings(self) -> None:
         """What an operator does when the trouble is over."""
-        self.scheduler.turn_knobs({}, {})
+        self.scheduler.change_settings({}, {})
 
     async def stop(self) -> None:
         """A clean stop, as `late.worker.worker.Worker.stop`."""
@@ -151,7 +151,7 @@ class SimWorker:
         self.clock.sample(max(page.now_us for page in pages), now_s)
         self.scheduler.pages(group, pages)
 
-    async def _keep_house(self) -> None:
+    async def _maintain(self) -> None:
         while True:
             await asyncio.sleep(3.0 * self._rng.uniform(0.8, 1.2))
             with contextlib.suppress(StoreError):

@@ -31,7 +31,7 @@ from datetime import datetime
 
 import msgspec
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import (
     Attempt,
     Cursor,
@@ -158,7 +158,7 @@ class Truth:
         """(group, shard) -> ordering key -> its tasks in their order."""
         self._tick_tasks: dict[str, str] = {}
         self.orders = Orders()
-        self.budgets = Budgets(Knobs())
+        self.budgets = Budgets(QueueSettings())
 
     def broken(self, what: str) -> None:
         """A promise was broken, and whoever did it goes on: the world ends it."""

@@ -7,7 +7,7 @@ What must hold at every step is in `truth`. At the end, when all is healed:
 - E3 no task was started more often than failures, deferrals and changes of its owner explain, and
   not once too often where nothing went wrong;
 - E4 every shard has an owner;
-- E5 house-keeping has taken the whole log, no timer, open task or unique key is left;
+- E5 maintenance has taken the whole log, no timer, open task or unique key is left;
 - E7 a schedule that catches up has had each of its ticks.
 
 E6, that the same seed gives the same trace, is the caller's to compare.
@@ -23,7 +23,7 @@ import random
 
 import msgspec
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import Schedule
 from tests.simulator.budget import Budgets
 from tests.simulator.database import Database
@@ -40,7 +40,7 @@ FINISH_S = 120.0
 """Once all is healed, and no handler has taken its process down since, everything is over within
 this. Those deaths are few (S16), and each costs a lease and a start."""
 QUIET_S = 10.0
-"""Then nothing happens any more: for the last cursors, and for house-keeping."""
+"""Then nothing happens any more: for the last cursors, and for maintenance."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class World:
             schedules=plan.schedules, window=plan.window,
         )  # fmt: skip
         self.truth = self.database.truth
-        self.truth.budgets = Budgets(plan.knobs)
+        self.truth.budgets = Budgets(plan.settings)
         self.network = Network()
         self._born = 0
         self._places: list[tuple[Process, SimWorker]] = []
@@ -197,7 +197,7 @@ class World:
             groups=self.plan.groups,
             ttl_s=self.plan.ttl_s,
             window=self.plan.window,
-            knobs=self.truth.budgets.knobs,
+            queue_settings=self.truth.budgets.settings,
             rng=rng,
             die=lambda: self._kill(place, process),
         )
@@ -318,11 +318,11 @@ class World:
     def _heal(self) -> None:
         self.network.heal()
         self.network.delay_s = Network().delay_s
-        self.truth.budgets.knobs = Knobs()
+        self.truth.budgets.settings = QueueSettings()
         for process, worker in self._places:
             if process.dead:
                 continue
-            self.loop.start(process, worker.lift_knobs)
+            self.loop.start(process, worker.lift_settings)
             if process.paused:
                 self.loop.resume(process)
 

@@ -12,7 +12,7 @@ import random
 import msgspec
 
 from late.model.lanes import Gate
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import (
     ENQUEUED,
     HELD_US,
@@ -76,7 +76,7 @@ class World:
         self.shard_id = ShardId(shard_id)
         self.gate = Gate()
         self.results: dict[str, bytes] = {}
-        self.knobs: dict[str, Knobs] = {}
+        self.queue_settings: dict[str, QueueSettings] = {}
         self.pools: tuple[str, ...] = ()
         """Pulled queues' pools of this worker, from the next take-over on."""
         self.asked: dict[str, int] = {}
@@ -145,9 +145,9 @@ class World:
         )
         return task_id
 
-    def turn(self, **queues: Knobs) -> None:
+    def turn(self, **queues: QueueSettings) -> None:
         """The knobs of the queues from now on."""
-        self.knobs = queues
+        self.queue_settings = queues
         self.limits.set(queues, {}, self.now_us)
 
     def command(self, kind: Kind, task_id: str, **body: object) -> TaskId:
@@ -216,7 +216,7 @@ class World:
             suspects=self.last.suspects,
         )
         self.limits = Limits(self.pools)
-        self.limits.set(self.knobs, {}, self.now_us)
+        self.limits.set(self.queue_settings, {}, self.now_us)
         self.core = ShardCore(lease, POLICIES, self.settings, self.limits, self.gate)
         self.step(Grant(self.now_us, 0))
 
@@ -264,21 +264,21 @@ class World:
             other_options = msgspec.json.decode(other.record.options or "{}", type=Options)
             if options.ordering_key is not None:
                 assert other_options.ordering_key != options.ordering_key, "two of one key"
-        self.judge_knobs(record)
+        self.judge_settings(record)
         self.judge_mark(attempt)
         self.running.append(attempt)
         self.starts.append(attempt)
         self.unrecorded.add(record.task_id)
 
-    def judge_knobs(self, record: Record) -> None:
+    def judge_settings(self, record: Record) -> None:
         """Nothing of a paused queue starts, and never more at once than a queue may."""
         if any(s.running and s.task_id == record.task_id for s in self.last.suspects):
             return  # it was let through when its mark was asked for
-        knobs = self.knobs.get(record.queue, Knobs())
-        assert not knobs.paused, "started although it is paused"
+        settings = self.queue_settings.get(record.queue, QueueSettings())
+        assert not settings.paused, "started although it is paused"
         beside = sum(other.record.queue == record.queue for other in self.running)
-        if isinstance(knobs.concurrency, int):
-            assert beside < knobs.concurrency, "too many at once"
+        if isinstance(settings.concurrency, int):
+            assert beside < settings.concurrency, "too many at once"
 
     def judge_mark(self, attempt: Attempt) -> None:
         """What a dead owner may have been running starts under a mark; suspects one by one."""

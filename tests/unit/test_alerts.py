@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from late.cli.main import app
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.observability.alerts import ALERTS, Settings, dashboard, prometheus, rules, terraform
 from late.observability.metrics import METRICS
 from tests.unit.cli_kit import Cli
@@ -24,9 +24,9 @@ from tests.unit.cli_kit import Cli
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks"
 QUEUES = {
-    "payments": Knobs(owner="team-pay", severity="page", objective_s=30),
-    "mail.v2": Knobs(owner="team-mail"),
-    "limited": Knobs(rate=5.0),
+    "payments": QueueSettings(owner="team-pay", severity="page", objective_s=30),
+    "mail.v2": QueueSettings(owner="team-mail"),
+    "limited": QueueSettings(rate=5.0),
 }
 NAME = re.compile(r"\blate_[a-z_]+")
 
@@ -93,9 +93,9 @@ def test_queues_with_labels_have_rules_of_their_own() -> None:
 
 def test_a_name_cannot_leave_its_matcher() -> None:
     for name in ('a"} or vector(1) #', "a.*", "a\\", "a|b"):
-        for rule in rules({name: Knobs(owner="x")}):
+        for rule in rules({name: QueueSettings(owner="x")}):
             promql_parser.parse(rule.expr)
-        own = [r for r in rules({name: Knobs(owner="x")}) if r.queue == name]
+        own = [r for r in rules({name: QueueSettings(owner="x")}) if r.queue == name]
         assert len(own) == sum(alert.per_queue for alert in ALERTS)
 
 
@@ -214,6 +214,6 @@ def test_render_refuses_what_is_no_time(cli: Cli) -> None:
 def test_knobs_of_alerts_are_checked_and_bind_nothing(cli: Cli) -> None:
     assert "severity" in cli.refused("queue", "set", "payments", "severity=loud")
     assert "objective_s" in cli.refused("queue", "set", "payments", "objective_s=0")
-    from late.model import queue_settings as knobs
+    from late.model import queue_settings
 
-    assert not knobs.binds(Knobs(severity="page", objective_s=3.0))
+    assert not queue_settings.binds(QueueSettings(severity="page", objective_s=3.0))

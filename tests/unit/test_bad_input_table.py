@@ -21,12 +21,12 @@ from late.v1 import queue_pb2
 from tests.unit.api_kit import served
 from tests.unit.cli_kit import Cli, cli  # noqa: F401
 from tests.unit.dispatcher_kit import attempt
-from tests.unit.test_rpc import Talk, new, stub
+from tests.unit.test_grpc_api import Talk, new, stub
 
 TESTS = Path(__file__).resolve().parents[1]
 PYTHON = "unit/test_bad_input.py::test_row"
 HTTP = "unit/test_api_bad_input.py::test_a_bad_put"
-GRPC = "unit/test_rpc.py::test_a_bad_enqueue"
+GRPC = "unit/test_grpc_api.py::test_a_bad_enqueue"
 CLI = "unit/test_cli_tasks.py::test_enqueue_refuses_bad_input_and_writes_nothing"
 SQL = "integration/test_sql_contract.py::test_bad_input_is_refused"
 WORKER = "unit/test_bad_input.py::test_worker_row"
@@ -59,7 +59,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     "bad signature, unknown key id": (
         PRODUCER,
         "unit/test_api_bad_input.py::test_receipts_that_are_not_good",
-        "unit/test_rpc.py::test_every_answer_and_what_becomes_of_receipts",
+        "unit/test_grpc_api.py::test_every_answer_and_what_becomes_of_receipts",
         NO_RECEIPT, NO_RECEIPT, WORKER,
     ),
     "due time in the past": (
@@ -89,7 +89,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     "batch above 1,000 tasks or 8 MiB": (
         PYTHON,
         "unit/test_api_bad_input.py::test_bad_batches",
-        "unit/test_rpc.py::test_batches_and_messages_have_bounds",
+        "unit/test_grpc_api.py::test_batches_and_messages_have_bounds",
         ONE, ONE, PRODUCER,
     ),
     "receipt that is forged, foreign or stale": (
@@ -101,7 +101,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     "the same unique key, with the same body and another": (
         "integration/test_outbox_transactions.py::test_a_repeat_of_a_unique_task_returns_the_first_id",
         "unit/test_http.py::test_a_repeat_gets_the_first_id_and_another_body_a_conflict",
-        "unit/test_rpc.py::test_a_repeat_and_a_conflict",
+        "unit/test_grpc_api.py::test_a_repeat_and_a_conflict",
         "unit/test_cli_tasks.py::test_enqueue_with_every_option_and_only_a_url",
         "integration/test_sql_contract.py::test_a_unique_key",
         PRODUCER,

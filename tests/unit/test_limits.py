@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import Attempt, Outcome, Policy, Record, TaskId
 from late.scheduler.limits.adaptive_limit import LEAST, MOST, AdaptiveLimit, SlowStart
 from late.scheduler.limits.circuit_breaker import CircuitBreaker
@@ -125,7 +125,7 @@ def started(limits: Limits, number: int, flow: Flow, now_us: int = 0, retry: boo
 def test_tasks_without_a_knob_have_no_flow() -> None:
     limits = Limits()
     assert limits.flow(entry()) is None
-    limits.set({"q": Knobs(rate=1)}, {}, 0)
+    limits.set({"q": QueueSettings(rate=1)}, {}, 0)
     assert limits.flow(entry()) == Flow("q", "local")
     assert limits.flow(entry(queue="other")) is None
     assert Limits({"svc"}).flow(entry(target="svc")) == Flow("q", "svc")
@@ -134,7 +134,7 @@ def test_tasks_without_a_knob_have_no_flow() -> None:
 @pytest.mark.parametrize(("mine", "total", "most"), [(8, 8, 10), (3, 8, 3), (1, 8, 1), (1, 100, 1)])
 def test_a_limit_of_the_fleet_is_shared_by_shards(mine: int, total: int, most: int) -> None:
     limits = Limits()
-    limits.set({"q": Knobs(concurrency=10)}, {}, 0)
+    limits.set({"q": QueueSettings(concurrency=10)}, {}, 0)
     limits.begin(mine, total, 0)
     flow = Flow("q", "local")
     assert sum(started(limits, n, flow) for n in range(20)) == most
@@ -147,7 +147,7 @@ def test_a_limit_of_the_fleet_is_shared_by_shards(mine: int, total: int, most: i
 
 def test_a_rate_is_shared_and_says_when_to_look() -> None:
     limits = Limits()
-    limits.set({"q": Knobs(rate=10, burst=10)}, {}, 0)
+    limits.set({"q": QueueSettings(rate=10, burst=10)}, {}, 0)
     limits.begin(2, 4, 0)
     flow = Flow("q", "local")
     assert sum(started(limits, n, flow) for n in range(20)) == 5
@@ -157,12 +157,12 @@ def test_a_rate_is_shared_and_says_when_to_look() -> None:
 
 def test_a_paused_queue_starts_nothing_and_resumes_with_what_runs() -> None:
     limits = Limits()
-    limits.set({"q": Knobs(concurrency=2)}, {}, 0)
+    limits.set({"q": QueueSettings(concurrency=2)}, {}, 0)
     flow = Flow("q", "local")
     assert started(limits, 1, flow)
-    limits.set({"q": Knobs(concurrency=2, paused=True)}, {}, 0)
+    limits.set({"q": QueueSettings(concurrency=2, paused=True)}, {}, 0)
     assert not started(limits, 2, flow)
-    limits.set({"q": Knobs(concurrency=2)}, {}, 0)
+    limits.set({"q": QueueSettings(concurrency=2)}, {}, 0)
     assert started(limits, 2, flow)
     assert not started(limits, 3, flow), "the one that ran through the pause still counts"
 
@@ -171,10 +171,10 @@ def test_what_ran_before_a_knob_was_set_again_counts_and_is_taken_off_once() -> 
     """Ten run, the knob is cleared and set to two: else their ends would leave minus ten running,
     and twelve would be let go at once until the worker is started anew."""
     limits, flow = Limits(), Flow("q", "local")
-    limits.set({"q": Knobs(concurrency=10, fair_key="t", fair_share=1.0)}, {}, 0)
+    limits.set({"q": QueueSettings(concurrency=10, fair_key="t", fair_share=1.0)}, {}, 0)
     assert sum(started(limits, n, flow) for n in range(10)) == 10
     limits.set({}, {}, 0)
-    limits.set({"q": Knobs(concurrency=2)}, {}, 0)
+    limits.set({"q": QueueSettings(concurrency=2)}, {}, 0)
     assert not started(limits, 10, flow), "the ten still run"
     limits.ended([outcome(number) for number in range(9)], 0)
     limits.undo(("g", TaskId("a00009")))
@@ -183,9 +183,9 @@ def test_what_ran_before_a_knob_was_set_again_counts_and_is_taken_off_once() -> 
 
 def test_a_knob_that_is_set_while_its_tasks_run_under_that_of_the_target() -> None:
     limits, flow = Limits(), Flow("q", "local")
-    limits.set({}, {"local": Knobs(concurrency=10)}, 0)
+    limits.set({}, {"local": QueueSettings(concurrency=10)}, 0)
     assert sum(started(limits, n, flow) for n in range(5)) == 5
-    both = {"q": Knobs(concurrency=2)}, {"local": Knobs(concurrency=10)}
+    both = {"q": QueueSettings(concurrency=2)}, {"local": QueueSettings(concurrency=10)}
     limits.set(*both, 0)
     assert not started(limits, 10, flow)
     limits.ended([outcome(number) for number in range(5)], 0)
@@ -194,7 +194,7 @@ def test_a_knob_that_is_set_while_its_tasks_run_under_that_of_the_target() -> No
 
 def test_retries_beyond_the_budget_wait() -> None:
     limits = Limits({"svc"})
-    limits.set({}, {"svc": Knobs(concurrency=1_000, retry_min=1.0, slow_start_s=0)}, 0)
+    limits.set({}, {"svc": QueueSettings(concurrency=1_000, retry_min=1.0, slow_start_s=0)}, 0)
     flow = Flow("q", "svc")
     spent = sum(started(limits, n, flow, retry=True) for n in range(100))
     assert spent == 10, "ten seconds' worth of one a second"
@@ -209,7 +209,7 @@ def test_retries_beyond_the_budget_wait() -> None:
 def test_a_start_that_was_taken_back_earns_no_retry() -> None:
     """Nor does one that still waits for its mark: what a retry was made of was made."""
     limits = Limits({"svc"})
-    limits.set({}, {"svc": Knobs(concurrency=1_000, retry_min=1.0, slow_start_s=0)}, 0)
+    limits.set({}, {"svc": QueueSettings(concurrency=1_000, retry_min=1.0, slow_start_s=0)}, 0)
     flow = Flow("q", "svc")
     assert sum(started(limits, n, flow, retry=True) for n in range(20)) == 10
     for number in range(100):
@@ -221,7 +221,7 @@ def test_a_start_that_was_taken_back_earns_no_retry() -> None:
 
 def test_one_tenant_gets_its_share_and_no_more() -> None:
     limits = Limits(slots=16)
-    limits.set({"q": Knobs(fair_key="tenant")}, {}, 0)
+    limits.set({"q": QueueSettings(fair_key="tenant")}, {}, 0)
     big, small = Flow("q", "local", "big"), Flow("q", "local", "small")
     assert sum(started(limits, n, big) for n in range(10)) == 4
     assert started(limits, 20, small)
@@ -244,7 +244,7 @@ def test_a_target_that_fails_for_everyone_costs_no_attempts() -> None:
         assert started(limits, 9, Flow("q", "svc"), now_us=(300 + 20 * turn) * S)
         limits.ended([outcome(9, "failed", target="svc")], (300 + 20 * turn) * S)
     assert not limits.stalled(one)
-    limits.set({}, {"svc": Knobs(smart_retry=False)}, 0)
+    limits.set({}, {"svc": QueueSettings(smart_retry=False)}, 0)
     assert not limits.stalled(one)
 
 
@@ -267,7 +267,7 @@ def test_who_asks_for_a_retry_has_answered() -> None:
 def test_a_crowd_is_spread_the_same_way_each_time() -> None:
     limits = Limits()
     assert limits.spread_us(entry()) == 0
-    limits.set({"q": Knobs(spread_s=60)}, {}, 0)
+    limits.set({"q": QueueSettings(spread_s=60)}, {}, 0)
     ids = [f"0000000000{n * 0x01010101:08x}" for n in range(200)]
     found = []
     for task_id in ids:
@@ -281,7 +281,7 @@ def test_a_crowd_is_spread_the_same_way_each_time() -> None:
 
 def test_a_queue_can_let_old_tasks_expire() -> None:
     limits = Limits()
-    limits.set({"q": Knobs(expires_s=10)}, {}, 0)
+    limits.set({"q": QueueSettings(expires_s=10)}, {}, 0)
     assert limits.expires_at_us(entry(), None) == 10 * S
     assert limits.expires_at_us(entry(), 3 * S) == 3 * S
     assert limits.expires_at_us(entry(queue="other"), None) is None
@@ -289,7 +289,7 @@ def test_a_queue_can_let_old_tasks_expire() -> None:
 
 def test_what_is_parked_for_a_knob_does_not_come_back_at_once() -> None:
     limits = Limits()
-    limits.set({"q": Knobs(paused=True), "r": Knobs(rate=2.0, burst=1)}, {}, 0)
+    limits.set({"q": QueueSettings(paused=True), "r": QueueSettings(rate=2.0, burst=1)}, {}, 0)
     looks = [limits.look_again_us(Flow("q", "local"), ahead, 0) for ahead in range(50)]
     assert min(looks) >= 30 * S
     assert max(looks) <= 60 * S

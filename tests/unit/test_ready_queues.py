@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.scheduler.limits.limits import Limits
 from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.task_state import Entry
 from tests.unit.test_limits import S, entry, outcome
 
 
-def flows(knobs: Knobs, number: int, **fields: object) -> tuple[ReadyQueues, Limits]:
+def flows(settings: QueueSettings, number: int, **fields: object) -> tuple[ReadyQueues, Limits]:
     """A shard with so many ready tasks of one queue."""
     limits = Limits()
-    limits.set({"q": knobs}, {}, 0)
+    limits.set({"q": settings}, {}, 0)
     limits.begin(1, 1, 0)
     made = ReadyQueues("g", limits)
     for n in range(number):
@@ -37,7 +37,7 @@ def ended(limits: Limits, entries: Iterable[Entry], now_us: int) -> None:
 
 
 def test_what_waits_for_a_slot_only_stays() -> None:
-    made, _ = flows(Knobs(timeout_s=30.0), 1_000)
+    made, _ = flows(QueueSettings(timeout_s=30.0), 1_000)
     for tenth in range(20):
         assert len(starts(made, tenth * S // 10, 16)) == 16
         assert made.surplus(250) == []
@@ -45,7 +45,7 @@ def test_what_waits_for_a_slot_only_stays() -> None:
 
 
 def test_what_a_knob_holds_back_leaves_once_its_speed_is_known() -> None:
-    made, _ = flows(Knobs(concurrency=2), 1_000)
+    made, _ = flows(QueueSettings(concurrency=2), 1_000)
     assert len(starts(made, 0, 16)) == 2
     assert made.surplus(250) == [], "it may move fast"
     assert starts(made, S // 2, 16) == []
@@ -58,7 +58,7 @@ def test_what_a_knob_holds_back_leaves_once_its_speed_is_known() -> None:
 
 def test_a_queue_that_moves_fast_keeps_what_it_starts_meanwhile() -> None:
     """Else its slots would stand idle until the first of the parked ones is back."""
-    made, limits = flows(Knobs(concurrency=50), 2_000)
+    made, limits = flows(QueueSettings(concurrency=50), 2_000)
     for turn in range(30):  # 50 at a time, 20 ms each: 2,500 a second
         now_us = turn * 20_000
         begun = starts(made, now_us, 64)
@@ -69,7 +69,7 @@ def test_a_queue_that_moves_fast_keeps_what_it_starts_meanwhile() -> None:
 
 def test_each_of_many_tenants_keeps_one() -> None:
     limits = Limits()
-    limits.set({"q": Knobs(paused=True)}, {}, 0)
+    limits.set({"q": QueueSettings(paused=True)}, {}, 0)
     limits.begin(1, 1, 0)
     made = ReadyQueues("g", limits)
     for n in range(600):

@@ -32,7 +32,7 @@ class Watched:
         self.began = 0.0
         self.settings_sync = SettingsSync(
             lambda: None,  # type: ignore[arg-type,return-value]
-            on_knobs=lambda _: None,
+            on_settings=lambda _: None,
             on_lanes=lambda _: None,
             on_schedules=None,
             is_maintainer=lambda: self.keeps,

@@ -200,7 +200,7 @@ def test_seeds_draw_every_profile_and_every_fault() -> None:
     assert asked == {"late.cancel", "late.reschedule", "late.redrive"}
     assert {order.together for plan in plans for order in plan.orders} == {True, False}
     assert {reset.to for plan in plans for reset in plan.resets} == {"beginning", "now"}
-    assert {plan.knobs.retry_min for plan in plans} == {None, 1.0, 3.0}
+    assert {plan.settings.retry_min for plan in plans} == {None, 1.0, 3.0}
     schedules = [schedule for plan in plans for schedule in plan.schedules]
     assert {s.overlap for s in schedules} == {"allow", "queue", "skip"}
     assert {s.catch_up for s in schedules} == {"all", "latest", "skip"}

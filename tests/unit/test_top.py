@@ -15,7 +15,7 @@ from rich.console import Console
 
 from late.cli.top import bars, frame
 from late.control.views import Count, QueueStatus
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.schema import migrate
 from late.web.snapshot import Snapshot
 from tests.conformance.kit import task
@@ -49,7 +49,7 @@ def test_the_busiest_queues_come_first_and_fit_the_screen() -> None:
 
 def test_it_says_what_the_page_says() -> None:
     found = seen(QueueStatus("default", "mail", Count(3), dead=Count(1_000, True)),
-                 workers=(), knobs={"mail": Knobs(paused=True)})  # fmt: skip
+                 workers=(), settings={"mail": QueueSettings(paused=True)})  # fmt: skip
     text = "\n".join(shown(found, trouble="The database does not answer.", age_s=9.0))
     for part in ("No worker is alive", "Dead letters in mail", "1,000+", "paused",
                  "The database does not answer. What you see is 9.0 s old."):  # fmt: skip

@@ -13,8 +13,8 @@ from late.v1 import queue_pb2
 from tests.integration.control_kit import rows
 from tests.unit.api_kit import served
 from tests.unit.dispatcher_kit import attempt
-from tests.unit.test_rpc import new, stub
-from tests.unit.test_tracing import PARENT, Traces
+from tests.unit.test_grpc_api import new, stub
+from tests.unit.test_spans import PARENT, Traces
 
 
 def headers(url: str) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import Attempt, Epoch, Parked, ShardId
 from late.scheduler.core import reads
 from late.scheduler.core.timers import Timers
@@ -292,7 +292,7 @@ def test_what_is_in_memory_is_not_cut_short_either() -> None:
 
 def test_what_a_knob_holds_back_is_not_called() -> None:
     made = inherited(*[30.0 + n for n in range(12)])
-    made.turn(mail=Knobs(paused=True))
+    made.turn(mail=QueueSettings(paused=True))
     rows = dict(made.timers)
     for _ in range(4):
         assert fetch(made, 10) == []
@@ -305,7 +305,7 @@ def test_what_a_knob_holds_back_is_not_called() -> None:
 
 def test_what_a_knob_has_put_off_is_not_called() -> None:
     made = world(40)
-    made.turn(mail=Knobs(concurrency=1))
+    made.turn(mail=QueueSettings(concurrency=1))
     made.asked[MAIL] = 10
     park(made, 3.0)
     assert {row.reason for row in made.timers.values()} == {"limited"}

@@ -26,7 +26,7 @@ from late.control.views import (
 )
 from late.errors import ConfigError, InvalidPolicy
 from late.model.ids import new_id
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import HELD_US, AttemptError, StepDetail, Usage
 from late.web import csrf as guard
 from late.web import formats as shape
@@ -64,10 +64,10 @@ def seen(
     groups: tuple[GroupView, ...] = (),
     shards: tuple[ShardStatus, ...] = (shard(),),
     workers: tuple[WorkerStatus, ...] = (WORKER,),
-    knobs: dict[str, Knobs] | None = None,
+    settings: dict[str, QueueSettings] | None = None,
 ) -> Snapshot:
     status = Status(NOW_US, "1", "d", tuple(queues_), shards, workers)
-    return Snapshot(status, {"default": PACE}, groups, knobs or {})
+    return Snapshot(status, {"default": PACE}, groups, settings or {})
 
 
 def group(**changes: Any) -> GroupView:
@@ -111,12 +111,15 @@ def test_all_is_well_where_all_is_well() -> None:
         (
             seen(
                 QueueStatus("default", "mail", oldest_age_s=11.0),
-                knobs={"mail": Knobs(objective_s=10.0, severity="page")},
+                settings={"mail": QueueSettings(objective_s=10.0, severity="page")},
             ),
             ("bad", "Queue mail (default) is behind"),
         ),
         (
-            seen(QueueStatus("default", "mail", Count(1)), knobs={"mail": Knobs(paused=True)}),
+            seen(
+                QueueStatus("default", "mail", Count(1)),
+                settings={"mail": QueueSettings(paused=True)},
+            ),
             ("warn", "Queue mail (default) is paused"),
         ),
         (
@@ -180,36 +183,38 @@ def test_pages_of_queues_follow_one_another_and_miss_none() -> None:
 
 
 def test_knobs_of_a_queue_without_tasks_are_shown() -> None:
-    (row,) = queues.rows(seen(knobs={"renamed": Knobs(rate=1.0)}))
+    (row,) = queues.rows(seen(settings={"renamed": QueueSettings(rate=1.0)}))
     assert (row.status.queue, row.badges, row.level) == ("renamed", ("no tasks",), "warn")
 
 
 def test_a_form_as_it_came_changes_nothing() -> None:
-    knobs = Knobs(paused=True, rate=0.5, concurrency="auto", severity="page", owner="pay")
-    fields = {queues.PREFIX + field.name: field.value for field in queues.form(knobs)}
-    assert len(fields) == len(Knobs.__struct_fields__)
-    assert queues.changes(knobs, fields) == {}
+    settings = QueueSettings(
+        paused=True, rate=0.5, concurrency="auto", severity="page", owner="pay"
+    )
+    fields = {queues.PREFIX + field.name: field.value for field in queues.form(settings)}
+    assert len(fields) == len(QueueSettings.__struct_fields__)
+    assert queues.changes(settings, fields) == {}
     fields |= {"knob.rate": "", "knob.paused": "off", "knob.burst": "7", "knob.none": "1"}
-    assert queues.changes(knobs, fields) == {"rate": None, "paused": False, "burst": 7}
+    assert queues.changes(settings, fields) == {"rate": None, "paused": False, "burst": 7}
     with pytest.raises(InvalidPolicy, match="burst"):
-        queues.changes(knobs, {"knob.burst": "many"})
+        queues.changes(settings, {"knob.burst": "many"})
 
 
 def test_a_preview_tells_what_comes_of_it() -> None:
     waits = [QueueStatus("default", "mail", Count(90), Count(10), oldest_age_s=30.0)]
 
-    def told(after: Knobs, before: Knobs | None = None) -> str:
-        return " ".join(queues.effects(before or Knobs(), after, waits, [PACE]))
+    def told(after: QueueSettings, before: QueueSettings | None = None) -> str:
+        return " ".join(queues.effects(before or QueueSettings(), after, waits, [PACE]))
 
-    assert "At most 2/s start, where 20/s did" in told(Knobs(rate=2.0))
-    assert "at least 50 s" in told(Knobs(rate=2.0))
-    assert "At most 8/s" in told(Knobs(concurrency=4))
-    assert "Nothing more starts; 100 tasks wait" in told(Knobs(paused=True))
-    assert "may start within seconds" in told(Knobs(), Knobs(paused=True))
-    assert "the oldest (30 s) would end" in told(Knobs(expires_s=10.0))
-    assert "Producers are refused at once" in told(Knobs(max_backlog=50))
-    assert told(Knobs(owner="pay")) == ""
-    changed = queues.preview(Knobs(rate=1.0), Knobs(paused=True))
+    assert "At most 2/s start, where 20/s did" in told(QueueSettings(rate=2.0))
+    assert "at least 50 s" in told(QueueSettings(rate=2.0))
+    assert "At most 8/s" in told(QueueSettings(concurrency=4))
+    assert "Nothing more starts; 100 tasks wait" in told(QueueSettings(paused=True))
+    assert "may start within seconds" in told(QueueSettings(), QueueSettings(paused=True))
+    assert "the oldest (30 s) would end" in told(QueueSettings(expires_s=10.0))
+    assert "Producers are refused at once" in told(QueueSettings(max_backlog=50))
+    assert told(QueueSettings(owner="pay")) == ""
+    changed = queues.preview(QueueSettings(rate=1.0), QueueSettings(paused=True))
     assert {(c.name, c.before, c.after) for c in changed} == {
         ("rate", "1", "default"), ("paused", "default", "on"),
     }  # fmt: skip
@@ -310,7 +315,9 @@ def test_usage_is_added_up_and_divided_by_owner() -> None:
         ("default", Usage("pay", "charge", "local", "retried", 1, 1, 300)),
         ("default", Usage("log", "write", "local", "done", 1, 1, 100)),
     ])  # fmt: skip
-    found = cost.lines(shares, {"pay": Knobs(owner="fin"), "mail": Knobs(owner="fin")})
+    found = cost.lines(
+        shares, {"pay": QueueSettings(owner="fin"), "mail": QueueSettings(owner="fin")}
+    )
     assert [(line.owner, line.queue, line.part) for line in found] == [
         ("fin", "mail", 0.6), ("fin", "pay", 0.3), (cost.NOBODY, "log", 0.1),
     ]  # fmt: skip

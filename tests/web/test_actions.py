@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from late.control import Control
 from late.control.dead_letters.filter import Filter
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from tests.web.chromium import Person, Tab
 from tests.web.scene import Scene
 from tests.web.serving import Served
@@ -126,14 +126,14 @@ def test_a_group_is_paused_and_reset_after_a_dry_run(
 
 def test_a_target_is_paused_and_a_group_goes_on(tab: Tab, served: Served, control: Control) -> None:
     tab.go(served.root + "targets/bank")
-    before = control.queues.live().targets.get("bank", Knobs())
+    before = control.queues.live().targets.get("bank", QueueSettings())
     tab.choose("select[name='knob.paused']", "on")
     tab.follow(lambda: tab.press("button", "Preview"))
     tab.follow(lambda: tab.press("button", "Change it"))
     assert control.queues.live().targets["bank"].paused is True
     tab.follow(lambda: tab.press("button", "Undo"))
     tab.shows("Undone.")
-    assert control.queues.live().targets.get("bank", Knobs()) == before
+    assert control.queues.live().targets.get("bank", QueueSettings()) == before
     tab.go(served.root + "groups/default")
     tab.follow(lambda: tab.press("button", "Pause"))
     assert control.groups.get("default").state == "paused"

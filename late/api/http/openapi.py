@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from late.api import schemas as wire
+from late.api import schemas
 
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{1,128}$"}
 _QUEUE = {"name": "queue", "in": "path", "required": True, "schema": _NAME}
 _GROUP = {"name": "group", "in": "query", "required": False, "schema": _NAME}
-_BODIES = (wire.Put, wire.PutMany, wire.Receive, wire.Ack, wire.Nack, wire.Extend)
-_ANSWERS = (wire.Accepted, wire.Pulled, wire.QueueStats)
+_BODIES = (schemas.Put, schemas.PutMany, schemas.Receive, schemas.Ack, schemas.Nack, schemas.Extend)
+_ANSWERS = (schemas.Accepted, schemas.Pulled, schemas.QueueStats)
 _ERRORS = {
     400: "A value is wrong, or the body is not JSON.",
     401: "No token, or one that is not valid.",
@@ -34,23 +34,23 @@ _ERRORS = {
 @cache
 def document() -> dict[str, Any]:
     """The document, ready to be encoded."""
-    _, schemas = msgspec.json.schema_components(
+    _, components = msgspec.json.schema_components(
         (*_BODIES, *_ANSWERS), ref_template="#/components/schemas/{name}"
     )
-    schemas["Error"] = {
+    components["Error"] = {
         "type": "object",
         "required": ["error", "message"],
         "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
     }
-    schemas["Pulled"]["properties"]["payload"] = {"type": "object"}
-    schemas["Ack"]["properties"]["result"] = {"description": "Any JSON, at most 256 KiB."}
+    components["Pulled"]["properties"]["payload"] = {"type": "object"}
+    components["Ack"]["properties"]["result"] = {"description": "Any JSON, at most 256 KiB."}
     return {
         "openapi": "3.1.0",
         "info": {"title": "late", "version": "1", "license": {"name": "Apache-2.0"}},
         "paths": _paths(),
         "security": [{"token": []}, {}],
         "components": {
-            "schemas": schemas,
+            "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -17,7 +17,7 @@ from late.control.sql.rows import now_us, seconds
 from late.control.sql.shards import survey
 from late.control.views import Check
 from late.errors import InvalidPolicy
-from late.model import queue_settings as knobs
+from late.model import queue_settings
 from late.model.task import SHARDS_MAX
 from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token, worker
 from late.store.common.groups import reads_of
@@ -145,12 +145,12 @@ def _handlers(connection: Connection) -> Check:
 
 
 def _held_back(connection: Connection) -> Check:
-    """Paused, closed, or a knob that this release cannot read."""
+    """Paused, closed, or a setting that this release cannot read."""
     found = []
     for kind, table in (("queue", queue), ("target", target)):
         for row in connection.execute(select(table).order_by(table.c.name)):
             try:
-                each = knobs.decode(row.knobs)
+                each = queue_settings.decode(row.knobs)
             except InvalidPolicy as error:
                 return Check("knobs", "failed", f"{kind} {row.name}: {error}")
             for word, isset in (("paused", each.paused), ("closed", each.closed)):

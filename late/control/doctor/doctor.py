@@ -20,7 +20,7 @@ from typing import Literal
 from sqlalchemy import Connection, Engine, func, select
 
 from late.config import member_name
-from late.control.doctor import configuration as misconfigured
+from late.control.doctor import configuration
 from late.control.lanes import lanes
 from late.control.sql import beyond_cursor
 from late.control.sql.last_settlement import Journal, journals
@@ -69,7 +69,7 @@ def examine(engine: Engine, url: str) -> list[Check]:
                 lanes.draining,
                 _overdue,
                 _dead_letters,
-                misconfigured.examine,
+                configuration.examine,
             ):
                 found += list(part(connection))
     except LateError as error:

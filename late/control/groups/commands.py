@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from late.control.database import Database, Part
 from late.control.groups import groups, lag, retention
 from late.control.groups import reset as resets
-from late.control.groups import wait as waiting
+from late.control.groups import wait as waits
 from late.control.views import GroupView, Reset, Status, Waited
 
 
@@ -66,7 +66,7 @@ class GroupControl(Part):
 
     def wait(self, group: str, token: str, *, timeout_s: float | None = None) -> Waited:
         """Wait until the group has settled every task that was created no later than `token`."""
-        return waiting.wait(self._database.engine, group, token, timeout_s=timeout_s)
+        return waits.wait(self._database.engine, group, token, timeout_s=timeout_s)
 
     def retention(self) -> float:
         """Return the seconds for which the log keeps tasks that every group has settled."""

@@ -6,7 +6,7 @@ and shard, all in one transaction that sees one moment of the database.
 
 How fresh a group is comes from the oldest of what is not done: the first record beyond a cursor,
 the open tasks, the first timer that is overdue. A task that was put off (a delay, a retry, its key,
-a knob) counts again from its new due time.
+a setting) counts again from its new due time.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from late.model.ids import made_at_us, shard_of
 from late.model.task import DEFAULT_GROUP, HELD_US, Final, StepDetail, TaskId
 from late.schema.engine import reading
 from late.schema.tables import dead, history, lease, timer
-from late.schema.tables import result as kept
+from late.schema.tables import result as result_table
 from late.store.common.suspects import suspects_of
 
 _detail = msgspec.json.Decoder(StepDetail).decode
@@ -118,8 +118,8 @@ def result(engine: Engine, task_id: str, group: str) -> bytes | None:
 
 def _result(connection: Connection, task_id: str, group: str) -> bytes | None:
     row = connection.execute(
-        select(kept.c.value, kept.c.expires_at_us).where(
-            kept.c.consumer_group == group, kept.c.task_id == task_id
+        select(result_table.c.value, result_table.c.expires_at_us).where(
+            result_table.c.consumer_group == group, result_table.c.task_id == task_id
         )
     ).first()
     # Rows are swept away later than they end.

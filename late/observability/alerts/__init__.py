@@ -1,4 +1,4 @@
-"""Alerts and dashboards, made from the knobs of queues: no network, no database. Pure.
+"""Alerts and dashboards, made from the settings of queues: no network, no database. Pure.
 
 | module | contents |
 |---|---|

@@ -117,7 +117,7 @@ ALERTS: tuple[Alert, ...] = (
           "min_over_time((max by (scope, limited) (late_paused))[24h:5m]) == 1", "0m",
           "The {{ $labels.scope }} {{ $labels.limited }} is paused for a day."),
     Alert("LateAutoscalerNoMetrics", "ticket",
-          "sum by (controller) (increase(late_autoscaler_blind_total[30m])) > 5 or "
+          "sum by (controller) (increase(late_autoscaler_no_metrics_total[30m])) > 5 or "
           # More than half of its looks had no metrics, at any rate of looks.
           'sum by (controller) (increase(late_autoscaler_looks_total{rule="hold"}[30m])) '
           "/ sum by (controller) (increase(late_autoscaler_looks_total[30m])) > 0.5", "0m",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.observability.alerts.catalogue import ALERTS, Alert, Severity
 
 OBJECTIVE_S = 600.0
@@ -48,23 +48,23 @@ class Rule(msgspec.Struct, frozen=True):
         return {"summary": self.alert.summary, "runbook_url": self.runbook}
 
 
-def rules(queues: Mapping[str, Knobs], settings: Settings | None = None) -> list[Rule]:
+def rules(queues: Mapping[str, QueueSettings], settings: Settings | None = None) -> list[Rule]:
     """Make every rule, in the order of the catalogue.
 
     Args:
-        queues: knobs by name. Queues with labels or an objective have rules of their own; all
+        queues: settings by name. Queues with labels or an objective have rules of their own; all
             others share one.
     """
     chosen = settings or Settings()
-    own = {name: knobs for name, knobs in sorted(queues.items()) if _is_labelled(knobs)}
+    own = {name: labels for name, labels in sorted(queues.items()) if _is_labelled(labels)}
     return [rule for alert in ALERTS for rule in _of(alert, own, chosen)]
 
 
-def _is_labelled(knobs: Knobs) -> bool:
-    return any(each is not None for each in (knobs.owner, knobs.severity, knobs.objective_s))
+def _is_labelled(labels: QueueSettings) -> bool:
+    return any(each is not None for each in (labels.owner, labels.severity, labels.objective_s))
 
 
-def _of(alert: Alert, own: Mapping[str, Knobs], settings: Settings) -> Iterator[Rule]:
+def _of(alert: Alert, own: Mapping[str, QueueSettings], settings: Settings) -> Iterator[Rule]:
     page = f"{settings.runbooks.rstrip('/')}/{alert.runbook}.md"
     seconds = settings.freshness_s if "freshness" in alert.expr else settings.objective_s
     if not alert.per_queue:
@@ -74,11 +74,11 @@ def _of(alert: Alert, own: Mapping[str, Knobs], settings: Settings) -> Iterator[
     others = "" if not own else f"queue!~{quoted('|'.join(map(_literal, own)))}"
     expr = alert.expr.format(queues=others, seconds=f"{seconds:g}")
     yield Rule(alert, expr, alert.severity, settings.owner, None, page)
-    for name, knobs in own.items():
-        seconds = settings.objective_s if knobs.objective_s is None else knobs.objective_s
+    for name, labels in own.items():
+        seconds = settings.objective_s if labels.objective_s is None else labels.objective_s
         expr = alert.expr.format(queues=f"queue={quoted(name)}", seconds=f"{seconds:g}")
-        severity = knobs.severity or alert.severity
-        yield Rule(alert, expr, severity, knobs.owner or settings.owner, name, page)
+        severity = labels.severity or alert.severity
+        yield Rule(alert, expr, severity, labels.owner or settings.owner, name, page)
 
 
 def quoted(text: str) -> str:

@@ -175,8 +175,11 @@ _add("late_autoscale_wanted", "gauge",
 _count("late_autoscaler_looks_total",
        "Looks that decided; without metrics by the rule `hold`.", "controller rule",
        events.AUTOSCALER_LOOKED)  # fmt: skip
-_count("late_autoscaler_blind_total",
+_count("late_autoscaler_no_metrics_total",
        "Looks without a size or the database, and resizes that failed.",
+       "controller", events.AUTOSCALER_BLIND)  # fmt: skip
+_count("late_autoscaler_blind_total",
+       "The old name of `late_autoscaler_no_metrics_total`; the next release has it no more.",
        "controller", events.AUTOSCALER_BLIND)  # fmt: skip
 
 # --- one worker's state, looked at when it is asked for ------------------------------------------
@@ -198,15 +201,15 @@ _look("worker", "late_shard_epoch", "The epoch under which the shard is owned.",
       merge="max")  # fmt: skip
 _look("worker", "late_tail_lag_seconds", "Age by commit of the first record that may not have been "
       "read: how far the reading is behind the log.", _SHARD, merge="max")  # fmt: skip
-_KNOB = "scope limited"
+_LIMIT = "scope limited"
 _look("worker", "late_limit_running", "Attempts that run under a queue's or target's limits.",
-      _KNOB)  # fmt: skip
-_look("worker", "late_limit_concurrency", "How many may, in this worker.", _KNOB)
-_look("worker", "late_limit_tokens", "Starts that the rate allows at once.", _KNOB)
-_look("worker", "late_retry_budget", "Retries that may start at once.", _KNOB)
-_look("worker", "late_paused", "1 while a queue or target is paused.", _KNOB, merge="max")
-_look("worker", "late_breaker_state", "0 closed, 1 half-open, 2 open.", _KNOB, merge="max")
-_look("worker", "late_breaker_opened_total", "How often the breaker has opened.", _KNOB)
+      _LIMIT)  # fmt: skip
+_look("worker", "late_limit_concurrency", "How many may, in this worker.", _LIMIT)
+_look("worker", "late_limit_tokens", "Starts that the rate allows at once.", _LIMIT)
+_look("worker", "late_retry_budget", "Retries that may start at once.", _LIMIT)
+_look("worker", "late_paused", "1 while a queue or target is paused.", _LIMIT, merge="max")
+_look("worker", "late_breaker_state", "0 closed, 1 half-open, 2 open.", _LIMIT, merge="max")
+_look("worker", "late_breaker_opened_total", "How often the breaker has opened.", _LIMIT)
 _look("worker", "late_statements_total", "Statements sent to the database by the store, without "
       "begin and commit; Spanner's are in late_rpc_total.", "verb")  # fmt: skip
 _look("worker", "late_clock_offset_seconds", "How far the database's clock is ahead of this "

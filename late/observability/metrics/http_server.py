@@ -11,7 +11,7 @@ from typing import Any
 from late.errors import ConfigError, LateError
 from late.observability.metrics.prometheus import CONTENT_TYPE
 
-logger = logging.getLogger("late.metrics")
+logger = logging.getLogger("late.observability")
 
 PATIENCE_S = 5.0
 

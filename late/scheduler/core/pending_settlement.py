@@ -58,7 +58,7 @@ class PendingSettlement:
         self._out_ended: dict[TaskId, Entry] = {}
         self._out_parking: dict[TaskId, tuple[Entry, Parked]] = {}
         self._ran: set[TaskId] = set()
-        """The tasks of `_parking` that have run; a delay or a knob has put off the rest."""
+        """The tasks of `_parking` that have run; a delay or a setting has put off the rest."""
         self._out_ran: set[TaskId] = set()
 
     def __len__(self) -> int:

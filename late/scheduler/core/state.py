@@ -107,7 +107,7 @@ class CoreState:
 
     @property
     def limited(self) -> int:
-        """Number of tasks that could start as well, if it were not for the knobs."""
+        """Number of tasks that could start as well, if it were not for the settings."""
         return 0 if self.stopped or not self.recovered else self.ready_queues.limited
 
     @property

@@ -19,7 +19,7 @@ from late.scheduler.task_state import Entry
 RESCAN_US = 5_000_000
 """From the last page of a scan to the first of the next."""
 SCAN_ON_US = 2_000_000
-"""From one page of a scan to the next: a crowd that waits for its knobs is long, and known."""
+"""From one page of a scan to the next: a crowd that waits for its settings is long, and known."""
 LOAD_MAX = 250
 """Rows of a load. They are taken in one step of the worker's loop: a thousand held everything else
 up by 10 ms, page after page."""

@@ -1,11 +1,11 @@
-"""Limit one queue, or one target, in one worker, by its knobs and by what it has learned."""
+"""Limit one queue, or one target, in one worker, by its settings and by what it has learned."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import Outcome, TaskId
 from late.scheduler.limits.adaptive_limit import AdaptiveLimit, SlowStart
 from late.scheduler.limits.circuit_breaker import CircuitBreaker
@@ -74,46 +74,48 @@ class TokenBucket:
 class Limiter:
     """The limits of one queue, or one target, in this worker."""
 
-    def __init__(self, knobs: Knobs, now_us: int) -> None:
-        self.knobs = knobs
+    def __init__(self, settings: QueueSettings, now_us: int) -> None:
+        self.settings = settings
         self.running = 0
         self.tenants: Counter[str] = Counter()
         self.bucket: TokenBucket | None = None
         self.budget: TokenBucket | None = None
         self.breaker: CircuitBreaker | None = None
         self.adaptive: AdaptiveLimit | None = None
-        self.slow = SlowStart(knobs.slow_start_s or 0.0, now_us)
+        self.slow = SlowStart(settings.slow_start_s or 0.0, now_us)
         self._streak: set[TaskId] = set()
         self._share = (1, 1)
-        self.set(knobs, now_us)
+        self.set(settings, now_us)
 
-    def set(self, knobs: Knobs, now_us: int) -> None:
-        """Set other knobs; what was learned and what is running stays."""
-        self.knobs = knobs
-        self.slow.seconds = knobs.slow_start_s or 0.0
-        if knobs.rate is None:
+    def set(self, settings: QueueSettings, now_us: int) -> None:
+        """Take other settings; what was learned and what is running stays."""
+        self.settings = settings
+        self.slow.seconds = settings.slow_start_s or 0.0
+        if settings.rate is None:
             self.bucket = None
-        if knobs.retry_budget is None and knobs.retry_min is None:
+        if settings.retry_budget is None and settings.retry_min is None:
             self.budget = None
         else:
-            rate = max(knobs.retry_min or 0.0, 0.001)
+            rate = max(settings.retry_min or 0.0, 0.001)
             self.budget = self.budget or TokenBucket(rate, rate * BUDGET_SPAN_S, now_us)
             self.budget.resize(rate, rate * BUDGET_SPAN_S, now_us)
-        if knobs.breaker is None:
+        if settings.breaker is None:
             self.breaker = None
         else:
             self.breaker = self.breaker or CircuitBreaker(1.0, 1, 1.0)
-            self.breaker.ratio, self.breaker.calls = knobs.breaker, knobs.breaker_calls or 20
-            self.breaker.open_s = knobs.breaker_open_s or 5.0
-        self.adaptive = (self.adaptive or AdaptiveLimit()) if knobs.concurrency == "auto" else None
+            self.breaker.ratio, self.breaker.calls = settings.breaker, settings.breaker_calls or 20
+            self.breaker.open_s = settings.breaker_open_s or 5.0
+        self.adaptive = (
+            (self.adaptive or AdaptiveLimit()) if settings.concurrency == "auto" else None
+        )
         self.share(*self._share, now_us)
 
     def share(self, mine: int, total: int, now_us: int) -> None:
         """Take the share of a worker that has `mine` of `total` shards."""
         self._share = (mine, total)
-        if self.knobs.rate is not None and mine:
-            rate = self.knobs.rate * mine / total
-            burst = (self.knobs.burst or max(1.0, self.knobs.rate)) * mine / total
+        if self.settings.rate is not None and mine:
+            rate = self.settings.rate * mine / total
+            burst = (self.settings.burst or max(1.0, self.settings.rate)) * mine / total
             if self.bucket is None:
                 self.bucket = TokenBucket(rate, burst, now_us)
             elif (self.bucket.rate, self.bucket.burst) != (rate, max(1.0, burst)):
@@ -123,15 +125,15 @@ class Limiter:
         """Return how many attempts may run at once in this worker; None: no limit."""
         if self.adaptive is not None:
             return self.slow.of(self.adaptive.limit, now_us)
-        if not isinstance(self.knobs.concurrency, int):
+        if not isinstance(self.settings.concurrency, int):
             return None
         mine, total = self._share
-        return self.slow.of(max(1, self.knobs.concurrency * mine // total), now_us)
+        return self.slow.of(max(1, self.settings.concurrency * mine // total), now_us)
 
     def opens_at_us(self, *, retry: bool, now_us: int) -> int | None:
         """Return `now_us` if one more may start, a later time if that is known, or None: something
         else has to change."""
-        if self.knobs.paused:
+        if self.settings.paused:
             return None
         limit = self.limit(now_us)
         if limit is not None and self.running >= limit:
@@ -171,7 +173,7 @@ class Limiter:
         """
         self.running -= 1
         if self.budget is not None and not retry:
-            self.budget.earn(self.knobs.retry_budget or 0.0)
+            self.budget.earn(self.settings.retry_budget or 0.0)
         good = shows_health(outcome)
         if good is None:
             if self.breaker is not None:

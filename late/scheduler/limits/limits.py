@@ -1,4 +1,4 @@
-"""Decide what the knobs allow now: one object per worker, asked before each start. Pure.
+"""Decide what the settings allow now: one object per worker, asked before each start. Pure.
 
 A task's *flow* is what it is limited with: its queue, its target, and its tenant where the queue
 is fair. Tasks without any limit have no flow and cost nothing here.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from late.model.queue_settings import LOCAL, REMOTE, Knobs, binds, effective
+from late.model.queue_settings import LOCAL, REMOTE, QueueSettings, binds, effective
 from late.model.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
 from late.scheduler.limits.limiter import Limiter
 from late.scheduler.task_state import Entry
@@ -41,7 +41,7 @@ class Flow(NamedTuple):
 
 
 class Limits:
-    """Hold all knobs of a worker, and what runs under them.
+    """Hold all settings of a worker, and what runs under them.
 
     Args:
         remote: names of the pools that are other services: they are protected by default.
@@ -66,29 +66,33 @@ class Limits:
         self.version = 0
         """Rises when flows may have changed."""
 
-    def set(self, queues: Mapping[str, Knobs], targets: Mapping[str, Knobs], now_us: int) -> None:
-        """Take in the knobs as the database has them now."""
+    def set(
+        self, queues: Mapping[str, QueueSettings], targets: Mapping[str, QueueSettings], now_us: int
+    ) -> None:
+        """Take in the settings as the database has them now."""
         # A queue with nothing but an owner is not limited, so its tasks take the short way.
         queues = {name: each for name, each in queues.items() if binds(each)}
         self._any = bool(queues or targets)
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
-        wanted = {n: effective(targets.get(n, Knobs()), _default(n)) for n in self._remote}
+        wanted = {n: effective(targets.get(n, QueueSettings()), _default(n)) for n in self._remote}
         if LOCAL_POOL in targets:
             wanted[LOCAL_POOL] = effective(targets[LOCAL_POOL], LOCAL)
         self._set(self._targets, wanted, now_us)
 
-    def _set(self, limiters: dict[str, Limiter], wanted: Mapping[str, Knobs], now_us: int) -> None:
+    def _set(
+        self, limiters: dict[str, Limiter], wanted: Mapping[str, QueueSettings], now_us: int
+    ) -> None:
         for name in limiters.keys() - wanted.keys():
             del limiters[name]
             self.version += 1
-        for name, knobs in wanted.items():
+        for name, settings in wanted.items():
             limiter = limiters.get(name)
             if limiter is None:
-                limiters[name] = limiter = Limiter(knobs, now_us)
+                limiters[name] = limiter = Limiter(settings, now_us)
                 self._adopt(limiter)
                 self.version += 1
-            elif limiter.knobs != knobs:
-                limiter.set(knobs, now_us)
+            elif limiter.settings != settings:
+                limiter.set(settings, now_us)
                 self.version += 1
 
     def _adopt(self, limiter: Limiter) -> None:
@@ -115,25 +119,27 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """True when a queue has a knob, or one of a target is set by hand."""
+        """True when a queue has a setting, or one of a target is set by hand."""
         return self._any
 
     def timed(self, attempt: Attempt) -> Attempt:
-        """Return `attempt` with the shortest time-out that the knobs give it."""
+        """Return `attempt` with the shortest time-out that the settings give it."""
         limiters = self._limiters_of(Flow(attempt.record.queue, attempt.target))
         found = [
-            limiter.knobs.timeout_s for limiter in limiters if limiter.knobs.timeout_s is not None
+            limiter.settings.timeout_s
+            for limiter in limiters
+            if limiter.settings.timeout_s is not None
         ]
         if not found:
             return attempt
         return msgspec.structs.replace(attempt, timeout_us=round(min(found) * 1_000_000))
 
     def expires_at_us(self, entry: Entry, asked_us: int | None) -> int | None:
-        """Return when `entry` must no longer start, by its queue's knob and its producer's wish."""
-        knobs = self.knobs(entry.record.queue)
-        if knobs is None or knobs.expires_s is None:
+        """Return when `entry` must no longer start, by its queue's setting and its producer."""
+        settings = self.settings(entry.record.queue)
+        if settings is None or settings.expires_s is None:
             return asked_us
-        ends_us = entry.record.created_at_us + round(knobs.expires_s * 1_000_000)
+        ends_us = entry.record.created_at_us + round(settings.expires_s * 1_000_000)
         return ends_us if asked_us is None else min(asked_us, ends_us)
 
     def spread_us(self, entry: Entry) -> int:
@@ -141,10 +147,10 @@ class Limits:
 
         It follows from the id, so that it is the same after a takeover.
         """
-        knobs = self.knobs(entry.record.queue)
-        if knobs is None or not knobs.spread_s:
+        settings = self.settings(entry.record.queue)
+        if settings is None or not settings.spread_s:
             return 0
-        return int(entry.record.task_id[-8:], 16) * round(knobs.spread_s * 1_000_000) >> 32
+        return int(entry.record.task_id[-8:], 16) * round(settings.spread_s * 1_000_000) >> 32
 
     def flow(self, entry: Entry) -> Flow | None:
         """Return the flow of `entry`, or None: it has no limit."""
@@ -159,9 +165,9 @@ class Limits:
     def tenant(self, record: Record) -> str | None:
         """Return the tenant of a task, by the fair key of its queue; None: the queue has none."""
         limiter = self._queues.get(record.queue)
-        if limiter is None or limiter.knobs.fair_key is None:
+        if limiter is None or limiter.settings.fair_key is None:
             return None
-        return _tenant(record, limiter.knobs.fair_key)
+        return _tenant(record, limiter.settings.fair_key)
 
     def admits(self, flow: Flow, *, retry: bool, now_us: int) -> bool:
         """Return whether a task of `flow` may start now."""
@@ -180,12 +186,12 @@ class Limits:
     def _full(self, flow: Flow) -> bool:
         """Return whether the tenant has its share of the slots."""
         limiter = self._queues.get(flow.queue)
-        if limiter is None or limiter.knobs.fair_key is None:
+        if limiter is None or limiter.settings.fair_key is None:
             return False
         limits = [p.limit(0) for p in self._limiters_of(flow)]
         slots = min([self._slots, *(limit for limit in limits if limit is not None)])
         return limiter.tenants[flow.tenant] >= max(
-            1, int(slots * (limiter.knobs.fair_share or 0.25))
+            1, int(slots * (limiter.settings.fair_share or 0.25))
         )
 
     def start(self, owner: Owner, flow: Flow, *, retry: bool, now_us: int) -> None:
@@ -222,22 +228,22 @@ class Limits:
     def stalled(self, entry: Entry) -> bool:
         """Return whether a failure of `entry` says nothing of it: its whole target fails."""
         limiters = self._limiters_of(Flow(entry.record.queue, entry.policy.target))
-        return any(limiter.knobs.smart_retry and limiter.failing for limiter in limiters)
+        return any(limiter.settings.smart_retry and limiter.failing for limiter in limiters)
 
-    def knobs(self, queue: str) -> Knobs | None:
-        """Return the knobs of a queue that has any."""
+    def settings(self, queue: str) -> QueueSettings | None:
+        """Return the settings of a queue that has any."""
         limiter = self._queues.get(queue)
-        return None if limiter is None else limiter.knobs
+        return None if limiter is None else limiter.settings
 
     def look_again_us(self, flow: Flow, ahead: int, now_us: int) -> int:
-        """Return when a task with `ahead` others before it may start, as far as the knobs say.
+        """Return when a task with `ahead` others before it may start, as far as the settings say.
 
         A flow that moves has a time of its own (`ThrottledQueue`). Spread, so that not all come
         back at once.
         """
         at_us = now_us
         for limiter in self._limiters_of(flow):
-            if limiter.knobs.paused:
+            if limiter.settings.paused:
                 at_us = max(at_us, now_us + PAUSED_LOOK_US + (ahead * 7_919_000) % PAUSED_LOOK_US)
             if limiter.bucket is not None:
                 at_us = max(at_us, limiter.bucket.next_at_us(now_us, ahead))
@@ -255,8 +261,8 @@ class Limits:
         return [limiter for limiter in found if limiter is not None]
 
 
-def _default(pool: str) -> Knobs:
-    """Return the knobs of a pool that has none by hand.
+def _default(pool: str) -> QueueSettings:
+    """Return the settings of a pool that has none by hand.
 
     Consumers that fetch their tasks say themselves how many they want, and batch handlers run in
     this process: neither needs protection.

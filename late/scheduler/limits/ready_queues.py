@@ -1,4 +1,4 @@
-"""Keep the ready tasks of one shard, and choose the next past those that a knob holds back.
+"""Keep the ready tasks of one shard, and choose the next past those that a setting holds back.
 
 Tasks without a limit share one queue by priority, the *main* one. Each flow (`limits.Flow`) has a
 queue of its own, so that one which is closed holds nobody up. Turns go round: the main queue, then
@@ -70,8 +70,10 @@ class ReadyQueues:
         self._count(flow, 1)
         queue = self._flows.get(flow)
         if queue is None:
-            knobs = self._limits.knobs(flow.queue)
-            share = FOREGROUND_SHARE if knobs is None else knobs.foreground or FOREGROUND_SHARE
+            settings = self._limits.settings(flow.queue)
+            share = (
+                FOREGROUND_SHARE if settings is None else settings.foreground or FOREGROUND_SHARE
+            )
             queue = self._flows[flow] = ReadyQueue(share)
             of_queue = (flow.queue, flow.target)
             if of_queue not in self._turns:
@@ -91,7 +93,7 @@ class ReadyQueues:
             self._arrange()
 
     def _arrange(self) -> None:
-        """Put every entry into its flow anew, in the order of the log: the knobs have changed."""
+        """Put every entry into its flow anew, in the order of the log: settings have changed."""
         self._version = self._limits.version
         entries = list(self._main)
         for queue in self._flows.values():
@@ -173,11 +175,11 @@ class ReadyQueues:
         return found
 
     def _newest_first(self, flow: Flow, queue: ReadyQueue[Entry]) -> bool:
-        knobs = self._limits.knobs(flow.queue)
-        if knobs is None or knobs.fresh_first_s is None:
+        settings = self._limits.settings(flow.queue)
+        if settings is None or settings.fresh_first_s is None:
             return False
         waited_us = self._now_us - queue.oldest().due_at_us
-        return waited_us > knobs.fresh_first_s * 1_000_000
+        return waited_us > settings.fresh_first_s * 1_000_000
 
     def _drop(self, flow: Flow) -> None:
         """Remove an empty flow: tenants come and go, and must not be kept for ever."""
@@ -224,10 +226,10 @@ class ReadyQueues:
     # ------------------------------------------------------------------ asked for
 
     def asked(self) -> list[str]:
-        """Return the pools of pulled queues with waiting consumers whose knobs let a task start.
+        """Return the pools of pulled queues with waiting consumers whose settings let a task start.
 
-        The knobs are those of the pool's queue. A task whose record has another queue obeys the
-        knobs of that one: where it is paused, a task that was made ready is put off again, as
+        The settings are those of the pool's queue. A task whose record has another queue obeys the
+        settings of that one: where it is paused, a task that was made ready is put off again, as
         `limited`, and so only once.
         """
         return [
@@ -284,7 +286,7 @@ class ReadyQueues:
             taken.add(entry.record.task_id)
             again_us = line.join_us(now_us)
             # A task that nobody fetched has to be where `unclaimed` looks for it, within the
-            # minute, however far ahead a rate puts it: the knobs are asked again at its start.
+            # minute, however far ahead a rate puts it: the settings are asked again at its start.
             if reason == "limited":
                 ahead = len(kept) + len(taken)
                 again_us = max(again_us, self._limits.look_again_us(flow, ahead, now_us))

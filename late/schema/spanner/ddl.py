@@ -126,7 +126,7 @@ SUSPECTS = (
     "ALTER TABLE late_lease ADD COLUMN IF NOT EXISTS taken_at_us INT64",
 )
 
-_KNOBS = """CREATE TABLE IF NOT EXISTS late_{} (
+_SETTINGS_TABLE = """CREATE TABLE IF NOT EXISTS late_{} (
   name STRING(128) NOT NULL,
   knobs STRING(MAX) NOT NULL,
   version INT64 NOT NULL,
@@ -140,8 +140,8 @@ DELIVERY = (
     "ALTER TABLE late_group ADD COLUMN IF NOT EXISTS replay_us INT64",
     "ALTER TABLE late_unique ADD COLUMN IF NOT EXISTS expires_at_us INT64",
     "ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS endpoint STRING(MAX)",
-    _KNOBS.format("queue"),
-    _KNOBS.format("target"),
+    _SETTINGS_TABLE.format("queue"),
+    _SETTINGS_TABLE.format("target"),
     # Its key rises with time. That is harmless, as operators write only a few rows a day.
     """CREATE TABLE IF NOT EXISTS late_audit (
   audit_id STRING(36) NOT NULL,

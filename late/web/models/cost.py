@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.model.task import ENQUEUED, Usage
 
 DAY_US = 86_400_000_000
@@ -50,13 +50,15 @@ class Line(msgspec.Struct, frozen=True):
     """The part of all running time, 0..1."""
 
 
-def lines(shares: Mapping[tuple[str, str], Share], knobs: Mapping[str, Knobs]) -> list[Line]:
+def lines(
+    shares: Mapping[tuple[str, str], Share], settings: Mapping[str, QueueSettings]
+) -> list[Line]:
     """Make the lines by owner, the largest first, and likewise the queues of each owner."""
     whole = sum(share.busy_us for share in shares.values()) or 1
     by_owner: dict[str, int] = {}
     found = []
     for (group, queue), share in shares.items():
-        owner = knobs.get(queue, Knobs()).owner or NOBODY
+        owner = settings.get(queue, QueueSettings()).owner or NOBODY
         by_owner[owner] = by_owner.get(owner, 0) + share.busy_us
         found.append(Line(owner, group, queue, share, share.busy_us / whole))
     return sorted(found, key=lambda x: (-by_owner[x.owner], x.owner, -x.share.busy_us, x.queue))

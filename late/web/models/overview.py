@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from late.control.views import Count, GroupView, QueueStatus
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.observability.alerts.rules import FRESHNESS_S, OBJECTIVE_S
 from late.web.formats import age, count, number
 from late.web.snapshot import Snapshot
@@ -111,7 +111,7 @@ def attention(seen: Snapshot) -> Iterator[Attention]:
     for group in seen.groups:
         yield from _of_group(group, seen)
     for queue in seen.status.queues:
-        yield from _of_queue(queue, seen.queues.get(queue.queue, Knobs()))
+        yield from _of_queue(queue, seen.queues.get(queue.queue, QueueSettings()))
 
 
 def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Attention]:
@@ -146,19 +146,19 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Attention]:
         yield Attention("warn", f"Group {group.name} is stale", text, where)
 
 
-def _of_queue(queue: QueueStatus, knobs: Knobs) -> Iterator[Attention]:
+def _of_queue(queue: QueueStatus, settings: QueueSettings) -> Iterator[Attention]:
     where = f"queues/{quote(queue.queue, safe='')}"
     name = f"{queue.queue} ({queue.group})"
     waits = queue.depth + queue.in_flight
-    objective_s = knobs.objective_s or OBJECTIVE_S
-    if knobs.paused and waits.n:
+    objective_s = settings.objective_s or OBJECTIVE_S
+    if settings.paused and waits.n:
         text = f"{count(waits)} wait, the oldest for {age(queue.oldest_age_s)}."
         yield Attention("warn", f"Queue {name} is paused", text, where)
     elif queue.oldest_age_s is not None and queue.oldest_age_s > objective_s:
         text = f"The oldest is {age(queue.oldest_age_s)} old; its objective is {age(objective_s)}."
-        level: Level = "bad" if knobs.severity == "page" else "warn"
+        level: Level = "bad" if settings.severity == "page" else "warn"
         yield Attention(level, f"Queue {name} is behind", text, where)
-    if knobs.closed:
+    if settings.closed:
         yield Attention("warn", f"Queue {name} is closed", "It refuses new tasks.", where)
     if queue.dead.n:
         link = f"dead?queue={quote(queue.queue, safe='')}&group={quote(queue.group, safe='')}"

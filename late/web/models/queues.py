@@ -1,4 +1,4 @@
-"""Queues and their knobs: the list, one queue, and the preview of a change. Pure."""
+"""Queues and their settings: the list, one queue, and the preview of a change. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 from late.autoscaler.keda.demand import Signals
 from late.control.views import Count, QueueStatus
-from late.model import queue_settings as rules
-from late.model.queue_settings import Kind, Knobs
+from late.model import queue_settings
+from late.model.queue_settings import Kind, QueueSettings
 from late.observability.alerts.rules import OBJECTIVE_S
 from late.web.formats import age, number
 from late.web.snapshot import Snapshot
@@ -51,7 +51,7 @@ class Row(msgspec.Struct, frozen=True):
     """One queue in one group."""
 
     status: QueueStatus
-    knobs: Knobs
+    settings: QueueSettings
     level: Literal["bad", "warn", "ok"]
     badges: tuple[str, ...]
     pace: Signals | None = None
@@ -67,7 +67,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One knob in the form."""
+    """One setting in the form."""
 
     name: str
     help: str
@@ -78,7 +78,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One knob in a preview."""
+    """One setting in a preview."""
 
     name: str
     before: str
@@ -86,32 +86,34 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def rows(seen: Snapshot) -> list[Row]:
-    """Make a row of every queue that has tasks or knobs, ascending by name and group.
+    """Make a row of every queue that has tasks or settings, ascending by name and group.
 
-    A queue with knobs and without tasks is listed too: it may have been renamed in the code, and
-    its knobs then have no effect any more.
+    A queue with settings and without tasks is listed too: it may have been renamed in the code, and
+    its settings then have no effect any more.
     """
     known = {queue.queue for queue in seen.status.queues}
     quiet = [QueueStatus(group="", queue=name) for name in seen.queues if name not in known]
     found = sorted([*seen.status.queues, *quiet], key=_key)
     return [
         _row(
-            queue, seen.queues.get(queue.queue, Knobs()), seen.paces.get((queue.group, queue.queue))
+            queue,
+            seen.queues.get(queue.queue, QueueSettings()),
+            seen.paces.get((queue.group, queue.queue)),
         )
         for queue in found
     ]
 
 
-def _row(queue: QueueStatus, knobs: Knobs, pace: Signals | None) -> Row:
-    badges = [word for word in ("paused", "closed") if getattr(knobs, word)]
-    late = (queue.oldest_age_s or 0.0) > (knobs.objective_s or OBJECTIVE_S)
+def _row(queue: QueueStatus, settings: QueueSettings, pace: Signals | None) -> Row:
+    badges = [word for word in ("paused", "closed") if getattr(settings, word)]
+    late = (queue.oldest_age_s or 0.0) > (settings.objective_s or OBJECTIVE_S)
     if late:
         badges.append("behind")
     if not queue.group:
         badges.append("no tasks")
     warn = bool(badges) or queue.dead.n > 0
     level: Literal["bad", "warn", "ok"] = "bad" if late else "warn" if warn else "ok"
-    return Row(queue, knobs, level, tuple(badges), pace)
+    return Row(queue, settings, level, tuple(badges), pace)
 
 
 def listed(
@@ -139,27 +141,27 @@ def _mark(row: Row) -> str:
 
 
 def form(
-    knobs: Knobs,
-    defaults: Knobs = rules.LOCAL,
+    settings: QueueSettings,
+    defaults: QueueSettings = queue_settings.LOCAL,
     kind: Kind = "queue",
     sent: Mapping[str, str] | None = None,
 ) -> list[Field]:
-    """Make a field of every knob that a queue or a target can have; `sent` texts come first."""
+    """Make a field of every setting that a queue or a target can have; `sent` texts come first."""
     found = []
-    for name in rules.NAMES:
-        if kind == "target" and name in rules.QUEUE_ONLY:
+    for name in queue_settings.NAMES:
+        if kind == "target" and name in queue_settings.QUEUE_ONLY:
             continue
         input_: Literal["flag", "severity", "text"] = (
             "flag" if name in FLAGS else "severity" if name == "severity" else "text"
         )
         default = typed(getattr(defaults, name)) or ("off" if name in FLAGS else "none")
-        value = (sent or {}).get(PREFIX + name, typed(getattr(knobs, name)))
+        value = (sent or {}).get(PREFIX + name, typed(getattr(settings, name)))
         found.append(Field(name, HELP[name], input_, value, default))
     return found
 
 
 def typed(value: object) -> str:
-    """Format a knob as one would type it; empty for None."""
+    """Format a setting as one would type it; empty for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -167,28 +169,31 @@ def typed(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def changes(before: Knobs, fields: Mapping[str, str]) -> dict[str, Any]:
-    """The changes that the form asks for: only knobs whose text differs from the present one.
+def changes(before: QueueSettings, fields: Mapping[str, str]) -> dict[str, Any]:
+    """The changes that the form asks for: only settings whose text differs from the present one.
 
     Raises:
-        InvalidPolicy: a value has the wrong type; the message contains the knob's name.
+        InvalidPolicy: a value has the wrong type; the message contains the setting's name.
     """
     words = []
-    for name in rules.NAMES:
+    for name in queue_settings.NAMES:
         text = fields.get(PREFIX + name)
         if text is not None and text != typed(getattr(before, name)):
             words.append(f"{name}={text or 'default'}")
-    return rules.parse(words)
+    return queue_settings.parse(words)
 
 
-def preview(before: Knobs, after: Knobs) -> list[Change]:
-    """List the knobs that would change."""
-    pairs = ((n, typed(getattr(before, n)), typed(getattr(after, n))) for n in rules.NAMES)
+def preview(before: QueueSettings, after: QueueSettings) -> list[Change]:
+    """List the settings that would change."""
+    pairs = ((n, typed(getattr(before, n)), typed(getattr(after, n))) for n in queue_settings.NAMES)
     return [Change(n, old or "default", new or "default") for n, old, new in pairs if old != new]
 
 
 def effects(
-    before: Knobs, after: Knobs, of_queue: Iterable[QueueStatus], signals: Iterable[Signals]
+    before: QueueSettings,
+    after: QueueSettings,
+    of_queue: Iterable[QueueStatus],
+    signals: Iterable[Signals],
 ) -> list[str]:
     """Describe the effects of a change in sentences, as far as the present figures show them."""
     queues, paces = list(of_queue), list(signals)
@@ -220,9 +225,9 @@ def effects(
     return found
 
 
-def _most(knobs: Knobs, busy_s: float) -> float:
-    """The starts per second that the knobs allow."""
-    by_rate = knobs.rate or math.inf
-    slots = knobs.concurrency
+def _most(settings: QueueSettings, busy_s: float) -> float:
+    """The starts per second that the settings allow."""
+    by_rate = settings.rate or math.inf
+    slots = settings.concurrency
     by_slots = slots / busy_s if isinstance(slots, int) and busy_s > 0 else math.inf
     return min(by_rate, by_slots)

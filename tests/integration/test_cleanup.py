@@ -1,4 +1,4 @@
-"""What the house-keeping forgets, and what it must not, on every store."""
+"""What maintenance forgets, and what it must not, on every store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_effect_is_remembered_while_its_task_can_come_again(backend: Backend,
     for table, kept in (("late_dead", dead), ("late_timer", parked)):
         found = raw.execute(f"select task_id from {table}")
         assert [str(task_id) for (task_id,) in found] == [kept]
-    # As house-keeping leaves it: the dead and the parked task are no longer in the log.
+    # As maintenance leaves it: the dead and the parked task are no longer in the log.
     raw.execute("delete from late_task where task_id <> ?", logged)
     gone, young = new_id(0), new_id(0)
     with Control(url) as control:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.scheduler.settings import CoreSettings
 from tests.unit.core_world import SECOND, World
 from tests.unit.test_core_property import finish_one
 
-PAUSED = Knobs(paused=True)
+PAUSED = QueueSettings(paused=True)
 
 
 def ids(world: World) -> list[str]:
@@ -54,7 +54,7 @@ def test_what_a_knob_holds_back_leaves_the_window_for_others() -> None:
 
 def test_a_limit_counts_across_retries_and_releases() -> None:
     world = World()
-    world.turn(q=Knobs(concurrency=2))
+    world.turn(q=QueueSettings(concurrency=2))
     for _ in range(5):
         world.enqueue()
     world.read_page()
@@ -70,7 +70,7 @@ def test_a_limit_counts_across_retries_and_releases() -> None:
 
 def test_a_tick_of_rate_wakes_the_loop() -> None:
     world = World()
-    world.turn(q=Knobs(rate=2.0, burst=1))
+    world.turn(q=QueueSettings(rate=2.0, burst=1))
     for _ in range(3):
         world.enqueue()
     world.read_page()
@@ -85,7 +85,7 @@ def test_a_tick_of_rate_wakes_the_loop() -> None:
 
 def test_old_tasks_of_a_queue_expire_without_options() -> None:
     world = World()
-    world.turn(q=Knobs(expires_s=5))
+    world.turn(q=QueueSettings(expires_s=5))
     old = world.enqueue()
     world.now_us += 6 * SECOND
     fresh = world.enqueue()
@@ -99,7 +99,7 @@ def test_old_tasks_of_a_queue_expire_without_options() -> None:
 
 def test_the_newest_go_first_once_the_oldest_has_waited_too_long() -> None:
     world = World()
-    world.turn(q=Knobs(fresh_first_s=10, concurrency=1))
+    world.turn(q=QueueSettings(fresh_first_s=10, concurrency=1))
     tasks = [world.enqueue() for _ in range(3)]
     world.read_page()
     world.grant(1)
@@ -112,7 +112,7 @@ def test_the_newest_go_first_once_the_oldest_has_waited_too_long() -> None:
 
 def test_a_crowd_is_spread_and_never_early() -> None:
     world = World(settings=CoreSettings(window=200, page_size=100))
-    world.turn(q=Knobs(spread_s=10))
+    world.turn(q=QueueSettings(spread_s=10))
     for _ in range(50):
         world.enqueue(delay_us=SECOND)
     world.drain()
@@ -127,12 +127,12 @@ def test_random_lives_under_knobs_that_turn(seed: int) -> None:
     rng = world.rng
     choices = [
         PAUSED,
-        Knobs(),
-        Knobs(rate=3.0),
-        Knobs(expires_s=20),
-        Knobs(foreground=1),
-        Knobs(fresh_first_s=1),
-        Knobs(spread_s=5),
+        QueueSettings(),
+        QueueSettings(rate=3.0),
+        QueueSettings(expires_s=20),
+        QueueSettings(foreground=1),
+        QueueSettings(fresh_first_s=1),
+        QueueSettings(spread_s=5),
     ]
     for _ in range(400):
         match rng.randrange(12):
@@ -181,7 +181,7 @@ def test_random_lives_under_knobs_that_turn(seed: int) -> None:
 @pytest.mark.parametrize("foreground", [1, 3])
 def test_background_gets_its_turns_by_the_knob(foreground: int) -> None:
     world = World(settings=CoreSettings(window=200, page_size=100))
-    world.turn(q=Knobs(foreground=foreground, concurrency=1))
+    world.turn(q=QueueSettings(foreground=foreground, concurrency=1))
     front = {world.enqueue(priority=1) for _ in range(24)}
     for _ in range(24):
         world.enqueue(priority=-1)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from late.control.views import Status
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.web import snapshot as look
 from late.web.snapshot import SnapshotReader
 
@@ -38,8 +38,8 @@ class Database:
 
     def live(self) -> Any:
         class Live:
-            queues: dict[str, Knobs] = {}  # noqa: RUF012
-            targets: dict[str, Knobs] = {}  # noqa: RUF012
+            queues: dict[str, QueueSettings] = {}  # noqa: RUF012
+            targets: dict[str, QueueSettings] = {}  # noqa: RUF012
 
         return Live
 

@@ -12,7 +12,7 @@ from late.app.backpressure import look
 from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError, InvalidName, InvalidPolicy, QueueFull
-from late.model.queue_settings import Knobs
+from late.model.queue_settings import QueueSettings
 from late.outbox import connect
 from late.worker.worker import Worker
 from tests.integration.control_kit import execute, rows
@@ -28,8 +28,8 @@ def test_knobs_are_kept_audited_and_taken_back(url: str) -> None:
         control.queues.change("queue", "payments", {"paused": True})
         control.queues.change("target", "billing", {"breaker": 0.3})
         live = control.queues.live()
-        assert live.queues == {"payments": Knobs(rate=50.0, concurrency=4, paused=True)}
-        assert live.targets == {"billing": Knobs(breaker=0.3)}
+        assert live.queues == {"payments": QueueSettings(rate=50.0, concurrency=4, paused=True)}
+        assert live.targets == {"billing": QueueSettings(breaker=0.3)}
         [set_] = control.queues.settings("queue")
         assert (set_.name, set_.version) == ("payments", 2)
 
@@ -41,7 +41,7 @@ def test_knobs_are_kept_audited_and_taken_back(url: str) -> None:
 
         assert first.audit_id is not None
         back = control.queues.rollback(first.audit_id)
-        assert back.after == Knobs(paused=True), "a later change of another knob stays"
+        assert back.after == QueueSettings(paused=True), "a later change of another knob stays"
         control.queues.change("queue", "payments", {"paused": None})
         assert control.queues.live().queues == {}
         actions = [(entry.action, entry.subject) for entry in control.audit.entries()]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from late.errors import InvalidPolicy
-from late.model import queue_settings as knobs
+from late.model import queue_settings
 from late.model.queue_settings import (
     LOCAL,
     NAMES,
     REMOTE,
-    Knobs,
+    QueueSettings,
     changed,
     decode,
     effective,
@@ -66,19 +66,19 @@ def test_words_that_say_nothing_are_named(word: str, says: str) -> None:
 )
 def test_what_is_out_of_bounds_is_refused_by_name(change: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidPolicy, match=says):
-        changed(Knobs(), change, "queue")
+        changed(QueueSettings(), change, "queue")
 
 
 def test_a_target_has_no_tasks_of_its_own() -> None:
     with pytest.raises(InvalidPolicy, match="max_backlog is a knob of queues"):
-        changed(Knobs(), {"max_backlog": 5}, "target")
+        changed(QueueSettings(), {"max_backlog": 5}, "target")
 
 
 def test_a_change_keeps_the_rest_and_none_goes_back_to_the_default() -> None:
-    first = changed(Knobs(), {"rate": 5, "paused": True}, "queue")
-    assert changed(first, {"paused": None}, "queue") == Knobs(rate=5.0)
+    first = changed(QueueSettings(), {"rate": 5, "paused": True}, "queue")
+    assert changed(first, {"paused": None}, "queue") == QueueSettings(rate=5.0)
     assert decode(encode(first)) == first
-    assert encode(Knobs()) == "{}"
+    assert encode(QueueSettings()) == "{}"
 
 
 def test_what_a_newer_version_wrote_is_not_run_without() -> None:
@@ -89,26 +89,26 @@ def test_what_a_newer_version_wrote_is_not_run_without() -> None:
 
 
 def test_what_is_set_wins_over_the_default() -> None:
-    held = effective(Knobs(concurrency=3), REMOTE)
+    held = effective(QueueSettings(concurrency=3), REMOTE)
     assert (held.concurrency, held.retry_budget) == (3, 0.2)
-    assert effective(Knobs(), LOCAL).concurrency is None
+    assert effective(QueueSettings(), LOCAL).concurrency is None
 
 
 def test_every_knob_has_a_bound_or_is_checked_by_hand() -> None:
     by_hand = {"paused", "closed", "smart_retry", "concurrency", "fair_key", "owner", "severity"}
-    assert set(knobs._NUMBERS) | by_hand == set(NAMES)
-    for name, (_, least, most) in knobs._NUMBERS.items():
+    assert set(queue_settings._NUMBERS) | by_hand == set(NAMES)
+    for name, (_, least, most) in queue_settings._NUMBERS.items():
         for value in (least, most):
-            kind = int if knobs._NUMBERS[name][0] is int else float
-            assert getattr(changed(Knobs(), {name: kind(value)}, "queue"), name) == value
+            kind = int if queue_settings._NUMBERS[name][0] is int else float
+            assert getattr(changed(QueueSettings(), {name: kind(value)}, "queue"), name) == value
 
 
 def test_an_owner_is_a_label_and_binds_nothing() -> None:
-    labelled = knobs.changed(Knobs(), knobs.parse(["owner=team-payments"]), "queue")
+    labelled = changed(QueueSettings(), parse(["owner=team-payments"]), "queue")
     assert labelled.owner == "team-payments"
-    assert not knobs.binds(labelled)
-    assert knobs.binds(Knobs(owner="team-payments", rate=1.0))
+    assert not queue_settings.binds(labelled)
+    assert queue_settings.binds(QueueSettings(owner="team-payments", rate=1.0))
     with pytest.raises(InvalidPolicy, match="owner is a knob of queues"):
-        knobs.changed(Knobs(), {"owner": "a"}, "target")
+        changed(QueueSettings(), {"owner": "a"}, "target")
     with pytest.raises(InvalidPolicy, match="owner must be a name"):
-        knobs.changed(Knobs(), {"owner": "a b\n"}, "queue")
+        changed(QueueSettings(), {"owner": "a b\n"}, "queue")
