@@ -10,7 +10,7 @@ DEV := @$(PYTHON) scripts/environment.py dev
 # Four test processes, also on two cores: most of their time they wait for leases, for due times and
 # for an emulator. They share the servers, each test has databases of its own. One that has nothing
 # left takes tests over from the others, for some take a thousand times longer.
-PYTEST_WORKERS ?= 4
+PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help

@@ -1,12 +1,13 @@
-"""Run the suite in two phases: most tests four at a time, then those that need quiet two at a time.
+"""Run the suite: most tests beside those of Spark and the browser, then those that need quiet.
 
-Tests that kill processes or wait for leases of a second need processor time when they wake. Beside
-three others on two cores they get it too late now and then, so they run after the others.
-`tests/sizes.py` says which test is in which phase, and which are long.
+The tests of `tests/spark` and `tests/web` share one Java machine and one browser, so they run in
+one process beside all others. Tests that kill processes or wait for leases of a second need
+processor time when they wake. Beside others they get it too late now and then, so they run last,
+three at a time. `tests/sizes.py` says which test is where, and which are long.
 
 A few tests that failed run once more, alone and in a fresh process. Alone, a test that only lacked
 processor time passes; a defect mostly does not, for simulated worlds go by their seeds and
-Hypothesis keeps its example. So that nothing hides there, more than `MOST` failures of a phase fail
+Hypothesis keeps its example. So that nothing hides there, more than `MOST` failures of a group fail
 at once, and a test that passes the second time is named as unsteady: it wants its cause mended.
 
     python scripts/run_tests.py [--long | --only-long] [--coverage] [--workers N]
@@ -20,22 +21,49 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FAILED = Path(".pytest_cache", "v", "cache", "lastfailed")
 MOST = 3
 TESTS_FAILED = 1
 """pytest's exit code where the run itself was in order."""
 NOTHING_TO_RUN = 5
 """pytest's exit code where it finds no test."""
-QUIET_WORKERS = 2
-PHASES = (("all but the quiet ones", "not quiet"), ("the quiet ones", "quiet"))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tests that one pytest runs.
+
+    Attributes:
+        name: as the output calls it.
+        marks: the expression of pytest's `-m`.
+        most_workers: processes at most; 0 is pytest's own process alone.
+    """
+
+    name: str
+    marks: str
+    most_workers: int
+
+
+PHASES = (
+    (
+        Group("most tests", "not quiet and not shared", 16),
+        Group("Spark and the browser", "shared", 0),
+    ),
+    (Group("the quiet ones", "quiet", 3),),
+)
+"""Groups that run side by side, phase after phase."""
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    """Return the exit code of the first phase that fails; 5 where no phase has any test.
+    """Return the exit code of the first group that fails; 5 where no group has any test.
 
     Args:
         arguments: ours, then pytest's.
@@ -45,46 +73,94 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     parser.add_argument("--long", action="store_true", help="run the long tests as well, unbounded")
     parser.add_argument("--only-long", action="store_true", help="run the long tests alone")
     parser.add_argument("--coverage", action="store_true", help="print the branch coverage")
-    parser.add_argument("--workers", type=int, default=4, help="processes; 0 is this one alone")
+    parser.add_argument("--workers", type=int, default=3, help="processes; 0 is this one alone")
     asked, others = parser.parse_known_args(arguments)
     environment = {**os.environ, **({"LATE_TEST_LONG": "1"} if asked.long else {})}
     size = "" if asked.long else " and long" if asked.only_long else " and not long"
-    codes = []
-    for name, marks in PHASES:
-        workers = min(asked.workers, QUIET_WORKERS) if marks == "quiet" else asked.workers
-        options = ["-m", marks + size]
-        if workers:
+    codes: list[int] = []
+
+    def run_group(group: Group, output: int | None = None) -> int:
+        options = ["-m", group.marks + size]
+        if workers := min(asked.workers, group.most_workers):
             options += ["-n", str(workers), "--dist", "worksteal"]
         if asked.coverage:
             options += ["--cov", "--cov-branch", "--cov-report=term"]
-            options += ["--cov-append"] if codes else []
-        began = time.monotonic()
-        codes.append(run([*options, *others], root, environment))
-        print(f"[test] {name}: {time.monotonic() - began:.0f} s", flush=True)
+            options += ["--cov-append"] if group is not PHASES[0][0] else []
+        return Run(group.name, root, environment, output)([*options, *others])
+
+    for phase in PHASES:
+        if asked.coverage or not asked.workers:
+            # Coverage is one file, which one process writes at a time.
+            codes += [run_group(group) for group in phase]
+        else:
+            codes += run_beside(run_group, phase)
     if all(code == NOTHING_TO_RUN for code in codes):
         return NOTHING_TO_RUN
     return next((code for code in codes if code not in (0, NOTHING_TO_RUN)), 0)
 
 
-def run(arguments: list[str], root: Path, environment: dict[str, str]) -> int:
-    """Return the exit code of one phase: the first run's, or that of its second tries."""
+def run_beside(run_group: Callable[..., int], groups: Sequence[Group]) -> list[int]:
+    """Run groups side by side. The first one's output is seen at once, the others' at the end."""
+    first, *others = groups
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in others]
+        pool = stack.enter_context(ThreadPoolExecutor(len(groups)))
+        beside = [
+            pool.submit(run_group, group, output.fileno())
+            for group, output in zip(others, outputs, strict=True)
+        ]
+        codes = [run_group(first), *(each.result() for each in beside)]
+        for output in outputs:
+            output.seek(0)
+            sys.stdout.buffer.write(output.read())
+            sys.stdout.flush()
+    return codes
 
-    def pytest(*arguments: str) -> int:
-        command = [sys.executable, "-m", "pytest", *arguments]
-        return subprocess.run(command, cwd=root, env=environment).returncode
 
-    kept = root / FAILED
-    kept.unlink(missing_ok=True)
-    code = pytest(*arguments)
-    first = sorted(json.loads(kept.read_text())) if kept.exists() else []
-    if code != TESTS_FAILED or not 0 < len(first) <= MOST:
+@dataclass(frozen=True)
+class Run:
+    """One pytest and its second look.
+
+    Attributes:
+        name: of the group; its cache of failures is in a folder of this name.
+        root: the folder to run it in.
+        environment: of the processes.
+        output: the descriptor to write to; None is our own standard output.
+    """
+
+    name: str
+    root: Path
+    environment: dict[str, str]
+    output: int | None
+
+    def __call__(self, arguments: list[str]) -> int:
+        """Return the exit code: the first run's, or that of its second tries."""
+        began = time.monotonic()
+        cache = Path(".pytest_cache", self.name.replace(" ", "-"))
+        kept = self.root / cache / "v" / "cache" / "lastfailed"
+        kept.unlink(missing_ok=True)
+        code = self._pytest("-o", f"cache_dir={cache}", *arguments)
+        failed = sorted(json.loads(kept.read_text())) if kept.exists() else []
+        if code == TESTS_FAILED and 0 < len(failed) <= MOST:
+            code = self._look_again(failed)
+        self._say(f"[test] {self.name}: {time.monotonic() - began:.0f} s")
         return code
-    print(f"\n[test] {len(first)} failed; each runs once more, alone", flush=True)
-    codes = [pytest("-p", "no:cacheprovider", test) for test in first]
-    print("\n[test] of the phase above, these failed at first:")
-    for test, second in zip(first, codes, strict=True):
-        print(f"[test]   {'FAILED AGAIN' if second else 'unsteady, passed alone'}: {test}")
-    return max(codes)
+
+    def _look_again(self, failed: list[str]) -> int:
+        self._say(f"\n[test] {len(failed)} failed; each runs once more, alone")
+        codes = [self._pytest("-p", "no:cacheprovider", test) for test in failed]
+        self._say(f"\n[test] of {self.name}, these failed at first:")
+        for test, second in zip(failed, codes, strict=True):
+            self._say(f"[test]   {'FAILED AGAIN' if second else 'unsteady, passed alone'}: {test}")
+        return max(codes)
+
+    def _pytest(self, *arguments: str) -> int:
+        command = [sys.executable, "-m", "pytest", *arguments]
+        ran = subprocess.run(command, cwd=self.root, env=self.environment, stdout=self.output)
+        return ran.returncode
+
+    def _say(self, line: str) -> None:
+        os.write(1 if self.output is None else self.output, f"{line}\n".encode())
 
 
 if __name__ == "__main__":

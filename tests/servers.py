@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ start servers of their own."""
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 _started: PostgresServer | None = None
-_template: dict[str, str] = {}
+_template: dict[tuple[str, Callable[[str], object]], str] = {}
 _emulator: spanner.SpannerEmulator | None = None
 _container: Any = None
 _cockroach: Any = None
@@ -191,22 +192,30 @@ def fresh_database(admin_url: str, *, template: str | None = None) -> str:
     """Make an empty database, or a copy of `template`, and return its URL."""
     name = f"late_{secrets.token_hex(6)}"
     statement = sql.SQL("create database {}").format(sql.Identifier(name))
-    if template is not None:
-        statement += sql.SQL(" template {}").format(sql.Identifier(template))
     with psycopg.connect(admin_url, autocommit=True) as connection:
+        if template is not None:
+            statement += sql.SQL(" template {}").format(sql.Identifier(template))
+            if connection.info.server_version >= 150000:
+                # Half the processor time of a copy through the log, where nothing is synced.
+                statement += sql.SQL(" strategy file_copy")
         connection.execute(statement)
     return _with_database(admin_url, name)
 
 
 def migrated_database(admin_url: str) -> str:
-    """A fresh database with the current schema: a copy of one that was migrated once."""
+    """A fresh database with the current schema."""
     from late.schema import migrate
 
-    template = _template.get(admin_url)
+    return copied_database(admin_url, migrate.upgrade)
+
+
+def copied_database(admin_url: str, fill: Callable[[str], object]) -> str:
+    """A copy of a database that `fill` has filled once, and left without a connection."""
+    template = _template.get((admin_url, fill))
     if template is None:
         url = fresh_database(admin_url)
-        migrate.upgrade(url)
-        template = _template[admin_url] = url.rsplit("/", 1)[1].split("?", 1)[0]
+        fill(url)
+        template = _template[admin_url, fill] = url.rsplit("/", 1)[1].split("?", 1)[0]
     return fresh_database(admin_url, template=template)
 
 

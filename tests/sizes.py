@@ -6,7 +6,7 @@ another store in `make test`, or if it repeats with more cases what a shorter te
 does. A defect of the long one's own store may show in `make test-rest` alone.
 
 A test that needs quiet kills processes, or waits for leases and pauses of real time. These run
-after all others, two at a time.
+after all others. Tests that share a Java machine or a browser run in one process.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "test_a_running_fleet_raises_no_false_alarm": ("spanner",),
     "test_a_running_worker_follows": ("spanner",),
     "test_a_schedule_fires_once_per_tick_with_two_workers": ("spanner",),
-    "test_a_second_run_on_the_same_database_checks_its_own_trips": ("spanner",),
+    "test_a_second_run_on_the_same_database_checks_its_own_trips": ("sqlite", "spanner"),
     "test_a_settlement_that_was_begun_before_a_pause_is_refused_after_it": ("spanner",),
     "test_a_stop_still_takes_answers_and_gives_back_what_nobody_has": ("spanner",),
     "test_a_task_goes_from_put_to_settled": ("spanner-fleet",),
@@ -167,10 +167,22 @@ LONG: dict[str, tuple[str, ...]] = {
     "test_each_effect_happens_once_over_kills": ("sqlite", "spanner"),
     "test_status_shows_who_is_leaving": ("sqlite", "spanner"),
     # A size of its own: another number of the same test stays.
-    "test_rows_read_per_row_returned_behind_100_000_consumed_ones": ("kept",),
+    "test_rows_read_per_row_returned_do_not_grow_with_consumed_ones": ("100000",),
     "test_a_worker_whose_database_is_lost_says_so_once_and_ends": ("another database",),
     "test_rounds_are_measured_beside_a_held_snapshot": ALL,
     "test_a_core_that_is_passed_by_had_nothing_to_do": ALL,
+    # What it measures runs in `make test` too: with late alone, and in the bench itself.
+    "test_a_small_run_measures_what_it_is_asked_for": ALL,
+    # One process each, most of them over worlds. Eight others of their kind stay.
+    "test_it_is_found": (
+        "D9",
+        "D10",
+        "D13",
+        "D15",
+        "killer-unmarked",
+        "open-forgotten",
+        "trial-in-a-crowd",
+    ),
 }
 """Function -> the parts of its parameters with which it is long; all of them if there are none."""
 
@@ -187,6 +199,9 @@ QUIET = (
 )
 """Files whose tests need quiet."""
 
+SHARED = ("spark/test_*", "web/test_*")
+"""Files whose tests share what is slow to start."""
+
 
 def is_long(function: str, parameters: str) -> bool:
     """Whether the test with these parameters (`sqlite-own`) is left out of `make test`."""
@@ -194,14 +209,17 @@ def is_long(function: str, parameters: str) -> bool:
     return parts is not None and (not parts or any(part in parameters for part in parts))
 
 
-def needs_quiet(path: Path) -> bool:
-    """Whether the tests of the file need a machine with little beside them."""
-    return any(path.match(f"tests/{pattern}.py") for pattern in QUIET)
+def is_of(patterns: tuple[str, ...], path: Path) -> bool:
+    """Whether the file is one of those that the patterns name."""
+    return any(path.match(f"tests/{pattern}.py") for pattern in patterns)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: left out of `make test`, part of `make test-long`")
-    config.addinivalue_line("markers", "quiet: runs after all others, two at a time")
+    config.addinivalue_line("markers", "quiet: runs after all others")
+    config.addinivalue_line(
+        "markers", "shared: shares Java or a browser, so it runs in one process"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -210,8 +228,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         function, _, rest = item.name.partition("[")
         if is_long(function, rest.removesuffix("]")):
             item.add_marker(pytest.mark.long)
-        if needs_quiet(item.path):
+        if is_of(QUIET, item.path):
             item.add_marker(pytest.mark.quiet)
+        elif is_of(SHARED, item.path):
+            item.add_marker(pytest.mark.shared)
 
 
 class Budget:

@@ -50,12 +50,14 @@ create function crdb_internal.cluster_id() returns text language sql
 
 def stand_in(admin: str) -> str:
     """A database with the schema of CockroachDB and stamps of its own; its URL."""
-    plain = servers.fresh_database(admin)
+    return servers.copied_database(admin, _fill).replace("postgresql", "cockroachdb", 1)
+
+
+def _fill(plain: str) -> None:
     url = plain.replace("postgresql", "cockroachdb", 1)
     with Connection.connect(plain.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(migrate.sql(url).encode())
         connection.execute(STAMPS)
-    return url
 
 
 def plain_url(url: str) -> str:

@@ -20,6 +20,11 @@ def test_quiet():
     ran("quiet")
     assert "quiet" not in BAD
 
+@pytest.mark.shared
+def test_shared():
+    ran("shared")
+    assert "shared" not in BAD
+
 @pytest.mark.long
 def test_long():
     ran("long")
@@ -39,11 +44,12 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("bad", "options", "code", "ran"),
     [
-        ("", [], 0, "plain quiet"),
-        ("", ["--long"], 0, "long plain quiet"),
+        ("", [], 0, "plain shared quiet"),
+        ("", ["--long"], 0, "long plain shared quiet"),
         ("", ["--only-long"], 0, "long"),
-        ("plain", [], 1, "plain plain quiet"),
-        ("quiet", [], 1, "plain quiet quiet"),
+        ("plain", [], 1, "plain plain shared quiet"),
+        ("shared", [], 1, "plain shared shared quiet"),
+        ("quiet", [], 1, "plain shared quiet quiet"),
         ("", ["-k", "plain"], 0, "plain"),
         ("", ["-k", "nothing"], 5, ""),
     ],
@@ -52,10 +58,22 @@ def test_quiet_tests_run_last_and_a_lasting_failure_fails_the_run(
     bad: str, options: list[str], code: int, ran: str, tmp_path: Path
 ) -> None:
     (tmp_path / "test_suite.py").write_text(f"BAD = {bad!r}\n{SUITE}")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n    shared\n")
     assert run_tests.main(["--workers", "0", "-q", *options], tmp_path) == code
     record = tmp_path / "test_suite.ran"
     assert (record.read_text().split() if record.exists() else []) == ran.split()
+
+
+def test_groups_run_side_by_side_and_each_failure_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The group whose output waits for the other's end fails as well as the first."""
+    (tmp_path / "test_suite.py").write_text(f"BAD = 'shared'\n{SUITE}")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    quiet\n    long\n    shared\naddopts = -p xdist.plugin\n"
+    )
+    assert run_tests.main(["--workers", "2", "-q"], tmp_path) == 1
+    assert "FAILED AGAIN: test_suite.py::test_shared" in capfd.readouterr().out
 
 
 def test_a_run_that_went_wrong_itself_fails(tmp_path: Path) -> None:
@@ -90,7 +108,7 @@ def test_a_few_failures_are_looked_at_again(
     kinds: list[str], code: int, said: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "test_suite.py").write_text(f"KINDS = {kinds}\n{SOME}")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n    shared\n")
     assert run_tests.main(["--workers", "0", "-q"], tmp_path) == code
     lines = [line for line in capfd.readouterr().out.splitlines() if "[test]   " in line]
     assert [line.partition("]   ")[2].rpartition(": ")[0] for line in lines] == said
