@@ -1,35 +1,56 @@
-"""Count the calls of Python that a path through `late` takes, and the files that they are in."""
+"""Trace the calls of Python that a path through `late` takes, and the files that they are in."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Self
 
 import late
 
 ROOT = str(Path(late.__file__).parent) + "/"
+"""The folder of the package, by which its functions are told from others."""
 
 
-def traced(run: Callable[[], object]) -> tuple[list[str], set[str]]:
-    """Run `run` in this thread; each call of a function of `late` as `file:function`, in their
-    order, and the files. A generator counts each time that it goes on."""
-    calls: list[str] = []
-    files: set[str] = set()
+class Trace:
+    """The calls of functions of `late` in this thread between `start` and `stop`.
 
-    def count(frame: FrameType, event: str, arg: Any) -> None:
-        name = frame.f_code.co_filename
-        if event == "call" and name.startswith(ROOT):
-            file = name.removeprefix(ROOT)
-            files.add(file)
-            calls.append(f"{file}:{frame.f_code.co_name}")
+    Attributes:
+        calls: (file below `late/`, qualified name) of each, in their order. A generator counts each
+            time that it goes on.
+    """
 
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        run()
-    finally:
-        sys.setprofile(before)
-    return calls, files
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def start(self) -> None:
+        """Forget earlier calls and note those that follow."""
+        self.calls = []
+        sys.setprofile(self._note)
+
+    def stop(self) -> list[tuple[str, str]]:
+        """Return the calls since `start`."""
+        sys.setprofile(None)
+        return self.calls
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def functions(self) -> set[tuple[str, str]]:
+        """The functions that have a name of their own."""
+        return {call for call in self.calls if not call[1].endswith(">")}
+
+    @property
+    def files(self) -> set[str]:
+        return {file for file, _ in self.calls}
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(ROOT):
+            self.calls.append((code.co_filename.removeprefix(ROOT), code.co_qualname))

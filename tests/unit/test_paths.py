@@ -14,7 +14,7 @@ import pytest
 
 import late
 from tests.servers import drop_database, migrated_database, postgres_url
-from tests.support.paths import traced
+from tests.support.paths import Trace
 
 
 def _enqueue(url: str, tx: Any, **options: Any) -> Callable[[], object]:
@@ -32,10 +32,11 @@ def _enqueue(url: str, tx: Any, **options: Any) -> Callable[[], object]:
 
 
 def _check(enqueue: Callable[[], object], most_calls: int, most_files: int) -> None:
-    calls, files = traced(enqueue)
-    assert "outbox/execute.py:write" in calls
-    assert len(calls) <= most_calls, "\n".join(calls)
-    assert len(files) <= most_files, "\n".join(sorted(files))
+    with Trace() as trace:
+        enqueue()
+    assert ("outbox/execute.py", "write") in trace.calls
+    assert len(trace.calls) <= most_calls, trace.calls
+    assert len(trace.files) <= most_files, trace.files
 
 
 def test_an_enqueue_through_sqlite3_is_short(late_db: str) -> None:

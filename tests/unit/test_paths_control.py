@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
 
 from sqlalchemy import Engine, event, insert
 from typer.testing import CliRunner
 
-import late
 from late.cli.main import app
 from late.model.ids import new_id
 from late.schema.engine import make_engine, writing
 from late.schema.migrate import upgrade
 from late.schema.tables import dead
-
-OURS = str(Path(late.__file__).parent)
+from tests.support.paths import Trace
 
 
 def test_a_redrive_of_three_letters_is_one_change_and_few_steps(tmp_path: Path) -> None:
@@ -45,27 +40,20 @@ def test_a_redrive_of_three_letters_is_one_change_and_few_steps(tmp_path: Path) 
     command = ["dead", "redrive", "--all", "--url", url]
     runner = CliRunner()
     assert runner.invoke(app, [*command, "--dry-run"]).exit_code == 0, "what is imported is loaded"
-    called: set[CodeType] = set()
     texts: list[str] = []
-
-    def note(frame: FrameType, kind: str, _: Any) -> None:
-        code = frame.f_code
-        if kind == "call" and code.co_filename.startswith(OURS) and "<" not in code.co_name:
-            called.add(code)
 
     def read(_c: object, _k: object, text: str, *_: object) -> None:
         texts.append(text)
 
     event.listen(Engine, "before_cursor_execute", read)
-    sys.setprofile(note)
     try:
-        result = runner.invoke(app, command)
+        with Trace() as trace:
+            result = runner.invoke(app, command)
     finally:
-        sys.setprofile(None)
         event.remove(Engine, "before_cursor_execute", read)
     assert (result.exit_code, result.output) == (0, "sent back 3 dead letters\n")
     begun = [text for text in texts if text.startswith("BEGIN")]
     assert begun == ["BEGIN", "BEGIN", "BEGIN IMMEDIATE"], "the schema, the plan, one change"
-    assert len(called) <= 80
-    assert len({code.co_filename for code in called}) <= 23
+    assert len(trace.functions) <= 80
+    assert len(trace.files) <= 23
     assert len(texts) <= 31

@@ -7,12 +7,9 @@ its settlement. Python calls are counted, so that a machine's load changes nothi
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import FrameType
 from typing import Any, cast
 
 import late
@@ -24,6 +21,7 @@ from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Page, Settlement, SettleResult, Store
 from late.store.postgres.store import FEATURES
 from late.tailer.tailer import Tailer
+from tests.support.paths import Trace
 
 SHARDS = 8
 TO_START_MAX, TO_SETTLED_MAX = 225, 250
@@ -41,30 +39,7 @@ LIFE = (
 )
 NOW_US = 1_000_000_000
 
-ROOT = os.path.dirname(late.__file__) + os.sep
-"""The folder of the package, by which its functions are told from others."""
-
 app = late.App("postgresql://localhost/none")
-
-
-class Calls:
-    """The calls of functions of `late` between `begin` and `end`, as (file, function)."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str]] = []
-
-    def begin(self) -> None:
-        self.seen = []
-        sys.setprofile(self._profile)
-
-    def end(self) -> list[tuple[str, str]]:
-        sys.setprofile(None)
-        return self.seen
-
-    def _profile(self, frame: FrameType, event: str, arg: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(ROOT):
-            self.seen.append((code.co_filename.removeprefix(ROOT), code.co_qualname))
 
 
 class Shelf:
@@ -72,8 +47,8 @@ class Shelf:
 
     features = FEATURES
 
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
         self.fresh: list[Record] = []
         self.reads = 0
         self.settled = asyncio.Event()
@@ -93,7 +68,7 @@ class Shelf:
         ]
         if fresh:
             self.settled.clear()
-            self.calls.begin()
+            self.trace.start()
         return pages
 
     async def due(self, *_: object, **__: object) -> list[object]:
@@ -109,22 +84,22 @@ shelf: Shelf
 @app.task(queue="paths")
 async def nothing(n: int) -> None:
     """The handler: what came before it is one path, what comes after it the other."""
-    shelf.to_start = shelf.calls.end()
-    shelf.calls.begin()
+    shelf.to_start = shelf.trace.stop()
+    shelf.trace.start()
 
 
 @asynccontextmanager
 async def worker() -> AsyncIterator[Tailer]:
     """Tailer, scheduler, dispatcher and settler, wired as in a worker."""
     global shelf
-    shelf = Shelf(Calls())
+    shelf = Shelf(Trace())
     clock = DatabaseClock()
     clock.sample(NOW_US, asyncio.get_running_loop().time())
 
     def on_result(settlement: Settlement, result: SettleResult) -> None:
         scheduler.settled(settlement, result)
         if any(each.outcome == "done" for each in settlement.usage):
-            shelf.to_settled = shelf.calls.end()
+            shelf.to_settled = shelf.trace.stop()
             shelf.settled.set()
             shelf.done.set()
 
