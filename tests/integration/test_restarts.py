@@ -82,7 +82,7 @@ def test_a_task_that_runs_on_holds_up_its_own_shard_alone(url: str, tmp_path: Pa
 
 
 def test_status_shows_who_is_leaving(url: str, tmp_path: Path) -> None:
-    fleet = Fleet(url, tmp_path, {"LATE_LEASE_TTL_S": "60", "LATE_HEARTBEAT_S": "10"})
+    fleet = Fleet(url, tmp_path, {"LATE_LEASE_TTL_S": "60", "LATE_HEARTBEAT_S": "6"})
     try:
         first = fleet.start()
         fleet.wait_ready(first)

@@ -86,7 +86,9 @@ def test_a_worker_whose_slots_are_all_stuck_gives_its_shards_up(
 def test_a_long_task_within_its_time_out_is_no_stall(url: str, fleet: StallFleet) -> None:
     fleet.start()
     until(lambda: len(fleet.owned_by(0)) == 8, fleet)
-    commit(url, app, [linger.call(n, 14.0) for n in range(8)])  # four slots
+    # Four slots: for longer than a stall is told, none of the last four can start.
+    commit(url, app, [linger.call(n, 9.0) for n in range(4)])
+    commit(url, app, [linger.call(n, 0.0) for n in range(4, 8)])
     until(lambda: fleet.started() >= 8, fleet)
     assert "event=stalled" not in fleet.log(0)
     assert fleet.health(0)[0] == 200
