@@ -9,7 +9,7 @@ import typer
 
 from late.cli import output
 from late.cli.options import JsonOption, UrlOption, control_of
-from late.cli.signals import stop_event, until_told
+from late.cli.signals import stop_event
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def run(
         if once:
             _once(scaler, json)
         else:
-            _until_told(scaler, metrics_host, metrics_port)
+            _until_stopped(scaler, metrics_host, metrics_port)
 
 
 def _check_options(lane: str | None, metrics: str | None, sizes_a_database: bool) -> None:
@@ -266,12 +266,13 @@ def _once(scaler: Autoscaler, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _until_told(scaler: Autoscaler, host: str, port: int | None) -> None:
+def _until_stopped(scaler: Autoscaler, host: str, port: int | None) -> None:
     from late import events
     from late.observability import metrics
     from late.observability.logs import configure, log_events
     from late.observability.metrics.http_server import MetricsServer
 
+    stop = stop_event()
     registry, server = metrics.Registry(), None
     if port is not None:
         server = MetricsServer(host, port, lambda: metrics.render(registry))
@@ -279,7 +280,7 @@ def _until_told(scaler: Autoscaler, host: str, port: int | None) -> None:
     configure()
     ends = [log_events(events.default, "late.autoscaler"), metrics.follow(events.default, registry)]
     try:
-        scaler.run(stop_event())
+        scaler.run(stop)
     finally:
         for end in ends:
             end()
@@ -404,7 +405,8 @@ def _serve(
             [(texts[0], texts[1])], root_certificates=texts[2], require_client_auth=True
         )
     cache = SignalsCache(lambda group, queue: control.status.signals([(group, queue)])[0])
+    stop = stop_event()
     server = KedaServer(cache, host, port, credentials=credentials)
     typer.echo(f"external scaler on {host}:{server.port}")
-    until_told()
+    stop.wait()
     server.stop()

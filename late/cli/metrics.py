@@ -81,12 +81,13 @@ def metrics(
             typer.echo(page().decode(), nl=False)
             return
         control.check()
-        from late.cli.signals import until_told
+        from late.cli.signals import stop_event
         from late.observability.metrics.http_server import MetricsServer
 
+        stop = stop_event()
         server = MetricsServer(host, port, page)
         typer.echo(f"metrics on http://{host}:{server.port}/metrics", err=True)
-        until_told()
+        stop.wait()
         server.stop()
 
 

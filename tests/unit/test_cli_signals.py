@@ -1,0 +1,46 @@
+"""A signal stops a command wherever its main thread is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+AT_EACH_LINE = """
+import signal, sys
+from late.cli.signals import stop_event
+
+def wait(line):
+    'Wait, and get the signal before the line of `threading` that the wait comes to as this one.'
+    stop = stop_event()
+
+    def trace(frame, event, _):
+        nonlocal line
+        if not frame.f_code.co_filename.endswith("threading.py"):
+            return None
+        line -= event == "line"
+        if event == "line" and line == 0:
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        return stop.wait(60)
+    finally:
+        sys.settrace(None)
+
+for line in range(1, LINES + 1):
+    assert wait(line), line
+print("all", LINES)
+"""
+LINES = 12
+"""As many as a wait begins with, before the main thread sleeps in it."""
+
+
+def test_no_moment_of_a_wait_is_the_wrong_one_for_a_signal() -> None:
+    code = AT_EACH_LINE.replace("LINES", str(LINES))
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (ran.returncode, ran.stdout) == (0, f"all {LINES}\n"), ran.stderr
