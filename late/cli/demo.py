@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,16 +14,10 @@ from late.cli.options import JsonOption, UrlOption
 from late.errors import ConfigError
 
 
-class StoreName(StrEnum):
-    SQLITE = "sqlite"
-    POSTGRES = "postgres"
-    SPANNER = "spanner"
-
-
 def demo(
     url_option: UrlOption = None,
     store: Annotated[
-        StoreName | None,
+        Literal["sqlite", "postgres", "spanner"] | None,
         typer.Option(help="Bring up a database for the time of the demo.", show_default=False),
     ] = None,
     trips: Annotated[
@@ -50,10 +43,10 @@ def demo(
         url = url_option
         if store is None:
             url = url or os.environ.get("LATE_URL", "").strip() or None
-        elif store is not StoreName.SQLITE:
+        elif store != "sqlite":
             from late.testing.servers.databases import STORES
 
-            url = stack.enter_context(STORES[store.value]())
+            url = stack.enter_context(STORES[store]())
         code: int = main.run_demo(url, trips, count=count, speed=speed, kill=kill, json=json)
     raise typer.Exit(code)
 

@@ -20,17 +20,7 @@ if TYPE_CHECKING:
 LOOK = 1_000
 """Tasks of one group and shard that are looked at for the names of queues."""
 
-queue = typer.Typer(
-    help="The knobs of queues: set, pause, resume, show.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-target = typer.Typer(
-    help="The knobs of targets: set, pause, resume, show.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-knobs = typer.Typer(
+app = typer.Typer(
     help="All knobs that are set, who turned them, and the way back.",
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -45,7 +35,7 @@ Words = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")]
 
 
-def _turn(
+def _change(
     kind: Kind, name: str, changes: dict[str, Any], url: str | None, json: bool, dry_run: bool
 ) -> None:
     with control_of(url) as control:
@@ -136,69 +126,63 @@ def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:
     output.table(f"Knobs of {kind} {name}", ("knob", "value", ""), shown)
 
 
-@queue.command("set")
-def queue_set(
-    name: Name,
-    words: Words,
-    dry_run: DryRun = False,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Turn knobs of a queue: `late queue set payments rate=50 concurrency=20`."""
-    _turn("queue", name, values.parse(words), url_option, json, dry_run)
+HELP: dict[Kind, dict[str, str]] = {
+    "queue": {
+        "set": "Set knobs of a queue: `late queue set payments rate=50 concurrency=20`.",
+        "pause": "Start none of its tasks until it is resumed. What runs goes on; producers may "
+        "enqueue.",
+        "resume": "Start its tasks again.",
+        "show": "Show every knob of a queue, set or by default.",
+    },
+    "target": {
+        "set": "Set knobs of a target: `late target set billing concurrency=40 breaker=0.3`.",
+        "pause": "Call it no more until it is resumed.",
+        "resume": "Call it again.",
+        "show": "Show every knob of a target, set or by default. A target is known by its knobs, "
+        "or by the file that LATE_TARGETS names.",
+    },
+}
 
 
-@queue.command("pause")
-def queue_pause(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
-    """Start none of its tasks until it is resumed. What runs goes on; producers may enqueue."""
-    _turn("queue", name, {"paused": True}, url_option, json, False)
+def _commands(kind: Kind) -> typer.Typer:
+    """Make the commands `late queue` or `late target`."""
+    app = typer.Typer(
+        help=f"The knobs of {kind}s: set, pause, resume, show.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    help_of = HELP[kind]
+
+    @app.command("set", help=help_of["set"])
+    def set_(
+        name: Name,
+        words: Words,
+        dry_run: DryRun = False,
+        url_option: UrlOption = None,
+        json: JsonOption = False,
+    ) -> None:
+        _change(kind, name, values.parse(words), url_option, json, dry_run)
+
+    @app.command(help=help_of["pause"])
+    def pause(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+        _change(kind, name, {"paused": True}, url_option, json, False)
+
+    @app.command(help=help_of["resume"])
+    def resume(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+        _change(kind, name, {"paused": None}, url_option, json, False)
+
+    @app.command(help=help_of["show"])
+    def show(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+        _show(kind, name, url_option, json)
+
+    return app
 
 
-@queue.command("resume")
-def queue_resume(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
-    """Start its tasks again."""
-    _turn("queue", name, {"paused": None}, url_option, json, False)
+queue, target = _commands("queue"), _commands("target")
 
 
-@queue.command("show")
-def queue_show(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
-    """Every knob of a queue, set or by default."""
-    _show("queue", name, url_option, json)
-
-
-@target.command("set")
-def target_set(
-    name: Name,
-    words: Words,
-    dry_run: DryRun = False,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Turn knobs of a target: `late target set billing concurrency=40 breaker=0.3`."""
-    _turn("target", name, values.parse(words), url_option, json, dry_run)
-
-
-@target.command("pause")
-def target_pause(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
-    """Call it no more until it is resumed."""
-    _turn("target", name, {"paused": True}, url_option, json, False)
-
-
-@target.command("resume")
-def target_resume(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
-    """Call it again."""
-    _turn("target", name, {"paused": None}, url_option, json, False)
-
-
-@target.command("show")
-def target_show(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
-    """Every knob of a target, set or by default. A target is known by its knobs, or by the file
-    that LATE_TARGETS names."""
-    _show("target", name, url_option, json)
-
-
-@knobs.callback()
-def every(
+@app.callback()
+def knobs(
     context: typer.Context,
     history: Annotated[bool, typer.Option("--history", help="Who changed what, and when.")] = False,
     limit: Annotated[int, typer.Option("--limit", help="Changes at most.")] = 20,
@@ -236,7 +220,7 @@ def every(
     output.table("Knobs", ("of", "name", "knob", "value", "changed"), rows)
 
 
-@knobs.command("rollback")
+@app.command("rollback")
 def rollback(
     audit_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
     url_option: UrlOption = None,

@@ -11,6 +11,7 @@ import typer
 from late.cli import (
     alerts,
     autoscale,
+    cancel,
     database,
     dead,
     demo,
@@ -20,19 +21,12 @@ from late.cli import (
     roles,
     schedule,
     serve,
+    status,
     targets,
     token,
     top,
     verify,
-)
-from late.cli import (
-    cancel as command,
-)
-from late.cli import (
-    status as look,
-)
-from late.cli import (
-    worker as run,
+    worker,
 )
 from late.cli.bench import bench
 from late.cli.reports import lake, report, throughput
@@ -58,22 +52,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("migrate")(database.migrate)
-app.command("worker")(run.worker)
+app.command("worker")(worker.worker)
 app.command("serve")(serve.serve)
-app.command("enqueue")(run.enqueue)
-app.command("status")(look.status)
+app.command("enqueue")(worker.enqueue)
+app.command("status")(status.status)
 app.command("top")(top.top)
-app.command("show")(look.show)
+app.command("show")(status.show)
 app.command("metrics")(metrics.metrics)
-app.command("cancel")(command.cancel)
-app.command("reschedule")(command.reschedule)
+app.command("cancel")(cancel.cancel)
+app.command("reschedule")(cancel.reschedule)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(token.app, name="token")
 app.add_typer(knobs.queue, name="queue")
 knobs.target.command("list")(targets.list_)
 app.add_typer(knobs.target, name="target")
-app.add_typer(knobs.knobs, name="knobs")
+app.add_typer(knobs.app, name="knobs")
 app.command("shards")(database.shards)
 app.add_typer(group.app, name="group")
 app.command("groups")(group.groups)

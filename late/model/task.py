@@ -19,9 +19,6 @@ Epoch = NewType("Epoch", int)
 Cursor = NewType("Cursor", str)
 """Opaque to all but the store that made it: every record that it covers has been read.
 The empty string covers nothing: a group that reads from the beginning starts there."""
-Position = NewType("Position", int)
-"""A record's place in the store's order of the log. It is **not** a watermark: a record with a
-lower position may appear later."""
 
 DEFAULT_GROUP = "default"
 CONTROL_QUEUE = "late.control"

@@ -28,13 +28,14 @@ from late.errors import (
     TransactionAborted,
     causes,
 )
+from late.model.backoff import Backoff
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5
 REPEAT_S = 20.0
 """The time for which a transaction that the database aborts is repeated."""
-_PAUSE_MAX_S = 0.5
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 0.5
 BUSY_TIMEOUT_S = 30.0
 """The time that a SQLite connection waits for the write lock."""
 _DRIVERS = {
@@ -200,7 +201,9 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
         TransactionAborted: the transaction was still aborted after that time.
         StoreError: see `translated`. Errors of `work` are raised too.
     """
-    until, longest = time.monotonic() + REPEAT_S, 0.02
+    # The pause is random, so that two transactions that collided do not collide again.
+    backoff = Backoff(random.Random(), base_s=_PAUSE_MIN_S, cap_s=_PAUSE_MAX_S)
+    until = time.monotonic() + REPEAT_S
     while True:
         try:
             with writing(engine) as connection:
@@ -208,9 +211,7 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
         except TransactionAborted:
             if time.monotonic() > until:
                 raise
-        # The pause is random, so that two transactions that collided do not collide again.
-        time.sleep(random.uniform(0, longest))
-        longest = min(2 * longest, _PAUSE_MAX_S)
+        time.sleep(backoff.next_s())
 
 
 @contextmanager

@@ -155,11 +155,6 @@ class Calendar:
         return high
 
 
-def ordinal(day: date) -> int:
-    """Days since the Unix epoch, as `drivers.day` counts them."""
-    return (day - _EPOCH).days
-
-
 def month_bounds(day: date, tz: ZoneInfo) -> tuple[int, int]:
     """Begin and end of a day's local month, in microseconds."""
     first = day.replace(day=1)

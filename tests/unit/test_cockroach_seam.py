@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import errors
+from psycopg import IsolationLevel, crdb, errors
 
 from late.errors import (
     ConfigError,
@@ -25,13 +25,13 @@ from late.store import open_store
 from late.store.base import Settlement, SettleResult
 from late.store.cockroach import statements as cockroach_sql
 from late.store.cockroach import store as cockroach
-from late.store.cockroach.connection import TRIES, conninfo_of, is_repeated, repeated
+from late.store.cockroach.connection import TRIES, connect, conninfo_of, is_repeated, repeated
 from late.store.cockroach.cursor import CockroachWindow, first_id
 from late.store.cockroach.guard import CockroachGuard
 from late.store.cockroach.journal import CockroachSettler, acquire
 from late.store.cockroach.store import FEATURES, CockroachStore
 from late.store.cockroach.tail import RowsRead, read
-from late.store.postgres.connection import translate
+from late.store.postgres.connection import CountedCursor, translate
 
 SHARD = ShardId(3)
 NOW_US = 1_800_000_000_000_000
@@ -211,6 +211,23 @@ async def test_starting_again_has_an_end() -> None:
     assert error.transient
 
 
+async def test_statements_of_its_connections_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    class Made:
+        async def set_isolation_level(self, level: IsolationLevel) -> None:
+            given["level"] = level
+
+    async def made(**conninfo: Any) -> Made:
+        given.update(conninfo)
+        return Made()
+
+    monkeypatch.setattr(crdb.AsyncCrdbConnection, "connect", made)
+    await connect({"host": "h"})
+    assert given["cursor_factory"] is CountedCursor
+    assert given["level"] is IsolationLevel.SERIALIZABLE
+
+
 async def test_pauses_grow_and_are_never_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
@@ -220,7 +237,7 @@ async def test_pauses_grow_and_are_never_the_same(monkeypatch: pytest.MonkeyPatc
     async def work() -> None:
         raise START_AGAIN
 
-    monkeypatch.setattr("random.uniform", lambda low, high: high)
+    monkeypatch.setattr("random.Random.uniform", lambda _, low, high: high)
     with pytest.raises(errors.SerializationFailure):
         await repeated(work, pause=pause)
 

@@ -38,7 +38,8 @@ def alive(pid: int) -> bool:
 
 
 def pids(it: Rig) -> list[int]:
-    return it.dispatcher._target._processes.pids
+    children = it.dispatcher._target._processes._children
+    return [pid for child in children if (pid := child.process.pid) and child.alive]
 
 
 async def test_a_handler_runs_in_another_process(tmp_path: Path) -> None:

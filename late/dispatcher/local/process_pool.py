@@ -63,11 +63,6 @@ class Processes:
         self._failure = ""
         self._keepers: list[asyncio.Task[None]] = []
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the live children, in no order."""
-        return [pid for child in self._children if (pid := child.process.pid) and child.alive]
-
     async def start(self, handlers: Collection[Handler]) -> None:
         """Start the children for `handlers`, and return without waiting for them.
 

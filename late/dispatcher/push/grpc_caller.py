@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from late.dispatcher.push.endpoints import Endpoint, Endpoints
 
 SERVICE = "late.v1.Handler"
-METHOD = f"/{SERVICE}/Execute"
 
 
 class GrpcCaller:

@@ -17,6 +17,7 @@ import psycopg
 from psycopg import IsolationLevel, crdb
 
 from late.errors import ConfigError
+from late.model.backoff import Backoff
 from late.store.postgres import connection as postgres
 from late.store.postgres.connection import Connection, make
 
@@ -27,7 +28,7 @@ SCHEMES = ("cockroachdb", "cockroachdb+psycopg")
 REPEATED = frozenset({"40001", "40003"})
 """The states after which a transaction is run again; it begins by looking for its own rows."""
 TRIES = 6
-PAUSE_S = 0.010
+PAUSE_S = 0.020
 """The longest pause before the second try; it doubles with each."""
 
 
@@ -49,13 +50,14 @@ async def repeated(
         psycopg.Error: another error, or the last of these: `translate` makes a transient
             `TransactionAborted` of it, and the caller above the seam decides.
     """
-    for number in range(1, TRIES):
+    backoff = Backoff(random.Random(), base_s=PAUSE_S)
+    for _ in range(1, TRIES):
         try:
             return await work()
         except psycopg.Error as error:
             if not is_repeated(error):
                 raise
-        await pause(random.uniform(0.0, PAUSE_S * 2.0**number))
+        await pause(backoff.next_s())
     return await work()
 
 

@@ -276,7 +276,7 @@ async def connect(conninfo: dict[str, object]) -> Connection:
     # For explicit transactions, whatever the role's default: a read under a lock must use a
     # snapshot that is taken after the lock was got.
     level = IsolationLevel.READ_COMMITTED
-    connection = await make(AsyncConnection, level, cursor_factory=CountedCursor, **conninfo)
+    connection = await make(AsyncConnection, level, **conninfo)
     # psycopg knows no xid8; on the wire it is a 64 bit integer.
     loader = connection.adapters.get_loader(20, pq.Format.BINARY)
     assert loader is not None
@@ -287,12 +287,15 @@ async def connect(conninfo: dict[str, object]) -> Connection:
 async def make(
     kind: type[AsyncConnection[Any]], level: IsolationLevel, **conninfo: Any
 ) -> Connection:
-    """Make one autocommit connection that prepares nothing, with `level` for its transactions.
+    """Make one autocommit connection that prepares nothing and counts its statements, with `level`
+    for its transactions.
 
     Raises:
         psycopg.Error: it could not be made.
     """
-    connection: Connection = await kind.connect(autocommit=True, prepare_threshold=None, **conninfo)
+    connection: Connection = await kind.connect(
+        autocommit=True, prepare_threshold=None, cursor_factory=CountedCursor, **conninfo
+    )
     try:
         await connection.set_isolation_level(level)
     except BaseException:  # also a cancellation: nobody else knows of this connection
