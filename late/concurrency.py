@@ -1,11 +1,11 @@
-"""Blocking calls of coroutines."""
+"""Blocking calls of coroutines, and coroutines that end with another."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,3 +25,15 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         with suppress(Exception):
             await running
         raise
+
+
+async def run_until(end: Coroutine[Any, Any, object], work: Coroutine[Any, Any, T]) -> T | None:
+    """Run `work`, cancel it when `end` is over, and return its result or else None."""
+    working, ending = asyncio.ensure_future(work), asyncio.ensure_future(end)
+    try:
+        await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for each in (working, ending):
+            each.cancel()
+        await asyncio.wait({working, ending})

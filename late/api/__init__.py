@@ -12,6 +12,7 @@
 | `grpc/` | the gRPC API | |
 | `fleet/` | the pulled tasks of other processes, and handlers without shards | |
 | `settings.py` | the settings of `late serve` | |
-| `server.py` | `late serve`: a worker with the interfaces beside it | |
+| `server.py`, `server_parts.py` | `late serve`: a worker with the interfaces beside it | |
 | `handler_server.py` | `late.serve_handlers`: a service that receives tasks by gRPC push | |
+| `handler_messages.py` | the messages of `late.v1.Handler`, as attempts and verdicts | yes |
 """

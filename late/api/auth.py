@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
 from collections.abc import Callable, Sequence
 
 from late.api.errors import Forbidden, TooMany, Unauthenticated
 from late.api.limits import Pace
 from late.concurrency import in_thread
-from late.errors import StoreError
 from late.model import tokens
 from late.model.tokens import ANYBODY, CERTIFICATE, Caller, Scope, Token
-
-logger = logging.getLogger("late.api")
+from late.worker.background import BackgroundJob
 
 READ_EVERY_S = 2.0
 """A new or a revoked token is known after about this time."""
@@ -55,14 +50,9 @@ class Access:
         if self._read is not None:
             self._tokens = {token.name: token for token in await in_thread(self._read)}
 
-    async def run(self) -> None:
-        """Read the tokens again and again, until cancelled."""
-        while self._read is not None:
-            await asyncio.sleep(READ_EVERY_S * random.uniform(0.8, 1.2))
-            try:
-                await self.load()
-            except StoreError as error:
-                logger.warning("tokens could not be read: %s", error)
+    def job(self) -> BackgroundJob:
+        """Make the job that reads the tokens again and again."""
+        return BackgroundJob(name="tokens", run=self.load, period_s=READ_EVERY_S)
 
     def admit(self, authorization: str | None, certificate: Sequence[str] = ()) -> Caller:
         """Return the caller of a request.

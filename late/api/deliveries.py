@@ -33,6 +33,24 @@ class Delivery(msgspec.Struct, frozen=True):
     visible_until_us: int
 
 
+class TakeRequest(msgspec.Struct, frozen=True):
+    """A request of one consumer for tasks."""
+
+    group: str
+    """A consumer group. Empty is the default one, for `Service.take` only."""
+    queues: tuple[str, ...]
+    limit: int
+    """The most tasks to take."""
+    wait_s: float
+    """Seconds to wait for the first task."""
+    visibility_s: float
+    consumer: str
+    names: frozenset[str] | None
+    """Take tasks of these names only; None takes all."""
+    whole: bool = False
+    """It comes from a process with the app, which opens the stored payload itself."""
+
+
 class Source(Protocol):
     """A place that attempts are taken from, as the interfaces need it."""
 
@@ -42,23 +60,8 @@ class Source(Protocol):
 
     @property
     def groups(self) -> frozenset[str]: ...
-    async def take(
-        self,
-        group: str,
-        queues: Sequence[str],
-        *,
-        limit: int,
-        wait_s: float,
-        visibility_s: float,
-        consumer: str,
-        names: frozenset[str] | None,
-        whole: bool = False,
-    ) -> list[Delivery]:
-        """Take up to `limit` tasks, or none after `wait_s`.
-
-        Args:
-            whole: for a process with the app, which opens the stored payload itself.
-        """
+    async def take(self, ask: TakeRequest) -> list[Delivery]:
+        """Take tasks, or none when the wait is over."""
 
     async def answer(self, receipt: Receipt, verdict: Verdict) -> None:
         """Say how an attempt ended. Raises `StaleReceipt`."""
@@ -92,33 +95,25 @@ class Local:
         self._codec = codec
         self._key = key
 
-    async def take(
-        self,
-        group: str,
-        queues: Sequence[str],
-        *,
-        limit: int,
-        wait_s: float,
-        visibility_s: float,
-        consumer: str,
-        names: frozenset[str] | None,
-        whole: bool = False,
-    ) -> list[Delivery]:
-        """Take tasks; see `Source.take`.
+    async def take(self, ask: TakeRequest) -> list[Delivery]:
+        """Take tasks of the queues and groups that are here; see `Source.take`.
 
         A task that cannot be read becomes a dead letter and is not delivered. The list may
         therefore be empty before `wait_s` is over.
         """
+        pools = [self._pools[queue] for queue in ask.queues if queue in self._pools]
+        if not pools or ask.group not in self.groups:
+            return []
         found = await receive(
-            [self._pools[queue] for queue in queues],
-            group,
-            limit=limit,
-            wait_s=wait_s,
-            visibility_s=visibility_s,
-            consumer=consumer,
-            names=names,
+            pools,
+            ask.group,
+            limit=ask.limit,
+            wait_s=ask.wait_s,
+            visibility_s=ask.visibility_s,
+            consumer=ask.consumer,
+            names=ask.names,
         )
-        made = [self._deliver(pool, hold, whole=whole) for pool, hold in found]
+        made = [self._deliver(pool, hold, whole=ask.whole) for pool, hold in found]
         return [delivery for delivery in made if delivery is not None]
 
     async def answer(self, receipt: Receipt, verdict: Verdict) -> None:
@@ -153,17 +148,6 @@ class Local:
             broken = error if isinstance(error, DecodeError) else DecodeError("headers: no JSON")
             pool.answer(hold, raised(broken, None))
             return None
-        group, shard_id, epoch, task_id, number = identity(attempt)
         expires_us = hold.started_us + LIFE_US
-        receipt = Receipt(
-            self._worker,
-            record.queue,
-            group,
-            shard_id,
-            epoch,
-            task_id,
-            number,
-            hold.serial,
-            expires_us,
-        )
+        receipt = Receipt(self._worker, record.queue, *identity(attempt), hold.serial, expires_us)
         return Delivery(attempt, payload, headers, seal(self._key, receipt), hold.until_us)

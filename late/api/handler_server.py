@@ -17,47 +17,34 @@ import asyncio
 import hmac
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import grpc
-import msgspec
-from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
-from late.dispatcher.handler import Bound, Handler
+from late.api.grpc.port import open_port
+from late.api.handler_messages import attempt_of, response_of
+from late.dispatcher.handler import Bound
 from late.dispatcher.local.threads import Threads
 from late.errors import ConfigError, DecodeError
 from late.handler.classify import DONE, Verdict, raised, returned
 from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import Signal
 from late.model.targets import address, is_loopback, resolve
-from late.model.task import Attempt, Record, TaskId
 from late.payload import values as payloads
-from late.v1 import handler_pb2, handler_pb2_grpc, task_pb2
+from late.v1 import handler_pb2_grpc
+
+if TYPE_CHECKING:
+    from late.app.app import App
+    from late.app.task import Task
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 SERVING, NOT_SERVING = 1, 2
 RETRY_AFTER_S = 1
-
-
-class Served(Handler, Protocol):
-    """`late.Task` satisfies it."""
-
-    def arguments(self, payload: bytes, form: Any) -> dict[str, Any]: ...
-
-
-class Serves(Protocol):
-    """`late.App` satisfies it."""
-
-    url: str
-
-    @property
-    def tasks(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ class HandlerServer:
 
     def __init__(
         self,
-        app: Serves,
+        app: App,
         at: str,
         *,
         tls: ServerTls | None,
@@ -110,14 +97,7 @@ class HandlerServer:
         )
         handler_pb2_grpc.add_HandlerServicer_to_server(self._servicer, server)
         server.add_generic_rpc_handlers((self._servicer.health(),))
-        at = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-        try:
-            if self._tls is None:
-                self.port = server.add_insecure_port(at)
-            else:
-                self.port = server.add_secure_port(at, _credentials(self._tls))
-        except (RuntimeError, OSError) as error:
-            raise ConfigError(f"cannot listen on {at}: {str(error)[:200]}") from None
+        self.port = open_port(server, self.host, self.port, self._tls)
         await server.start()
         self._server = server
 
@@ -153,7 +133,7 @@ class HandlerServer:
 
 
 def serve_handlers(
-    app: Serves,
+    app: App,
     at: str = "127.0.0.1:7000",
     *,
     tls: ServerTls | None = None,
@@ -179,7 +159,7 @@ def serve_handlers(
 class _Servicer(handler_pb2_grpc.HandlerServicer):
     """Executes the tasks that arrive. Everything happens on the server's loop."""
 
-    def __init__(self, app: Serves, token: str | None, concurrency: int) -> None:
+    def __init__(self, app: App, token: str | None, concurrency: int) -> None:
         self._app = app
         self._wanted = None if token is None else f"Bearer {token}".encode()
         self._room = concurrency
@@ -190,7 +170,7 @@ class _Servicer(handler_pb2_grpc.HandlerServicer):
     async def Execute(self, request: Any, context: Any) -> Any:
         await self._authenticate(context)
         task = request.task
-        handler: Served | None = self._app.tasks.get(task.name)
+        handler: Task[Any, Any] | None = self._app.tasks.get(task.name)
         if handler is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such task here")
             raise AssertionError
@@ -200,14 +180,14 @@ class _Servicer(handler_pb2_grpc.HandlerServicer):
         if task.name not in self._bound:
             self._bound[task.name] = Bound(handler)
         left_s = context.time_remaining()
-        return _response(await self._run(handler, self._bound[task.name], task, left_s))
+        return response_of(await self._run(handler, self._bound[task.name], task, left_s))
 
-    async def _run(self, handler: Served, bound: Bound, task: Any, left_s: Any) -> Verdict:
+    async def _run(self, handler: Task[Any, Any], bound: Bound, task: Any, left_s: Any) -> Verdict:
         timeout_s = bound.timeout_s if left_s is None else left_s
         leave = self._enter()
         try:
             arguments = handler.arguments(task.payload, task.codec or "json")
-            attempt = _attempt(task)
+            attempt = attempt_of(task)
             kind = AsyncContext if bound.is_async else Context
             call: Callable[..., Any] = partial(bound.fn, **arguments)
             if bound.wants_context:
@@ -285,32 +265,6 @@ def _nothing() -> None:
     pass
 
 
-def _attempt(task: Any) -> Attempt:
-    record = Record(
-        shard_id=0,
-        position=0,
-        task_id=TaskId(task.task_id),
-        queue=task.queue,
-        name=task.name,
-        payload=task.payload,
-        headers=msgspec.json.encode(dict(task.headers)).decode() if task.headers else None,
-        options=None,
-        created_at_us=_us(task.enqueued_at),
-        sequence=0,
-    )
-    return Attempt(
-        group=task.group,
-        record=record,
-        number=task.attempt,
-        deaths=task.deaths,
-        epoch=0,
-        due_at_us=_us(task.due_at),
-        deadline_us=_us(task.expires_at) if task.HasField("expires_at") else None,
-        is_replay=task.is_replay,
-        keeps_result=task.keeps_result,
-    )
-
-
 def _judged(value: object, keep: bool) -> Verdict:
     """Make the verdict of a returned value.
 
@@ -321,37 +275,3 @@ def _judged(value: object, keep: bool) -> Verdict:
     if keep and verdict is DONE and not isinstance(value, Signal):
         return Verdict("done", result=payloads.result(value))
     return verdict
-
-
-def _us(moment: Timestamp) -> int:
-    return int(moment.ToMicroseconds())
-
-
-def _response(verdict: Verdict) -> Any:
-    reason = verdict.error or verdict.reason or ""
-    message: Any
-    match verdict.kind:
-        case "snooze":
-            message = task_pb2.Snooze(reason=reason)
-            message.after.FromMicroseconds(verdict.after_us or 0)
-            return handler_pb2.ExecuteResponse(snooze=message)
-        case "discard":
-            return handler_pb2.ExecuteResponse(discard=task_pb2.Discard(reason=reason))
-        case "not_capable":
-            return handler_pb2.ExecuteResponse(not_capable=task_pb2.NotCapable(reason=reason))
-        case "failed" if verdict.retryable:
-            message = task_pb2.Retry(reason=reason)
-            if verdict.after_us is not None:
-                message.after.FromMicroseconds(verdict.after_us)
-            return handler_pb2.ExecuteResponse(retry=message)
-        case "failed":
-            return handler_pb2.ExecuteResponse(fail=task_pb2.Fail(reason=reason))
-    return handler_pb2.ExecuteResponse(done=task_pb2.Done(result=verdict.result or b""))
-
-
-def _credentials(tls: ServerTls) -> grpc.ServerCredentials:
-    files = [Path(path).read_bytes() for path in (tls.key, tls.cert)]
-    ca = None if tls.ca is None else Path(tls.ca).read_bytes()
-    return grpc.ssl_server_credentials(
-        [(files[0], files[1])], root_certificates=ca, require_client_auth=ca is not None
-    )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from late.api import errors
@@ -22,6 +23,7 @@ from late.model.task import NewTask
 from late.notify.notifier import wake
 from late.outbox import insert
 from late.schema.engine import make_engine, write
+from late.worker.background import BackgroundJob
 
 logger = logging.getLogger("late.api")
 
@@ -99,11 +101,9 @@ class Producer:
         except LateError as error:
             logger.warning("the knobs of queues could not be read: %s", error)
 
-    async def follow(self, control: Control) -> None:
-        """Look again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(FOLLOW_EVERY_S)
-            await self.look(control)
+    def job(self, control: Control) -> BackgroundJob:
+        """Make the job that looks again and again."""
+        return BackgroundJob(name="knobs", run=partial(self.look, control), period_s=FOLLOW_EVERY_S)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)

@@ -7,29 +7,28 @@ grace of the running attempts is over, and close when all answers are recorded.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from late import config, events
-from late.api import limits
+from late.api import server_parts as parts
 from late.api.auth import Access
-from late.api.deliveries import Local
+from late.api.deliveries import Local, Source
 from late.api.producer import Producer
 from late.api.service import Service
 from late.api.settings import INTERFACES, ServeSettings
-from late.api.web_auth import Gate
 from late.app.app import App
 from late.clock import DatabaseClock
 from late.concurrency import in_thread
 from late.config import WorkerConfig
 from late.control import Control
-from late.errors import ConfigError, StoreError
-from late.model.task import PULL
+from late.errors import ConfigError
 from late.observability import metrics
-from late.worker.assembly import as_pulled, policies_of, run_process, run_until_signal
-from late.worker.worker import Worker
+from late.worker.assembly import run_process, run_until_signal, unwrap_group
+from late.worker.background import BackgroundJob, BackgroundService
 
 if TYPE_CHECKING:
     from late.api.fleet.executor import Executor
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from late.api.http.uvicorn_server import HttpServer
     from late.web.routes import OperatorPage
 
+logger = logging.getLogger("late.api")
 
 ANNOUNCE_EVERY_S = 2.0
 
@@ -80,15 +80,7 @@ class Server:
         self._listen = listen
         self._app = app
         self._groups = tuple(groups or (app.group,))
-        self.worker: Worker | None = None
-        if "tail" in listen.roles:
-            policies = policies_of(app)
-            if "dispatch" not in listen.roles:
-                policies = as_pulled(policies)
-            self.worker = Worker(
-                app, groups=self._groups, target=target, settings=settings, policies=policies
-            )
-            self.worker.telemetry.asked = True
+        self.worker = parts.make_worker(app, listen, self._groups, target, settings)
         self._settings = settings or config.load()
         self._target = target
         self._executor: Executor | None = None
@@ -100,7 +92,9 @@ class Server:
         self._unfollow: Callable[[], None] = lambda: None
         if self.worker is None:
             self._unfollow = metrics.follow(events.default, self._counted)
-        self._loops: list[asyncio.Task[None]] = []
+        self._jobs: list[BackgroundJob] = []
+        self._background: asyncio.Task[None] | None = None
+        self._failed = False
         self._peers: Fleet | None = None
         self._stop_asked = asyncio.Event()
         self._stopping = False
@@ -119,7 +113,7 @@ class Server:
             if self.worker is not None:
                 await self.worker.start()
             else:
-                await self._look_at_clock()
+                self._clock.sample(await in_thread(self._control.now), time.monotonic())
         except BaseException:
             self._close()
             raise
@@ -130,49 +124,42 @@ class Server:
             raise
 
     async def _open(self) -> None:
-        listen, control = self._listen, self._control
+        listen, control, worker = self._listen, self._control, self.worker
         key = await in_thread(control.tokens.receipt_key)
-        local = self._local(key)
-        fleet = self._peers = self._fleet(local, key)
-        if fleet is None and local is None and "api" in listen.roles:
+        local = None if worker is None else parts.make_local(self._app, worker, self._groups, key)
+        me = "" if worker is None else worker.id
+        fleet = self._peers = parts.make_fleet(listen, local, control, me=me, key=key)
+        source = fleet or local
+        if source is None and "api" in listen.roles:
             raise ConfigError("without shards tasks come from other processes: that takes gRPC, "
                               "pip install 'late[grpc]'")  # fmt: skip
+        access = parts.make_access(listen, control, self._clock)
+        if INTERFACES & set(listen.roles) and not access.open:
+            await access.load()
+            self._jobs.append(access.job())
         service = None
-        access = await self._access()
-        if "api" in listen.roles:
-            await self._producer.look(control)
-            self._begin("knobs", self._producer.follow(control))
-            source: Any = fleet or local
-            service = Service(
-                self._producer,
-                source,
-                access,
-                look=control.status.read,
-                group=self._groups[0],
-                key=key,
-                pulled=[q for q, policy in self._app.routes.items() if policy.target == PULL],
-            )
+        if source is not None and "api" in listen.roles:
+            service = await self._serve_tasks(source, access, key)
         if fleet is not None:
             await fleet.look()
-            self._begin("fleet", fleet.run())
+            self._jobs.append(fleet.job())
             await self._serve_grpc(service, local, key)
-            if "dispatch" in listen.roles and self.worker is None:
+            if "dispatch" in listen.roles and worker is None:
                 await self._execute(fleet, key)
-        if service is not None and self._app.max_backlog is not None:
-            self._begin("backlog", service.watch_backlog())
         if listen.http_port is not None and INTERFACES & set(listen.roles):
-            self.http = await self._serve_http(service, access, key, listen.http_port)
+            await self._serve_http(service, access, key, listen.http_port)
+        self._background = asyncio.create_task(self._run_jobs(), name="late-interfaces")
 
-    async def _access(self) -> Access:
-        access = Access(
-            self._control.tokens.all if self._listen.auth else None,
-            now_us=self._clock.now_us,
-            pace=limits.Pace(self._listen.rate),
+    async def _serve_tasks(self, source: Source, access: Access, key: bytes) -> Service:
+        producer, control = self._producer, self._control
+        await producer.look(control)
+        self._jobs.append(producer.job(control))
+        service = parts.make_service(
+            self._app, producer, source, access, control, group=self._groups[0], key=key
         )
-        if INTERFACES & set(self._listen.roles):
-            await access.load()
-            self._begin("tokens", access.run())
-        return access
+        if self._app.max_backlog is not None:
+            self._jobs.append(service.backlog_job())
+        return service
 
     async def _execute(self, fleet: Fleet, key: bytes) -> None:
         from late.api.fleet.executor import Executor
@@ -188,110 +175,55 @@ class Server:
         )
         await self._executor.start()
 
-    def _local(self, key: bytes) -> Local | None:
-        worker = self.worker
-        if worker is None:
-            return None
-        return Local(
-            worker.pulls.by_queue,
-            worker=worker.id,
-            groups=self._groups,
-            codec=self._app.codec,
-            key=key,
-        )
-
-    def _fleet(self, local: Local | None, key: bytes) -> Fleet | None:
-        """Make the fleet if gRPC is installed. The page alone needs no other process."""
-        if set(self._listen.roles) == {"web"}:
-            return None
-        try:
-            from late.api.fleet.fleet import Fleet
-        except ModuleNotFoundError:
-            return None
-        listen = self._listen
-        tls = None if self._tls is None else (listen.tls_ca, listen.tls_key, listen.tls_cert)
-        me = "" if self.worker is None else self.worker.id
-        return Fleet(local, self._control.endpoints.all, me=me, key=key, tls=tls)
-
     async def _serve_http(
         self, service: Service | None, access: Access, key: bytes, port: int
-    ) -> HttpServer:
-        try:
-            from late.api.http import routes as http
-            from late.api.http.uvicorn_server import HttpServer
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                "HTTP needs starlette and uvicorn: pip install 'late[serve]'"
-            ) from error
-        routes = [] if (site := self._page(access, key)) is None else site.routes()
-        if service is None:
-            made = http.beside(routes, self._ready)
-        else:
-            made = http.make(service, state=self._ready, metrics=self._metrics, more=routes)
-        server = HttpServer(made, self._listen.host, port, tls=self._tls)
+    ) -> None:
+        listen = self._listen
+        if "web" in listen.roles:
+            self.page = parts.make_page(listen, self._control, access, key)
+        server = parts.make_http(
+            listen,
+            self._tls,
+            port,
+            service,
+            state=self._ready,
+            metrics=self._metrics,
+            more=[] if self.page is None else self.page.routes(),
+        )
         await server.start()
+        self.http = server
         self._tell("http", server.port)
         if self.page is not None:
-            address = self._listen.page_at(server.port, self.page.root)
+            address = listen.page_at(server.port, self.page.root)
             events.default.emit(events.PAGE_SERVED, url=address)
-        return server
-
-    def _page(self, access: Access, key: bytes) -> OperatorPage | None:
-        """Make the page for operators if the roles contain it."""
-        if "web" not in self._listen.roles:
-            return None
-        try:
-            from late.web.cost_report import Reports
-            from late.web.page_context import PageContext
-            from late.web.routes import OperatorPage
-        except ModuleNotFoundError as error:
-            raise ConfigError("the page takes jinja2: pip install 'late[serve]'") from error
-        changes, secure = self._listen.web_changes, self._tls is not None
-        reports = None if self._listen.reports is None else Reports(self._listen.reports)
-        gate = Gate(access)
-        self.page = OperatorPage(
-            PageContext(
-                self._control, gate, key=key, changes=changes, secure=secure, reports=reports
-            )
-        )
-        return self.page
 
     async def _serve_grpc(self, service: Service | None, local: Local | None, key: bytes) -> None:
-        """Serve `late.v1.Queue` if a port was given for it, and this process's shards to others.
-
-        Without a port, the shards are served on any free one.
-        """
-        from late.api.fleet import peers
-        from late.api.grpc.server import RpcServer
-
         listen, worker = self._listen, self.worker
-        public = service if listen.grpc_port is not None else None
-        if public is None and local is None:
+        server = parts.make_grpc(listen, self._tls, service, local, key)
+        if server is None:
             return
-        handler = None if local is None else peers.handler(local, key)
-        server = RpcServer(public, listen.host, listen.grpc_port or 0, tls=self._tls, peers=handler)
         await server.start()
         self.grpc = server
-        if public is not None:
+        if service is not None and listen.grpc_port is not None:
             self._tell("grpc", server.port)
         if worker is not None:
-            self._begin("announce", self._announce(worker.id, listen.reached_at(server.port)))
+            # The worker's row exists only from its first heartbeat on, and is made anew after a
+            # loss. So the address is announced again and again.
+            address = listen.reached_at(server.port)
+            announce = partial(in_thread, self._control.endpoints.announce, worker.id, address)
+            self._jobs.append(
+                BackgroundJob(name="announce", run=announce, period_s=ANNOUNCE_EVERY_S, first_s=0.0)
+            )
 
-    async def _announce(self, worker_id: str, address: str) -> None:
-        """Announce the address again and again.
-
-        The worker's row exists only from its first heartbeat on, and is made anew after a loss.
-        """
-        while True:
-            with contextlib.suppress(StoreError):
-                await in_thread(self._control.endpoints.announce, worker_id, address)
-            await asyncio.sleep(ANNOUNCE_EVERY_S)
-
-    async def _look_at_clock(self) -> None:
-        self._clock.sample(await in_thread(self._control.now), time.monotonic())
-
-    def _begin(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
-        self._loops.append(asyncio.create_task(loop, name=f"late-{name}"))
+    async def _run_jobs(self) -> None:
+        """Run the jobs. If one has a defect, the process stops, as a worker does."""
+        try:
+            await BackgroundService(self._jobs).run()
+        except Exception as failure:
+            error = unwrap_group(failure)
+            logger.error("an interface failed, the process stops: %s", error, exc_info=error)
+            self._failed = True
+            self.ask_to_stop()
 
     def _tell(self, protocol: str, port: int) -> None:
         scheme = f"{protocol}{'s' if self._tls else ''}"
@@ -328,7 +260,7 @@ class Server:
             self._drain()
             code = await self.worker.wait()
         await self._end()
-        return code
+        return code or int(self._failed)
 
     async def stop(self) -> None:
         """Stop in the order that the module's docstring gives."""
@@ -350,9 +282,9 @@ class Server:
         for server in (self.http, self.grpc):
             if server is not None:
                 await server.stop()
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.wait({self._background})
         if self.page is not None:
             await self.page.close()
         if self._peers is not None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 
+import msgspec
+
 from late.api.auth import Access, demand
-from late.api.deliveries import Delivery, Source
+from late.api.deliveries import Delivery, Source, TakeRequest
 from late.api.errors import BadRequest, Forbidden, NotFound
-from late.api.limits import CREDIT_MAX, VISIBILITY_S
+from late.api.limits import CREDIT_MAX
 from late.api.producer import Producer
 from late.api.receipts import Receipt, UnknownReceipt, unseal
 from late.api.schemas import Accepted, Put, QueueStats
 from late.concurrency import in_thread
 from late.control.views import Count, Status
-from late.errors import StoreError
 from late.handler.classify import Verdict
 from late.model import validation as validate
 from late.model.tokens import Caller
+from late.worker.background import BackgroundJob
 
 STATUS_KEPT_S = 1.0
 """One read of the database serves all callers within this time."""
@@ -67,37 +68,21 @@ class Service:
             demand(caller, "enqueue", self._producer.queue_of(put))
         return await self._producer.put(puts) if puts else []
 
-    async def take(
-        self,
-        caller: Caller,
-        queues: Sequence[str],
-        *,
-        limit: int,
-        wait_s: float,
-        visibility_s: float = VISIBILITY_S,
-        group: str | None = None,
-        names: Sequence[str] | None = None,
-        consumer: str = "",
-    ) -> list[Delivery]:
-        """Take up to `limit` tasks of these queues; none if `wait_s` is over.
+    async def take(self, caller: Caller, ask: TakeRequest) -> list[Delivery]:
+        """Take tasks of these queues; none if the wait is over.
 
         Raises:
             NotFound: a queue cannot be pulled here, or there is no such group.
             Forbidden, BadRequest.
         """
-        group = self.group(group)
-        self.check_queues(caller, queues)
+        group = self.group(ask.group)
+        self.check_queues(caller, ask.queues)
         # Callers with one token can take back each other's lost tasks, and nobody else can.
-        mine = consumer.replace("~", "-")  # the fleet uses "~" in its own names
-        label = f"{caller.name}/{mine}" if consumer else caller.name
+        mine = ask.consumer.replace("~", "-")  # the fleet uses "~" in its own names
+        label = f"{caller.name}/{mine}" if ask.consumer else caller.name
+        limit = min(ask.limit, CREDIT_MAX)
         return await self._source.take(
-            group,
-            queues,
-            limit=min(limit, CREDIT_MAX),
-            wait_s=wait_s,
-            visibility_s=visibility_s,
-            consumer=label,
-            names=frozenset(names) if names else None,
+            msgspec.structs.replace(ask, group=group, limit=limit, consumer=label)
         )
 
     def group(self, name: str | None) -> str:
@@ -187,12 +172,14 @@ class Service:
                         self._producer.observe(each.queue, each.depth.n + each.in_flight.n)
             return self._looked[1]
 
-    async def watch_backlog(self) -> None:
-        """Publish the depths, for `max_backlog`, until cancelled."""
-        while True:
-            with contextlib.suppress(StoreError):  # a depth that is not published bounds nothing
-                await self._status()
-            await asyncio.sleep(2 * STATUS_KEPT_S)
+    def backlog_job(self) -> BackgroundJob:
+        """Make the job that publishes the depths, for `max_backlog`.
+
+        If it fails, the last depths expire, and the queues have no bound.
+        """
+        return BackgroundJob(
+            name="backlog", run=self._status, period_s=2 * STATUS_KEPT_S, first_s=0.0
+        )
 
 
 def _capped(*counts: Count) -> bool:

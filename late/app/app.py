@@ -6,9 +6,10 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from late.app import commands, named_calls, queue_bounds
+from late.app import commands, named_calls
+from late.app.backpressure import BacklogGuard, Depth, check_depths
 from late.app.options import (
     BatchSettings,
     RemoteSettings,
@@ -17,7 +18,6 @@ from late.app.options import (
     TaskOptions,
     TaskSettings,
 )
-from late.app.queue_bounds import Depth
 from late.app.registry import TaskRegistry, configured
 from late.app.results import Handle
 from late.app.rows import RowFactory
@@ -35,9 +35,6 @@ from late.payload import codec as codecs
 from late.payload import values as payloads
 
 __all__ = ["App", "Call", "Prepared", "Task", "TaskOptions"]
-
-if TYPE_CHECKING:
-    from late.app.backpressure import BacklogGuard
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -256,7 +253,7 @@ class App:
     def enqueue(self, tx: Any, call: Call, /) -> Any:
         """Insert one `task.call(...)` through the caller's transaction; see `Task.enqueue`."""
         if self._depths:
-            queue_bounds.check((call.queue,), self._depths, self.max_backlog)
+            check_depths((call.queue,), self._depths, self.max_backlog)
         rows = [self._rows.one(call)]
         written = write(self, tx, [call], rows)
         return written[0] if isinstance(written, list) else first(written)
@@ -294,7 +291,7 @@ class App:
             raise BatchTooLarge(f"{size} bytes of payload in one call, the limit is {limit}")
         if self._depths:
             queues = dict.fromkeys([call.queue for call in calls])
-            queue_bounds.check(queues, self._depths, self.max_backlog)
+            check_depths(queues, self._depths, self.max_backlog)
         return self._rows.many(calls)
 
     send = named_calls.send
@@ -322,8 +319,6 @@ class App:
         Enqueue then raises `QueueFull` before any SQL. Use it as a `with` around the whole run of
         the producer. A thread reads the settings every two seconds.
         """
-        from late.app.backpressure import BacklogGuard
-
         return BacklogGuard(self)
 
     def observe_backlog(self, queue: str, depth: int, *, bound: int | None = None) -> None:

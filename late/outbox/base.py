@@ -13,6 +13,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
+TABLES_MISSING = (
+    "the tables of late are missing in this database, or of another version: run `late migrate URL`"
+)
+
 
 class SyncTransaction(Protocol):
     """A connection, session or transaction whose `commit` is not awaited.

@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 from late.errors import InvalidTask, SchemaMismatch
 from late.model.task import NewTask, TaskId
 from late.outbox.adapters.lookup import Async, Opener, Sync, find
-from late.outbox.base import Answer, AsyncTransaction, Statement, Steps, SyncTransaction
+from late.outbox.base import (
+    TABLES_MISSING,
+    Answer,
+    AsyncTransaction,
+    Statement,
+    Steps,
+    SyncTransaction,
+)
 from late.outbox.insert import Again, Target, insert, miscounted
 from late.outbox.pending_wakeups import note
 
@@ -131,7 +138,4 @@ def drive(steps: Steps[T], execute: Callable[[Statement], Answer]) -> T:
 
 def _explain(into: Target, error: Exception) -> None:
     if into.dialect.is_schema_error(error):
-        raise SchemaMismatch(
-            "the tables of late are missing in this database, or of another version:"
-            " run `late migrate URL`"
-        ) from error
+        raise SchemaMismatch(TABLES_MISSING) from error

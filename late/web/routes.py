@@ -134,6 +134,8 @@ class OperatorPage:
                 if not stranger:
                     visitor = self._visitor(request, self._admit(request))
                 response = await screen(request, visitor)
+            except ClientDisconnect:
+                return Response(status_code=499)
             except Exception as error:
                 response = self._failed(request, visitor, error)
             return self._dressed(request, visitor, response)
@@ -143,26 +145,17 @@ class OperatorPage:
     def _acting(self, action: Action) -> Endpoint:
         """Make the endpoint of an action: it checks the form, and that the caller may change."""
 
-        async def endpoint(request: Request) -> Response:
-            visitor = self._visitor(request, STRANGER)
-            try:
-                caller = self._admit(request)
-                visitor = self._visitor(request, caller)
-                fields = await self._form(request, caller)
-                if not self._context.changes:
-                    raise Denied("this page is read-only: late serve --web-changes")
-                if not visitor.may_change:
-                    raise Denied(
-                        "this token may look and may not change anything: that needs 'operate'"
-                    )
-                response = await action(request, visitor, fields)
-            except ClientDisconnect:
-                return Response(status_code=499)
-            except Exception as error:
-                response = self._failed(request, visitor, error)
-            return self._dressed(request, visitor, response)
+        async def act(request: Request, visitor: Visitor) -> Response:
+            fields = await self._form(request, visitor.caller)
+            if not self._context.changes:
+                raise Denied("this page is read-only: late serve --web-changes")
+            if not visitor.may_change:
+                raise Denied(
+                    "this token may look and may not change anything: that needs 'operate'"
+                )
+            return await action(request, visitor, fields)
 
-        return endpoint
+        return self._guarded(act)
 
     async def _form(self, request: Request, caller: Caller) -> dict[str, str]:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -28,6 +28,7 @@ from late.schema import migrate
 from late.schema.engine import make_engine, reading
 from late.schema.tables import audit, token
 from late.v1 import queue_pb2, queue_pb2_grpc
+from late.worker.background import BackgroundService
 from tests.unit.api_kit import served
 from tests.unit.cli_kit import Cli
 
@@ -99,7 +100,7 @@ async def test_a_revoked_token_stops_counting_while_the_server_runs(
 ) -> None:
     monkeypatch.setattr("late.api.auth.READ_EVERY_S", 0.05)
     async with served(tmp_path, auth=True) as it:
-        watching = asyncio.create_task(it.service.access.run())
+        watching = asyncio.create_task(BackgroundService([it.service.access.job()]).run())
         it.call.token = it.token("web", "enqueue")
 
         async def answers(status: int) -> None:
@@ -112,6 +113,25 @@ async def test_a_revoked_token_stops_counting_while_the_server_runs(
             control.tokens.revoke("web")
         await answers(401)
         watching.cancel()
+
+
+async def test_a_defect_in_a_background_job_stops_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a dead loop revoked tokens would count for ever."""
+    monkeypatch.setattr("late.api.auth.READ_EVERY_S", 0.05)
+    url = f"sqlite:///{tmp_path}/q.db"
+    migrate.upgrade(url)
+    server = Server(late.App(url), ServeSettings(http_port=0, auth=True, roles=("web",)))
+    await server.start()
+
+    def broken(*_: object) -> None:
+        raise ArithmeticError("a defect")
+
+    monkeypatch.setattr("late.api.auth.in_thread", broken)
+    async with asyncio.timeout(20):
+        assert await server.wait() == 1
+    assert server.stopped
 
 
 def test_a_token_expires_and_only_its_hash_is_kept(tmp_path: Path) -> None:

@@ -280,7 +280,7 @@ def test_row_backlog_over_quota(tx: sqlite3.Connection, monkeypatch: pytest.Monk
     full = late.App("sqlite:///unused.db", max_backlog={"busy": 100}, strict=False)
     call = full.call("x", {}, queue="busy")
     clock = 1000.0
-    monkeypatch.setattr("late.app.queue_bounds.time.monotonic", lambda: clock)
+    monkeypatch.setattr("late.app.backpressure.time.monotonic", lambda: clock)
     full.observe_backlog("busy", 100)
     for attempt in (lambda: full.enqueue(tx, call), lambda: full.enqueue_many(tx, [call])):
         with pytest.raises(late.QueueFull, match="'busy' holds 100 tasks, its bound is 100"):

@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 
+from late.api.deliveries import TakeRequest
 from late.api.errors import Unavailable
 from late.api.fleet.fleet import Fleet
 from late.api.receipts import Receipt, StaleReceipt, unseal
@@ -54,7 +55,7 @@ class Executor:
         mine = {name: task for name, task in app.tasks.items() if task.policy.target == "local"}
         self.name = f"x-{secrets.token_hex(8)}"
         self._names = frozenset(mine)
-        self._queues = sorted({task.queue for task in mine.values()})
+        self._queues = tuple(sorted({task.queue for task in mine.values()}))
         self._fleet = fleet
         self._key = key
         self._groups = groups
@@ -106,14 +107,16 @@ class Executor:
                 self._freed.clear()
                 await self._freed.wait()
             found = await self._fleet.take(
-                group,
-                self._queues,
-                limit=self.dispatcher.free,
-                wait_s=WAIT_S,
-                visibility_s=VISIBLE_S,
-                consumer=self.name,
-                names=self._names,
-                whole=True,
+                TakeRequest(
+                    group,
+                    self._queues,
+                    limit=self.dispatcher.free,
+                    wait_s=WAIT_S,
+                    visibility_s=VISIBLE_S,
+                    consumer=self.name,
+                    names=self._names,
+                    whole=True,
+                )
             )
             for delivery in found:
                 held = delivery.attempt, unseal(self._key, delivery.receipt)

@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from late.api.deliveries import Delivery, Local
+from late.api.deliveries import Delivery, Local, TakeRequest
 from late.api.errors import Unavailable
-from late.api.fleet.peers import AnswerRequest, Peer, TakeRequest
+from late.api.fleet.peers import AnswerRequest, Peer
 from late.api.receipts import Receipt, StaleReceipt
 from late.concurrency import in_thread
 from late.control.endpoints import Endpoint
-from late.errors import StoreError
 from late.handler.classify import Verdict
+from late.worker.background import BackgroundJob
 
 logger = logging.getLogger("late.api")
 
@@ -95,14 +95,9 @@ class Fleet:
                 peer.about = None  # not asked for tasks until it answers
                 logger.warning("%s", away)
 
-    async def run(self) -> None:
-        """Look again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S * random.uniform(0.8, 1.2))
-            try:
-                await self.look()
-            except StoreError as error:
-                logger.warning("other processes could not be looked up: %s", error)
+    def job(self) -> BackgroundJob:
+        """Make the job that looks again and again."""
+        return BackgroundJob(name="fleet", run=self.look, period_s=LOOK_EVERY_S)
 
     async def close(self) -> None:
         """Close the connections to other processes.
@@ -117,34 +112,13 @@ class Fleet:
 
     # -- tasks -----------------------------------------------------------------------------------
 
-    async def take(
-        self,
-        group: str,
-        queues: Sequence[str],
-        *,
-        limit: int,
-        wait_s: float,
-        visibility_s: float,
-        consumer: str,
-        names: frozenset[str] | None,
-        whole: bool = False,
-    ) -> list[Delivery]:
+    async def take(self, ask: TakeRequest) -> list[Delivery]:
         """Take tasks; see `Source.take`. If several processes have tasks, each gives a share."""
         loop = asyncio.get_running_loop()
-        ends = loop.time() + wait_s
+        ends = loop.time() + ask.wait_s
         while True:
-            rest = max(0.0, ends - loop.time())
-            ask = TakeRequest(
-                group,
-                tuple(queues),
-                limit,
-                min(rest, ROUND_S),
-                visibility_s,
-                consumer,
-                names,
-                whole,
-            )
-            found = await self._round(ask)
+            wait_s = min(max(0.0, ends - loop.time()), ROUND_S)
+            found = await self._round(msgspec.structs.replace(ask, wait_s=wait_s))
             if found or loop.time() >= ends:
                 return found
 
@@ -163,7 +137,7 @@ class Fleet:
             asyncio.ensure_future(peer.take(ask)): peer for peer in peers
         }
         if self._local is not None and ask.group in self._local.groups:
-            asked[asyncio.ensure_future(self._here(ask))] = None
+            asked[asyncio.ensure_future(self._local.take(ask))] = None
         taken: list[Delivery] = []
         try:
             await _first(asked, ask.wait_s)
@@ -180,22 +154,6 @@ class Fleet:
                 elif not isinstance(result, Unavailable):
                     self._give_back(peer, label)
         return taken
-
-    async def _here(self, ask: TakeRequest) -> list[Delivery]:
-        assert self._local is not None
-        queues = [queue for queue in ask.queues if queue in self._local.queues]
-        if not queues:
-            return []
-        return await self._local.take(
-            ask.group,
-            queues,
-            limit=ask.limit,
-            wait_s=ask.wait_s,
-            visibility_s=ask.visibility_s,
-            consumer=ask.consumer,
-            names=ask.names,
-            whole=ask.whole,
-        )
 
     async def answer(self, receipt: Receipt, verdict: Verdict) -> None:
         if self._local is not None and receipt.worker == self._me:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import grpc
 import msgspec
 
-from late.api.deliveries import Delivery, Source
+from late.api.deliveries import Delivery, Source, TakeRequest
 from late.api.errors import Unavailable
 from late.api.limits import MESSAGE_BYTES, WAIT_S_MAX
 from late.api.receipts import Receipt, StaleReceipt
@@ -38,19 +38,6 @@ class Offer(msgspec.Struct, frozen=True):
 
     queues: frozenset[str]
     groups: frozenset[str]
-
-
-class TakeRequest(msgspec.Struct, frozen=True):
-    """The arguments of `Source.take`."""
-
-    group: str
-    queues: tuple[str, ...]
-    limit: int
-    wait_s: float
-    visibility_s: float
-    consumer: str
-    names: frozenset[str] | None
-    whole: bool = False
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):
@@ -98,19 +85,8 @@ def handler(source: Source, key: bytes) -> grpc.GenericRpcHandler:
         return Offer(source.queues, source.groups)
 
     async def take(ask: TakeRequest) -> list[Delivery]:
-        queues = [queue for queue in ask.queues if queue in source.queues]
-        if not queues or ask.group not in source.groups:
-            return []
-        found = await source.take(
-            ask.group,
-            queues,
-            limit=ask.limit,
-            wait_s=min(ask.wait_s, WAIT_S_MAX),
-            visibility_s=ask.visibility_s,
-            consumer=ask.consumer,
-            names=ask.names,
-            whole=ask.whole,
-        )
+        asked = msgspec.structs.replace(ask, wait_s=min(ask.wait_s, WAIT_S_MAX))
+        found = await source.take(asked)
         return found if ask.whole else [_light(delivery) for delivery in found]
 
     async def say(said: AnswerRequest) -> AnswerReply:

@@ -14,10 +14,9 @@ import grpc
 from late.api import errors, limits, schemas
 from late.api.errors import BadRequest
 from late.api.grpc import convert
+from late.api.grpc.port import TlsFiles, open_port
 from late.api.grpc.stream import Stream
-from late.api.http.uvicorn_server import Tls
 from late.api.service import Service
-from late.errors import ConfigError
 from late.model.tokens import Caller
 from late.observability import traces
 from late.v1 import queue_pb2, queue_pb2_grpc
@@ -57,7 +56,7 @@ class RpcServer:
         host: str,
         port: int,
         *,
-        tls: Tls | None = None,
+        tls: TlsFiles | None = None,
         peers: grpc.GenericRpcHandler | None = None,
     ) -> None:
         self.host, self.port = host, port
@@ -77,14 +76,7 @@ class RpcServer:
             queue_pb2_grpc.add_QueueServicer_to_server(self._queue, server)
         if self._peers is not None:
             server.add_generic_rpc_handlers((self._peers,))
-        at = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-        try:
-            if self._tls is None:
-                self.port = server.add_insecure_port(at)
-            else:
-                self.port = server.add_secure_port(at, _credentials(self._tls))
-        except (RuntimeError, OSError) as error:
-            raise ConfigError(f"cannot listen on {at}: {str(error)[:200]}") from None
+        self.port = open_port(server, self.host, self.port, self._tls)
         await server.start()
         self._server = server
 
@@ -98,18 +90,6 @@ class RpcServer:
         self.drain()
         if self._server is not None:
             await self._server.stop(1.0)
-
-
-def _credentials(tls: Tls) -> Any:
-    def content(path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
-
-    return grpc.ssl_server_credentials(
-        [(content(tls.key), content(tls.cert))],
-        root_certificates=None if tls.ca is None else content(tls.ca),
-        require_client_auth=tls.ca is not None,
-    )
 
 
 class _Queue(queue_pb2_grpc.QueueServicer):

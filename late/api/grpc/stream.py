@@ -6,10 +6,12 @@ import asyncio
 from typing import Any
 
 from late.api import limits
+from late.api.deliveries import TakeRequest
 from late.api.errors import BadRequest
 from late.api.grpc import convert
 from late.api.receipts import StaleReceipt, UnknownReceipt
 from late.api.service import Service
+from late.concurrency import run_until
 from late.handler.classify import Verdict
 from late.model.tokens import Caller
 from late.v1 import queue_pb2
@@ -36,15 +38,15 @@ class Stream:
         self._service = service
         self._caller = caller
         self._name = name
-        self._queues = list(dict.fromkeys(subscribe.queues))
-        self._names = list(subscribe.names)
+        self._queues = tuple(dict.fromkeys(subscribe.queues))
+        self._names = frozenset(subscribe.names) or None
         self._group = service.group(subscribe.group or None)
         self.visibility_s = convert.visibility_of(subscribe, limits.VISIBILITY_S)
         self._context = context
         self._credit = 0
         self._credited = asyncio.Event()
         self._writing = asyncio.Lock()
-        if len(self._queues) > limits.QUEUES_MAX or len(self._names) > limits.QUEUES_MAX:
+        if len(self._queues) > limits.QUEUES_MAX or len(subscribe.names) > limits.QUEUES_MAX:
             raise BadRequest(f"at most {limits.QUEUES_MAX} queues and names")
         service.check_queues(caller, self._queues)
 
@@ -67,16 +69,7 @@ class Stream:
             await self._service.drop(self._caller, self._name)
 
     async def _send(self, draining: asyncio.Event) -> None:
-        giving = asyncio.ensure_future(self._give())
-        ending = asyncio.ensure_future(draining.wait())
-        try:
-            await asyncio.wait({giving, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if giving.done():
-                giving.result()
-        finally:
-            for each in (giving, ending):
-                each.cancel()
-            await asyncio.wait({giving, ending})
+        await run_until(draining.wait(), self._give())
         await self._write(drain=queue_pb2.Drain(reason="this process stops"))
 
     async def _give(self) -> None:
@@ -89,16 +82,16 @@ class Stream:
             while not self._credit:
                 self._credited.clear()
                 await self._credited.wait()
-            found = await self._service.take(
-                self._caller,
+            ask = TakeRequest(
+                self._group,
                 self._queues,
                 limit=min(self._credit, BATCH),
                 wait_s=WAIT_S,
                 visibility_s=self.visibility_s,
-                group=self._group,
-                names=self._names,
                 consumer=self._name,
+                names=self._names,
             )
+            found = await self._service.take(self._caller, ask)
             if found:
                 self._credit -= len(found)
                 made = [convert.delivery_of(delivery) for delivery in found]

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -17,11 +17,12 @@ from starlette.routing import Route
 
 from late.api import errors, limits, schemas
 from late.api.auth import demand
-from late.api.deliveries import Delivery
+from late.api.deliveries import Delivery, TakeRequest
 from late.api.errors import BadRequest, Forbidden, TooLarge, Unsupported
 from late.api.http.openapi import document
 from late.api.service import Service
 from late.api.web_auth import Gate
+from late.concurrency import run_until
 from late.dispatcher.push import responses
 from late.model.tokens import Caller
 from late.observability import traces
@@ -29,75 +30,59 @@ from late.observability.metrics import CONTENT_TYPE
 
 logger = logging.getLogger("late.api")
 
-T = TypeVar("T")
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def make(
-    service: Service,
+    service: Service | None,
     *,
     state: Callable[[], tuple[bool, str]] = lambda: (True, ""),
     metrics: Callable[[], Awaitable[bytes]] | None = None,
     more: Sequence[Route] = (),
 ) -> Any:
-    """The ASGI application.
+    """Make the ASGI application.
 
     Args:
+        service: None for a process without the API. It has `/livez`, `/readyz` and `more`.
         more: further routes, which check their callers themselves.
         state: returns for `/readyz` whether this process is ready, and the reason if not.
         metrics: makes the page of `/metrics`, for callers that may `operate` every queue.
     """
-    api = _Api(service, state, metrics)
-    routes = [
-        Route("/v1/queues", api.guarded(api.queues)),
-        Route("/v1/queues/{queue}", api.guarded(api.queue)),
-        Route("/v1/queues/{queue}/tasks", api.guarded(api.put), methods=["POST"]),
-        Route("/v1/queues/{queue}/receive", api.guarded(api.receive), methods=["POST"]),
-        Route("/v1/tasks", api.guarded(api.put_many), methods=["POST"]),
-        Route("/v1/ack", api.guarded(api.ack), methods=["POST"]),
-        Route("/v1/nack", api.guarded(api.nack), methods=["POST"]),
-        Route("/v1/extend", api.guarded(api.extend), methods=["POST"]),
-        Route("/openapi.json", api.openapi),
-        Route("/livez", api.livez),
-        Route("/readyz", api.readyz),
-    ]
-    if metrics is not None:
-        routes.append(Route("/metrics", api.guarded(api.metrics)))
-    return _application([*routes, *more])
-
-
-def beside(routes: Sequence[Route], state: Callable[[], tuple[bool, str]]) -> Any:
-    """The ASGI application of a process without the API: `routes`, `/livez` and `/readyz`."""
 
     async def livez(request: Request) -> Response:
         return _json({"live": True})
 
     async def readyz(request: Request) -> Response:
-        return _told_ready(state)
+        ready, reason = state()
+        return _json({"ready": ready, "reason": reason}, 200 if ready else 503)
 
-    return _application([*routes, Route("/livez", livez), Route("/readyz", readyz)])
-
-
-def _application(routes: Sequence[Route]) -> Any:
-    return Starlette(routes=list(routes), exception_handlers={HTTPException: _no_route})
-
-
-def _told_ready(state: Callable[[], tuple[bool, str]]) -> Response:
-    ready, reason = state()
-    return _json({"ready": ready, "reason": reason}, 200 if ready else 503)
+    api = [] if service is None else _Api(service, metrics).routes()
+    routes = [*api, Route("/livez", livez), Route("/readyz", readyz), *more]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 
 
 class _Api:
-    def __init__(
-        self,
-        service: Service,
-        state: Callable[[], tuple[bool, str]],
-        metrics: Callable[[], Awaitable[bytes]] | None,
-    ) -> None:
+    def __init__(self, service: Service, metrics: Callable[[], Awaitable[bytes]] | None) -> None:
         self._service = service
-        self._state = state
         self._metrics = metrics
+
+    def routes(self) -> list[Route]:
+        guarded = self._guarded
+        routes = [
+            Route("/v1/queues", guarded(self.queues)),
+            Route("/v1/queues/{queue}", guarded(self.queue)),
+            Route("/v1/queues/{queue}/tasks", guarded(self.put), methods=["POST"]),
+            Route("/v1/queues/{queue}/receive", guarded(self.receive), methods=["POST"]),
+            Route("/v1/tasks", guarded(self.put_many), methods=["POST"]),
+            Route("/v1/ack", guarded(self.ack), methods=["POST"]),
+            Route("/v1/nack", guarded(self.nack), methods=["POST"]),
+            Route("/v1/extend", guarded(self.extend), methods=["POST"]),
+            Route("/openapi.json", self.openapi),
+        ]
+        if self._metrics is not None:
+            routes.append(Route("/metrics", guarded(self.metrics)))
+        return routes
 
     # -- enqueue ---------------------------------------------------------------------------------
 
@@ -126,17 +111,19 @@ class _Api:
 
     async def receive(self, request: Request, caller: Caller) -> Response:
         asked = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Receive)
-        taking = self._service.take(
-            caller,
-            [request.path_params["queue"]],
+        ask = TakeRequest(
+            asked.group or "",
+            (request.path_params["queue"],),
             limit=asked.limit,
             wait_s=asked.wait_s,
             visibility_s=asked.visibility_s,
-            group=asked.group,
-            names=asked.names,
             consumer=asked.consumer,
+            names=frozenset(asked.names) if asked.names else None,
         )
-        found = await _while_there(request, taking)
+        # When the client goes, its tasks go to others.
+        found = await run_until(_gone(request), self._service.take(caller, ask))
+        if found is None:
+            raise ClientDisconnect
         return _json({"tasks": [_pulled(delivery) for delivery in found]})
 
     async def ack(self, request: Request, caller: Caller) -> Response:
@@ -177,15 +164,9 @@ class _Api:
     async def openapi(self, request: Request) -> Response:
         return _json(document())
 
-    async def livez(self, request: Request) -> Response:
-        return _json({"live": True})
-
-    async def readyz(self, request: Request) -> Response:
-        return _told_ready(self._state)
-
     # -- around all of them ----------------------------------------------------------------------
 
-    def guarded(self, handler: Handler) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def _guarded(self, handler: Handler) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Make an endpoint: it admits the caller, and every error becomes its answer."""
 
         async def endpoint(request: Request) -> Response:
@@ -241,25 +222,6 @@ async def _body(request: Request, most: int) -> bytes:
         if size > most:
             raise TooLarge(f"the body is above {most} bytes")
         parts.append(part)
-
-
-async def _while_there(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Run `work`; cancel it when the client goes, so that its tasks go to others.
-
-    Raises:
-        ClientDisconnect: the client has gone.
-    """
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientDisconnect
-    finally:
-        for each in (working, leaving):
-            each.cancel()
-        await asyncio.wait({working, leaving})
 
 
 async def _gone(request: Request) -> None:

@@ -29,7 +29,7 @@ from google.cloud.spanner_v1.transaction import Transaction
 from late.errors import BatchTooLarge, SchemaMismatch
 from late.model.task import NewTask
 from late.outbox.adapters.spanner_session import AsyncSpanner
-from late.outbox.base import Answer, Statement
+from late.outbox.base import TABLES_MISSING, Answer, Statement
 from late.outbox.statements import GoogleSql
 
 COLUMNS = (
@@ -78,7 +78,9 @@ class _Mutations(GoogleSql):
         )
 
 
-class _Transaction:
+class _Buffering:
+    """A transaction of the client, to which tasks are mutations."""
+
     __slots__ = ("_claimed", "_tx")
     dialect = _Mutations()
     autocommit = False
@@ -90,6 +92,10 @@ class _Transaction:
     @property
     def snapshot(self) -> bool:
         return _snapshot(self._tx)
+
+
+class _Transaction(_Buffering):
+    __slots__ = ()
 
     def execute(self, statement: Statement) -> Answer:
         if statement.sql == _BUFFER:
@@ -157,10 +163,7 @@ def _explained(commit: Callable[..., Any]) -> Callable[..., Any]:
             yield
         except api.NotFound as error:
             if "late_" in str(error) and "not found" in str(error):
-                raise SchemaMismatch(
-                    "the tables of late are missing in this database, or of another version:"
-                    " run `late migrate URL`"
-                ) from error
+                raise SchemaMismatch(TABLES_MISSING) from error
             raise
 
     if inspect.iscoroutinefunction(commit):
@@ -183,20 +186,10 @@ def transaction(tx: Transaction) -> _Transaction:
     return _Transaction(tx)
 
 
-class _ClientsAsync:
+class _ClientsAsync(_Buffering):
     """The adapter of a `Transaction` of the client's own asyncio part (`AsyncClient`)."""
 
-    __slots__ = ("_claimed", "_tx")
-    dialect = _Transaction.dialect
-    autocommit = False
-
-    def __init__(self, tx: Any) -> None:
-        self._tx = tx
-        self._claimed = False
-
-    @property
-    def snapshot(self) -> bool:
-        return _snapshot(self._tx)
+    __slots__ = ()
 
     async def execute(self, statement: Statement) -> Answer:
         if statement.sql == _BUFFER:

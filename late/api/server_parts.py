@@ -1,0 +1,158 @@
+"""Make the parts of `late serve`. `Server` starts and stops them.
+
+Some parts need a package that is optional. It is imported when the part is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from late.api import limits
+from late.api.auth import Access
+from late.api.deliveries import Local, Source
+from late.api.producer import Producer
+from late.api.service import Service
+from late.api.settings import ServeSettings
+from late.api.web_auth import Gate
+from late.app.app import App
+from late.clock import DatabaseClock
+from late.config import WorkerConfig
+from late.control import Control
+from late.errors import ConfigError
+from late.model.task import PULL
+from late.worker.assembly import as_pulled, policies_of
+from late.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+    from late.api.fleet.fleet import Fleet
+    from late.api.grpc.server import RpcServer
+    from late.api.http.uvicorn_server import HttpServer, Tls
+    from late.web.routes import OperatorPage
+
+
+def make_worker(
+    app: App,
+    listen: ServeSettings,
+    groups: Sequence[str],
+    target: str | None,
+    settings: WorkerConfig | None,
+) -> Worker | None:
+    """Make the worker if the roles contain `tail`. Without `dispatch`, its tasks are pulled."""
+    if "tail" not in listen.roles:
+        return None
+    policies = policies_of(app)
+    if "dispatch" not in listen.roles:
+        policies = as_pulled(policies)
+    worker = Worker(app, groups=groups, target=target, settings=settings, policies=policies)
+    worker.telemetry.asked = True
+    return worker
+
+
+def make_local(app: App, worker: Worker, groups: Sequence[str], key: bytes) -> Local:
+    """Make the source of the pulled tasks of this process."""
+    return Local(worker.pulls.by_queue, worker=worker.id, groups=groups, codec=app.codec, key=key)
+
+
+def make_access(listen: ServeSettings, control: Control, clock: DatabaseClock) -> Access:
+    """Make the access of all interfaces, without any tokens yet."""
+    return Access(
+        control.tokens.all if listen.auth else None,
+        now_us=clock.now_us,
+        pace=limits.Pace(listen.rate),
+    )
+
+
+def make_service(
+    app: App,
+    producer: Producer,
+    source: Source,
+    access: Access,
+    control: Control,
+    *,
+    group: str,
+    key: bytes,
+) -> Service:
+    """Make the service behind the interfaces, whose default group is `group`."""
+    return Service(
+        producer,
+        source,
+        access,
+        look=control.status.read,
+        group=group,
+        key=key,
+        pulled=[queue for queue, policy in app.routes.items() if policy.target == PULL],
+    )
+
+
+def make_fleet(
+    listen: ServeSettings, local: Local | None, control: Control, *, me: str, key: bytes
+) -> Fleet | None:
+    """Make the fleet if gRPC is installed. The page alone needs no other process."""
+    if set(listen.roles) == {"web"}:
+        return None
+    try:
+        from late.api.fleet.fleet import Fleet
+    except ModuleNotFoundError:
+        return None
+    tls = (listen.tls_ca, listen.tls_key, listen.tls_cert) if listen.tls_cert else None
+    return Fleet(local, control.endpoints.all, me=me, key=key, tls=tls)
+
+
+def make_grpc(
+    listen: ServeSettings, tls: Tls | None, service: Service | None, local: Local | None, key: bytes
+) -> RpcServer | None:
+    """Make the server of `late.v1.Queue`, if it has a port, and of this process's shards.
+
+    Without a port, the shards are served to other processes on any free one.
+    """
+    from late.api.fleet import peers
+    from late.api.grpc.server import RpcServer
+
+    public = service if listen.grpc_port is not None else None
+    if public is None and local is None:
+        return None
+    handler = None if local is None else peers.handler(local, key)
+    return RpcServer(public, listen.host, listen.grpc_port or 0, tls=tls, peers=handler)
+
+
+def make_http(
+    listen: ServeSettings,
+    tls: Tls | None,
+    port: int,
+    service: Service | None,
+    *,
+    state: Callable[[], tuple[bool, str]],
+    metrics: Callable[[], Awaitable[bytes]],
+    more: Sequence[Route],
+) -> HttpServer:
+    """Make the server of the HTTP API and of the routes in `more`; see `late.api.http.routes`."""
+    try:
+        from late.api.http import routes
+        from late.api.http.uvicorn_server import HttpServer
+    except ModuleNotFoundError as error:
+        raise ConfigError("HTTP needs starlette and uvicorn: pip install 'late[serve]'") from error
+    made = routes.make(service, state=state, metrics=metrics, more=more)
+    return HttpServer(made, listen.host, port, tls=tls)
+
+
+def make_page(listen: ServeSettings, control: Control, access: Access, key: bytes) -> OperatorPage:
+    """Make the page for operators."""
+    try:
+        from late.web.cost_report import Reports
+        from late.web.page_context import PageContext
+        from late.web.routes import OperatorPage
+    except ModuleNotFoundError as error:
+        raise ConfigError("the page takes jinja2: pip install 'late[serve]'") from error
+    return OperatorPage(
+        PageContext(
+            control,
+            Gate(access),
+            key=key,
+            changes=listen.web_changes,
+            secure=listen.tls_cert is not None,
+            reports=None if listen.reports is None else Reports(listen.reports),
+        )
+    )
