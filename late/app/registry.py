@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from late.app.options import settings
+from late.app.options import RemoteSettings, TaskSettings, settings
 from late.app.task import ScheduleDecorator, Task, elsewhere
 from late.errors import ConfigError, InvalidCron, InvalidTask
 from late.handler import signature
@@ -68,6 +68,7 @@ class TaskRegistry:
         **given: Any,
     ) -> Any:
         """See `App.task`."""
+        _check_known("@app.task", given, TaskSettings)
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
             label = self._free_label(str(name or getattr(function, "__name__", "?")))
@@ -88,6 +89,7 @@ class TaskRegistry:
         self, name: str, *, target: str, like: Callable[..., Any] | None = None, **given: Any
     ) -> Task[..., Any]:
         """See `App.remote`."""
+        _check_known("app.remote", given, RemoteSettings)
         label = self._free_label(name)
         found = signature.ANYTHING if like is None else signature.read(like, label)
         if found.wants_context:
@@ -235,6 +237,14 @@ class TaskRegistry:
                 options=settings({}, task.base).options_json,
             )
         )
+
+
+def _check_known(call: str, given: Mapping[str, object], known: type) -> None:
+    """Refuse a setting that `known` lacks, as Python refuses an unknown argument."""
+    unknown = sorted(given.keys() - known.__annotations__.keys())
+    if unknown:
+        others = ", ".join(sorted(known.__annotations__))
+        raise TypeError(f"{call} has no setting {unknown[0]!r}; it has {others}")
 
 
 def _checked(check: Callable[[], Any], label: str) -> Any:

@@ -414,3 +414,12 @@ def test_documented_modules_are_public_names() -> None:
     assert late.codec.Signed is late.Signed
     assert callable(late.tracing.enable)
     assert issubclass(late.log.Ids, logging.Filter)
+
+
+def test_a_setting_that_does_not_exist_is_refused_at_once_and_by_its_name() -> None:
+    app = late.App("sqlite:///late.db")
+    with pytest.raises(TypeError, match=r"@app.task has no setting 'retries'; it has .*retry"):
+        app.task(retries=3)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"app.remote has no setting 'process'; it has"):
+        app.remote("pay", target="billing", process=True)  # type: ignore[call-overload]
+    assert not app.tasks
