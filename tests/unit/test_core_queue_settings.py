@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from late.model.queue_settings import QueueSettings
@@ -122,6 +122,11 @@ def test_a_crowd_is_spread_and_never_early() -> None:
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
+# One life in forty meets what these do: a task that settings put off, and a death that it needs
+# a mark after.
+@example(seed=59)
+@example(seed=201)
+@example(seed=284)
 def test_random_lives_under_knobs_that_turn(seed: int) -> None:
     world = World(seed)
     rng = world.rng
