@@ -3,13 +3,16 @@
 PYTHON ?= python3
 LATE_VENV ?= .venv
 export LATE_VENV
+# Some images set it, and then each of the hundreds of processes of a test run compiles every module.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(LATE_VENV)/bin
 RUN := @$(PYTHON) scripts/environment.py run
 DEV := @$(PYTHON) scripts/environment.py dev
-# Four test processes, also on two cores: most of their time they wait for leases, for due times and
-# for an emulator. They share the servers, each test has databases of its own. One that has nothing
-# left takes tests over from the others, for some take a thousand times longer.
+# Three test processes beside the one of Spark and the browser, also on two cores: much of their time
+# they wait for leases, for due times and for an emulator. They share the servers, each test has
+# databases of its own. One that has nothing left takes tests over from the others, for some take a
+# thousand times longer.
 PYTEST_WORKERS ?= 3
 ARGS ?=
 

@@ -76,6 +76,8 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     parser.add_argument("--workers", type=int, default=3, help="processes; 0 is this one alone")
     asked, others = parser.parse_known_args(arguments)
     environment = {**os.environ, **({"LATE_TEST_LONG": "1"} if asked.long else {})}
+    # Each of the hundreds of processes that tests start would compile every module for itself.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     size = "" if asked.long else " and long" if asked.only_long else " and not long"
     codes: list[int] = []
 
