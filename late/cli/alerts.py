@@ -1,4 +1,4 @@
-"""Commands about alerts: list, render, dashboard."""
+"""`late alerts`: list, render, dashboard."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from late.cli import output
+from late.cli import options, output
 from late.cli.app_loader import load_app
-from late.cli.options import JsonOption, UrlOption, control_of, duration_us
-from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.model.queue_settings import QueueSettings
@@ -23,20 +21,21 @@ OutOption = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="File (Terraform: folder) to write; default: stdout."),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Write over what is there.")]
 
 
 @app.command("list")
-def list_(json: JsonOption = False) -> None:
+def list_(json: options.Json = False) -> None:
     """Show every alert that can be rendered."""
     from late.observability.alerts import ALERTS
 
-    if json:
-        output.as_json({"alerts": [{"name": a.name, "severity": a.severity, "for": a.hold,
-                                    "per_queue": a.per_queue, "runbook": a.runbook}
-                                   for a in ALERTS]})  # fmt: skip
-        return
-    output.table(
+    keys = [
+        {"name": a.name, "severity": a.severity, "for": a.hold, "per_queue": a.per_queue,
+         "runbook": a.runbook}
+        for a in ALERTS
+    ]  # fmt: skip
+    output.listed(
+        json,
+        {"alerts": keys},
         "Alerts",
         ("alert", "severity", "for", "per queue", "runbook"),
         [(a.name, a.severity, a.hold, "yes" if a.per_queue else "", f"{a.runbook}.md")
@@ -47,7 +46,8 @@ def list_(json: JsonOption = False) -> None:
 @app.command()
 def render(
     format: Annotated[
-        Literal["prometheus", "terraform"], typer.Option("--format", help="What is to read it.")
+        Literal["prometheus", "terraform"],
+        typer.Option("--format", help="The program that reads it."),
     ] = "prometheus",
     out: OutOption = None,
     target: Annotated[
@@ -55,17 +55,18 @@ def render(
         typer.Option("--app", metavar="MODULE:APP", help="The app whose database to ask."),
     ] = None,
     freshness: Annotated[
-        str, typer.Option(metavar="TIME", help="How stale a group may be; 99 % of the time.")
+        str,
+        typer.Option(metavar="TIME", help="Staleness within which a group is 99 % of the time."),
     ] = "60s",
     objective: Annotated[
-        str, typer.Option(metavar="TIME", help="How old the oldest task may be, by default.")
+        str, typer.Option(metavar="TIME", help="Age that the oldest task may reach, by default.")
     ] = "10m",
-    owner: Annotated[str, typer.Option(help="Of what has no owner of its own.")] = "",
+    owner: Annotated[str, typer.Option(help="The owner of what has none of its own.")] = "",
     runbooks: Annotated[
-        str, typer.Option(metavar="URL", help="Where the runbooks are.")
+        str, typer.Option(metavar="URL", help="The place of the runbooks.")
     ] = "docs/runbooks",
-    force: ForceOption = False,
-    url: UrlOption = None,
+    force: options.Force = False,
+    url: options.Url = None,
 ) -> None:
     """Write alert rules, with owner, severity and objective of each queue that has them.
 
@@ -76,8 +77,8 @@ def render(
     from late.observability.alerts import Settings, rules
 
     settings = Settings(
-        freshness_s=duration_us(freshness, "--freshness") / 1e6,
-        objective_s=duration_us(objective, "--objective") / 1e6,
+        freshness_s=options.duration_us(freshness, "--freshness") / 1e6,
+        objective_s=options.duration_us(objective, "--objective") / 1e6,
         owner=owner,
         runbooks=runbooks,
     )
@@ -88,8 +89,7 @@ def render(
         return
     for name, text in files.items():
         path = out / name if format == "terraform" else out
-        if path.exists() and not force:
-            raise ConfigError(f"{path} is there already: give --force to write over it")
+        output.refuse_existing(path, force=force)
         path.parent.mkdir(parents=True, exist_ok=True)
         output.write_whole(path, text)
         output.note(f"{path}: {len(found)} rules" if name != "variables.tf" else f"{path}")
@@ -108,12 +108,12 @@ def _queue_settings(target: str | None, url: str | None) -> dict[str, QueueSetti
         url = load_app(target).url
     elif url is None and not os.environ.get("LATE_URL", "").strip():
         return {}
-    with control_of(url) as control:
+    with options.control_of(url) as control:
         return {each.name: each.knobs for each in control.queues.settings("queue")}
 
 
 @app.command()
-def dashboard(out: OutOption = None, force: ForceOption = False) -> None:
+def dashboard(out: OutOption = None, force: options.Force = False) -> None:
     """Write the dashboard for Grafana: JSON to be imported."""
     from late.observability.alerts import dashboard as made
 
@@ -121,7 +121,6 @@ def dashboard(out: OutOption = None, force: ForceOption = False) -> None:
     if out is None:
         typer.echo(text, nl=False)
         return
-    if out.exists() and not force:
-        raise ConfigError(f"{out} is there already: give --force to write over it")
+    output.refuse_existing(out, force=force)
     output.write_whole(out, text)
     output.note(str(out))

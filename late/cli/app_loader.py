@@ -1,4 +1,4 @@
-"""`module:app` texts and what they name."""
+"""Load the app that a `module:app` text names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def load_app(target: str) -> App:
-    """The `late.App` that `module:name` names; the name is `app` when it is left out.
+    """Return the `late.App` that `module:name` names; the name is `app` if it is left out.
 
     The current folder is searched first, as `python -m` does: a service's own modules are usually
     not installed.
@@ -33,7 +33,7 @@ def load_app(target: str) -> App:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # Only if it is this module that is missing: one that it imports is another story.
+        # Only if this module is missing: an error about one that it imports is the service's own.
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
         raise ConfigError(f"no module {error.name!r} (looked in {folder} and sys.path)") from error

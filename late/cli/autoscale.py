@@ -1,4 +1,4 @@
-"""Commands about the autoscaler: run, status, history, simulate, workers."""
+"""`late autoscale`: run, status, history, simulate, workers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli import output
-from late.cli.options import JsonOption, UrlOption, control_of
+from late.cli import options, output
 from late.cli.signals import stop_event
 from late.errors import ConfigError
 
@@ -40,10 +39,12 @@ ShardRateOption = Annotated[
 MetricsPortOption = Annotated[
     int | None, typer.Option(help="Serve /metrics here; 0: any.", min=0, max=65_535)
 ]
-MetricsHostOption = Annotated[str, typer.Option(help="Where to listen for it.")]
-NameOption = Annotated[str | None, typer.Option(help="Of the controller; default: what it sizes.")]
+MetricsHostOption = Annotated[str, typer.Option(help="The address for /metrics.")]
+NameOption = Annotated[
+    str | None, typer.Option(help="The controller's name; default: what it sizes.")
+]
 DrainOption = Annotated[
-    float, typer.Option(metavar="S", min=1, help="With --lane: when a backlog is to be gone.")
+    float, typer.Option(metavar="S", min=1, help="With --lane: time for a backlog to go.")
 ]
 
 
@@ -61,9 +62,9 @@ def simulate(
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page with the charts.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
-    seed: Annotated[int, typer.Option(help="Of noise, gaps and failures.")] = 7,
-    json: JsonOption = False,
+    force: options.Force = False,
+    seed: Annotated[int, typer.Option(help="The seed of noise, gaps and failures.")] = 7,
+    json: options.Json = False,
 ) -> None:
     """Show what a policy would have done on a load, beside the rules of other autoscalers.
 
@@ -74,8 +75,7 @@ def simulate(
     from late.autoscaler.simulation import chart as charts
     from late.autoscaler.simulation import simulator, traces
 
-    if chart is not None and chart.exists() and not force:
-        raise ConfigError(f"{chart} is there already: give --force to write over it")
+    output.refuse_existing(chart, force=force)
     chosen = simulator.SHIPPED_POLICY if policy is None else policies.read(policy)
     make = traces.SHIPPED.get(trace)
     if make is None and not Path(trace).exists():
@@ -122,14 +122,15 @@ def run(
     name: NameOption = None,
     every: Annotated[float, typer.Option(metavar="S", min=1, help="Seconds between looks.")] = 30,
     once: Annotated[bool, typer.Option("--once", help="One look, and what it decided.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, change nothing.")] = False,
+    dry_run: options.DryRun = False,
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = "127.0.0.1",
-    url: UrlOption = None,
-    json: JsonOption = False,
+    url: options.Url = None,
+    json: options.Json = False,
 ) -> None:
-    """Size a database, or the shards of a lane, until SIGTERM or SIGINT. Several may run: one acts,
-    the others wait.
+    """Size a database, or the shards of a lane, until SIGTERM or SIGINT.
+
+    Several may run: one acts, the others wait.
 
     Decisions and the right to act are in the database of --url. What cannot work is refused at the
     start; what stops working later is survived.
@@ -143,7 +144,7 @@ def run(
     read = policies.read(policy)
     wanted = msgspec.structs.replace(read, dry_run=dry_run or read.dry_run)
     _check_options(lane, metrics, bool(spanner or size_command or resize_command))
-    with control_of(url) as control:
+    with options.control_of(url) as control:
         if metrics is None:
             sizer, source = _of_lane(control, str(lane), wanted.units, shard_rate, drain)
             where = f"--lane {lane}"
@@ -182,7 +183,7 @@ def _check_options(lane: str | None, metrics: str | None, sizes_a_database: bool
 
 
 def _check(sizer: Sizer, where: str) -> None:
-    """Later the same is survived; at the start it is a setting that is wrong."""
+    """Refuse at the start what is survived later: a sizer that cannot tell the size."""
     from late.autoscaler.targets.sizer import ResizeError
 
     try:
@@ -289,14 +290,13 @@ def _until_stopped(scaler: Autoscaler, host: str, port: int | None) -> None:
 
 
 @app.command()
-def status(url: UrlOption = None, json: JsonOption = False) -> None:
+def status(url: options.Url = None, json: options.Json = False) -> None:
     """Show who controls what, and what the last look found."""
-    with control_of(url) as control:
+    with options.control_of(url) as control:
         found = control.autoscalers.all()
-    if json:
-        output.as_json({"controllers": found})
-        return
-    output.table(
+    output.listed(
+        json,
+        {"controllers": found},
         "Autoscalers",
         ("name", "acts", "epoch>", "decisions>", "last look", "and found"),
         [
@@ -309,19 +309,20 @@ def status(url: UrlOption = None, json: JsonOption = False) -> None:
 
 @app.command()
 def history(
-    name: Annotated[str | None, typer.Option(help="Of one controller only.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only this controller.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
-    changes: Annotated[bool, typer.Option("--changes", help="Without those that hold.")] = False,
-    url: UrlOption = None,
-    json: JsonOption = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Leave out those that change nothing.")
+    ] = False,
+    url: options.Url = None,
+    json: options.Json = False,
 ) -> None:
     """Show what was decided and why, the latest first."""
-    with control_of(url) as control:
+    with options.control_of(url) as control:
         found = control.autoscalers.decisions(name=name, limit=limit, changes=changes)
-    if json:
-        output.as_json({"decisions": found})
-        return
-    output.table(
+    output.listed(
+        json,
+        {"decisions": found},
         "Decisions",
         ("when", "controller", "#>", "rule", "from>", "to>", "wanted>", "result", "why"),
         [
@@ -334,24 +335,24 @@ def history(
 
 @app.command()
 def workers(
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    host: options.Host = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 for any.", min=0, max=65_535)] = 7290,
-    tls_cert: Annotated[str | None, typer.Option(metavar="FILE", help="Certificate, PEM.")] = None,
-    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key, PEM.")] = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     tls_ca: Annotated[
         str | None, typer.Option(metavar="FILE", help="KEDA's certificate must be signed by it.")
     ] = None,
     show: Annotated[
         bool, typer.Option("--show", help="Print the signals of --group once instead.")
     ] = False,
-    group: Annotated[str, typer.Option(help="With --show: of which consumer group.")] = "default",
-    queue: Annotated[str | None, typer.Option(help="With --show: of this queue alone.")] = None,
+    group: Annotated[str, typer.Option(help="With --show: the consumer group.")] = "default",
+    queue: Annotated[str | None, typer.Option(help="With --show: only this queue.")] = None,
     slots: Annotated[int, typer.Option(min=1, help="With --show: tasks of a worker at once.")] = 16,
     drain: Annotated[
-        float, typer.Option(metavar="S", min=1, help="With --show: when a backlog is to be gone.")
+        float, typer.Option(metavar="S", min=1, help="With --show: time for a backlog to go.")
     ] = 60.0,
-    url: UrlOption = None,
-    json: JsonOption = False,
+    url: options.Url = None,
+    json: options.Json = False,
 ) -> None:
     """Tell KEDA how many workers are wanted (its external scaler, gRPC), until SIGTERM or SIGINT.
 
@@ -359,7 +360,7 @@ def workers(
     """
     from late.autoscaler.keda.demand import workers_wanted
 
-    with control_of(url) as control:
+    with options.control_of(url) as control:
         if show:
             (seen,) = control.status.signals([(group, queue)])
             drains_s = seen.drain_s if seen.drain_s != float("inf") else None

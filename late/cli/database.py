@@ -1,4 +1,4 @@
-"""Commands about the database itself: migrate, doctor, rebase, shards."""
+"""`late migrate`, `doctor`, `rebase` and `shards`: commands about the database itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli import output
-from late.cli.options import JsonOption, UrlArgument, UrlOption, control_of, url_of
+from late.cli import options, output
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,37 +14,34 @@ if TYPE_CHECKING:
 
 
 def migrate(
-    url: UrlArgument = None,
-    url_option: UrlOption = None,
+    url: options.UrlArgument = None,
+    url_option: options.Url = None,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the statements instead; connects to nothing.")
     ] = False,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
-    """Bring the database to this version's schema. Twice is fine, at once too."""
+    """Bring the database to this version's schema. It may run twice, and twice at once."""
     from late.schema import migrate as migrations
     from late.schema.engine import shown
     from late.schema.version import SCHEMA_VERSION
 
-    where = url_of(url, url_option)
+    where = options.url_of(url, url_option)
     if sql:
         script = migrations.sql(where)
         output.as_json({"sql": script}) if json else typer.echo(script, nl=False)
         return
     applied = migrations.upgrade(where)
-    if json:
-        output.as_json({"applied": applied, "schema_version": SCHEMA_VERSION})
-    elif applied:
-        typer.echo(f"{shown(where)}: applied {', '.join(applied)}")
-    else:
-        typer.echo(f"{shown(where)}: up to date at {SCHEMA_VERSION}")
+    done = f"applied {', '.join(applied)}" if applied else f"up to date at {SCHEMA_VERSION}"
+    keys = {"applied": applied, "schema_version": SCHEMA_VERSION}
+    output.line(json, keys, f"{shown(where)}: {done}")
 
 
 def doctor(
-    url: UrlArgument = None,
-    url_option: UrlOption = None,
+    url: options.UrlArgument = None,
+    url_option: options.Url = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as faults.")] = False,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Check connection, versions, schema, guards, clock, leases and journal.
 
@@ -56,7 +52,7 @@ def doctor(
 
     # What a store warns of when it opens is among the checks.
     logging.getLogger("late").addHandler(logging.NullHandler())
-    with control_of(url, url_option) as control:
+    with options.control_of(url, url_option) as control:
         checks = control.doctor()
     failed = sum(check.result == "failed" for check in checks)
     warned = sum(check.result == "warning" for check in checks)
@@ -73,10 +69,10 @@ def doctor(
 
 
 def rebase(
-    url: UrlArgument = None,
-    url_option: UrlOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    json: JsonOption = False,
+    url: options.UrlArgument = None,
+    url_option: options.Url = None,
+    yes: options.Yes = False,
+    json: options.Json = False,
 ) -> None:
     """Adopt a restored or cloned copy of a database: its unsettled tasks WILL run here.
 
@@ -84,15 +80,13 @@ def rebase(
     worker of this database first, and make sure that the original is gone or shall not run.
     """
     import asyncio
-    import sys
 
     from late.schema.engine import shown
 
-    where = url_of(url, url_option)
+    where = options.url_of(url, url_option)
     if not yes:
-        if not sys.stdin.isatty():
-            raise ConfigError("a rebase runs the copy's tasks here: give --yes")
-        typer.confirm(f"Run the unsettled tasks of {shown(where)} from now on here?", abort=True)
+        question = f"Run the unsettled tasks of {shown(where)} from now on here?"
+        options.asked(question, "a rebase runs the copy's tasks here")
 
     async def adopted() -> None:
         from late.store import open_store
@@ -105,18 +99,16 @@ def rebase(
             await store.close()
 
     asyncio.run(adopted())
-    with control_of(where) as control:
+    with options.control_of(where) as control:
         control.audit.record("rebase", "database")
-    if json:
-        output.as_json({"rebased": shown(where)})
-    else:
-        typer.echo(f"{shown(where)} is now this deployment's database: start the workers")
+    said = f"{shown(where)} is now this deployment's database: start the workers"
+    output.line(json, {"rebased": shown(where)}, said)
 
 
 def shards(
-    url: UrlArgument = None,
-    url_option: UrlOption = None,
-    lane: Annotated[str, typer.Option("--lane", help="Which lane.")] = "default",
+    url: options.UrlArgument = None,
+    url_option: options.Url = None,
+    lane: Annotated[str, typer.Option("--lane", help="The lane.")] = "default",
     set_: Annotated[
         int | None,
         typer.Option(
@@ -127,7 +119,7 @@ def shards(
         int | None,
         typer.Option("--resize", metavar="N", help="Wider or narrower, while it works."),
     ] = None,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Show the lanes (named ranges of shards), or give one another width.
 
@@ -137,23 +129,22 @@ def shards(
     """
     if set_ is not None and resize is not None:
         raise ConfigError("give --set or --resize, not both")
-    with control_of(url, url_option) as control:
+    with options.control_of(url, url_option) as control:
         if set_ is not None:
             control.lanes.set_shards(lane, set_)
         if resize is not None:
             control.lanes.resize(lane, resize)
         lanes = control.lanes.all()
-    if json:
-        output.as_json({"lanes": lanes})
-    else:
-        output.table(
-            "Lanes",
-            ("lane", "first shard>", "shards>", "version>"),
-            [(found.name, found.first_shard, found.shards, found.version) for found in lanes],
-        )
-        for found in lanes:
-            for old in found.draining:
-                typer.echo(_drain(found.name, old))
+    output.listed(
+        json,
+        {"lanes": lanes},
+        "Lanes",
+        ("lane", "first shard>", "shards>", "version>"),
+        [(found.name, found.first_shard, found.shards, found.version) for found in lanes],
+    )
+    for found in [] if json else lanes:
+        for old in found.draining:
+            typer.echo(_drain(found.name, old))
 
 
 def _drain(name: str, old: DrainView) -> str:

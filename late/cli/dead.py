@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 import typer
 
-from late.cli import output
-from late.cli.options import JsonOption, PayloadOption, UrlOption, asked, control_of, moment_us
+from late.cli import options, output
 from late.cli.status import errors
 from late.errors import ConfigError
 
@@ -17,16 +19,17 @@ if TYPE_CHECKING:
     from late.control import Control, Filter
     from late.control.views import Moved
 
+Select: TypeAlias = "Callable[[Control], Filter]"
+
 app = typer.Typer(
     help="Dead letters: list, show, purge, redrive, edit.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Queue = Annotated[str | None, typer.Option("--queue", help="Of this queue.")]
-Name = Annotated[str | None, typer.Option("--name", help="Of this task name.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="With this reason.")]
-Group = Annotated[str | None, typer.Option("--group", help="Of this consumer group.")]
+Queue = Annotated[str | None, typer.Option("--queue", help="Only this queue.")]
+Name = Annotated[str | None, typer.Option("--name", help="Only this task name.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Only this reason.")]
 Id = Annotated[str | None, typer.Option("--id", metavar="TASK_ID", help="This task.")]
 Since = Annotated[
     str | None,
@@ -37,76 +40,81 @@ Error = Annotated[
     str | None, typer.Option("--error", metavar="TEXT", help="An attempt's error holds this text.")
 ]
 Limit = Annotated[int | None, typer.Option(help="At most so many.", min=1)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
 Exact = Annotated[
     bool, typer.Option("--exact", help="Count all that match, where a dry run stops at 10,000.")
 ]
 Everything = Annotated[bool, typer.Option("--all", help="All of them: no filter.")]
 
 
-def _filter(
-    control: Control,
-    since: str | None,
-    until: str | None,
-    *,
-    queue: str | None,
-    name: str | None,
-    reason: str | None,
-    group: str | None,
-    task_id: str | None,
-    error: str | None = None,
-) -> Filter:
-    """Make a filter of the options.
-
-    Raises:
-        ConfigError: no such consumer group, or a value that can match nothing.
-        InvalidName: not a task id.
-    """
-    from late.control import Filter
-
-    now = control.now() if since or until else 0
-    made = Filter(
-        queue=queue,
-        name=name,
-        reason=reason,
-        group=group,
-        task_id=task_id,
-        error=error,
-        since_us=moment_us(since, "--since", now) if since else None,
-        until_us=moment_us(until, "--until", now) if until else None,
-    )
-    made.check()
-    if group is not None:  # a name misspelt must not read as "none"
-        control.groups.require([group])
-    return made
-
-
-@app.command("list")
-def list_(
+def _selection(
     queue: Queue = None,
     name: Name = None,
     reason: Reason = None,
-    group: Group = None,
+    group: options.Group = None,
     task_id: Id = None,
     since: Since = None,
     until: Until = None,
     error: Error = None,
+) -> Any:
+    """Return a function that makes the filter of these options.
+
+    The function raises `ConfigError` (no such consumer group, or a value that can match nothing)
+    and `InvalidName` (not a task id).
+    """
+
+    def select(control: Control) -> Filter:
+        from late.control import Filter
+
+        now = control.now() if since or until else 0
+        made = Filter(
+            queue=queue,
+            name=name,
+            reason=reason,
+            group=group,
+            task_id=task_id,
+            error=error,
+            since_us=options.moment_us(since, "--since", now) if since else None,
+            until_us=options.moment_us(until, "--until", now) if until else None,
+        )
+        made.check()
+        if group is not None:  # a name misspelt must not read as "none"
+            control.groups.require([group])
+        return made
+
+    return select
+
+
+def _filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `_selection`, whose result it gets as `select`."""
+    shared = inspect.signature(_selection, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        command(select=_selection(**{option: given.pop(option) for option in shared}), **given)
+
+    after = [parameter for parameter in own.values() if parameter.name != "select"]
+    run.__signature__ = inspect.Signature([*shared.values(), *after])  # type: ignore[attr-defined]
+    run.__annotations__ = {}  # typer reads the signature where there are none
+    return run
+
+
+@app.command("list")
+@_filtered
+def list_(
+    select: Select,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=10_000)] = 50,
-    url_option: UrlOption = None,
-    payload: PayloadOption = False,
-    json: JsonOption = False,
+    url_option: options.Url = None,
+    payload: options.Payload = False,
+    json: options.Json = False,
 ) -> None:
     """List dead letters, the latest first."""
-    with control_of(url_option) as control:
-        which = _filter(
-            control, since, until, queue=queue, name=name, reason=reason, group=group,
-            task_id=task_id, error=error,
-        )  # fmt: skip
+    with options.control_of(url_option) as control:
+        which = select(control)
         found = control.dead_letters.find(which, limit=limit, payload=payload)
-    if json:
-        output.as_json({"dead": found})
-        return
-    output.table(
+    output.listed(
+        json,
+        {"dead": found},
         "Dead letters",
         ("died", "task", "name", "queue", "group", "reason", "attempts>", "last error"),
         [
@@ -123,7 +131,7 @@ def list_(
             for letter in found
         ],
     )
-    if len(found) == limit:
+    if len(found) == limit and not json:
         output.note(f"the latest {limit}; --limit shows more")
 
 
@@ -133,17 +141,15 @@ def _last(error: str) -> str:
 
 @app.command("show")
 def show(
-    task_id: Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)],
-    group: Group = None,
-    url_option: UrlOption = None,
-    payload: PayloadOption = False,
-    json: JsonOption = False,
+    task_id: options.TaskId,
+    group: options.Group = None,
+    url_option: options.Url = None,
+    payload: options.Payload = False,
+    json: options.Json = False,
 ) -> None:
     """Show one dead letter with every attempt's error. Exit code 1 if there is none."""
-    with control_of(url_option) as control:
-        which = _filter(
-            control, None, None, queue=None, name=None, reason=None, group=group, task_id=task_id
-        )
+    with options.control_of(url_option) as control:
+        which = _selection(group=group, task_id=task_id)(control)
         found = control.dead_letters.find(which, payload=payload)
     if json:
         output.as_json({"dead": found})
@@ -173,67 +179,49 @@ def show(
 
 
 @app.command("purge")
+@_filtered
 def purge(
-    queue: Queue = None,
-    name: Name = None,
-    reason: Reason = None,
-    group: Group = None,
-    task_id: Id = None,
-    since: Since = None,
-    until: Until = None,
-    error: Error = None,
+    select: Select,
     limit: Limit = None,
     everything: Everything = False,
-    dry_run: DryRun = False,
+    dry_run: options.DryRun = False,
     exact: Exact = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
+    yes: options.Yes = False,
+    url_option: options.Url = None,
+    json: options.Json = False,
 ) -> None:
     """Delete dead letters for good, the oldest first. Needs a filter or --all."""
-    with control_of(url_option) as control:
-        which = _filter(
-            control, since, until, queue=queue, name=name, reason=reason, group=group,
-            task_id=task_id, error=error,
-        )  # fmt: skip
+    with options.control_of(url_option) as control:
+        which = select(control)
         _meant(which, everything)
         if not dry_run and not yes:
             told = _told(control.dead_letters.purge(which, limit=limit, dry_run=True, exact=exact))
-            asked(f"Delete {told} for good?", f"this deletes {told} for good")
+            options.asked(f"Delete {told} for good?", f"this deletes {told} for good")
         moved = control.dead_letters.purge(which, limit=limit, dry_run=dry_run, exact=exact)
     _report(moved, "deleted", "would delete", json)
 
 
 @app.command("redrive")
+@_filtered
 def redrive(
-    queue: Queue = None,
-    name: Name = None,
-    reason: Reason = None,
-    group: Group = None,
-    task_id: Id = None,
-    since: Since = None,
-    until: Until = None,
-    error: Error = None,
+    select: Select,
     limit: Limit = None,
     everything: Everything = False,
-    dry_run: DryRun = False,
+    dry_run: options.DryRun = False,
     exact: Exact = False,
     rate: Annotated[
-        float | None, typer.Option(help="So many a second fall due, from now on.", metavar="N")
+        float | None, typer.Option(help="Tasks that fall due per second, from now on.", metavar="N")
     ] = None,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
+    url_option: options.Url = None,
+    json: options.Json = False,
 ) -> None:
     """Send dead letters back to run again, the oldest first. Needs a filter or --all.
 
     They keep their ids, their attempts count from zero, and they start within seconds if a worker
     owns their shard; with --rate, spread over time, for which nobody has to stay.
     """
-    with control_of(url_option) as control:
-        which = _filter(
-            control, since, until, queue=queue, name=name, reason=reason, group=group,
-            task_id=task_id, error=error,
-        )  # fmt: skip
+    with options.control_of(url_option) as control:
+        which = select(control)
         _meant(which, everything)
         if exact and not dry_run:
             raise ConfigError("--exact is for --dry-run: what is sent back is counted anyway")
@@ -245,26 +233,27 @@ def redrive(
 
 @app.command("edit")
 def edit(
-    task_id: Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)],
+    task_id: options.TaskId,
     payload: Annotated[
         str,
         typer.Option("--payload", metavar="JSON", help="Its new arguments by name; - reads stdin.",
                      show_default=False),
     ],
-    group: Group = None,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
+    group: options.Group = None,
+    url_option: options.Url = None,
+    json: options.Json = False,
 ) -> None:  # fmt: skip
     """Send one dead letter back with other arguments, which are checked when it runs. The worker
     that owns its shard does it, so no redrive is needed: one before that sends it back unedited."""
     text = sys.stdin.read() if payload == "-" else payload
-    with control_of(url_option) as control:
+    with options.control_of(url_option) as control:
         commands = control.tasks.edit(task_id, text.encode(), group=group)
-    if json:
-        output.as_json({"commands": commands})
-        return
-    typer.echo(f"asked to run {task_id} again with {len(text.encode()):,} bytes of arguments")
-    output.note("its worker sends it back by itself; a redrive before that would do so unedited")
+    said = f"asked to run {task_id} again with {len(text.encode()):,} bytes of arguments"
+    output.line(json, {"commands": commands}, said)
+    if not json:
+        output.note(
+            "its worker sends it back by itself; a redrive before that would do so unedited"
+        )
 
 
 def _meant(which: Filter, everything: bool) -> None:

@@ -1,4 +1,4 @@
-"""`late demo`: the example service from end to end, on a database that is there or brought up."""
+"""`late demo`: the example service from end to end, on a given database or one of its own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from late.cli.options import JsonOption, UrlOption
+from late.cli import options
 from late.errors import ConfigError
 
 
 def demo(
-    url_option: UrlOption = None,
+    url_option: options.Url = None,
     store: Annotated[
         Literal["sqlite", "postgres", "spanner"] | None,
         typer.Option(help="Bring up a database for the time of the demo.", show_default=False),
@@ -23,12 +23,12 @@ def demo(
     trips: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A CSV of trips; else made-up ones.")
     ] = None,
-    count: Annotated[int, typer.Option(help="How many made-up trips.", min=1)] = 1_000,
+    count: Annotated[int, typer.Option(help="Number of made-up trips.", min=1)] = 1_000,
     speed: Annotated[
-        float, typer.Option(help="How much faster than the trips' own time.", min=1)
+        float, typer.Option(help="Play the trips faster by this factor.", min=1)
     ] = 86_400.0,
     kill: Annotated[bool, typer.Option(help="Kill a worker in the middle.")] = True,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Run a small fulfilment service end to end and check that every promise was kept.
 
@@ -52,7 +52,7 @@ def demo(
 
 
 def _main() -> Any:
-    """The example: installed it is part of the package, in a checkout it stands beside it."""
+    """Return the example: part of an installed package, or beside it in a checkout."""
     for package in ("late._examples.fulfilment", "examples.fulfilment"):
         try:
             return importlib.import_module(f"{package}.main")

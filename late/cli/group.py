@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli import output
-from late.cli.options import (
-    JsonOption,
-    UrlArgument,
-    UrlOption,
-    asked,
-    control_of,
-    duration_us,
-    moment_us,
-    watching,
-)
+from late.cli import options, output
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,12 +18,11 @@ app = typer.Typer(
     help="Consumer groups: each runs every task, at its own pace.", no_args_is_help=True
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 PLACES = "beginning, now, or a time: 2026-05-01T12:00:00Z, or how long ago: 2h"
 
 
 def place_of(text: str, what: str, control: Control) -> str | int:
-    """`beginning`, `now`, or a moment (also how long ago) as microseconds.
+    """Read `beginning`, `now`, or a moment (also how long ago) as microseconds.
 
     Raises:
         ConfigError: none of these, or a moment that has not come.
@@ -41,7 +30,7 @@ def place_of(text: str, what: str, control: Control) -> str | int:
     if text in ("beginning", "now"):
         return text
     now = control.now()
-    moment = moment_us(text, what, now, expected=PLACES)
+    moment = options.moment_us(text, what, now, expected=PLACES)
     if moment > now:
         raise ConfigError(
             f"{what} {text[:64]!r} has not come: tasks that are not written cannot be left out"
@@ -51,8 +40,8 @@ def place_of(text: str, what: str, control: Control) -> str | int:
 
 @app.command("create")
 def create(
-    name: NameArgument,
-    url_option: UrlOption = None,
+    name: options.Name,
+    url_option: options.Url = None,
     queues: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Read these queues only. Never changes. Default: all."),
@@ -60,24 +49,25 @@ def create(
     start_from: Annotated[
         str | None, typer.Option("--start-from", metavar="PLACE", help=PLACES)
     ] = None,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Create a group. From then on the log keeps each task until this group has settled it."""
     chosen = None if queues is None else [queue.strip() for queue in queues.split(",")]
-    with watching(url_option) as control:
+    with options.watching(url_option) as control:
         start = None if start_from is None else place_of(start_from, "--start-from", control)
-        made = control.groups.create(name, queues=chosen, start=start)
-    _one(made, json)
+        _one(control.groups.create(name, queues=chosen, start=start), json)
 
 
 @app.command("list")
-def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOption = False) -> None:
+def groups(
+    url: options.UrlArgument = None, url_option: options.Url = None, json: options.Json = False
+) -> None:
     """Show the consumer groups and how far behind they are.
 
     idle: no live worker serves it. LAGGING: the oldest task that it has not read is older than ten
     minutes (LATE_LAG_ALARM_S); the log keeps everything from there on.
     """
-    with watching(url, url_option) as control:
+    with options.watching(url, url_option) as control:
         found = control.groups.all()
     if json:
         output.as_json({"groups": found})
@@ -86,7 +76,7 @@ def groups(url: UrlArgument = None, url_option: UrlOption = None, json: JsonOpti
 
 
 def table(found: Sequence[GroupView]) -> None:
-    """One row for each group."""
+    """Print one row for each group."""
     output.table(
         "Consumer groups",
         (
@@ -120,64 +110,61 @@ def table(found: Sequence[GroupView]) -> None:
 
 
 @app.command("show")
-def show(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
+def show(name: options.Name, url_option: options.Url = None, json: options.Json = False) -> None:
     """Show one group."""
-    with watching(url_option) as control:
-        found = control.groups.get(name)
-    _one(found, json)
+    with options.watching(url_option) as control:
+        _one(control.groups.get(name), json)
 
 
 @app.command("pause")
-def pause(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
+def pause(name: options.Name, url_option: options.Url = None, json: options.Json = False) -> None:
     """Let its workers release its shards, within seconds. What runs may finish; nothing starts."""
-    with watching(url_option) as control:
-        found = control.groups.pause(name)
-    _one(found, json)
+    with options.watching(url_option) as control:
+        _one(control.groups.pause(name), json)
 
 
 @app.command("resume")
-def resume(name: NameArgument, url_option: UrlOption = None, json: JsonOption = False) -> None:
+def resume(name: options.Name, url_option: options.Url = None, json: options.Json = False) -> None:
     """Let its workers take its shards again, within seconds."""
-    with watching(url_option) as control:
-        found = control.groups.resume(name)
-    _one(found, json)
+    with options.watching(url_option) as control:
+        _one(control.groups.resume(name), json)
 
 
 @app.command("delete")
 def delete(
-    name: NameArgument,
-    url_option: UrlOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    json: JsonOption = False,
+    name: options.Name,
+    url_option: options.Url = None,
+    yes: options.Yes = False,
+    json: options.Json = False,
 ) -> None:
     """Forget a group with its parked tasks and dead letters. Stop its workers first."""
     if not yes:
         question = f"Forget group {name}: what it has not run will never run in it?"
-        asked(question, f"this forgets group {name}, with what it has not run")
-    with control_of(url_option) as control:
+        options.asked(question, f"this forgets group {name}, with what it has not run")
+    with options.control_of(url_option) as control:
         control.groups.delete(name)
-    output.as_json({"deleted": name}) if json else typer.echo(f"group {name} is deleted")
+    output.line(json, {"deleted": name}, f"group {name} is deleted")
 
 
 @app.command("reset")
 def reset(
-    name: NameArgument,
+    name: options.Name,
     to: Annotated[str, typer.Option("--to", metavar="PLACE", help=PLACES, show_default=False)],
-    url_option: UrlOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    json: JsonOption = False,
+    url_option: options.Url = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    json: options.Json = False,
 ) -> None:
     """Let a group begin anew: read the log again from a place, or leave out what waits.
 
     Tasks that are read again run again (`ctx.is_replay`). What the group has started or parked and
     does not read again goes on. Exact by the time of insert, as far back as the log goes.
     """
-    with control_of(url_option) as control:
+    with options.control_of(url_option) as control:
         place = place_of(to, "--to", control)
         if not (dry_run or yes):
             _effects(control.groups.reset(name, place, dry_run=True))
-            asked(f"Reset group {name}?", f"this resets group {name}")
+            options.asked(f"Reset group {name}?", f"this resets group {name}")
         done = control.groups.reset(name, place, dry_run=dry_run)
     output.as_json(done) if json else _effects(done)
 
@@ -225,7 +212,7 @@ def wait(
         typer.Option(
             "--until",
             metavar="TOKEN",
-            help="What an enqueue returned: a task's id.",
+            help="The token that an enqueue returned: a task's id.",
             show_default=False,
         ),
     ],
@@ -233,8 +220,8 @@ def wait(
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="Such as 30s or 5m. Default: for ever.")
     ] = None,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
+    url_option: options.Url = None,
+    json: options.Json = False,
 ) -> None:
     """Wait until a group has settled every task created no later than TOKEN's.
 
@@ -242,19 +229,15 @@ def wait(
     1 when the time is up. Wait after the commit: a task that is in no table counts as gone, which
     is what becomes of one that every group has settled.
     """  # fmt: skip
-    timeout_s = None if timeout is None else duration_us(timeout, "--timeout") / 1_000_000
-    with control_of(url_option) as control:
+    timeout_s = None if timeout is None else options.duration_us(timeout, "--timeout") / 1_000_000
+    with options.control_of(url_option) as control:
         found = control.groups.wait(group, until, timeout_s=timeout_s)
-    if json:
-        output.as_json(found)
-    elif found.state == "settled":
-        typer.echo("settled")
-    elif found.state == "unknown":
-        typer.echo("unknown: it is in no table")
-    elif found.state == "gone":
-        typer.echo("in no table: settled by every group and gone, or never committed")
-    else:
-        typer.echo(f"{found.left} unsettled")
+    said = {
+        "settled": "settled",
+        "unknown": "unknown: it is in no table",
+        "gone": "in no table: settled by every group and gone, or never committed",
+    }
+    output.line(json, found, said.get(found.state, f"{found.left} unsettled"))
     if found.state not in ("settled", "gone"):
         raise typer.Exit(1)
 
@@ -263,19 +246,17 @@ def retention(
     keep: Annotated[
         str | None, typer.Argument(metavar="[TIME]", help="Such as 7d; 0 for not at all.")
     ] = None,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
+    url_option: options.Url = None,
+    json: options.Json = False,
 ) -> None:
     """Show or set how long the log keeps what every group has settled.
 
     It is as far back as a group can be created or reset to; what a group has not settled is kept
     for it anyway. No longer than the journal is kept (the worker's journal_keep_s, 7 days).
     """
-    with control_of(url_option) as control:
+    with options.control_of(url_option) as control:
         if keep is not None:
-            control.groups.set_retention(duration_us(keep, "TIME") / 1_000_000)
+            control.groups.set_retention(options.duration_us(keep, "TIME") / 1_000_000)
         kept_s = control.groups.retention()
-    if json:
-        output.as_json({"retention_s": kept_s})
-    else:
-        typer.echo(output.age(kept_s) if kept_s else "none")
+    shown = output.age(kept_s) if kept_s else None
+    output.line(json, {"retention_s": kept_s}, shown or "none")

@@ -1,4 +1,4 @@
-"""`late queue`, `late target` and `late knobs`: what an operator turns while the fleet runs."""
+"""`late queue`, `late target` and `late knobs`: settings that operators change in a live fleet."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from late.cli import output
-from late.cli.options import JsonOption, UrlOption, control_of
+from late.cli import options, output
 from late.errors import ConfigError, LateError
 from late.model import queue_settings as values
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings
@@ -26,19 +25,17 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 Words = Annotated[
     list[str],
     typer.Argument(metavar="KNOB=VALUE...", help="`default` takes a knob back.",
                    show_default=False),
 ]  # fmt: skip
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")]
 
 
 def _change(
     kind: Kind, name: str, changes: dict[str, Any], url: str | None, json: bool, dry_run: bool
 ) -> None:
-    with control_of(url) as control:
+    with options.control_of(url) as control:
         turned = control.queues.change(kind, name, changes, dry_run=dry_run)
         doubt = _doubt(control, turned)
     _say(turned, json, dry_run=dry_run)
@@ -47,8 +44,11 @@ def _change(
 
 
 def _doubt(control: Control, turned: SettingsChange) -> str | None:
-    """Why the name may be misspelt, as far as that can be known. A queue is there as soon as a task
-    names it, so its knobs may come first; but who stops the wrong one in an outage must see it."""
+    """Return why the name may be misspelt, as far as that can be known.
+
+    A queue is there as soon as a task names it, so its knobs may come first. But an operator who
+    pauses the wrong one in an outage must see it.
+    """
     if turned.before != QueueSettings():
         return None
     try:
@@ -103,8 +103,8 @@ def _is_target(name: str) -> bool:
 
 
 def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:
-    """Every knob with its value and whether it is set; the defaults of this kind otherwise."""
-    with control_of(url) as control:
+    """Print every knob with its value, which is the default of its kind unless it is set."""
+    with options.control_of(url) as control:
         found = next((each for each in control.queues.settings(kind) if each.name == name), None)
     if found is None and kind == "target" and not _is_target(name):
         raise ConfigError(
@@ -155,24 +155,30 @@ def _commands(kind: Kind) -> typer.Typer:
 
     @app.command("set", help=help_of["set"])
     def set_(
-        name: Name,
+        name: options.Name,
         words: Words,
-        dry_run: DryRun = False,
-        url_option: UrlOption = None,
-        json: JsonOption = False,
+        dry_run: options.DryRun = False,
+        url_option: options.Url = None,
+        json: options.Json = False,
     ) -> None:
         _change(kind, name, values.parse(words), url_option, json, dry_run)
 
     @app.command(help=help_of["pause"])
-    def pause(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    def pause(
+        name: options.Name, url_option: options.Url = None, json: options.Json = False
+    ) -> None:
         _change(kind, name, {"paused": True}, url_option, json, False)
 
     @app.command(help=help_of["resume"])
-    def resume(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    def resume(
+        name: options.Name, url_option: options.Url = None, json: options.Json = False
+    ) -> None:
         _change(kind, name, {"paused": None}, url_option, json, False)
 
     @app.command(help=help_of["show"])
-    def show(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+    def show(
+        name: options.Name, url_option: options.Url = None, json: options.Json = False
+    ) -> None:
         _show(kind, name, url_option, json)
 
     return app
@@ -184,32 +190,28 @@ queue, target = _commands("queue"), _commands("target")
 @app.callback()
 def knobs(
     context: typer.Context,
-    history: Annotated[bool, typer.Option("--history", help="Who changed what, and when.")] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every change, by whom and when.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", help="Changes at most.")] = 20,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
+    url_option: options.Url = None,
+    json: options.Json = False,
 ) -> None:
     """List the knobs that are set."""
     if context.invoked_subcommand is not None:
         return
-    with control_of(url_option) as control:
+    with options.control_of(url_option) as control:
         if history:
             entries = control.audit.entries(limit=limit)
         else:
             found = control.queues.settings()
     if history:
-        if json:
-            output.as_json({"changes": entries})
-            return
         columns = ("when", "who", "what", "of", "before", "after", "id")
         changes = [
             (output.moment(e.at_us), e.actor, e.action, e.subject, e.before, e.after, e.audit_id)
             for e in entries
         ]
-        output.table("Changes", columns, changes)
-        return
-    if json:
-        output.as_json({"knobs": found})
+        output.listed(json, {"changes": entries}, "Changes", columns, changes)
         return
     rows = [
         (each.kind, each.name, field, _text(value), output.moment(each.updated_at_us))
@@ -217,18 +219,18 @@ def knobs(
         for field in values.NAMES
         if (value := getattr(each.knobs, field)) is not None
     ]
-    output.table("Knobs", ("of", "name", "knob", "value", "changed"), rows)
+    output.listed(json, {"knobs": found}, "Knobs", ("of", "name", "knob", "value", "changed"), rows)
 
 
 @app.command("rollback")
 def rollback(
     audit_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
-    url_option: UrlOption = None,
-    json: JsonOption = False,
+    url_option: options.Url = None,
+    json: options.Json = False,
 ) -> None:
     """Undo one change: `late knobs --history` lists their ids."""
     if not audit_id:
         raise ConfigError("which change? `late knobs --history` lists them")
-    with control_of(url_option) as control:
+    with options.control_of(url_option) as control:
         turned = control.queues.rollback(audit_id)
     _say(turned, json)

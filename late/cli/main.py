@@ -1,4 +1,4 @@
-"""The commands put together, and what every command shares: errors become one line and a code."""
+"""The program with every command. An error of any command becomes one line and an exit code."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def code_of(error: LateError) -> int:
-    """2 for what the user asked wrongly, 1 for what went wrong."""
+    """Return 2 for a wrong command, 1 for what went wrong."""
     return 2 if isinstance(error, ConfigError | InvalidTask | UnknownTask) else 1
 
 

@@ -1,4 +1,4 @@
-"""The command `metrics`: one look at the database, as Prometheus reads it."""
+"""`late metrics`: one look at the database, as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli.options import UrlArgument, UrlOption, control_of
+from late.cli import options
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from late.control.status.server import Server
 
 KEEP_S = 5.0
-"""However often it is asked, the database is looked at that often at most."""
+"""The shortest time between two looks at the database, however often the page is asked for."""
 
 
 def metrics(
-    url: UrlArgument = None,
-    url_option: UrlOption = None,
+    url: options.UrlArgument = None,
+    url_option: options.Url = None,
     port: Annotated[
         int | None,
         typer.Option(help="Serve /metrics here instead, until SIGTERM; 0: any.", min=0, max=65_535),
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    host: options.Host = "127.0.0.1",
     slots: Annotated[
         int, typer.Option(help="Tasks that one worker runs at once, for wanted workers.", min=1)
     ] = 16,
     drain: Annotated[
-        float, typer.Option(metavar="S", min=1, help="In what time a backlog is to be gone.")
+        float, typer.Option(metavar="S", min=1, help="Seconds in which a backlog is to be gone.")
     ] = 60.0,
     record: Annotated[
         Path | None,
@@ -44,20 +44,20 @@ def metrics(
         ),
     ] = None,
     every: Annotated[
-        float, typer.Option(metavar="S", min=1, help="How often, with --record.")
+        float, typer.Option(metavar="S", min=1, help="Seconds between two samples.")
     ] = 60.0,
     instance: Annotated[
         str | None,
         typer.Option(
             metavar="projects/P/instances/I",
-            help="With --record, of Spanner: read Cloud Monitoring.",
+            help="With --record on Spanner: read Cloud Monitoring.",
         ),
     ] = None,
     status_vars: Annotated[
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Of CockroachDB: a node's http://HOST:8080, for what it counts; repeat for each.",
+            help="For CockroachDB: a node's http://HOST:8080, which counts; repeat for each node.",
         ),
     ] = None,
 ) -> None:
@@ -72,7 +72,7 @@ def metrics(
     if instance is not None and status_vars:
         raise ConfigError("a database is Spanner's or CockroachDB's: --instance or --status-vars")
     nodes = checked(status_vars or ())
-    with control_of(url, url_option) as control:
+    with options.control_of(url, url_option) as control:
         if record is not None:
             _record(control, record, every, instance, nodes)
             return
@@ -94,8 +94,10 @@ def metrics(
 def _record(
     control: Control, path: Path, every_s: float, instance: str | None, nodes: list[str]
 ) -> None:
-    """Look and append until told to stop. A look that fails is told and tried again later; the
-    first one must not."""
+    """Look and append until told to stop.
+
+    A look that fails is reported and tried again later; the first one must not fail.
+    """
     from late.autoscaler.metrics.factory import create_source
     from late.autoscaler.metrics.source import MetricsError
     from late.cli.metrics_recorder import Recorder, of_monitoring, of_nodes, of_server
@@ -125,8 +127,8 @@ class Page:
     """The page, at most `KEEP_S` old. Any thread may call it.
 
     Args:
-        nodes: of CockroachDB, where they tell what they count. While one does not, nothing is told
-            of the server, and all else is.
+        nodes: URLs of CockroachDB's nodes, which say what they count. While one does not answer,
+            the page has nothing of the server, and everything else.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """`late metrics --record`: the server's own counters as a file that the cost report reads.
 
-PostgreSQL's are written as they are (counters since a reset), which `late report cost --metrics`
-takes as they are; CockroachDB's as its own dump has them; the others have levels only, in the plain
-form. A sample that could not be taken
-is a hole in the series and not a zero.
+PostgreSQL's counters are written as they are (since a reset), as `late report cost --metrics` takes
+them. CockroachDB's are written as its own dump has them. The others have levels only, in the plain
+form. A sample that could not be taken is a hole in the series and not a zero.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ Row = tuple[str | int | float, ...]
 
 
 def of_server(seen: Server) -> tuple[tuple[str, ...], list[Row]]:
-    """Header and rows of one look.
+    """Return header and rows of one look.
 
     Raises:
-        ConfigError: this database says nothing by SQL.
+        ConfigError: this database does not tell its load by SQL.
     """
     at = _at(seen.at_us)
     if seen.commits is not None:
@@ -49,7 +48,7 @@ def of_server(seen: Server) -> tuple[tuple[str, ...], list[Row]]:
 
 
 def of_monitoring(seen: Metrics) -> tuple[tuple[str, ...], list[Row]]:
-    """The same of a Spanner instance; no rows where it has no newer minute."""
+    """Return those of a Spanner instance; no rows if it has no newer minute."""
     if seen.at_us is None:
         return LEVELS, []
     known = {
@@ -62,7 +61,7 @@ def of_monitoring(seen: Metrics) -> tuple[tuple[str, ...], list[Row]]:
 
 
 def of_nodes(samples: Iterable[Sample], at_us: int) -> tuple[tuple[str, ...], list[Row]]:
-    """The same of CockroachDB's nodes; its dump has no header."""
+    """Return those of CockroachDB's nodes; its dump has no header."""
     at = _at(at_us)
     return (), [(name, at, source, value) for name, source, value in series_of(samples)]
 
@@ -72,7 +71,7 @@ def _at(at_us: int) -> str:
 
 
 class Recorder:
-    """Appends looks to a file; makes it when there is none.
+    """A file to which looks are appended; it is made if there is none.
 
     Raises:
         ConfigError: the file is there and is something else, or cannot be written.
@@ -83,7 +82,7 @@ class Recorder:
         self._last = ""
 
     def once(self) -> int:
-        """One look; how many rows it has added."""
+        """Look once, and return how many rows that added."""
         header, rows = self._look()
         time = 0 if header else 1
         rows = [row for row in rows if str(row[time]) != self._last]

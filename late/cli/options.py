@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their texts become values."""
+"""Options that several commands share, and the functions that turn their texts into values."""
 
 from __future__ import annotations
 
@@ -23,15 +23,24 @@ UrlArgument = Annotated[
         show_default=False,
     ),
 ]
-UrlOption = Annotated[
+Url = Annotated[
     str | None,
     typer.Option("--url", "-u", metavar="URL", help="The database; else $LATE_URL.",
                  show_default=False),
 ]  # fmt: skip
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
-PayloadOption = Annotated[
+Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
+Payload = Annotated[
     bool, typer.Option("--payload", help="Include payloads, which may be confidential.")
 ]
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+TaskId = Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)]
+Group = Annotated[str | None, typer.Option("--group", help="Only this consumer group.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Host = Annotated[str, typer.Option(help="The address to listen on.")]
+TlsCert = Annotated[str | None, typer.Option(metavar="FILE", help="Certificate, PEM.")]
+TlsKey = Annotated[str | None, typer.Option(metavar="FILE", help="Its key, PEM.")]
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)\Z")
 _UNITS_US = {
@@ -46,7 +55,7 @@ _UNITS_US = {
 
 
 def url_of(*given: str | None) -> str:
-    """The first URL that was given, else that of the environment.
+    """Return the first URL that was given, else that of the environment.
 
     Raises:
         ConfigError: none, or two different ones.
@@ -61,7 +70,7 @@ def url_of(*given: str | None) -> str:
 
 
 def control_of(*given: str | None) -> Control:
-    """A `Control` of that database; nothing is connected yet."""
+    """Make a `Control` of that database. It does not connect yet."""
     url = url_of(*given)
     from late.control import Control
 
@@ -69,12 +78,12 @@ def control_of(*given: str | None) -> Control:
 
 
 def watching(*given: str | None) -> Control:
-    """Open a Control that judges `LAGGING` by the measure of a worker with this environment.
+    """Make a `Control` that judges `LAGGING` as a worker with this environment does.
 
     Only commands that show it use this: no other command may fail by a worker's setting.
 
     Raises:
-        ConfigError: LATE_LAG_ALARM_S, or another setting, is none.
+        ConfigError: LATE_LAG_ALARM_S, or another setting, cannot be read.
     """
     url = url_of(*given)
     from late import config
@@ -87,7 +96,7 @@ def asked(question: str, effect: str) -> None:
     """Ask at a terminal whether to go on; `typer.Abort` if not.
 
     Args:
-        effect: what would be done, for who cannot answer.
+        effect: what would be done, for the message where nobody can answer.
 
     Raises:
         ConfigError: nobody can answer. A script that goes on by itself must say `--yes`.
@@ -98,7 +107,7 @@ def asked(question: str, effect: str) -> None:
 
 
 def duration_us(text: str, what: str) -> int:
-    """`90s`, `15m`, `1.5h`, `2d` or plain seconds, in microseconds.
+    """Read `90s`, `15m`, `1.5h`, `2d` or plain seconds, and return microseconds.
 
     Raises:
         ConfigError: anything else.
@@ -118,14 +127,14 @@ WHEN = "2026-05-01T12:00:00Z, or an age such as 2h"
 
 
 def moment_us(text: str, what: str, now_us: int, *, expected: str = WHEN) -> int:
-    """A moment: ISO 8601 with a zone, or how long ago (`2h`, `7d`).
+    """Read a moment, ISO 8601 with a zone or how long ago (`2h`, `7d`), in microseconds.
 
     Args:
         now_us: the database's now, which an age counts back from.
         expected: what an error says is possible.
 
     Raises:
-        ConfigError: neither, or without a zone: a day's letters must not depend on a laptop's zone.
+        ConfigError: neither, or no zone: a day's letters must not depend on a laptop's zone.
     """
     if _DURATION.match(text.strip()):
         return now_us - duration_us(text, what)
@@ -133,7 +142,7 @@ def moment_us(text: str, what: str, now_us: int, *, expected: str = WHEN) -> int
 
 
 def instant(text: str, what: str, *, expected: str = WHEN) -> datetime:
-    """An ISO 8601 date and time with its zone.
+    """Read an ISO 8601 date and time with its zone.
 
     Raises:
         ConfigError: anything else.
@@ -148,7 +157,7 @@ def instant(text: str, what: str, *, expected: str = WHEN) -> datetime:
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
-    """A JSON object.
+    """Read a JSON object.
 
     Raises:
         ConfigError: not JSON, or not an object. The text is not repeated: it is a payload.
@@ -165,7 +174,7 @@ def json_object(text: str, what: str) -> dict[str, Any]:
 
 
 def pairs(texts: list[str], what: str) -> dict[str, str]:
-    """`KEY=VALUE` texts as a mapping.
+    """Read `KEY=VALUE` texts as a mapping.
 
     Raises:
         ConfigError: no `=`, or a key twice.

@@ -1,10 +1,11 @@
-"""Print tables for people, JSON for programs; control characters for neither."""
+"""Print tables for people and JSON for programs, without control characters."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,24 @@ def as_json(value: Any) -> None:
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     sys.stdout.write(text.decode() + "\n")
+
+
+def line(json: bool, value: Any, text: str) -> None:
+    """Print `value` as JSON if that is asked for, else one line of text."""
+    if json:
+        as_json(value)
+    else:
+        typer.echo(text)
+
+
+def listed(
+    json: bool, value: Any, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """Print `value` as JSON if that is asked for, else a table; see `table`."""
+    if json:
+        as_json(value)
+    else:
+        table(title, columns, rows)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -54,14 +73,14 @@ def fields(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def plain(value: object) -> str:
-    """Text for a terminal: a task's name or error must not drive it, nor be read as markup."""
+    """Return text for a terminal: a task's name or error must not drive it, nor be markup."""
     if value is None:
         return "-"
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
 
 
 def moment(us: int | None) -> str | None:
-    """A time in UTC, to the second."""
+    """Format a time in UTC, to the second."""
     if us is None:
         return None
     try:
@@ -71,7 +90,7 @@ def moment(us: int | None) -> str | None:
 
 
 def age(seconds: float | None) -> str | None:
-    """A time span in its two largest units."""
+    """Format a time span in its two largest units."""
     if seconds is None:
         return None
     if seconds < 60:
@@ -88,20 +107,38 @@ def age(seconds: float | None) -> str | None:
 
 
 def note(text: str) -> None:
-    """A line for people, beside the result: to stderr, so that a pipe gets the result alone."""
+    """Print a line for people to stderr, so that a pipe gets the result alone."""
     typer.echo(text, err=True)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all: beside its place, then renamed.
+    """Write a file as a whole or not at all; see `draft_of`."""
+    with draft_of(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
+    """Lend a path for a draft of the file, which takes its place at the end of the block.
 
     Raises:
         ConfigError: the folder is missing or may not be written to.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        yield draft
+        draft.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def refuse_existing(path: Path | None, *, force: bool) -> None:
+    """Refuse to replace a file, unless `--force` was given.
+
+    Raises:
+        ConfigError: it is there.
+    """
+    if path is not None and path.exists() and not force:
+        raise ConfigError(f"{path} is there already: --force replaces it")

@@ -17,13 +17,13 @@ def _roles() -> None:
 @app.command("sql")
 def sql(
     schema: Annotated[
-        str, typer.Option("--schema", help="Where the tables of late are.")
+        str, typer.Option("--schema", help="The schema with the tables of late.")
     ] = "public",
     prefix: Annotated[
-        str, typer.Option("--prefix", help="What the roles' names begin with.")
+        str, typer.Option("--prefix", help="The beginning of the roles' names.")
     ] = "late_",
 ) -> None:
-    """Print the statements for PostgreSQL that make the roles; connects to nothing.
+    """Print the statements for PostgreSQL that make the roles; it connects to nothing.
 
     late roles sql | psql DATABASE: late_enqueuer, late_worker, late_viewer and late_operator.
     Run it again after each migration. What each may do: docs/sql.md.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from late.cli import output
-from late.cli.options import JsonOption, UrlOption, control_of
+from late.cli import options, output
 
 if TYPE_CHECKING:
     from late.model.task import Schedule
@@ -18,18 +17,15 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
-
 
 @app.command("list")
-def list_(url_option: UrlOption = None, json: JsonOption = False) -> None:
+def list_(url_option: options.Url = None, json: options.Json = False) -> None:
     """List the recurring tasks and when each is due next."""
-    with control_of(url_option) as control:
+    with options.control_of(url_option) as control:
         found = control.schedules.all()
-    if json:
-        output.as_json({"schedules": [_keys(schedule) for schedule in found]})
-        return
-    output.table(
+    output.listed(
+        json,
+        {"schedules": [_keys(schedule) for schedule in found]},
         "Schedules",
         ("name", "rule", "zone", "next due", "task", "queue", "catch-up", "overlap", "shard>"),
         [
@@ -52,51 +48,39 @@ def list_(url_option: UrlOption = None, json: JsonOption = False) -> None:
 
 
 @app.command("pause")
-def pause(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+def pause(name: options.Name, url_option: options.Url = None, json: options.Json = False) -> None:
     """Fire no more ticks until it is resumed. Workers hear of it within seconds."""
-    with control_of(url_option) as control:
-        found = control.schedules.pause(name)
-    _say(found, json)
+    with options.control_of(url_option) as control:
+        _say(control.schedules.pause(name), json)
 
 
 @app.command("resume")
-def resume(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+def resume(name: options.Name, url_option: options.Url = None, json: options.Json = False) -> None:
     """Fire again. What came due during the pause is left out."""
-    with control_of(url_option) as control:
-        found = control.schedules.resume(name)
-    _say(found, json)
+    with options.control_of(url_option) as control:
+        _say(control.schedules.resume(name), json)
 
 
 @app.command("run")
-def run(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
-    """Enqueue its task now, besides its ticks; prints the task's id."""
-    with control_of(url_option) as control:
+def run(name: options.Name, url_option: options.Url = None, json: options.Json = False) -> None:
+    """Enqueue its task now, besides its ticks, and print the task's id."""
+    with options.control_of(url_option) as control:
         task_id = control.schedules.run(name)
-    if json:
-        output.as_json({"schedule": name, "task_id": task_id})
-    else:
-        typer.echo(task_id)
+    output.line(json, {"schedule": name, "task_id": task_id}, task_id)
 
 
 @app.command("remove")
-def remove(name: Name, url_option: UrlOption = None, json: JsonOption = False) -> None:
+def remove(name: options.Name, url_option: options.Url = None, json: options.Json = False) -> None:
     """Forget a recurring task; a worker whose code still has it declares it again."""
-    with control_of(url_option) as control:
+    with options.control_of(url_option) as control:
         control.schedules.remove(name)
-    if json:
-        output.as_json({"removed": name})
-    else:
-        typer.echo(f"{name}: removed")
+    output.line(json, {"removed": name}, f"{name}: removed")
 
 
 def _say(schedule: Schedule, json: bool) -> None:
-    if json:
-        output.as_json(_keys(schedule))
-    elif schedule.paused:
-        typer.echo(f"{schedule.name}: paused")
-    else:
-        due = output.moment(schedule.next_due_at_us) or "never again"
-        typer.echo(f"{schedule.name}: next due {due}")
+    due = output.moment(schedule.next_due_at_us) or "never again"
+    state = "paused" if schedule.paused else f"next due {due}"
+    output.line(json, _keys(schedule), f"{schedule.name}: {state}")
 
 
 def _keys(schedule: Schedule) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command `serve`: a worker with HTTP and gRPC beside it."""
+"""`late serve`: a worker with HTTP and gRPC beside it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
+from late.cli import options
 from late.cli.app_loader import load_app
-from late.cli.options import url_of
-from late.cli.worker import nameless, settings_of, show_log
+from late.cli.worker import (
+    GroupsOption,
+    LogJsonOption,
+    LogLevelOption,
+    SetOption,
+    nameless,
+    settings_of,
+    show_log,
+)
 from late.errors import ConfigError
 
 NONE = -1
@@ -61,16 +69,17 @@ def serve(
     target: AppOption = None,
     url: DatabaseOption = None,
     pull: PullOption = None,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    host: options.Host = "127.0.0.1",
     http_port: HttpOption = 7280,
     grpc_port: GrpcOption = NONE,
     auth: Annotated[
         bool, typer.Option("--auth", help="Ask for tokens: late token create.")
     ] = False,
-    tls_cert: Annotated[str | None, typer.Option(metavar="FILE", help="Certificate, PEM.")] = None,
-    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key, PEM.")] = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     tls_ca: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Clients' certificates by it count as well.")
+        str | None,
+        typer.Option(metavar="FILE", help="Clients' certificates signed by it are valid as well."),
     ] = None,
     roles: RolesOption = "api,tail,dispatch,web",
     web_changes: Annotated[
@@ -79,19 +88,10 @@ def serve(
     reports: ReportsOption = None,
     advertise: AdvertiseOption = None,
     rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
-    group: Annotated[
-        list[str] | None, typer.Option(help="Consumer group; may be repeated. Default: the app's.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the worker; repeatable."),
-    ] = None,
-    log_level: Annotated[
-        str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
-    ] = "INFO",
-    log_json: Annotated[
-        bool, typer.Option("--log-json", envvar="LATE_LOG_JSON", help="Log lines as JSON.")
-    ] = False,
+    group: GroupsOption = None,
+    set_: SetOption = None,
+    log_level: LogLevelOption = "INFO",
+    log_json: LogJsonOption = False,
 ) -> None:
     """Run a worker and offer its queues over HTTP and gRPC, until SIGTERM or SIGINT.
 
@@ -99,9 +99,9 @@ def serve(
     `app.route(queue, target="pull")`. All workers of a group must agree on these queues. Another
     machine is served only with TLS and --auth.
     """
-    app = load_app(target) if target is not None else nameless(url_of(url))
+    app = load_app(target) if target is not None else nameless(options.url_of(url))
     if target is not None and url is not None:
-        raise ConfigError("an app has its own database: leave --url away")
+        raise ConfigError("an app has its own database: leave --url out")
     for queue in (each for each in dict.fromkeys(pull or ()) if each not in app.routes):
         app.route(queue, target="pull")
     settings: dict[str, Any] = settings_of(set_ or [], group)

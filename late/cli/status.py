@@ -1,4 +1,4 @@
-"""Commands that look at tasks: status, show."""
+"""`late status` and `late show`: commands that look at tasks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli import group, output
-from late.cli.options import JsonOption, PayloadOption, UrlArgument, UrlOption, control_of, watching
+from late.cli import group, options, output
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def status(
-    url: UrlArgument = None,
-    url_option: UrlOption = None,
+    url: options.UrlArgument = None,
+    url_option: options.Url = None,
     queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
     limit: Annotated[
         int, typer.Option(help="Where each count of one shard stops and says `>=`.", min=1)
@@ -32,7 +31,7 @@ def status(
     owners: Annotated[
         bool, typer.Option("--owners", help="Each shard's owner, its former ones, and refusals.")
     ] = False,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Show queues (depth, oldest age, in flight, parked, dead), shards, owners and workers.
 
@@ -46,14 +45,14 @@ def status(
     if owners:
         if queue is not None:
             raise ConfigError("--owners is about shards: leave --queue out")
-        with control_of(url, url_option) as control:
+        with options.control_of(url, url_option) as control:
             terms = control.status.owners(limit=limit)
         if json:
             output.as_json(terms)
         else:
             _owners(terms)
         return
-    with watching(url, url_option) as control:
+    with options.watching(url, url_option) as control:
         found = control.status.read(queue=queue, limit=limit)
         where = control.url
     if json:
@@ -89,11 +88,7 @@ def _tables(found: Status, where: str) -> None:
                 s.lag,
                 output.age(s.lag_s),
                 s.in_flight,
-                output.age(
-                    None
-                    if s.settled_at_us is None
-                    else max(0, found.now_us - s.settled_at_us) / 1_000_000
-                ),
+                _ago(found.now_us, s.settled_at_us),
             )
             for s in found.shards
         ],
@@ -109,7 +104,7 @@ def _tables(found: Status, where: str) -> None:
                 w.shards,
                 w.capacity,
                 w.version,
-                output.age(max(0, found.now_us - w.started_at_us) / 1_000_000),
+                _ago(found.now_us, w.started_at_us),
                 output.age(w.expires_in_s),
             )
             for w in found.workers
@@ -117,10 +112,11 @@ def _tables(found: Status, where: str) -> None:
     )
 
 
-def _owners(found: Owners) -> None:
-    def ago(us: int | None) -> str | None:
-        return output.age(None if us is None else max(0, found.now_us - us) / 1_000_000)
+def _ago(now_us: int, us: int | None) -> str | None:
+    return output.age(None if us is None else max(0, now_us - us) / 1_000_000)
 
+
+def _owners(found: Owners) -> None:
     output.note(
         f"at {output.moment(found.now_us)}  fenced_total {found.fenced_total}  "
         f"late_total {found.late_total}"
@@ -129,7 +125,15 @@ def _owners(found: Owners) -> None:
         "Owners",
         ("group", "shard>", "owner", "epoch>", "for>", "fenced>", "late>"),
         [
-            (s.group, s.shard_id, _owner(s), s.epoch, ago(s.since_us), s.fenced, s.late)
+            (
+                s.group,
+                s.shard_id,
+                _owner(s),
+                s.epoch,
+                _ago(found.now_us, s.since_us),
+                s.fenced,
+                s.late,
+            )
             for s in found.shards
         ],
     )
@@ -157,14 +161,14 @@ def _owner(shard: OwnerView | ShardStatus) -> str | None:
 
 
 def show(
-    task_id: Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)],
-    url_option: UrlOption = None,
-    payload: PayloadOption = False,
+    task_id: options.TaskId,
+    url_option: options.Url = None,
+    payload: options.Payload = False,
     everywhere: Annotated[
         bool,
         typer.Option("--everywhere", help="Look through its shard's whole log, if need be: slow."),
     ] = False,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Show all that is known of one task. Exit code 1 if nothing is.
 
@@ -176,7 +180,7 @@ def show(
     The row is looked for where the id says: in its shard, within ten minutes of its time. With
     --everywhere it is also found when the producer's clock was wrong, or its transaction long.
     """
-    with control_of(url_option) as control:
+    with options.control_of(url_option) as control:
         found = control.tasks.show(task_id, payload=payload, everywhere=everywhere)
     known = any(group.state != "unknown" for group in found.groups)
     if json:
@@ -250,7 +254,7 @@ def steps(found: tuple[StepView, ...]) -> None:
 
 
 def errors(found: tuple[AttemptError, ...]) -> None:
-    """The attempts' errors, one line each: the first line of the text is what names the fault."""
+    """Print the attempts' errors, one line each: the last line of a text names the fault."""
     for error in found:
         lines = error.error.strip().splitlines() or [""]
         worker = f"  {output.plain(error.worker)}" if error.worker else ""

@@ -1,4 +1,4 @@
-"""`late target list`: which services execute tasks, as this place is configured."""
+"""`late target list`: the services that execute tasks, as this process is configured."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from late.cli import output
+from late.cli import options, output
 from late.cli.app_loader import load_app
-from late.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from late.model.targets import Target
@@ -24,7 +23,7 @@ def list_(
     check: Annotated[
         bool, typer.Option("--check", help="Connect to each; 1 if one cannot be reached.")
     ] = False,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """List the targets of the file that LATE_TARGETS names and of an app. No task is sent, and no
     secret is shown."""
@@ -69,7 +68,7 @@ def list_(
 
 
 def _checked(targets: dict[str, Target]) -> dict[str, str | None]:
-    """Why a target cannot be reached, by name; None where it can."""
+    """Return why each target cannot be reached; None where it can."""
     import asyncio
 
     from late.dispatcher.push.probe import probe

@@ -6,19 +6,18 @@ from typing import Annotated
 
 import typer
 
-from late.cli import output
-from late.cli.options import JsonOption, UrlOption, control_of, duration_us
+from late.cli import options, output
 from late.errors import ConfigError
 from late.model.tokens import CERTIFICATE
 
 app = typer.Typer(help="Who may use the HTTP and gRPC interfaces.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(help="For logs, and to revoke it by.")]
+TokenArgument = Annotated[str, typer.Argument(help="Its name in logs, and to revoke it.")]
 
 
 @app.command()
 def create(
-    name: NameArgument,
+    name: TokenArgument,
     scope: Annotated[
         list[str], typer.Option(help="enqueue, consume, view or operate; may be repeated.")
     ],
@@ -33,14 +32,14 @@ def create(
         bool,
         typer.Option("--certificate", help="For a client certificate of this name; no secret."),
     ] = False,
-    url: UrlOption = None,
-    json: JsonOption = False,
+    url: options.Url = None,
+    json: options.Json = False,
 ) -> None:
     """Make a token and print it. It is shown this once: only its hash is kept."""
-    lifetime_us = None if expires is None else duration_us(expires, "--expires")
+    lifetime_us = None if expires is None else options.duration_us(expires, "--expires")
     if lifetime_us is not None and lifetime_us <= 0:
         raise ConfigError(f"--expires {expires!r}: a token must live for longer than nothing")
-    with control_of(url) as control:
+    with options.control_of(url) as control:
         text, row = control.tokens.create(
             name,
             scopes=scope,
@@ -48,18 +47,14 @@ def create(
             lifetime_us=lifetime_us,
             certificate=certificate,
         )
-    if json:
-        output.as_json({"name": row.name, "token": text, "expires_at_us": row.expires_at_us})
-    elif text is not None:
-        typer.echo(text)
-    else:
-        typer.echo(f"{row.name}: by its client certificate")
+    keys = {"name": row.name, "token": text, "expires_at_us": row.expires_at_us}
+    output.line(json, keys, text or f"{row.name}: by its client certificate")
 
 
 @app.command("list")
-def list_(url: UrlOption = None, json: JsonOption = False) -> None:
-    """Show all tokens: what they allow, and whether they count."""
-    with control_of(url) as control:
+def list_(url: options.Url = None, json: options.Json = False) -> None:
+    """List all tokens: what they allow, and whether they are valid."""
+    with options.control_of(url) as control:
         tokens, now = control.tokens.all(), control.now()
     rows = [
         {
@@ -74,10 +69,9 @@ def list_(url: UrlOption = None, json: JsonOption = False) -> None:
         }
         for token in tokens
     ]
-    if json:
-        output.as_json({"tokens": rows})
-        return
-    output.table(
+    output.listed(
+        json,
+        {"tokens": rows},
         "tokens",
         ("name", "kind", "scopes", "queues", "state"),
         [
@@ -94,11 +88,8 @@ def list_(url: UrlOption = None, json: JsonOption = False) -> None:
 
 
 @app.command()
-def revoke(name: NameArgument, url: UrlOption = None, json: JsonOption = False) -> None:
+def revoke(name: TokenArgument, url: options.Url = None, json: options.Json = False) -> None:
     """End a token: within seconds nobody is let in by it."""
-    with control_of(url) as control:
+    with options.control_of(url) as control:
         control.tokens.revoke(name)
-    if json:
-        output.as_json({"revoked": name})
-    else:
-        typer.echo(f"{name}: revoked")
+    output.line(json, {"revoked": name}, f"{name}: revoked")

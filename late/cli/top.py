@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli.options import UrlArgument, UrlOption, watching
+from late.cli import options
 from late.cli.output import moment, plain
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 COLORS = {"bad": "red", "warn": "yellow", "ok": "green"}
 BARS = "▁▂▃▄▅▆▇█"
 ATTENTION = 6
-"""Lines of what needs attention; the rest is a number."""
+"""Most lines of what needs attention; the others are counted."""
 QUIT = (b"q", b"Q", b"\x1b")
-"""Keys that end it; Ctrl-C does as everywhere."""
+"""Keys that end it, as Ctrl-C does."""
 
 
 def top(
-    url: UrlArgument = None,
-    url_option: UrlOption = None,
+    url: options.UrlArgument = None,
+    url_option: options.Url = None,
     queue: Annotated[str, typer.Option(help="Only queues whose name holds this.")] = "",
     every: Annotated[
         float, typer.Option(help="Seconds between two looks.", min=0.2, max=3_600)
@@ -51,7 +51,7 @@ def top(
     One look takes no more than a tenth of the time, as on the page (late serve --roles web), and
     while the database does not answer, the last one stays and says how old it is.
     """
-    with watching(url, url_option) as control, suppress(KeyboardInterrupt):
+    with options.watching(url, url_option) as control, suppress(KeyboardInterrupt):
         live = not once and sys.stdout.isatty()
         asyncio.run(_run(control, queue, every, live=live))
 
@@ -86,7 +86,7 @@ async def _run(control: Control, text: str, every_s: float, *, live: bool) -> No
 
 @contextmanager
 def _keys(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at `q`; where there is no such terminal, Ctrl-C is left."""
+    """Call `stop` at `q`. Without a terminal that can tell keys, only Ctrl-C ends it."""
     try:
         import termios
         import tty
@@ -131,8 +131,8 @@ def frame(
     trouble: str = "",
     age_s: float = 0.0,
 ) -> RenderableType:
-    """One screenful of at most `height` lines. Every text is shown as one: none drives a terminal
-    or is read as markup."""
+    """Return one screenful of at most `height` lines. No text drives the terminal or is read as
+    markup."""
     from rich.console import Group
     from rich.text import Text
 
@@ -167,7 +167,7 @@ def _tiles(model: Overview) -> RenderableType:
 
 
 def _flow(points: Sequence[Point]) -> list[RenderableType]:
-    """Backlog and attempts a second since this was started, each line by its own greatest."""
+    """Return lines of backlog and attempts a second since the start, each by its own greatest."""
     from rich.text import Text
 
     if len(points) < 2:
@@ -181,7 +181,7 @@ def _flow(points: Sequence[Point]) -> list[RenderableType]:
 
 
 def bars(values: Sequence[float]) -> str:
-    """A line of bars, by the greatest of the values."""
+    """Return a line of bars, in proportion to the greatest of the values."""
     most = max(values, default=0) or 1
     return "".join(BARS[min(len(BARS) - 1, int(value / most * len(BARS)))] for value in values)
 

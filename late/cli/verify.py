@@ -1,31 +1,31 @@
-"""The command that proves the books: verify."""
+"""`late verify`: check where every task is."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from late.cli import output
-from late.cli.options import JsonOption, UrlArgument, UrlOption, control_of
+from late.cli import options, output
 
 if TYPE_CHECKING:
     from late.control.verify.verify import Verified
 
 
 def verify(
-    url: UrlArgument = None,
-    url_option: UrlOption = None,
-    group: Annotated[str | None, typer.Option(help="Only this consumer group.")] = None,
+    url: options.UrlArgument = None,
+    url_option: options.Url = None,
+    group: options.Group = None,
     shard: Annotated[int | None, typer.Option(help="Only this shard.", min=0, max=4095)] = None,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Check that every task is in exactly one place: waiting, open, parked, dead or settled.
 
     Reads everything at one moment, beside running workers as well, and changes nothing. Names each
     task that breaks the rule, and what to do. Exit code 1 if there is one.
     """
-    with control_of(url, url_option) as control:
+    with options.control_of(url, url_option) as control:
         found = control.verify(group=group, shard_id=shard)
         where = control.url
     if json:
@@ -34,17 +34,11 @@ def verify(
              "what": p.what, "remedy": p.remedy}
             for p in found.problems
         ]  # fmt: skip
-        output.as_json({**_plain(found), "problems": problems})
+        output.as_json({**msgspec.structs.asdict(found), "problems": problems})
     else:
         _tables(found, where)
     if not found.ok:
         raise typer.Exit(1)
-
-
-def _plain(found: Verified) -> dict[str, object]:
-    import msgspec
-
-    return msgspec.structs.asdict(found)
 
 
 def _tables(found: Verified, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands that run things: worker, enqueue."""
+"""`late worker` and `late enqueue`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from late.cli import output
+from late.cli import options, output
 from late.cli.app_loader import load_app
-from late.cli.options import JsonOption, UrlOption, duration_us, instant, json_object, pairs, url_of
 from late.errors import ConfigError, UnknownTask
 
 if TYPE_CHECKING:
     from late.app.app import App
 
 TEXTS = ("membership", "member", "health_host", "wake_host")
-"""The settings that are no numbers."""
+"""The settings whose values are texts."""
 
 AppArgument = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Such as shop.tasks:app.", show_default=False)
+]
+
+GroupsOption = Annotated[
+    list[str] | None, typer.Option(help="Consumer group; may be repeated. Default: the app's.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Any other setting of the worker; may be repeated."
+    ),
+]
+LogLevelOption = Annotated[
+    str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
+]
+LogJsonOption = Annotated[
+    bool, typer.Option("--log-json", envvar="LATE_LOG_JSON", help="Log lines as JSON.")
 ]
 
 
@@ -29,13 +44,8 @@ def worker(
     concurrency: Annotated[
         int | None, typer.Option(help="Attempts that run at the same time.", min=1, max=10_000)
     ] = None,
-    group: Annotated[
-        list[str] | None, typer.Option(help="Consumer group; may be repeated. Default: the app's.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; may be repeated."),
-    ] = None,
+    group: GroupsOption = None,
+    set_: SetOption = None,
     health_port: Annotated[
         int | None,
         typer.Option(
@@ -52,12 +62,8 @@ def worker(
             max=65_535,
         ),
     ] = None,
-    log_level: Annotated[
-        str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
-    ] = "INFO",
-    log_json: Annotated[
-        bool, typer.Option("--log-json", envvar="LATE_LOG_JSON", help="Log lines as JSON.")
-    ] = False,
+    log_level: LogLevelOption = "INFO",
+    log_json: LogJsonOption = False,
 ) -> None:
     """Run tasks until SIGTERM or SIGINT; a second one stops at once.
 
@@ -67,12 +73,8 @@ def worker(
     """
     app = load_app(target)
     settings = settings_of(set_ or [], group)
-    if concurrency is not None:
-        settings["concurrency"] = concurrency
-    if health_port is not None:
-        settings["health_port"] = health_port
-    if wake_port is not None:
-        settings["wake_port"] = wake_port
+    own = {"concurrency": concurrency, "health_port": health_port, "wake_port": wake_port}
+    settings |= {name: value for name, value in own.items() if value is not None}
     end_logging = show_log(log_level, json=log_json)
     from late.worker.worker import run
 
@@ -83,7 +85,7 @@ def worker(
 
 
 def show_log(level: str, *, json: bool) -> Callable[[], None]:
-    """Show the worker's events; returns what ends that."""
+    """Show the worker's events, and return a function that ends it."""
     import logging
 
     from late import events
@@ -97,7 +99,7 @@ def show_log(level: str, *, json: bool) -> Callable[[], None]:
 
 
 def settings_of(texts: list[str], groups: list[str] | None) -> dict[str, Any]:
-    """`--set` and `--group` as keywords of a worker's `run`."""
+    """Return `--set` and `--group` as keywords of a worker's `run`."""
     found = _settings(texts)
     if groups:
         found["groups"] = tuple(dict.fromkeys(groups))
@@ -105,13 +107,13 @@ def settings_of(texts: list[str], groups: list[str] | None) -> dict[str, Any]:
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
-    """`--set` pairs as numbers, which is what nearly all settings are.
+    """Read `--set` pairs as numbers, which nearly all settings are.
 
     Raises:
         ConfigError: not KEY=VALUE, or no number.
     """
     found: dict[str, Any] = {}
-    for key, text in pairs(texts, "--set").items():
+    for key, text in options.pairs(texts, "--set").items():
         if key in TEXTS:
             found[key] = text
             continue
@@ -128,7 +130,7 @@ def enqueue(
         str | None,
         typer.Option("--app", metavar="MODULE:APP", help="Check name and arguments by this app."),
     ] = None,
-    url_option: UrlOption = None,
+    url_option: options.Url = None,
     args: Annotated[
         str, typer.Option("--args", metavar="JSON", help="Arguments by name, a JSON object.")
     ] = "{}",
@@ -156,38 +158,39 @@ def enqueue(
     header: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be repeated.")
     ] = None,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
-    """Enqueue one task in a transaction of its own; prints its id.
+    """Enqueue one task in a transaction of its own, and print its id.
 
     With --app the task must exist and the arguments must fit its signature. With --url alone
     neither is checked: a worker that knows no such task parks it and asks again later. The
     database is that of --url, else of LATE_URL, else the app's own.
     """
-    arguments = json_object(args, "--args")
-    options: dict[str, Any] = {
-        "delay": None if delay is None else duration_us(delay, "--delay") / 1_000_000,
-        "at": None if at is None else instant(at, "--at"),
+    arguments = options.json_object(args, "--args")
+    wanted: dict[str, Any] = {
+        "delay": None if delay is None else options.duration_us(delay, "--delay") / 1_000_000,
+        "at": None if at is None else options.instant(at, "--at"),
         "expires": None if expires is None else _expires(expires),
         "priority": priority,
         "ordering_key": ordering_key,
         "unique_key": unique_key,
         "unique_for": None
         if unique_for is None
-        else duration_us(unique_for, "--unique-for") / 1_000_000,
+        else options.duration_us(unique_for, "--unique-for") / 1_000_000,
         "on_conflict": on_conflict,
-        "headers": pairs(header, "--header") if header else None,
+        "headers": options.pairs(header, "--header") if header else None,
     }
-    given = {key: value for key, value in options.items() if value is not None}
+    given = {key: value for key, value in wanted.items() if value is not None}
     task_id = _enqueue(target, url_option, name, queue, arguments, given)
-    if json:
-        output.as_json({"task_id": task_id})
-    else:
-        typer.echo(task_id)
+    output.line(json, {"task_id": task_id}, task_id)
 
 
 def _expires(text: str) -> Any:
-    return instant(text, "--expires") if "T" in text else duration_us(text, "--expires") / 1_000_000
+    return (
+        options.instant(text, "--expires")
+        if "T" in text
+        else options.duration_us(text, "--expires") / 1_000_000
+    )
 
 
 def _enqueue(
@@ -196,21 +199,21 @@ def _enqueue(
     name: str,
     queue: str | None,
     arguments: dict[str, Any],
-    options: dict[str, Any],
+    given: dict[str, Any],
 ) -> str:
     from late.app.backpressure import look
     from late.control import Control
     from late.notify.notifier import wake
     from late.schema.engine import make_engine, write
 
-    app = nameless(url_of(url)) if target is None else load_app(target)
+    app = nameless(options.url_of(url)) if target is None else load_app(target)
     if target is not None and name not in app.tasks:
         known = ", ".join(sorted(app.tasks)[:20]) or "none"
         raise UnknownTask(f"{target} has no task {name[:128]!r}; known: {known}")
-    call = app.call(name, arguments, queue=queue, **options)
+    call = app.call(name, arguments, queue=queue, **given)
     # What is asked for here and now, else what the service's code says.
-    given = url or os.environ.get("LATE_URL", "").strip()
-    where = given or app.url
+    named = url or os.environ.get("LATE_URL", "").strip()
+    where = named or app.url
     with Control(where) as control:
         look(app, control)  # a queue that is closed, or full, is so for operators too
     engine = make_engine(where)
@@ -223,8 +226,10 @@ def _enqueue(
 
 
 def nameless(url: str) -> App:
-    """An app with no tasks, as wide as the database says: an ordering key must lead to the shard
-    that the service's own app would choose."""
+    """Make an app with no tasks and as many shards as the database says.
+
+    An ordering key must lead to the shard that the service's own app would choose.
+    """
     from late.app.app import App
     from late.control import Control
 

@@ -1,4 +1,4 @@
-"""`late bench`: what this database gives, measured in tables of its own."""
+"""`late bench`: measure a database in tables of its own."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Annotated
 import typer
 
 from late.cli import output
-from late.cli.options import JsonOption, UrlArgument, UrlOption, url_of
+from late.cli.options import Json, Url, UrlArgument, url_of
 
 
 def bench(
     url: UrlArgument = None,
-    url_option: UrlOption = None,
+    url_option: Url = None,
     tasks: Annotated[int, typer.Option(help="Tasks to drain.", min=100, max=10_000_000)] = 20_000,
     rate: Annotated[int, typer.Option(help="Tasks a second for latency.", min=1, max=1_000)] = 100,
-    seconds: Annotated[float, typer.Option(help="Of latency.", min=0.1, max=600)] = 5.0,
+    seconds: Annotated[float, typer.Option(help="Time for latency.", min=0.1, max=600)] = 5.0,
     beside: Annotated[
-        bool, typer.Option("--beside", help="Also where a queue is at work: it is slowed down.")
+        bool,
+        typer.Option("--beside", help="Measure even where a queue is at work: it is slowed down."),
     ] = False,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Measure enqueueing, draining and latency with one worker on this machine.
 

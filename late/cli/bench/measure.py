@@ -23,7 +23,7 @@ from late.schema.tables import settlement
 BATCH = 1_000
 SINGLES = 300
 PATIENCE_S = 60.0
-"""Without progress for so long it gives up."""
+"""The longest time without progress."""
 STOP_S = 30.0
 _usage_of = msgspec.json.Decoder(list[Usage]).decode
 
@@ -70,7 +70,7 @@ def measure(url: str, folder: Path, *, tasks: int, rate: int, seconds: float) ->
 
 
 def fill(engine: Engine, count: int) -> float:
-    """Tasks a second, a thousand in each transaction."""
+    """Enqueue a thousand tasks in each transaction, and return tasks a second."""
     began = time.perf_counter()
     for start in range(0, count, BATCH):
         calls = [nothing.call(n, NOTE) for n in range(start, min(start + BATCH, count))]
@@ -80,7 +80,7 @@ def fill(engine: Engine, count: int) -> float:
 
 
 def one_by_one(engine: Engine) -> float:
-    """Transactions a second, of one task each."""
+    """Enqueue one task in each transaction, and return transactions a second."""
     began = time.perf_counter()
     for number in range(SINGLES):
         with engine.begin() as tx:
@@ -89,14 +89,14 @@ def one_by_one(engine: Engine) -> float:
 
 
 class Running(msgspec.Struct):
-    """The worker."""
+    """The worker process and its files."""
 
     process: subprocess.Popen[bytes]
     marks: Path
     output: Path
 
     def lines(self) -> list[list[str]]:
-        """Its marks so far.
+        """Return its marks so far.
 
         Raises:
             GaveUp: it has ended.
@@ -109,7 +109,7 @@ class Running(msgspec.Struct):
 
 @contextmanager
 def worker(url: str, folder: Path) -> Iterator[Running]:
-    """A worker as it comes, in a process of its own."""
+    """Run a worker with its default settings in a process of its own."""
     marks, output = folder / "marks", folder / "output"
     marks.touch()
     with output.open("wb") as log:
@@ -132,7 +132,7 @@ def worker(url: str, folder: Path) -> Iterator[Running]:
 
 
 def drained(engine: Engine, running: Running, count: int) -> float:
-    """Tasks a second, from the first start until the journal has all of them.
+    """Return tasks a second, from the first start until the journal has all of them.
 
     Raises:
         GaveUp: see the class.
@@ -160,7 +160,7 @@ def settled(engine: Engine) -> int:
 
 
 def latency(engine: Engine, running: Running, rate: int, seconds: float) -> list[float]:
-    """From the return of a commit to the start of the handler, ascending, in milliseconds.
+    """Return the times from a commit to the start of the handler, ascending, in milliseconds.
 
     Raises:
         GaveUp: see the class.

@@ -1,4 +1,4 @@
-"""A place for `late bench` in somebody's database, with tables of its own, gone afterwards."""
+"""Tables of `late bench` in a user's database, which are dropped afterwards."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _HOLDS = ("late_task", "late_timer", "late_settlement")
 
 @contextmanager
 def place(url: str, *, beside: bool) -> Iterator[str]:
-    """The URL of empty tables: in a schema of their own on PostgreSQL, in a file beside the named
-    one for SQLite. Both are on the disk that is asked about, and touch no table that is there.
+    """Make empty tables and return their URL: in a schema of their own on PostgreSQL, in a file
+    beside the named one for SQLite. Both are on the same disk and touch no other table.
 
     Args:
-        beside: also where a queue is at work: what is measured then slows it down.
+        beside: measure even where a queue is at work, which is slowed down.
 
     Raises:
         ConfigError: another kind of database, or a queue's data is in it.

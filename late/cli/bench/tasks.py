@@ -1,4 +1,4 @@
-"""Tasks of `late bench`: no-ops that write down when they started."""
+"""Tasks of `late bench`: they only write down when they started."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _started = False
 
 
 def mark(text: str) -> None:
-    """One line with the time, in one `write`: it is read while the worker runs."""
+    """Write one line with the time, in one `write`: it is read while the worker runs."""
     os.write(_marks, f"{text} {time.time_ns()}\n".encode())
 
 
 @app.task(queue="bench")
 async def nothing(n: int, note: str) -> None:
-    """Only the first of a process leaves a mark."""
+    """Leave a mark if it is the first of the process."""
     global _started
     if not _started:
         _started = True
@@ -33,5 +33,5 @@ async def nothing(n: int, note: str) -> None:
 
 @app.task(queue="bench")
 async def stamp(n: int, note: str) -> None:
-    """Leaves a mark with its number."""
+    """Leave a mark with the number."""
     mark(str(n))

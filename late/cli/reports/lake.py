@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from late.cli import output
-from late.cli.options import JsonOption, UrlOption, url_of
+from late.cli.options import Json, Url, url_of
 from late.errors import ConfigError
 
 app = typer.Typer(
@@ -32,8 +32,8 @@ def export(
         typer.Option("--accept-gaps", help="Go on where settlements were pruned before they were "
                      "exported; reports of that time will refuse."),
     ] = False,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
+    url_option: Url = None,
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Bring the lake up to what the journal has now, each settlement once.
 
@@ -57,7 +57,7 @@ def export(
 
 
 @app.command("show")
-def show(folder: Folder, json: JsonOption = False) -> None:
+def show(folder: Folder, json: Json = False) -> None:
     """Show what is in the lake: dates, journals, and gaps."""
     try:
         from late_spark import lake

@@ -1,4 +1,4 @@
-"""Options that several reports share, and how they become what `late_spark` is asked."""
+"""Options that several reports share, and the question for `late_spark` that they make."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ Zone = Annotated[
     str | None, typer.Option("--tz", metavar="ZONE", help="Days and months of this time zone; "
                              "else the price book's.", show_default=False),
 ]  # fmt: skip
-Force = Annotated[bool, typer.Option("--force", help="Replace a report that is there.")]
 By = Annotated[
     str, typer.Option("--by", metavar="NAMES", help="Some of owner, queue, task, group, tenant, "
                       "line, driver, region, day, month; separated by commas."),
@@ -71,7 +70,7 @@ def asked(
     bills: list[Path] | None, metrics: list[Path] | None, leaders: list[str] | None,
     owners: Path | None, tz: str | None, force: bool, lake: Path | None,
 ) -> Asked:  # fmt: skip
-    """The options that all reports share; loads what they need.
+    """Make a question of the options that all reports share.
 
     Raises:
         ConfigError: the extra is not installed, or both a URL and files are given.
@@ -99,5 +98,5 @@ def asked(
 
 
 def say(text: str) -> None:
-    """Progress, on standard error."""
+    """Print progress to standard error."""
     print(f"[report] {text}", file=sys.stderr, flush=True)

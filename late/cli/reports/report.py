@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from late.cli import output
-from late.cli.options import JsonOption
+from late.cli.options import Force, Json
 from late.cli.reports.options import (
     Bills,
     By,
-    Force,
     From,
     Lake,
     Leaders,
@@ -60,7 +59,7 @@ def cost(
     owners: OwnersFile = None,
     tz: Zone = None,
     force: Force = False,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Report what the work cost, and who caused it: each cent of a bill, or prices by quantities.
 
@@ -117,7 +116,9 @@ def impact(
         str | None, typer.Option("--queue", help="Only this queue; without --at and --release, "
                                  "its launch, and what it did to everything.", show_default=False),
     ] = None,
-    confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="The confidence of the intervals.")
+    ] = 0.95,
     budget: Annotated[
         str | None, typer.Option("--budget", metavar="AMOUNT", help="For the month in which the "
                                  "range ends; else the price book's.", show_default=False),
@@ -130,7 +131,7 @@ def impact(
     owners: OwnersFile = None,
     tz: Zone = None,
     force: Force = False,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Report what a change did to cost and speed, which days were unusual, how the month ends.
 
@@ -197,7 +198,7 @@ def capacity(
     lake: Lake = None,
     tz: Annotated[str, typer.Option("--tz", help="Days of this time zone.")] = "UTC",
     force: Force = False,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Report what would be enough: shards, nodes and knobs against the recorded load, if it grows.
 

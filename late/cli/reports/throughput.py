@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from late.cli import output
-from late.cli.options import JsonOption, UrlOption, moment_us, url_of
+from late.cli.options import Force, Json, Url, moment_us, url_of
 from late.cli.reports.lake import missing
 from late.errors import ConfigError
 
@@ -52,7 +52,7 @@ def throughput(
     every: Annotated[
         str, typer.Option("--every", metavar="SPAN", help="hour or day, a row each.")
     ] = "hour",
-    tz: Annotated[str, typer.Option("--tz", metavar="ZONE", help="Whose days.")] = "UTC",
+    tz: Annotated[str, typer.Option("--tz", metavar="ZONE", help="Zone of the days.")] = "UTC",
     lake: Annotated[
         Path | None, typer.Option("--lake", metavar="DIR", help="Read this lake, and of the "
                                   "journal only what is behind it.", show_default=False),
@@ -65,11 +65,11 @@ def throughput(
         Path | None, typer.Option("--out", metavar="FILE", help="Write all columns, as .csv or "
                                   ".parquet.", show_default=False),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    url_option: UrlOption = None,
-    json: JsonOption = False,
+    force: Force = False,
+    url_option: Url = None,
+    json: Json = False,
 ) -> None:  # fmt: skip
-    """Arrivals, ends, failures, waiting and busy times, backlog and saturation, per hour or day.
+    """Report arrivals, ends, failures, times, backlog and saturation, per hour or day.
 
     Times are within 3 %. The backlog is what came minus what ended since the first row that was
     read: from the beginning of the journal or the lake it is the backlog itself. The first hour or
@@ -131,8 +131,7 @@ def _free(out: Path | None, *, force: bool) -> None:
         return
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out {out}: .csv or .parquet")
-    if out.exists() and not force:
-        raise ConfigError(f"--out {out} is there: --force replaces it")
+    output.refuse_existing(out, force=force)
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out}: there is no folder {out.parent}")
     if not os.access(out.parent, os.W_OK | os.X_OK):
@@ -186,7 +185,7 @@ def _computed(
 
 
 def _refuse_holes(url: str, lake: Path | None, from_us: int, to_us: int) -> None:
-    """Before Spark is started, which takes longer: is all of the range to be had?"""
+    """Refuse a range that is not there as a whole, before Spark is started, which takes longer."""
     from late_spark import lake as lakes
     from late_spark import live
     from late_spark.bounds import Bounds
@@ -202,9 +201,8 @@ def _refuse_holes(url: str, lake: Path | None, from_us: int, to_us: int) -> None
 
 
 def _write(out: Path, rows: list[dict[str, Any]]) -> None:
-    """The whole file, or none: it is written beside its place and renamed."""
-    draft = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
+    """Write the whole file, or none of it."""
+    with output.draft_of(out) as draft:
         if out.suffix == ".parquet":
             import pyarrow as pa
             import pyarrow.parquet as pq
@@ -220,11 +218,6 @@ def _write(out: Path, rows: list[dict[str, Any]]) -> None:
                 # A tenant's name is a stranger's, and no formula.
                 writer.writerow(safe(v) if isinstance(v, str) else v for v in row.values())
             draft.write_text(text.getvalue(), encoding="utf-8")
-        draft.replace(out)
-    except OSError as error:
-        raise ConfigError(f"--out {out}: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _table(rows: list[dict[str, Any]], by: list[str], *, movers: bool) -> None:
