@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -84,19 +82,7 @@ def _selection(
     return select
 
 
-def _filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `_selection`, whose result it gets as `select`."""
-    shared = inspect.signature(_selection, eval_str=True).parameters
-    own = inspect.signature(command, eval_str=True).parameters
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        command(select=_selection(**{option: given.pop(option) for option in shared}), **given)
-
-    after = [parameter for parameter in own.values() if parameter.name != "select"]
-    run.__signature__ = inspect.Signature([*shared.values(), *after])  # type: ignore[attr-defined]
-    run.__annotations__ = {}  # typer reads the signature where there are none
-    return run
+_filtered = options.shared(_selection, "select")
 
 
 @app.command("list")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,6 +55,28 @@ _UNITS_US = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
+
+
+def shared(
+    make: Callable[..., Any], name: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give commands the options of `make`, whose result they get as the argument `name`."""
+    options = inspect.signature(make, eval_str=True).parameters
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            made = make(**{option: given.pop(option) for option in options})
+            command(**{name: made}, **given)
+
+        after = [parameter for parameter in own.values() if parameter.name != name]
+        run.__signature__ = inspect.Signature([*options.values(), *after])  # type: ignore[attr-defined]
+        run.__annotations__ = {}  # typer reads the signature where there are none
+        return run
+
+    return decorate
 
 
 def url_of(*given: str | None) -> str:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+from late.cli import options
 from late.errors import ConfigError
-
-if TYPE_CHECKING:
-    from late_spark.commands import Asked
 
 From = Annotated[
     str, typer.Option("--from", metavar="DAY", help="2026-03, 2026-03-01: local, included.",
                       show_default=False),
 ]  # fmt: skip
 To = Annotated[
-    str, typer.Option("--to", metavar="DAY", help="Likewise, not included.", show_default=False)
+    str,
+    typer.Option("--to", metavar="DAY", help="The end, not included.", show_default=False),
 ]
 Prices = Annotated[
     Path, typer.Option("--prices", metavar="FILE", help="The price book (YAML).",
@@ -66,17 +65,24 @@ By = Annotated[
 
 
 def asked(
-    from_: str, to: str, prices: Path, out: Path, url: str | None, usage: str | None,
-    bills: list[Path] | None, metrics: list[Path] | None, leaders: list[str] | None,
-    owners: Path | None, tz: str | None, force: bool, lake: Path | None,
-) -> Asked:  # fmt: skip
-    """Make a question of the options that all reports share.
+    from_: From,
+    to: To,
+    prices: Prices,
+    out: Out,
+    url: Url = None,
+    usage: UsageFiles = None,
+    lake: Lake = None,
+    bill: Bills = None,
+    metrics: MetricFiles = None,
+    owners: OwnersFile = None,
+    tz: Zone = None,
+    force: options.Force = False,
+) -> Any:
+    """Make a `late_spark.commands.Asked` of the options that all reports share.
 
     Raises:
         ConfigError: the extra is not installed, or both a URL and files are given.
     """
-    from late.cli.options import url_of
-
     try:
         from late_spark.commands import Asked, Source
     except ModuleNotFoundError as error:
@@ -90,10 +96,10 @@ def asked(
         source = Source(usage=usage)
     else:
         # A lake is enough by itself; a database in the environment is not added unasked.
-        source = Source(url=url if lake and not url else url_of(url), lake=lake)
+        source = Source(url=url if lake and not url else options.url_of(url), lake=lake)
     return Asked(
-        source=source, from_=from_, to=to, prices=prices, out=out, tz=tz, bills=bills or (),
-        metrics=metrics or (), leader_regions=leaders or (), owners=owners, force=force, say=say,
+        source=source, from_=from_, to=to, prices=prices, out=out, tz=tz, bills=bill or (),
+        metrics=metrics or (), owners=owners, force=force, say=say,
     )  # fmt: skip
 
 

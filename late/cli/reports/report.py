@@ -5,33 +5,31 @@ The reports are in `late_spark`, which comes with the extra `late[spark]` and is
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from late.cli import output
-from late.cli.options import Force, Json
+from late.cli.options import Force, Json, shared
 from late.cli.reports.options import (
-    Bills,
     By,
     From,
     Lake,
     Leaders,
     MetricFiles,
     Out,
-    OwnersFile,
-    Prices,
     To,
     Url,
     UsageFiles,
-    Zone,
     asked,
     say,
 )
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
+    import late_spark.commands
     from late_spark.command_capacity import CapacityReport
     from late_spark.command_impact import ImpactReport
     from late_spark.cost import CostReport
@@ -42,39 +40,30 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+Asked: TypeAlias = "late_spark.commands.Asked"
+_asking = shared(asked, "question")
+
 
 @app.command("cost")
+@_asking
 def cost(
-    from_: From,
-    to: To,
-    prices: Prices,
-    out: Out,
+    question: Asked,
     by: By = "owner",
-    url: Url = None,
-    usage: UsageFiles = None,
-    lake: Lake = None,
-    bill: Bills = None,
-    metrics: MetricFiles = None,
     leader_region: Leaders = None,
-    owners: OwnersFile = None,
-    tz: Zone = None,
-    force: Force = False,
     json: Json = False,
 ) -> None:
     """Report what the work cost, and who caused it: each cent of a bill, or prices by quantities.
 
     Writes index.html, cost.xlsx, costs.csv, costs.parquet, unallocated.parquet and focus.csv.
     """
-    options = asked(
-        from_, to, prices, out, url, usage, bill, metrics, leader_region, owners, tz, force, lake
-    )
     from late_spark import commands, values
 
-    found = commands.cost(options, by)
+    regions = tuple(leader_region or ())
+    found = commands.cost(dataclasses.replace(question, leader_regions=regions), by)
     if json:
         output.as_json(values.cost(found))
     else:
-        _cost(found, out)
+        _cost(found, question.out)
 
 
 def _cost(found: CostReport, out: Path) -> None:
@@ -95,11 +84,9 @@ def _cost(found: CostReport, out: Path) -> None:
 
 
 @app.command("impact")
+@_asking
 def impact(
-    from_: From,
-    to: To,
-    prices: Prices,
-    out: Out,
+    question: Asked,
     at: Annotated[
         str | None, typer.Option("--at", metavar="DAY", help="The day of the change, or a time: "
                                  "then that day is on neither side.", show_default=False),
@@ -123,35 +110,24 @@ def impact(
         str | None, typer.Option("--budget", metavar="AMOUNT", help="For the month in which the "
                                  "range ends; else the price book's.", show_default=False),
     ] = None,
-    url: Url = None,
-    usage: UsageFiles = None,
-    lake: Lake = None,
-    bill: Bills = None,
-    metrics: MetricFiles = None,
-    owners: OwnersFile = None,
-    tz: Zone = None,
-    force: Force = False,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Report what a change did to cost and speed, which days were unusual, how the month ends.
 
     Writes index.html, changes.csv, anomalies.csv and days.csv.
     """
-    options = asked(
-        from_, to, prices, out, url, usage, bill, metrics, None, owners, tz, force, lake
-    )
     if (release is None) != (releases is None):
         raise ConfigError("give --release and --releases together")
     from late_spark import command_impact, values
 
     named = None if releases is None or release is None else (releases, release)
     found = command_impact.run(
-        options, at, queue=queue, release=named, confidence=confidence, budget=budget
+        question, at, queue=queue, release=named, confidence=confidence, budget=budget
     )
     if json:
         output.as_json(values.impact(found))
     else:
-        _impact(found, out)
+        _impact(found, question.out)
 
 
 def _impact(found: ImpactReport, out: Path) -> None:
@@ -204,9 +180,7 @@ def capacity(
 
     Writes index.html, queues.csv and verdicts.csv.
     """
-    source = asked(
-        from_, to, Path(), out, url, usage, None, None, None, None, None, force, lake
-    ).source
+    source = asked(from_, to, Path(), out, url=url, usage=usage, lake=lake).source
     from late_spark import command_capacity, values
 
     wanted = command_capacity.WhatIf(

@@ -44,7 +44,7 @@ def throughput(
     from_: Annotated[
         str, typer.Option("--from", metavar="TIME", help="2026-05-01T00:00:00Z, or an age: 7d.")
     ] = "24h",
-    to: Annotated[str, typer.Option("--to", metavar="TIME", help="Likewise, not included.")] = "0s",
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="The end, not included.")] = "0s",
     by: Annotated[
         str, typer.Option("--by", metavar="NAMES", help="Some of queue, task, group, target, "
                           "owner, tenant; separated by commas."),
