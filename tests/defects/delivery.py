@@ -13,7 +13,7 @@ from late.control import cleanup as sweep
 from late.control.sql.rows import now_us
 from late.dispatcher.pull.pool import PullPool
 from late.dispatcher.pull.queue import identity
-from late.dispatcher.push import responses as answers
+from late.dispatcher.push import responses
 from late.outbox import inbox
 from late.scheduler.core.commands import Commands
 from late.schema.tables import inbox as inbox_table
@@ -94,7 +94,7 @@ def retention_ignored() -> None:
 
 def unasked_results() -> None:
     """What a target answers is kept, whether the task asks for it or not."""
-    replace(answers, "kept", lambda verdict, wanted: verdict)
+    replace(responses, "as_result", lambda verdict, wanted: verdict)
 
 
 def steps_begin_anew() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -27,6 +29,29 @@ def test_its_test_exists(defect: Defect) -> None:
         assert f"def {name.partition('[')[0]}(" in text
     assert defect.what
     assert defect.because
+
+
+APPLY_EACH = """
+import os
+from tests.defects.registry import DEFECTS
+
+for defect in DEFECTS.values():
+    child = os.fork()
+    if child == 0:
+        try:
+            defect.break_it()
+        except Exception as error:
+            print(f"{defect.name}: {error!r}", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_each_finds_what_it_patches() -> None:
+    """A rename that a defect does not follow would be seen by `make defects` alone."""
+    command = [sys.executable, "-W", "ignore", "-c", APPLY_EACH]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout == ""
 
 
 @pytest.mark.timeout(600)  # longer than its process may take
