@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -47,10 +47,15 @@ class Features(msgspec.Struct, frozen=True):
 
     commit_order: bool
     """The log's order is the order of commits."""
+    delay_counts_from: Literal["commit", "insert"]
     time_resolution_s: float
     """The step of the database's clock as this store reads it."""
     poll_min_s: float
     """The shortest useful pause between two polls of an idle tail."""
+    group_commit: bool
+    """Settlements of several shards are cheaper in one transaction."""
+    batch_size_max: int
+    """The most tasks that one enqueue statement carries."""
     experimental: bool = False
     """The store has never been run on the database that it is for. Every start says so."""
     lease_margin_min_s: float = 0.0

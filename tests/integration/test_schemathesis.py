@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
@@ -18,8 +19,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from late.api.deliveries import TakeRequest
 from late.api.http.openapi import document
 from late.api.service import Service
+from late.model.tokens import Caller
 from tests.unit.api_kit import served
 
 CHECKS = [
@@ -37,8 +40,8 @@ def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     patch = pytest.MonkeyPatch()
     take = Service.take
 
-    async def at_once(self: Service, *args: Any, **asked: Any) -> Any:
-        return await take(self, *args, **{**asked, "wait_s": 0.001})
+    async def at_once(self: Service, caller: Caller, ask: TakeRequest) -> Any:
+        return await take(self, caller, msgspec.structs.replace(ask, wait_s=0.001))
 
     patch.setattr(Service, "take", at_once)
     folder = tmp_path_factory.mktemp("api")

@@ -35,8 +35,11 @@ T = TypeVar("T")
 
 FEATURES = Features(
     commit_order=False,
+    delay_counts_from="commit",
     time_resolution_s=0.000_001,
     poll_min_s=0.02,
+    group_commit=True,
+    batch_size_max=1_000,
 )
 DEADLINE_S = 5.0
 BUSY_S = 0.5

@@ -100,8 +100,11 @@ def test_producers_send_text_and_casts() -> None:
 def test_a_worker_leaves_room_for_clocks_that_are_apart() -> None:
     other = Features(
         commit_order=True,
+        delay_counts_from="commit",
         time_resolution_s=1.0,
         poll_min_s=1.0,
+        group_commit=True,
+        batch_size_max=1,
     )
     short = WorkerConfig(lease_ttl_s=2.0)
     assert margin_s(short, other.lease_margin_min_s) == short.margin_s == pytest.approx(0.2)

@@ -139,8 +139,9 @@ def drained(engine: Engine, running: Running, count: int) -> float:
     """
     best, moved = -1, time.monotonic()
     while True:
-        lines, done = running.lines(), settled(engine)
-        now_ns = time.time_ns()
+        # In this order: what is settled has left its mark, but not the other way round.
+        done = settled(engine)
+        lines, now_ns = running.lines(), time.time_ns()
         if done >= count:
             return count / (now_ns - int(lines[0][1])) * 1e9
         if done > best:

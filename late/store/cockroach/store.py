@@ -39,9 +39,12 @@ from late.store.postgres.connection import StorePools, rows_of, translate
 FEATURES = Features(
     # Within a pass the order is that of the ids, which producers make.
     commit_order=False,
+    delay_counts_from="insert",
     time_resolution_s=0.000001,
     # Each poll scans the recent range of every shard.
     poll_min_s=0.050,
+    group_commit=False,
+    batch_size_max=1_000,
     experimental=True,
     # The largest offset between the clocks of two nodes before one of them stops itself.
     lease_margin_min_s=0.5,

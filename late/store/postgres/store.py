@@ -39,8 +39,11 @@ from late.store.postgres.tail import PostgresTail
 FEATURES = Features(
     # Two transactions that commit one after the other may have xids the other way round.
     commit_order=False,
+    delay_counts_from="insert",
     time_resolution_s=0.000001,
     poll_min_s=0.005,
+    group_commit=True,
+    batch_size_max=1_000,
 )
 
 

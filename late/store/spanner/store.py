@@ -42,9 +42,12 @@ T = TypeVar("T")
 
 FEATURES = Features(
     commit_order=True,
+    delay_counts_from="commit",
     time_resolution_s=0.000_001,
     poll_min_s=0.010,
     # Shards may live on different servers: one transaction over several costs more, not less.
+    group_commit=False,
+    batch_size_max=1_000,
 )
 CLOCK_AGE_MAX_S = 10.0
 """The largest age of a reading of the database's clock that is written into a row."""

@@ -39,8 +39,11 @@ T = TypeVar("T")
 FEATURES = Features(
     commit_order=True,
     # created_at_us is the time of the insert statement; there is no commit time to be had.
+    delay_counts_from="insert",
     time_resolution_s=0.001,
     poll_min_s=0.005,
+    group_commit=True,
+    batch_size_max=1_000,
 )
 
 
