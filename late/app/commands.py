@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from late.app.task import Call
-from late.app.write import first, write
+from late.app.write import Writer, first, write
 from late.errors import InvalidName, InvalidSchedule, InvalidTask
 from late.model import validation as validate
 from late.model.ids import shard_of
@@ -21,19 +21,16 @@ from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload.command import Command, Kind
 
-if TYPE_CHECKING:
-    from late.app.app import App
-
 
 @overload
 def cancel(
-    app: App, tx: SyncTransaction, task_id: str, /, *, group: str | None = ...
+    app: Writer, tx: SyncTransaction, task_id: str, /, *, group: str | None = ...
 ) -> TaskId: ...
 @overload
 def cancel(
-    app: App, tx: AsyncTransaction, task_id: str, /, *, group: str | None = ...
+    app: Writer, tx: AsyncTransaction, task_id: str, /, *, group: str | None = ...
 ) -> Awaitable[TaskId]: ...
-def cancel(app: App, tx: Any, task_id: str, /, *, group: str | None = None) -> Any:
+def cancel(app: Writer, tx: Any, task_id: str, /, *, group: str | None = None) -> Any:
     """Ask that no attempt of a task starts any more. The task then ends as `cancelled`.
 
     An attempt that runs already is not interrupted. If it succeeds, the task is done; if it
@@ -53,7 +50,7 @@ def cancel(app: App, tx: Any, task_id: str, /, *, group: str | None = None) -> A
 
 @overload
 def reschedule(
-    app: App,
+    app: Writer,
     tx: SyncTransaction,
     task_id: str,
     /,
@@ -64,7 +61,7 @@ def reschedule(
 ) -> TaskId: ...
 @overload
 def reschedule(
-    app: App,
+    app: Writer,
     tx: AsyncTransaction,
     task_id: str,
     /,
@@ -74,7 +71,7 @@ def reschedule(
     group: str | None = ...,
 ) -> Awaitable[TaskId]: ...
 def reschedule(
-    app: App,
+    app: Writer,
     tx: Any,
     task_id: str,
     /,
@@ -113,7 +110,7 @@ def reschedule(
 
 @overload
 def redrive(
-    app: App,
+    app: Writer,
     tx: SyncTransaction,
     task_id: str,
     /,
@@ -123,7 +120,7 @@ def redrive(
 ) -> TaskId: ...
 @overload
 def redrive(
-    app: App,
+    app: Writer,
     tx: AsyncTransaction,
     task_id: str,
     /,
@@ -132,7 +129,7 @@ def redrive(
     group: str | None = ...,
 ) -> Awaitable[TaskId]: ...
 def redrive(
-    app: App, tx: Any, task_id: str, /, *, call: Call | None = None, group: str | None = None
+    app: Writer, tx: Any, task_id: str, /, *, call: Call | None = None, group: str | None = None
 ) -> Any:
     """Let a dead letter run again, with its attempts counted from zero.
 
@@ -156,7 +153,7 @@ def redrive(
 
 
 def _send(
-    app: App, tx: Any, kind: Kind, task_id: str, group: str | None, **asked: Any
+    app: Writer, tx: Any, kind: Kind, task_id: str, group: str | None, **asked: Any
 ) -> TaskId | Awaitable[TaskId]:
     if group is not None:
         validate.name(group, "group")

@@ -6,24 +6,33 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import Any, Protocol, Unpack, overload
 
 from late.app.options import TaskOptions, settings
-from late.app.task import Call
+from late.app.task import Call, Task
 from late.errors import InvalidName, InvalidPayload, InvalidTask, UnknownTask
+from late.handler.enqueuer import Enqueuer
 from late.model import validation as validate
 from late.model.task import Options, TaskId
 from late.outbox.base import AsyncTransaction, SyncTransaction
+from late.payload import codec as codecs
 from late.payload import values as payloads
 from late.payload.command import PREFIX
 
-if TYPE_CHECKING:
-    from late.app.app import App
+
+class Sender(Enqueuer, Protocol):
+    """The app whose tasks are called. `late.App` satisfies it."""
+
+    strict: bool
+    codec: codecs.Codec
+
+    @property
+    def tasks(self) -> Mapping[str, Task[Any, Any]]: ...
 
 
 @overload
 def send(
-    app: App,
+    app: Sender,
     tx: SyncTransaction,
     name: str,
     args: Mapping[str, object] | None = ...,
@@ -34,7 +43,7 @@ def send(
 ) -> TaskId: ...
 @overload
 def send(
-    app: App,
+    app: Sender,
     tx: AsyncTransaction,
     name: str,
     args: Mapping[str, object] | None = ...,
@@ -44,7 +53,7 @@ def send(
     **asked: Unpack[TaskOptions],
 ) -> Awaitable[TaskId]: ...
 def send(
-    app: App,
+    app: Sender,
     tx: Any,
     name: str,
     args: Mapping[str, object] | None = None,
@@ -67,7 +76,7 @@ def send(
 
 
 def call(
-    app: App,
+    app: Sender,
     name: str,
     args: Mapping[str, object] | None = None,
     /,

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from late import outbox
 from late.app.task import Call
+from late.model.lanes import Lane
 from late.model.task import NewTask, TaskId
 
-if TYPE_CHECKING:
-    from late.app.app import App
+
+class Writer(Protocol):
+    """The app whose rows are written. `late.App` satisfies it."""
+
+    capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None
+
+    def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
+        """Return the rows of `calls` for the database's current lane."""
 
 
 def write(
-    app: App, tx: Any, calls: list[Call], rows: list[NewTask]
+    app: Writer, tx: Any, calls: list[Call], rows: list[NewTask]
 ) -> list[TaskId] | Awaitable[list[TaskId]]:
     """Write `rows` through `tx`, or give them to `app.capture`; see `outbox.write`.
 
