@@ -68,7 +68,7 @@ class TaskRegistry:
         **given: Any,
     ) -> Any:
         """See `App.task`."""
-        _check_known("@app.task", given, TaskSettings)
+        _check_known("@app.task", given, {*TaskSettings.__annotations__, "batch"})
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
             label = self._free_label(str(name or getattr(function, "__name__", "?")))
@@ -89,7 +89,7 @@ class TaskRegistry:
         self, name: str, *, target: str, like: Callable[..., Any] | None = None, **given: Any
     ) -> Task[..., Any]:
         """See `App.remote`."""
-        _check_known("app.remote", given, RemoteSettings)
+        _check_known("app.remote", given, set(RemoteSettings.__annotations__))
         label = self._free_label(name)
         found = signature.ANYTHING if like is None else signature.read(like, label)
         if found.wants_context:
@@ -239,12 +239,11 @@ class TaskRegistry:
         )
 
 
-def _check_known(call: str, given: Mapping[str, object], known: type) -> None:
-    """Refuse a setting that `known` lacks, as Python refuses an unknown argument."""
-    unknown = sorted(given.keys() - known.__annotations__.keys())
+def _check_known(call: str, given: Mapping[str, object], known: set[str]) -> None:
+    """Refuse a setting that is not `known`, as Python refuses an unknown argument."""
+    unknown = sorted(given.keys() - known)
     if unknown:
-        others = ", ".join(sorted(known.__annotations__))
-        raise TypeError(f"{call} has no setting {unknown[0]!r}; it has {others}")
+        raise TypeError(f"{call} has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}")
 
 
 def _checked(check: Callable[[], Any], label: str) -> Any:
