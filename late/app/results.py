@@ -108,7 +108,7 @@ class Handle:
                 if found is not None:
                     return self._value(found, type)
                 await asyncio.sleep(pause_s)
-        raise self._in_vain(timeout_s)
+        raise self._timed_out(timeout_s)
 
     def wait(self, timeout_s: float | None = TIMEOUT_S, *, type: Any = Any) -> Any:
         """Wait for the result in code that is not async; see `result`."""
@@ -118,9 +118,9 @@ class Handle:
                 if found is not None:
                     return self._value(found, type)
                 time.sleep(pause_s)
-        raise self._in_vain(timeout_s)
+        raise self._timed_out(timeout_s)
 
-    def _in_vain(self, timeout_s: float | None) -> TimeoutError:
+    def _timed_out(self, timeout_s: float | None) -> TimeoutError:
         """Return the error of a time-out. The task's state is not read, as that may take long."""
         return TimeoutError(
             f"no result of task {self.task_id} within {timeout_s:g} s: it has not ended, or none "

@@ -25,9 +25,9 @@ def cancel(
     the task.
     """
     with options.control_of(url_option) as control:
-        vain = _vain(control, task_id, group)
+        useless = _why_useless(control, task_id, group)
         command = control.tasks.cancel(task_id, group=group)
-    _said(f"asked to cancel {task_id}", vain, command, json)
+    _report(f"asked to cancel {task_id}", useless, command, json)
 
 
 def reschedule(
@@ -49,12 +49,12 @@ def reschedule(
     at_us = None if at is None else round(options.instant(at, "--at").timestamp() * 1_000_000)
     with options.control_of(url_option) as control:
         due_us = control.now() + wait_us if at_us is None else at_us
-        vain = _vain(control, task_id, group)
+        useless = _why_useless(control, task_id, group)
         command = control.tasks.reschedule(task_id, due_us, group=group)
-    _said(f"asked to run {task_id} at {output.moment(due_us)}", vain, command, json)
+    _report(f"asked to run {task_id} at {output.moment(due_us)}", useless, command, json)
 
 
-def _vain(control: Control, task_id: str, group: str | None) -> str | None:
+def _why_useless(control: Control, task_id: str, group: str | None) -> str | None:
     """Return why the command will change nothing, as far as that can be known now.
 
     Raises:
@@ -79,7 +79,7 @@ def _vain(control: Control, task_id: str, group: str | None) -> str | None:
     return None
 
 
-def _said(text: str, vain: str | None, command: str, json: bool) -> None:
-    if vain is not None:
-        output.note(f"note: {vain}")
+def _report(text: str, useless: str | None, command: str, json: bool) -> None:
+    if useless is not None:
+        output.note(f"note: {useless}")
     output.line(json, {"command": command}, text)

@@ -179,10 +179,12 @@ def purge(
     """Delete dead letters for good, the oldest first. Needs a filter or --all."""
     with options.control_of(url_option) as control:
         which = select(control)
-        _meant(which, everything)
+        _require_filter(which, everything)
         if not dry_run and not yes:
-            told = _told(control.dead_letters.purge(which, limit=limit, dry_run=True, exact=exact))
-            options.asked(f"Delete {told} for good?", f"this deletes {told} for good")
+            counted = _counted(
+                control.dead_letters.purge(which, limit=limit, dry_run=True, exact=exact)
+            )
+            options.asked(f"Delete {counted} for good?", f"this deletes {counted} for good")
         moved = control.dead_letters.purge(which, limit=limit, dry_run=dry_run, exact=exact)
     _report(moved, "deleted", "would delete", json)
 
@@ -208,7 +210,7 @@ def redrive(
     """
     with options.control_of(url_option) as control:
         which = select(control)
-        _meant(which, everything)
+        _require_filter(which, everything)
         if exact and not dry_run:
             raise ConfigError("--exact is for --dry-run: what is sent back is counted anyway")
         moved = control.dead_letters.redrive(
@@ -242,7 +244,7 @@ def edit(
         )
 
 
-def _meant(which: Filter, everything: bool) -> None:
+def _require_filter(which: Filter, everything: bool) -> None:
     filtered = any(value is not None for value in msgspec.structs.astuple(which))
     if filtered and everything:
         raise ConfigError("give a filter or --all, not both")
@@ -250,7 +252,7 @@ def _meant(which: Filter, everything: bool) -> None:
         raise ConfigError("which dead letters? give a filter (see --help), or --all")
 
 
-def _told(moved: Moved) -> str:
+def _counted(moved: Moved) -> str:
     return f"{'at least ' if moved.capped else ''}{moved.count:,} dead letters"
 
 
@@ -258,7 +260,7 @@ def _report(moved: Moved, done: str, would: str, json: bool) -> None:
     if json:
         output.as_json(moved)
         return
-    typer.echo(f"{would if moved.dry_run else done} {_told(moved)}")
+    typer.echo(f"{would if moved.dry_run else done} {_counted(moved)}")
     if moved.dry_run:
         for task_id in moved.task_ids:
             typer.echo(f"  {task_id}")

@@ -37,13 +37,13 @@ def _change(
 ) -> None:
     with options.control_of(url) as control:
         turned = control.queues.change(kind, name, changes, dry_run=dry_run)
-        doubt = _doubt(control, turned)
+        unknown = _why_unknown(control, turned)
     _say(turned, json, dry_run=dry_run)
-    if doubt is not None:
-        output.note(f"note: {doubt}")
+    if unknown is not None:
+        output.note(f"note: {unknown}")
 
 
-def _doubt(control: Control, turned: SettingsChange) -> str | None:
+def _why_unknown(control: Control, turned: SettingsChange) -> str | None:
     """Return why the name may be misspelt, as far as that can be known.
 
     A queue is there as soon as a task names it, so its knobs may come first. But an operator who

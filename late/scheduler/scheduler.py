@@ -104,7 +104,7 @@ class Scheduler:
         self._slots = slots
         self._pools = dict(pools or {})
         self.limits = limits or Limits(self._pools, slots=concurrency)
-        """The limits that the settings set, for all shards of this worker."""
+        """The limits of all shards of this worker, from the settings of queues and targets."""
         self.gate = Gate(on_held)
         """Says which keys may move to another shard, after their lane was resized."""
         self._shards_total = shards_total

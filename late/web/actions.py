@@ -52,14 +52,14 @@ class Actions:
             "groups/{group}/reset": self.reset,
         }
         for kind in ("queue", "target"):
-            actions[f"{kind}s/{{name}}/knobs"] = _deed(self.settings, kind)
-            actions[f"{kind}s/{{name}}/undo"] = _deed(self.undo, kind)
-        for deed in ("redrive", "purge"):
-            actions[f"dead/{deed}"] = _deed(self.move, deed)
-        for deed in ("pause", "resume"):
-            actions[f"groups/{{group}}/{deed}"] = _deed(self.group, deed)
-        for deed in ("pause", "resume", "run"):
-            actions[f"schedules/{{schedule}}/{deed}"] = _deed(self.schedule, deed)
+            actions[f"{kind}s/{{name}}/knobs"] = _bound(self.settings, kind)
+            actions[f"{kind}s/{{name}}/undo"] = _bound(self.undo, kind)
+        for command in ("redrive", "purge"):
+            actions[f"dead/{command}"] = _bound(self.move, command)
+        for command in ("pause", "resume"):
+            actions[f"groups/{{group}}/{command}"] = _bound(self.group, command)
+        for command in ("pause", "resume", "run"):
+            actions[f"schedules/{{schedule}}/{command}"] = _bound(self.schedule, command)
         return actions
 
     async def _do(self, visitor: Visitor, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -114,23 +114,23 @@ class Actions:
 
     async def move(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         """Send dead letters back, or delete them."""
-        deed, screen, problem = request.path_params["deed"], self._screens.dead, ""
+        command, screen, problem = request.path_params["command"], self._screens.dead, ""
         sent = {name: fields[name] for name in MOVE_FIELDS if fields.get(name)}
         try:
-            which, how = dead.which(fields), _how(deed, fields)
+            which, how = dead.which(fields), _how(command, fields)
             call = (
                 self._context.control.dead_letters.purge
-                if deed == "purge"
+                if command == "purge"
                 else self._context.control.dead_letters.redrive
             )
             if fields.get("do") == "apply":
-                problem = _unsure("purge", fields) if deed == "purge" else ""
+                problem = _unsure("purge", fields) if command == "purge" else ""
                 if not problem:
                     moved = await self._do(visitor, call, which, **how)
                     if not moved.count:
                         return back("dead", "none")
                     rate = how.get("rate")
-                    word = "purged" if deed == "purge" else "paced" if rate else "redriven"
+                    word = "purged" if command == "purge" else "paced" if rate else "redriven"
                     return back("dead", word, count=moved.count, rate=rate)
             # Tasks that die while somebody reads the preview are not part of it.
             sent.setdefault("before", str(await in_thread(self._context.control.now)))
@@ -138,7 +138,7 @@ class Actions:
         except ConfigError as error:
             return await screen(request, visitor, problem=str(error), status=400, sent=sent)
         return await screen(
-            request, visitor, rehearsal=rehearsal, deed=deed, sent=sent, problem=problem,
+            request, visitor, rehearsal=rehearsal, command=command, sent=sent, problem=problem,
             status=400 if problem else 200,
         )  # fmt: skip
 
@@ -177,11 +177,11 @@ class Actions:
     # --- groups and schedules
 
     async def group(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        name, deed = request.path_params["group"], request.path_params["deed"]
+        name, command = request.path_params["group"], request.path_params["command"]
         control = self._context.control
-        call = control.groups.pause if deed == "pause" else control.groups.resume
+        call = control.groups.pause if command == "pause" else control.groups.resume
         await self._do(visitor, call, name)
-        return back(f"groups/{quote(name, safe='')}", f"{deed}d")
+        return back(f"groups/{quote(name, safe='')}", f"{command}d")
 
     async def reset(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, problem = request.path_params["group"], ""
@@ -206,32 +206,32 @@ class Actions:
         )  # fmt: skip
 
     async def schedule(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        name, deed = request.path_params["schedule"], request.path_params["deed"]
+        name, command = request.path_params["schedule"], request.path_params["command"]
         control = self._context.control
         calls: dict[str, tuple[Callable[[str], object], str]] = {
             "pause": (control.schedules.pause, "paused"),
             "resume": (control.schedules.resume, "resumed"),
             "run": (control.schedules.run, "ran"),
         }
-        call, word = calls[deed]
+        call, word = calls[command]
         await self._do(visitor, call, name)
         return back("schedules", word)
 
 
-def _deed(action: Action, deed: str) -> Action:
-    """Bind `action` to one deed, or to one kind of thing."""
+def _bound(action: Action, command: str) -> Action:
+    """Bind `action` to one command, or to one kind of thing."""
 
     async def call(request: Request, visitor: Visitor, fields: Fields) -> Response:
-        request.path_params["deed"] = deed
+        request.path_params["command"] = command
         return await action(request, visitor, fields)
 
     return call
 
 
-def _how(deed: str, fields: Fields) -> dict[str, Any]:
+def _how(command: str, fields: Fields) -> dict[str, Any]:
     """The form's other fields than the filter, as arguments of the control plane."""
     how: dict[str, Any] = {"limit": _whole(fields, "limit")}
-    return how if deed == "purge" else {**how, "rate": _real(fields, "rate")}
+    return how if command == "purge" else {**how, "rate": _real(fields, "rate")}
 
 
 def _unsure(name: str, fields: Fields) -> str:
@@ -244,7 +244,7 @@ def _unsure(name: str, fields: Fields) -> str:
 
 
 def _kind(request: Request) -> Kind:
-    return "target" if request.path_params["deed"] == "target" else "queue"
+    return "target" if request.path_params["command"] == "target" else "queue"
 
 
 def _word(turned: SettingsChange, word: str) -> str:

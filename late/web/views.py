@@ -182,7 +182,7 @@ class Screens:
 
     async def dead(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """Show dead letters by cause; `more` is a rehearsal, or the problem of an action."""
-        model: dict[str, Any] = {"rehearsal": None, "deed": "", "sent": {}, **more}
+        model: dict[str, Any] = {"rehearsal": None, "command": "", "sent": {}, **more}
         asked = model["sent"] or request.query_params
         chosen = dead.which(asked)
         found = await in_thread(
