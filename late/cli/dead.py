@@ -253,7 +253,8 @@ def _require_filter(which: Filter, everything: bool) -> None:
 
 
 def _counted(moved: Moved) -> str:
-    return f"{'at least ' if moved.capped else ''}{moved.count:,} dead letters"
+    letters = "dead letter" if moved.count == 1 else "dead letters"
+    return f"{'at least ' if moved.capped else ''}{moved.count:,} {letters}"
 
 
 def _report(moved: Moved, done: str, would: str, json: bool) -> None:

@@ -314,10 +314,10 @@ def test_dead_letters_from_list_to_redrive(cli: Cli) -> None:
     assert cli("dead", "show", new_id(0)).code == 1
 
     dry = cli.fine("dead", "redrive", "--queue", "mail", "--dry-run")
-    assert "would send back 1 dead letters" in dry.out
+    assert "would send back 1 dead letter" in dry.out
     assert mail.task_id in dry.out
     assert len(cli.fine("dead", "list", "--json").json["dead"]) == 2
-    assert cli.fine("dead", "redrive", "--id", mail.task_id).out == "sent back 1 dead letters\n"
+    assert cli.fine("dead", "redrive", "--id", mail.task_id).out == "sent back 1 dead letter\n"
     assert cli.fine("show", mail.task_id, "--json").json["groups"][0]["state"] == "parked"
     done = cli.fine("dead", "purge", "--all", "--yes", "--json").json
     assert done == {
@@ -354,7 +354,7 @@ def test_dead_commands_refuse_what_is_not_clear(cli: Cli) -> None:
         assert "--since 'x'" in cli.refused("dead", command, "--since", "x")
         assert "since must be" in cli.refused("dead", command, "--since", "1h", "--until", "2h")
         assert cli("dead", command, "--all", "--limit", "0").code == 2
-    assert "deletes 1 dead letters for good: give --yes" in cli.refused("dead", "purge", "--all")
+    assert "deletes 1 dead letter for good: give --yes" in cli.refused("dead", "purge", "--all")
     assert len(cli.fine("dead", "list", "--json").json["dead"]) == 1
 
 
