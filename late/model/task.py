@@ -99,6 +99,9 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """The name of the recurring schedule, if this task is a tick of one."""
     layout: int = 0
     """With an ordering key: the version of the lane by which its shard was chosen."""
+    committed_below: int = 0
+    """With an ordering key, where the log's order is not that of commits: every transaction that
+    had committed when the task was inserted has a position below this one. 0: below its own."""
 
 
 OnConflict = Literal["existing", "reject", "replace"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from late.errors import causes
@@ -16,6 +16,7 @@ from late.model.task import NewTask
 from late.outbox import parameters
 from late.outbox.base import Statement
 from late.outbox.parameters import Value, Words
+from late.schema.key_order import in_order
 
 _COLUMNS = "shard_id, task_id, queue, name, payload, headers, options"
 _KEY_COLUMNS = "unique_key, task_id, digest, created_at_us, expires_at_us"
@@ -171,7 +172,7 @@ class Postgres:
     tasks_max = 1_000_000
     fences = True
 
-    def __init__(self, style: Style) -> None:
+    def __init__(self, style: Style, *, key_order: Callable[[str], str] = in_order) -> None:
         marks = [f"${n}" for n in range(1, 8)] if style == "numeric" else ["%s"] * 7
         if style == "psycopg":
             marks = ["%b"] * 7
@@ -180,16 +181,25 @@ class Postgres:
         arrays = ", ".join(f"unnest({one}[])" for one in cast)
         into = f"insert into late_task ({_COLUMNS})"
         self._one = f"{into} values ({', '.join(cast)})"
-        self._one_fenced = f"{into} select {', '.join(cast)}"
         self._many = f"{into} select {arrays}"
         shards, ids, queue, name, payloads, headers, options = marks
-        self._alike = (
-            f"{into} select unnest({shards}::smallint[]), unnest({ids}::uuid[]), {queue}::text,"
+        alike = (
+            f"unnest({shards}::smallint[]), unnest({ids}::uuid[]), {queue}::text,"
             f" {name}::text, unnest({payloads}::bytea[]), {headers}::text, {options}::text"
         )
+        self._alike = f"{into} select {alike}"
+        # Tasks with ordering keys are among the rows, and the lane must be as they were placed by.
         version = "$8" if style == "numeric" else marks[0]
-        self._unchanged = f" where {_UNCHANGED.format(f'{version}::bigint')}"
-        self._one_fenced += self._unchanged
+        columns = _COLUMNS.replace("options", key_order("options"))
+        unchanged = _UNCHANGED.format(f"{version}::bigint")
+
+        def fenced(values: str) -> str:
+            rows = f"(select {values}) r ({_COLUMNS})"
+            return f"{into} select {columns} from {rows} where {unchanged}"
+
+        self._one_fenced = fenced(", ".join(cast))
+        self._many_fenced = fenced(arrays)
+        self._alike_fenced = fenced(alike)
         now = NOW_US["postgresql"]
         over = _OVER.format(now=now)
         self._claim = (
@@ -221,14 +231,14 @@ class Postgres:
         params: tuple[object, ...]
         if common is not None:
             queue, name, header, option = common
-            text, params = self._alike, (shards, ids, queue, name, payloads, header, option)
+            text = self._alike if layout is None else self._alike_fenced
+            params = (shards, ids, queue, name, payloads, header, option)
         else:
             queues, names = [r.queue for r in rows], [r.name for r in rows]
             headers, options = [r.headers for r in rows], [r.options for r in rows]
-            text, params = self._many, (shards, ids, queues, names, payloads, headers, options)
-        if layout is None:
-            return Statement(text, params)
-        return Statement(text + self._unchanged, (*params, layout))
+            text = self._many if layout is None else self._many_fenced
+            params = (shards, ids, queues, names, payloads, headers, options)
+        return Statement(text, params if layout is None else (*params, layout))
 
     def array(self, kind: str, values: list[Any]) -> object:
         """Return an array of `kind` as the driver takes it, for values that differ between rows."""
@@ -363,6 +373,6 @@ GOOGLE = GoogleSql()
 PSYCOPG = Postgres("psycopg")
 PSYCOPG2 = Postgres("format")
 ASYNCPG = Postgres("numeric")
-COCKROACH = Postgres("format")
+COCKROACH = Postgres("format", key_order=str)
 """The statements of PostgreSQL with parameters as text, whose types the casts give. It was never
 tested that CockroachDB reads psycopg's binary arrays."""

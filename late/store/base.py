@@ -40,6 +40,8 @@ from late.model.task import (
 )
 
 ALL = Reads()
+WHOLE_WINDOW = 2**64
+"""Above every position: the window is read to its end."""
 
 
 class Features(msgspec.Struct, frozen=True):
@@ -93,6 +95,12 @@ def taken(page: Page, reads: Reads) -> Page:
 def cursor_within(window: str, record: Record) -> Cursor:
     """Return a cursor that covers all up to and including `record` of a page of `window`."""
     return Cursor(f"{window}@{record.position},{record.task_id}")
+
+
+def read_below(cursor: Cursor) -> int:
+    """Return the position below which everything of the cursor's window is read."""
+    _, inside, key = cursor.partition("@")
+    return int(key.partition(",")[0]) if inside else WHOLE_WINDOW
 
 
 class HeldKey(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -13,6 +13,7 @@ from late.clock import DatabaseClock
 from late.model.task import Cursor
 from late.scheduler.core import reads, starts, transitions
 from late.scheduler.core.crash_suspects import CrashSuspects
+from late.scheduler.core.ordering_keys import OrderingKeys
 from late.scheduler.core.pending_settlement import PendingSettlement
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import Window
@@ -230,6 +231,15 @@ def retry_lets_its_key_go() -> None:
 
     old = replace(transitions, "park", park)
     starts.park = park
+
+
+def key_before_the_page_is_read() -> None:
+    """A task takes its key whatever may be earlier and is not read yet."""
+    old = replace(OrderingKeys, "_may_go", lambda self, name, key: go(self, name, key))
+
+    def go(self: Any, name: str, key: Any) -> bool:
+        key.below = 0
+        return cast(bool, old(self, name, key))
 
 
 def overlap_forgotten() -> None:

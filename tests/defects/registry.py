@@ -151,6 +151,10 @@ _ALL = (
         c.retry_lets_its_key_go, "worlds", r"S14:|E1:", worlds=40,
     ),
     Defect(
+        "key-unread", "a task takes its key before earlier ones of its window are read",
+        c.key_before_the_page_is_read, "worlds", r"S14:", worlds=60,
+    ),
+    Defect(
         "overlap-forgotten", "a schedule forgets the task of its last tick",
         c.overlap_forgotten, "worlds", r"S13:", worlds=40,
     ),

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import msgspec
 
-from late.model.task import Cursor, Record
+from late.model.task import Cursor, Options, Record
 from late.store.cockroach import cursor as cockroach
 from late.store.postgres.cursor import parse, parse_snapshot
 
@@ -44,7 +44,7 @@ class Log(Protocol):
     rows: dict[int, list[Record]]
     """Committed rows by shard."""
     in_order: bool
-    """Whether a shard's records are read in the order of their commits."""
+    """Whether the tasks of an ordering key run in the order of their inserts."""
 
     def begin(self) -> int:
         """A transaction begins to write."""
@@ -123,15 +123,19 @@ def _place(cursor: Cursor) -> Key:
 
 
 class PostgresLog:
-    """Rows have the xid of their transaction, and a lower one may commit later."""
+    """Rows have the xid of their transaction, and a lower one may commit later.
 
-    in_order = False
+    They are inserted at the moment of the commit: so of two tasks of a key one always had committed
+    before the other was inserted."""
+
+    in_order = True
 
     def __init__(self) -> None:
         self.rows: dict[int, list[Record]] = defaultdict(list)
         self._next = 3
         self._running: set[int] = set()
         self._sequence = 0
+        self._completed = 0
 
     def begin(self) -> int:
         xid, self._next = self._next, self._next + 1
@@ -139,18 +143,34 @@ class PostgresLog:
         return xid
 
     def commit(self, transaction: int, records: Sequence[Record]) -> list[Record]:
-        self._running.discard(transaction)
         done = []
         for record in records:
             self._sequence += 1
             done.append(
-                msgspec.structs.replace(record, position=transaction, sequence=self._sequence)
+                msgspec.structs.replace(
+                    record,
+                    position=transaction,
+                    sequence=self._sequence,
+                    options=self._in_order(transaction, record.options),
+                )
             )
         _add(self.rows, done)
+        self.abort(transaction)
         return done
+
+    def _in_order(self, transaction: int, options: str | None) -> str | None:
+        """Do as the producers' statement does: note which transactions have ended before."""
+        if options is None or self._completed < transaction:
+            return options
+        asked = msgspec.json.decode(options, type=Options)
+        if asked.ordering_key is None:
+            return options
+        asked = msgspec.structs.replace(asked, committed_below=self._completed + 1)
+        return msgspec.json.encode(asked).decode()
 
     def abort(self, transaction: int) -> None:
         self._running.discard(transaction)
+        self._completed = max(self._completed, transaction)
 
     def read(self, shard_id: int, cursor: Cursor, limit: int) -> Read:
         place = parse(cursor)

@@ -14,7 +14,7 @@
 | S11 an attempt is burnt by a failure only: not by a snooze, an interruption, a takeover | start |
 | S12 nothing is started by a worker whose heartbeat has run out | each start |
 | S13 a tick is due, once; without overlap its predecessor has ended | each settlement |
-| S14 one task of an ordering key at a time; where commits have an order, in that order | start |
+| S14 one task of an ordering key at a time; in the order of the inserts, but on cockroach | start |
 | S15 a unique key is free when its task has ended, and not before | each settlement |
 | S16 a task takes down four workers at most; who is buried for it had an endless start | both |
 

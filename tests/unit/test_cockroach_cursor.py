@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from late.errors import StoreError
 from late.model.ids import made_at_us, new_id
-from late.model.task import SHARDS_MAX, Cursor
+from late.model.task import SHARDS_MAX, Cursor, Options
 from late.store.base import cursor_within
 from late.store.cockroach.cursor import (
     FIRST_ID,
@@ -215,3 +216,14 @@ def test_a_moment_says_what_the_timestamp_says(nanoseconds: int, bound_us: int) 
 
 def test_a_pass_ends_in_the_past() -> None:
     assert LAG_US > 0
+
+
+def test_a_task_with_a_key_waits_for_ids_that_were_made_up_to_a_minute_later() -> None:
+    """Ids are made before the insert, each by a producer's clock: their order says nothing."""
+    made = 5_000_000_000_000_000
+    options = '{"ordering_key":"k","priority":3}'
+    for text, below in ((options, (made + RECENT_US) // 1_000), ('{"priority":3}', 0), (None, 0)):
+        record = record_of(0, (0, FIRST_ID, "q", "n", b"", None, text, made))
+        read = msgspec.json.decode(record.options or "{}", type=Options)
+        assert read.committed_below == below
+        assert (read.priority, read.ordering_key) == (3 if text else 0, "k" if below else None)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from late.model.task import HELD_US, TRANSITIONS, Cursor, Parked, Policy, ShardId
+from late.model.task import HELD_US, TRANSITIONS, Cursor, Parked, Policy, Record, ShardId
 from late.scheduler.events_effects import PageRead, ParkedLoaded, Settled
 from late.scheduler.limits.priority_queue import ReadyQueue
 from late.scheduler.settings import CoreSettings
@@ -279,6 +279,74 @@ def test_a_key_stays_blocked_across_a_takeover() -> None:
     # Then the order holds
     seen = list(dict.fromkeys(a.record.task_id for a in world.starts))
     assert seen == [first, second, third]
+
+
+def read(world: World, records: list[Record], cursor: str) -> None:
+    """A page of a log whose order is not that of the inserts; `cursor` with `@`: more are left."""
+    more, world.want = "@" in cursor, None
+    world.step(PageRead(Page(world.shard_id, records, Cursor(cursor), "w", more, world.now_us)))
+
+
+def later_first(world: World) -> tuple[Record, Record]:
+    """Two tasks of a key: the second one has the lower position, and names that of the first."""
+    first = world.record(world.enqueue(ordering_key="k"))
+    second = world.record(world.enqueue(ordering_key="k", committed_below=first.position + 100))
+    return first, msgspec.structs.replace(second, position=first.position - 1)
+
+
+def test_a_task_waits_for_an_earlier_one_of_its_page() -> None:
+    world = World()
+    first, second = later_first(world)
+    read(world, [second, first], "9")
+    world.grant(5)
+    assert running_ids(world) == [first.task_id]
+
+
+def test_a_task_waits_for_an_earlier_one_of_a_later_page() -> None:
+    world = World()
+    first, second = later_first(world)
+    read(world, [second], f"w@{first.position + 99},x")
+    world.grant(5)
+    assert running_ids(world) == []
+    read(world, [first], f"w@{first.position + 100},x")
+    world.grant(5)
+    assert running_ids(world) == [first.task_id]
+    world.finish(world.running[0])
+    world.grant(5)
+    assert running_ids(world) == [second.task_id]
+
+
+def test_a_task_without_an_earlier_one_waits_for_the_end_of_its_window_at_most() -> None:
+    world = World()
+    _, second = later_first(world)
+    read(world, [second], "w@1,x")
+    world.grant(5)
+    assert world.core.state.keys.unread
+    assert not world.core.state.keys.gated, "nothing of another shard is waited for"
+    read(world, [], "9")
+    world.grant(5)
+    assert running_ids(world) == [second.task_id]
+
+
+def test_an_owner_inside_of_a_window_waits_as_well() -> None:
+    # Given a task that was put off before what is earlier was read
+    world = World()
+    first, second = later_first(world)
+    world.timers[HELD_US, second.task_id] = Parked(second, HELD_US, "held", held_key="k")
+    # When another owner takes the shard over in the middle of the window
+    world.last = msgspec.structs.replace(world.last, cursor=Cursor("w@1,x"))
+    world.take_over(died=False)
+    for _ in range(3):
+        world.now_us += SECOND
+        world.grant(5)
+        answers(world)
+    assert running_ids(world) == []
+    # Then it starts what is earlier first
+    read(world, [first], "9")
+    for _ in range(3):
+        world.grant(5)
+        answers(world)
+    assert running_ids(world) == [first.task_id]
 
 
 def test_a_unique_key_is_freed_with_the_end_of_its_task_in_the_default_group() -> None:

@@ -6,8 +6,13 @@ tasks are parked when they wait for long, always **all** of a key that are in me
 comes into memory afterwards (`later`) is put in order with the parked ones only once those are
 loaded again; until then it does not run. A key with parked tasks costs one small object.
 
-A task whose lane was resized may have to wait for another shard (`late/model/lanes.py`): then it is
-first in line and its key has no holder, until `opened` finds the gate open.
+The first in line does not take the key yet while it may have to wait for others:
+
+- tasks of another shard, after a resize of its lane (`late/model/lanes.py`);
+- earlier tasks that are not read yet, where the log's order is not that of commits
+  (`Options.committed_below`, `docs/design/0003`).
+
+Then its key has no holder, and `opened` tells when it may go.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from late.model.task import HELD_US
 from late.scheduler.events_effects import Load
 from late.scheduler.task_state import Entry
-from late.store.base import HeldKey
+from late.store.base import WHOLE_WINDOW, HeldKey
 
 LOAD_MAX = 100
 LOADS_OUT_MAX = 4
@@ -31,7 +36,7 @@ def _always(name: str, version: int) -> bool:
 
 
 class _Key:
-    __slots__ = ("holder", "later", "loading", "parked", "parking", "queue", "version")
+    __slots__ = ("below", "holder", "later", "loading", "parked", "parking", "queue", "version")
 
     def __init__(self, holder: str | None = None, parked: int = 0) -> None:
         self.holder = holder
@@ -41,6 +46,7 @@ class _Key:
         self.parking = 0  # of those, on their way
         self.loading = False
         self.version = 0  # of the lane; of what holds the key or is first in line, or a lower one
+        self.below = 0  # its `committed_below`
 
 
 class OrderingKeys:
@@ -48,13 +54,19 @@ class OrderingKeys:
 
     Args:
         opens: whether a task of a key whose shard was chosen by a version may start.
+        read_below: of the window that the checkpoint's cursor is in.
     """
 
     def __init__(
-        self, held: Mapping[str, HeldKey], opens: Callable[[str, int], bool] = _always
+        self,
+        held: Mapping[str, HeldKey],
+        opens: Callable[[str, int], bool] = _always,
+        read_below: int = WHOLE_WINDOW,
     ) -> None:
         self._opens = opens
-        self._gated: dict[str, None] = {}  # what is first in line waits for another shard
+        self.read_below = read_below
+        """Every record of the tail's window with a lower position is here, or was."""
+        self._gated: dict[str, bool] = {}  # first in line must wait; True: for another shard
         self._keys = {
             name: _Key(_PARKED_HEAD if state.head_parked else None, state.waiting)
             for name, state in held.items()
@@ -70,7 +82,12 @@ class OrderingKeys:
     @property
     def gated(self) -> bool:
         """True while a key waits for another shard."""
-        return bool(self._gated)
+        return any(self._gated.values())
+
+    @property
+    def unread(self) -> bool:
+        """True while a key waits for what the tail has not read."""
+        return not all(self._gated.values())
 
     def admit(self, name: str, entry: Entry) -> bool:
         """Let `entry`, which is due, take its key; return False if it has to wait behind it."""
@@ -120,14 +137,23 @@ class OrderingKeys:
     def _goes(self, name: str, key: _Key) -> Entry | None:
         """Give the key to the first of its queue, if its gate is open."""
         entry = key.queue[0][1]
-        key.version = entry.options.layout
-        if not self._opens(name, key.version):
-            self._gated[name] = None
+        key.version, key.below = entry.options.layout, entry.options.committed_below
+        if not self._may_go(name, key):
             return None
         self._gated.pop(name, None)
         heapq.heappop(key.queue)
         key.holder = entry.record.task_id
         return entry
+
+    def _may_go(self, name: str, key: _Key) -> bool:
+        """Return whether the first in line waits for nothing but its key."""
+        if key.below > self.read_below:
+            self._gated[name] = False
+            return False
+        if not self._opens(name, key.version):
+            self._gated[name] = True
+            return False
+        return True
 
     def _advance(self, name: str, key: _Key) -> Entry | None:
         while key.queue:
@@ -142,13 +168,13 @@ class OrderingKeys:
         return None
 
     def opened(self) -> list[Entry]:
-        """Return the tasks that take their keys now: a gate has opened, or a task has gone."""
+        """Return the tasks that take their keys now: what they waited for has come, or has gone."""
         found = []
         for name in list(self._gated):
             key = self._keys.get(name)
             if key is None:
                 del self._gated[name]
-            elif not key.loading and self._opens(name, key.version):
+            elif not key.loading and self._may_go(name, key):
                 entry = self._advance(name, key)
                 found += [] if entry is None else [entry]
         return found

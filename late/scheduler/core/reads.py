@@ -9,7 +9,7 @@ from late.scheduler import events_effects as m
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.transitions import admit, come_due, start_head
 from late.scheduler.task_state import Entry, first_due_us, from_parked, from_record
-from late.store.base import Page
+from late.store.base import Page, read_below
 
 
 def ask(core: CoreState, effects: list[m.Effect]) -> None:
@@ -47,9 +47,20 @@ def page_read(core: CoreState, page: Page) -> None:
         if record.task_id not in known and record.task_id not in parked
     ]
     core.window.append(entries, page)
+    # A page may hold a later task of a key before an earlier one: nobody takes a key for which that
+    # is possible before all of the page is here.
+    core.keys.read_below = 0
     for entry in entries:
         admit(core, entry)
+    core.keys.read_below = read_below(page.cursor)
+    start_opened(core)
     core.commands.page_read(more=page.more)
+
+
+def start_opened(core: CoreState) -> None:
+    """Start the tasks at the head of their keys that need not wait any more."""
+    for entry in core.keys.opened():
+        start_head(core, entry)
 
 
 def open_fetched(core: CoreState, records: Sequence[Record]) -> None:

@@ -27,7 +27,7 @@ from late.scheduler.core.state import CoreState
 from late.scheduler.limits.limits import LOCAL_POOL, Limits
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.task_state import Entry
-from late.store.base import Lease, Page, Settlement
+from late.store.base import WHOLE_WINDOW, Lease, Page, Settlement
 
 
 class ShardCore:
@@ -92,13 +92,16 @@ class ShardCore:
         """
         core = self.state
         now_us = max(core.now_us, page.now_us)
-        if page.records or page.more or core.commands.waiting or now_us >= core.quiet_until_us:
+        if page.records or page.more or core.commands.waiting or core.keys.unread:
+            return False
+        if now_us >= core.quiet_until_us:
             return False
         due_us = core.pending.due_at_us(page.cursor)
         if now_us >= due_us:
             return False
         core.now_us = now_us
         core.window.append((), page)
+        core.keys.read_below = WHOLE_WINDOW
         core.commands.page_read(more=False)
         core.quiet_until_us = min(core.quiet_until_us, due_us)
         return True

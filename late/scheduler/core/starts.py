@@ -7,9 +7,9 @@ from functools import partial
 
 from late.model.task import HELD_US
 from late.scheduler import events_effects as m
-from late.scheduler.core.reads import requeue_unclaimed
+from late.scheduler.core.reads import requeue_unclaimed, start_opened
 from late.scheduler.core.state import CoreState
-from late.scheduler.core.transitions import come_due, expire, park, release_key, start_head
+from late.scheduler.core.transitions import come_due, expire, park, release_key
 from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.task_state import Entry
 
@@ -92,8 +92,7 @@ def park_long_held(core: CoreState) -> None:
     if not core.look_due:
         return
     core.looked_at_us = core.now_us
-    for entry in core.keys.opened():
-        start_head(core, entry)
+    start_opened(core)
     core.drain.look()
     pressed = len(core.window) > core.settings.window - core.settings.page_size
     since_us = core.now_us - (0 if pressed else core.settings.park_after_us)

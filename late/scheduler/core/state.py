@@ -24,7 +24,7 @@ from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.schedules import ShardSchedules
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.task_state import Entry, expires_at_us
-from late.store.base import Lease
+from late.store.base import Lease, read_below
 
 
 class CoreState:
@@ -54,7 +54,9 @@ class CoreState:
         )
         self.unclaimed = UnclaimedTasks(self.timers)
         self.keys = OrderingKeys(
-            lease.held_keys, partial(self.gate.opens, lease.group, lease.shard_id)
+            lease.held_keys,
+            partial(self.gate.opens, lease.group, lease.shard_id),
+            read_below(lease.cursor),
         )
         self.drain = LaneDrain(lease, self.gate, self.keys.left)
         self.ready_queues = ReadyQueues(lease.group, self.limits)

@@ -239,5 +239,6 @@ STATEMENTS = {
     "0004": AUTOSCALER,
     "0005": HELD,
     "0006": LANES,
+    "0007": (),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

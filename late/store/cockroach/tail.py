@@ -19,7 +19,7 @@ from typing import Any
 from late.model.task import Cursor, OpenTask, Record, ShardId, TaskId
 from late.store.base import Page, cursor_within
 from late.store.cockroach import statements as sql
-from late.store.cockroach.cursor import LAG_US, CockroachWindow, parse, position_of
+from late.store.cockroach.cursor import LAG_US, RECENT_US, CockroachWindow, parse, position_of
 from late.store.postgres.connection import Connection, rows_of
 from late.store.postgres.statements import CLOCK
 
@@ -158,10 +158,20 @@ def record_of(shard_id: int, row: Any) -> Record:
         name=name,
         payload=payload,
         headers=headers,
-        options=options,
+        options=in_order(options, created_at_us),
         created_at_us=created_at_us,
         sequence=created_at_us,
     )
+
+
+def in_order(options: str | None, created_at_us: int) -> str | None:
+    """Say, with an ordering key, below which position its earlier tasks are, which the order of the
+    ids does not: an id is made before the insert, by a producer's clock. No clock is ahead of the
+    gateway's by more than the range of a recent pass, which rests on the same."""
+    if options is None or '"ordering_key":' not in options:
+        return options
+    below = (created_at_us + RECENT_US) // 1_000
+    return f'{options[:-1]},"committed_below":{below}}}'
 
 
 async def fetch(

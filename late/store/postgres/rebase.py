@@ -16,6 +16,7 @@ from typing import Any
 
 from late.errors import StoreRefused
 from late.model.task import Cursor
+from late.schema.key_order import moved
 from late.store.common.columns import open_of
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection, rows_of
@@ -54,9 +55,10 @@ select {", ".join(f"l.{column}" for column in _COLUMNS.split(", "))},
      order by c.g) as done
   from late_task l
 """
+_R_COLUMNS = ", ".join(f"r.{column}" for column in _COLUMNS.split(", "))
 _REFILL = f"""
 insert into late_task (xid, {_COLUMNS})
-select c.xid, {", ".join(f"r.{column}" for column in _COLUMNS.split(", "))}
+select c.xid, {_R_COLUMNS.replace("r.options", moved("r.options"))}
   from late_rebase r join unnest(%s::text[], %s::xid8[]) c (done, xid) on c.done = r.done::text
 """
 _LEASE = """

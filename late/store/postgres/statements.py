@@ -12,6 +12,7 @@ Rules that all of them keep:
 from __future__ import annotations
 
 from late.model.task import HELD_US
+from late.schema.key_order import in_order
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -237,7 +238,8 @@ claimed as (
   select t.unique_key, t.task_id, t.digest, {NOW} from task t where t.unique_key is not null
   on conflict (unique_key) do nothing returning task_id)
 insert into late_task (shard_id, task_id, queue, name, payload, headers, options)
-select t.shard_id, t.task_id, t.queue, t.name, t.payload, t.headers, t.options from task t
+select t.shard_id, t.task_id, t.queue, t.name, t.payload, t.headers,
+       {in_order("t.options")} from task t
  where t.unique_key is null or t.task_id in (select c.task_id from claimed c)
 """
 END_TICK = """
