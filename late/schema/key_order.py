@@ -1,4 +1,4 @@
-"""What PostgreSQL's log keeps of the order of tasks with one ordering key: `committed_below`.
+"""The mark of order that PostgreSQL keeps with a task that has an ordering key: `committed_below`.
 
 The log is read in the order of transaction ids. A transaction takes its id at its first write, so
 its id may be lower than that of one which had committed before it inserted a task. The inserted
