@@ -29,6 +29,7 @@ from late.errors import (
     causes,
 )
 from late.model.backoff import Backoff
+from late.schema.sqlstates import error_of
 
 T = TypeVar("T")
 
@@ -51,9 +52,6 @@ _SECRETS = ("password", "passwd", "sslpassword")
 _POSTGRES_MIN = (13,)
 _SQLITE_MIN = (3, 35, 0)
 _COCKROACH_MIN = 230100  # v23.1.0, in psycopg's form.
-
-_MISSING_TABLE = {"42P01", "42703", "3F000"}
-_REPEATABLE = {"40001", "40P01", "55P03"}
 
 
 def parse(url: str) -> URL:
@@ -315,12 +313,11 @@ def translate(error: Exception) -> StoreError:
     if isinstance(original, sqlite3.Error):
         return _translate_sqlite(original, message)
     state: str | None = getattr(original, "sqlstate", None)
-    if state in _MISSING_TABLE:
+    kind = error_of(state)
+    if kind is SchemaMismatch:
         return SchemaMismatch(f"the schema of late is missing or damaged ({message})")
-    if state in _REPEATABLE:
-        return TransactionAborted(message)
-    if state is not None and state[:2] in ("08", "57", "53"):
-        return StoreUnavailable(message)
+    if kind is not StoreError:
+        return kind(message)
     lost = isinstance(error, exc.DBAPIError) and error.connection_invalidated
     if lost or (state is None and isinstance(error, exc.OperationalError | exc.TimeoutError)):
         return StoreUnavailable(message)

@@ -277,7 +277,7 @@ async def test_only_two_codes_start_again(error: Exception, again: bool) -> None
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("40001", TransactionAborted), ("40003", TransactionAborted), ("57P01", StoreUnavailable),
+        ("40001", TransactionAborted), ("40003", StoreUnavailable), ("57P01", StoreUnavailable),
         ("08006", StoreUnavailable), ("42P01", SchemaMismatch), ("28000", StoreRefused),
         ("XXUUU", StoreError),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import grpc
 import pytest
 
 pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
@@ -68,8 +69,19 @@ def test_every_error_of_the_client_is_one_of_ours(
 
 
 def test_the_map_of_errors_has_no_line_that_cannot_be_reached() -> None:
-    for index, (foreign, _) in enumerate(CLASSES):
-        assert not any(issubclass(foreign, earlier) for earlier, _ in CLASSES[:index]), foreign
+    for index, (foreign, _, reason) in enumerate(CLASSES):
+        assert not any(issubclass(foreign, earlier) for earlier, _, _ in CLASSES[:index]), foreign
+        assert reason
+
+
+def test_every_code_of_grpc_has_its_line() -> None:
+    codes = {code.value[0]: code.name for code in grpc.StatusCode if code.value[0]}
+    found = {
+        foreign.grpc_status_code.value[0]
+        for foreign, _, _ in CLASSES
+        if getattr(foreign, "grpc_status_code", None) is not None
+    }
+    assert {name for code, name in codes.items() if code not in found} == set()
 
 
 def test_timestamps_keep_every_nanosecond() -> None:

@@ -18,28 +18,33 @@ from late.errors import (
     TransactionAborted,
 )
 
-CLASSES: tuple[tuple[type[BaseException], type[StoreError]], ...] = (
-    (api.Aborted, TransactionAborted),
-    # The outcome is unknown: the commit may or may not have happened. A settlement is idempotent by
-    # its id, so the call can be repeated.
-    (api.ServiceUnavailable, StoreUnavailable),
-    (api.DeadlineExceeded, StoreUnavailable),
-    (api.Unknown, StoreUnavailable),
-    (api.Cancelled, StoreUnavailable),
-    (api.InternalServerError, StoreUnavailable),
-    # A quota is used up; a later try may succeed.
-    (api.ResourceExhausted, StoreUnavailable),
-    (api.RetryError, StoreUnavailable),
-    (api.PermissionDenied, StoreRefused),
-    (api.Unauthenticated, StoreRefused),
-    (auth.DefaultCredentialsError, StoreRefused),
-    (auth.TransportError, StoreUnavailable),
-    (auth.RefreshError, StoreRefused),
-    (api.GoogleAPICallError, StoreError),
-    (grpc.RpcError, StoreUnavailable),
-    (auth.GoogleAuthError, StoreRefused),
+CLASSES: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
+    (api.Aborted, TransactionAborted, "another transaction has its locks"),
+    (api.ServiceUnavailable, StoreUnavailable, "the outcome is unknown"),
+    (api.DeadlineExceeded, StoreUnavailable, "the outcome is unknown"),
+    (api.Unknown, StoreUnavailable, "the outcome is unknown"),
+    (api.Cancelled, StoreUnavailable, "the outcome is unknown"),
+    (api.InternalServerError, StoreUnavailable, "a fault of the service; the outcome is unknown"),
+    (api.ResourceExhausted, StoreUnavailable, "a quota is used up"),
+    (api.RetryError, StoreUnavailable, "the client has given up its own tries"),
+    (api.PermissionDenied, StoreRefused, "somebody has to give the permission"),
+    (api.Unauthenticated, StoreRefused, "somebody has to give the credentials"),
+    (api.NotFound, StoreError, "a row or an index that is not there; see `_special`"),
+    (api.AlreadyExists, StoreError, "a row that is there, when the call had looked twice"),
+    (api.InvalidArgument, StoreError, "a statement or a size that Spanner never takes"),
+    (api.FailedPrecondition, StoreError, "a row that the schema does not take"),
+    (api.OutOfRange, StoreError, "a value that the type does not take"),
+    (api.MethodNotImplemented, StoreError, "this service does not have it"),
+    (api.DataLoss, StoreError, "corrupted data: a repeat might do harm"),
+    (auth.DefaultCredentialsError, StoreRefused, "somebody has to give the credentials"),
+    (auth.TransportError, StoreUnavailable, "the service of credentials does not answer"),
+    (auth.RefreshError, StoreRefused, "somebody has to renew the credentials"),
+    (api.GoogleAPICallError, StoreError, "a code that is not among these"),
+    (grpc.RpcError, StoreUnavailable, "the connection"),
+    (auth.GoogleAuthError, StoreRefused, "somebody has to give the credentials"),
 )
-"""The map, after `_special`: the first class that fits decides."""
+"""The map with its reasons, after `_special`: the first class that fits decides. Where the outcome
+is unknown a settlement can be repeated, because it is known by its id."""
 
 FOREIGN = (api.GoogleAPIError, grpc.RpcError, auth.GoogleAuthError)
 
@@ -53,7 +58,7 @@ def translate(error: BaseException) -> StoreError:
     special = _special(error, message)
     if special is not None:
         return special
-    for foreign, ours in CLASSES:
+    for foreign, ours, _ in CLASSES:
         if isinstance(error, foreign):
             return ours(message)
     return StoreError(message)

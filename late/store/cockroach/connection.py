@@ -47,8 +47,8 @@ async def repeated(
     Pauses have full jitter, so that two transactions that met once do not meet again.
 
     Raises:
-        psycopg.Error: another error, or the last of these: `translate` makes a transient
-            `TransactionAborted` of it, and the caller above the seam decides.
+        psycopg.Error: another error, or the last of these: `translate` makes a transient error of
+            it, and the caller above the seam decides.
     """
     backoff = Backoff(random.Random(), base_s=PAUSE_S)
     for _ in range(1, TRIES):

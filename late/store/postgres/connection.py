@@ -21,10 +21,9 @@ from late.errors import (
     SchemaMismatch,
     StoreClosed,
     StoreError,
-    StoreRefused,
     StoreUnavailable,
-    TransactionAborted,
 )
+from late.schema.sqlstates import error_of
 from late.store.common.statement_counts import count
 from late.store.postgres.statements import CLOCK
 
@@ -45,24 +44,6 @@ CONNECT = {
 """Parameters that a URL gets unless it sets them itself; a PgBouncer accepts all of them."""
 XID8_OID = 5069
 
-# By the first characters of the SQLSTATE; the longest match decides. Any other state is a
-# `StoreError`, which no repeat will cure.
-SQLSTATES: dict[str, type[StoreError]] = {
-    "08": StoreUnavailable,  # connection exceptions
-    "53": StoreUnavailable,  # disk full, out of memory, too many connections
-    "57": StoreUnavailable,  # shut down, starting up, crashed
-    "58": StoreUnavailable,  # input/output errors of the server
-    "25006": StoreUnavailable,  # read-only for now: fail-over, or an operator's brake
-    "40": TransactionAborted,  # serialization failure, deadlock
-    "55P03": TransactionAborted,  # lock time-out
-    "57014": TransactionAborted,  # statement time-out, cancel
-    "3D000": StoreRefused,  # no such database
-    "3F000": SchemaMismatch,  # no such schema
-    "42P01": SchemaMismatch,  # no such table
-    "42703": SchemaMismatch,  # no such column
-    "42501": StoreRefused,  # no permission
-    "28": StoreRefused,  # no such role, wrong password
-}
 _ADVICE: dict[type[StoreError], str] = {
     SchemaMismatch: ": run `late migrate URL`",
 }
@@ -77,16 +58,15 @@ def translate(error: BaseException, name: str = "PostgreSQL") -> StoreError:
     lines = str(error).strip().splitlines()
     message = _IN_MESSAGE.sub(r"\1***", lines[0][:300] if lines else type(error).__name__)
     state = getattr(error, "sqlstate", None) or ""
-    for length in (5, 2):
-        kind = SQLSTATES.get(state[:length]) if state else None
-        if kind is not None:
-            return kind(f"{name}: {message} ({state}){_ADVICE.get(kind, '')}")
+    if state:
+        kind = error_of(state)
+        return kind(f"{name}: {message} ({state}){_ADVICE.get(kind, '')}")
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"{name} did not answer within {CALL_TIMEOUT_S:g} s")
     # Without a SQLSTATE there was no answer: the server was not reached, or the connection broke.
-    if not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError):
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError):
         return StoreUnavailable(f"{name}: {message}")
-    return StoreError(f"{name}: {message}" + (f" ({state})" if state else ""))
+    return StoreError(f"{name}: {message}")
 
 
 @contextmanager
