@@ -67,6 +67,12 @@ STORE_EXPERIMENTAL = _event(
     "this store is experimental: it has never been run on a real node of its database",
     details="store",
 )
+DATABASE_AWAITED = _event(
+    "database_awaited",
+    "warning",
+    "the database does not answer: the worker starts when it does",
+    details="for_s error",
+)
 WORKER_STOPPED = _event("worker_stopped", "info", "worker stopped", details="worker")
 
 PAGE_READ = _event(

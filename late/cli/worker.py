@@ -62,6 +62,14 @@ def worker(
             max=65_535,
         ),
     ] = None,
+    wait_for_database: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Wait so long at the start for a database that does not answer (300); 0: fail.",
+            min=0,
+        ),
+    ] = None,
     log_level: LogLevelOption = "INFO",
     log_json: LogJsonOption = False,
 ) -> None:
@@ -73,7 +81,12 @@ def worker(
     """
     app = load_app(target)
     settings = settings_of(set_ or [], group)
-    own = {"concurrency": concurrency, "health_port": health_port, "wake_port": wake_port}
+    own = {
+        "concurrency": concurrency,
+        "health_port": health_port,
+        "wake_port": wake_port,
+        "wait_for_database_s": wait_for_database,
+    }
     settings |= {name: value for name, value in own.items() if value is not None}
     end_logging = show_log(log_level, json=log_json)
     from late.worker.worker import run

@@ -45,7 +45,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Health:
-    """Listens as soon as it is made, and answers from `run` on.
+    """Listens as soon as it is made, and answers while `run` does.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -77,9 +77,9 @@ class Health:
         return int(self._socket.getsockname()[1])
 
     async def run(self) -> None:
-        """Answer until cancelled."""
+        """Answer until cancelled. It may be called again, also in another loop."""
         async with await asyncio.start_server(
-            self._serve, sock=self._socket, limit=REQUEST_BYTES
+            self._serve, sock=self._socket.dup(), limit=REQUEST_BYTES
         ) as server:
             await server.serve_forever()
 

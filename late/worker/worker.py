@@ -56,6 +56,7 @@ from late.worker.progress import Duty
 from late.worker.settings_sync import SettingsSync
 from late.worker.shared_control import SharedControl
 from late.worker.stall_monitor import StallMonitor
+from late.worker.startup import open_store_at_start
 
 if TYPE_CHECKING:
     from late.control.queue_settings import Live
@@ -296,6 +297,8 @@ class Worker:
             reason = "it stops"
         elif stalled:
             reason = "it stalls"
+        elif not self._loops:
+            reason = "it starts: the database has not answered yet"
         elif not trusted:
             reason = "its heartbeat has no answer"
         return State(self.id, live=not stalled, ready=not reason, stalled=stalled, reason=reason)
@@ -309,7 +312,9 @@ class Worker:
             StoreError: no connection, no schema, or a guard refused. Nothing runs then.
         """
         try:
-            await self._store.open()
+            await open_store_at_start(
+                self._store, self.settings.wait_for_database_s, self._stop_asked, self.health
+            )
             self.clock.sample(await self._store.now(), time.monotonic())
             await self.dispatchers.start()
             await self.settings_sync.open(self.app.schedules, self._groups)

@@ -82,6 +82,8 @@ def test_a_task_of_sql_runs_with_all_that_was_asked(sql: psycopg.Connection[Any]
         " shard_id from late_task where task_id = %s",
         task_id,
     )
+    own = int(one(sql, "select xid::text from late_task where task_id = %s", task_id))
+    assert found[4].pop("committed_below") > own
     assert found == (
         "payments",
         "charge",
