@@ -478,3 +478,17 @@ class World:
         while not self.core.state.clean:
             self.write()
             self.acknowledge()
+
+
+def settle(world: World) -> None:
+    world.write()
+    world.acknowledge()
+
+
+def answers(world: World) -> None:
+    while world.answers:
+        world.answer()
+
+
+def running_ids(world: World) -> list[str]:
+    return [attempt.record.task_id for attempt in world.running]
