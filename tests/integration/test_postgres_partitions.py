@@ -6,13 +6,22 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 
+import psycopg
 import pytest
 
 from late.model.task import OpenTask, ShardId
 from late.store.base import Lease, Settlement, SettleResult, WorkerInfo
 from late.store.postgres import partitions as postgres_partitions
 from late.store.postgres.cursor import parse_snapshot
-from late.store.postgres.partitions import AHEAD, WIDTH_MAX, WIDTH_MIN, Partition, plan_layout
+from late.store.postgres.partitions import (
+    AHEAD,
+    WIDTH_MAX,
+    WIDTH_MIN,
+    Partition,
+    list_partitions,
+    plan_layout,
+    truncate,
+)
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests import servers
@@ -260,6 +269,30 @@ async def test_waiting_for_the_log_is_short(
         holder.rollback()
 
     assert postgres_partitions.LOCK_TIMEOUT_MS <= 50
+
+
+async def test_a_process_that_stops_under_the_lock_does_not_keep_it(
+    writer: Producer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_partitions, "SILENCE_MAX_MS", 300)
+    enqueue(writer)
+    writer.execute("set statement_timeout = '60s'")
+    looks = 0
+
+    def settled(_: object) -> bool:
+        """The second look, under the lock, takes as long as a producer waits for it."""
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            enqueue(writer)
+        return True
+
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as pruner:
+        [default] = [leaf for leaf in await list_partitions(pruner) if leaf.is_default]
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            await truncate(pruner, default, settled)
+    assert looks == 2
+    assert rows_in(writer) == 2
 
 
 async def test_inserts_go_on_when_no_range_is_there(store: PostgresStore, writer: Producer) -> None:

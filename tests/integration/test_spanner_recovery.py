@@ -45,11 +45,12 @@ def url(emulator: SpannerEmulator) -> str:
 
 @pytest.fixture
 def fleet_of(url: str, tmp_path: Path) -> Iterator[Callable[[str], Fleet]]:
-    """Makes a fleet whose workers reach the emulator at some host."""
+    """Makes a fleet whose workers reach the emulator at some host, and do not wait for it."""
     made: list[Fleet] = []
 
     def make(host: str) -> Fleet:
-        made.append(Fleet(url, tmp_path, {spanner.HOST_VARIABLE: host}))
+        settings = {spanner.HOST_VARIABLE: host, "LATE_WAIT_FOR_DATABASE_S": "0"}
+        made.append(Fleet(url, tmp_path, settings))
         return made[-1]
 
     yield make

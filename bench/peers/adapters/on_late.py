@@ -58,8 +58,10 @@ class Late:
         return Connected(psycopg.connect(URL))
 
     def work(self) -> None:
-        # The worker takes this process over, so that signals and processor time are its own.
-        os.execv(sys.executable, [sys.executable, "-m", "late.cli", "worker", "on_late:app"])
+        # The worker takes this process over, so that signals and processor time are its own. Like
+        # the others it fails at once where there is no server.
+        command = ["late.cli", "worker", "on_late:app", "--wait-for-database", "0"]
+        os.execv(sys.executable, [sys.executable, "-m", *command])
 
 
 if __name__ == "__main__":

@@ -31,6 +31,10 @@ from late.store.postgres.cursor import XID_MAX, Snapshot, parse_snapshot
 LOCK_TIMEOUT_MS = 25
 WORK_TIMEOUT_MS = 500
 """The time limit of the work under the lock; attaching scans the DEFAULT leaf, usually empty."""
+SILENCE_MAX_MS = 5_000
+"""The longest silence under the lock. A process that is stopped there (a frozen machine, a signal)
+would keep every producer and every reader of the log waiting until it goes on: the server ends its
+session instead."""
 PERIOD_S = 600
 """The time that one range of the common width is meant to last."""
 MARGIN_S = 1.0
@@ -246,5 +250,9 @@ async def _now(connection: Connection) -> tuple[Snapshot, int]:
 
 
 async def _give_up_soon(connection: Connection) -> None:
-    await connection.execute(f"set local lock_timeout = {LOCK_TIMEOUT_MS}")
-    await connection.execute(f"set local statement_timeout = {WORK_TIMEOUT_MS}")
+    for setting, limit_ms in (
+        ("lock_timeout", LOCK_TIMEOUT_MS),
+        ("statement_timeout", WORK_TIMEOUT_MS),
+        ("idle_in_transaction_session_timeout", SILENCE_MAX_MS),
+    ):
+        await connection.execute(f"set local {setting} = {limit_ms}")
