@@ -179,6 +179,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     fails. It is not ready meanwhile."""
     grace_s: _Wait = 30.0
     """The time that running tasks have to finish at a stop, before they are interrupted."""
+    exit_when_stuck: Annotated[int, Meta(ge=0, le=1)] = 0
+    """With 1, the worker stops with exit code 75 when handlers that cannot be ended have held all
+    slots, or all that one task may hold, for `stall_s`. Whoever supervises it starts it again."""
     prune_every_s: _Seconds = 15.0
     """The time between two rounds of maintenance."""
     lag_alarm_s: Annotated[float, Meta(ge=0, le=366 * 86_400)] = 600.0

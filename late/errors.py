@@ -117,6 +117,16 @@ class DispatchError(LateError):
     """A task could not be handed to its target."""
 
 
+class SoftTimeLimit(DispatchError):
+    """A handler's time is nearly over: raised in it at its `soft_timeout_s`, and by `ctx.check()`.
+
+    A handler that lets it out has timed out, and is tried again as after any time-out.
+    """
+
+    def __init__(self, message: str = "the time of this attempt is nearly over") -> None:
+        super().__init__(message)
+
+
 def causes(error: BaseException) -> Iterator[BaseException]:
     """`error` and what it was raised from, each of them once.
 

@@ -174,7 +174,7 @@ LONG: dict[str, tuple[str, ...]] = {
         "sqlite",
         "spanner",
     ),
-    "test_a_worker_whose_slots_are_all_stuck_gives_its_shards_up": ("sqlite", "spanner"),
+    "test_a_worker_whose_slots_are_all_stuck_hands_its_shards_over": ("sqlite", "spanner"),
     "test_a_settlement_that_was_begun_before_a_pause_is_refused_after_it": ("sqlite", "spanner"),
     # A size of its own: another number of the same test stays.
     "test_rows_read_per_row_returned_do_not_grow_with_consumed_ones": ("100000",),

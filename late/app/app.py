@@ -159,6 +159,10 @@ class App:
             name: the task's name in rows, unique in the app; by default the function's name.
             retry: the retry policy; None for the default policy.
             timeout_s: seconds that an attempt may run without a heartbeat; 300 if none are given.
+            soft_timeout_s: seconds without a heartbeat after which `late.SoftTimeLimit` is raised
+                in the handler, which then has until `timeout_s`; None raises nothing.
+            overlap_on_timeout: let a repeat start while a run that cannot be ended (a thread) goes
+                on after its time-out. By default the task waits for the end of that run.
             process: run in a child process (`def` at module level only).
             priority: -100..100, for calls without a priority.
             codec: the encoding of arguments, instead of the app's.

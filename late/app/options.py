@@ -55,6 +55,11 @@ class TaskSettings(BatchSettings, RemoteSettings, total=False):
 
     process: bool
     """Run in a child process (`def` at module level only)."""
+    soft_timeout_s: float | None
+    """Raise `late.SoftTimeLimit` in the handler after so many seconds without a heartbeat; it has
+    until `timeout_s` to clean up. None raises nothing."""
+    overlap_on_timeout: bool
+    """Let a repeat start while a run that cannot be ended goes on after its time-out."""
 
 
 class RouteSettings(TypedDict, total=False):

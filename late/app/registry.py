@@ -111,6 +111,8 @@ class TaskRegistry:
         queue: str = "default",
         retry: Retry | None = None,
         timeout_s: float | None = None,
+        soft_timeout_s: float | None = None,
+        overlap_on_timeout: bool = False,
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
         result_ttl: validate.Duration | None = None,
@@ -126,6 +128,8 @@ class TaskRegistry:
             queue=_checked(lambda: validate.queue(queue), label),
             retry=retry or Retry(),
             timeout_s=_timeout_s(timeout_s, label),
+            soft_timeout_s=_soft_timeout_s(soft_timeout_s, timeout_s, label, target),
+            overlap_on_timeout=overlap_on_timeout,
             process=process,
             priority=_checked(lambda: validate.priority(priority), label),
             codec=self._codec if codec is None else codecs.resolve(codec),
@@ -265,13 +269,26 @@ def configured(value: Any, what: str) -> str:
         raise ConfigError(str(error)) from None
 
 
-def _timeout_s(value: float | None, label: str) -> float:
+def _timeout_s(value: float | None, label: str, name: str = "timeout_s") -> float:
     if value is None:
         return TIMEOUT_S
-    what = f"{label}: timeout_s"
+    what = f"{label}: {name}"
     found: float = _checked(
         lambda: validate.seconds(value, what, least=0.001, most=TIMEOUT_S_MAX), label
     )
+    return found
+
+
+def _soft_timeout_s(
+    value: float | None, timeout_s: float | None, label: str, target: str
+) -> float | None:
+    if value is None:
+        return None
+    if target != "local":
+        raise ConfigError(f"{label}: soft_timeout_s is for a handler of one task in this app")
+    found, what = _timeout_s(value, label, "soft_timeout_s"), _timeout_s(timeout_s, label)
+    if found >= what:
+        raise ConfigError(f"{label}: soft_timeout_s is below timeout_s, {what:g}; got {found:g}")
     return found
 
 

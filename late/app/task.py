@@ -74,6 +74,8 @@ class Task(Generic[P, R]):
         retry: Retry,
         timeout_s: float,
         process: bool,
+        soft_timeout_s: float | None = None,
+        overlap_on_timeout: bool = False,
         priority: int,
         codec: codecs.Codec,
         target: str = "local",
@@ -90,6 +92,8 @@ class Task(Generic[P, R]):
         self.retry = retry
         self.timeout_s = timeout_s
         self.process = process
+        self.soft_timeout_s = soft_timeout_s
+        self.overlap_on_timeout = overlap_on_timeout
         self.batch = batch
         """The most tasks of one call of the function; None for a plain task."""
         self.codec = codec

@@ -70,6 +70,13 @@ def worker(
             min=0,
         ),
     ] = None,
+    exit_when_stuck: Annotated[
+        bool,
+        typer.Option(
+            "--exit-when-stuck",
+            help="Stop with exit code 75 when handlers that cannot be ended hold the slots.",
+        ),
+    ] = False,
     log_level: LogLevelOption = "INFO",
     log_json: LogJsonOption = False,
 ) -> None:
@@ -86,6 +93,7 @@ def worker(
         "health_port": health_port,
         "wake_port": wake_port,
         "wait_for_database_s": wait_for_database,
+        "exit_when_stuck": int(exit_when_stuck) or None,
     }
     settings |= {name: value for name, value in own.items() if value is not None}
     end_logging = show_log(log_level, json=log_json)

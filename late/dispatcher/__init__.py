@@ -8,7 +8,7 @@
 |---|---|
 | the handler raises | `failed`; whether it may be repeated is the retry policy's word |
 | it outlives its time-out | a coroutine is cancelled, a process killed and replaced |
-| it cannot be ended (thread) | its attempt ends as timed out, its slot stays taken: stuck |
+| it cannot be ended (thread) | stuck: its attempt and its slot stay taken until it ends |
 | its child process dies | `died` for that attempt alone; the child is replaced, with backoff |
 | the worker stops | it may finish within the grace, then `interrupted`: no attempt is used |
 | the shard is fenced | what comes of it is dropped and counted: another owner runs it again |

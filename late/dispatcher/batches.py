@@ -42,6 +42,8 @@ class BatchTask(Protocol):
     @property
     def retry(self) -> RetryRule | None: ...
     @property
+    def overlap_on_timeout(self) -> bool: ...
+    @property
     def policy(self) -> Policy: ...
     def decode(self, record: Record, options: Options | None) -> dict[str, Any]: ...
 
@@ -63,11 +65,13 @@ class BatchHandler:
     process = False
     is_async = True
     wants_context = True
+    soft_timeout_s = None
 
     def __init__(self, task: BatchTask, threads: Threads) -> None:
         self.name = task.name
         self.timeout_s = task.timeout_s
         self.retry = task.retry
+        self.overlap_on_timeout = task.overlap_on_timeout
         self.decode = task.decode
         self._call = task.fn
         self._async = task.is_async
@@ -87,11 +91,13 @@ class BatchHandler:
         except asyncio.CancelledError:
             call.waiting -= 1
             if call.waiting == 0:
-                # The last one ends the call, and keeps its slot until the call has ended.
-                call.run.cancel()
-                await asyncio.wait([call.run])
-            raise
-        call.waiting -= 1
+                call.run.cancel()  # The last one ends the call.
+            # Each keeps its slot until then: no repeat of it starts beside the call.
+            await asyncio.wait([call.run])
+            if call.run.cancelled():
+                raise
+        else:
+            call.waiting -= 1
         if mine.failure is not None:
             raise mine.failure
         return None
@@ -133,14 +139,14 @@ class BatchHandler:
                 item.failure = item.failure or error
 
     async def _in_thread(self, batch: Batch[Any]) -> None:
-        """Run in a thread, which cannot be ended: its last attempt keeps a slot, as stuck, until it
+        """Run in a thread, which cannot be ended: its attempts keep their slots, as stuck, until it
         ends by itself."""
         work = asyncio.ensure_future(self._threads.run(lambda: self._call(batch)))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
             await asyncio.wait([work])
-            raise
+            work.result()  # what was done counts, however late
 
 
 class BatchPool(Dispatcher):

@@ -20,6 +20,7 @@ from late.dispatcher.handler import Bound, Handler
 from late.dispatcher.local.in_process import InProcess, Waiting
 from late.dispatcher.local.process_pool import Processes
 from late.dispatcher.local.slot import Slot, Why
+from late.dispatcher.local.stuck_runs import StuckRuns, refusal
 from late.dispatcher.local.timeouts import TimeoutWatcher
 from late.dispatcher.outcome_buffer import DELIVER_AT, OutcomeBuffer
 from late.handler.classify import (
@@ -98,9 +99,9 @@ class Dispatcher:
         self._target = InProcess(url=url, processes=processes)
         self._finished = OutcomeBuffer(on_finished, target=name, rng=rng or random.Random())
         self._slots = [Slot(number) for number in range(concurrency)]
-        self._watch = TimeoutWatcher(
-            self._slots, cancel_grace_s=cancel_grace_s, settle=self._settle
-        )
+        self.stuck = StuckRuns(self._slots)
+        """Runs that go on after their time-out and cannot be ended."""
+        self._watch = TimeoutWatcher(self._slots, cancel_grace_s, self._settle, self._make_room)
         self._waiting: deque[Attempt] = deque()
         self._idle: list[Slot] = []
         self._load = 0
@@ -130,13 +131,9 @@ class Dispatcher:
 
     @property
     def load(self) -> int:
-        """Attempts accepted and not ended: waiting, running and stuck ones."""
-        return self._load
-
-    @property
-    def stuck(self) -> list[Attempt]:
-        """Attempts that were settled while their handler could not be ended; each has a slot."""
-        return self._watch.stuck
+        """Attempts accepted and not ended: waiting, running and stuck ones; but not the stuck ones
+        in whose place another slot was opened."""
+        return self._load - self.stuck.slots_added
 
     @property
     def running(self) -> int:
@@ -147,11 +144,6 @@ class Dispatcher:
     def waiting(self) -> int:
         """Attempts that wait for a slot."""
         return len(self._waiting)
-
-    @property
-    def all_stuck(self) -> bool:
-        """Every slot is held by a handler that cannot be ended: nothing can start here."""
-        return len(self._watch.stuck) == len(self._slots)
 
     @property
     def dropped(self) -> int:
@@ -198,7 +190,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._finished.open(self._loop)
         for slot in self._slots:
-            slot.task = self._loop.create_task(self._serve(slot), name=f"late-slot-{slot.number}")
+            self._open(slot)
         self._watching = self._loop.create_task(self._keep_watch(), name="late-slot-watch")
 
     async def stop(self, grace_s: float) -> None:
@@ -259,6 +251,8 @@ class Dispatcher:
         if attempt.timeout_us is not None:
             bound = bound.within(attempt.timeout_us / 1_000_000)
         slot.bound = bound
+        if self.stuck.count and self.stuck.holds_its_share(name):
+            raise Refused(refusal())
         return bound
 
     def _look(self, now: float) -> None:
@@ -287,6 +281,8 @@ class Dispatcher:
         else:
             assert slot.attempt is not None
             self._finished.add(slot.attempt, verdict, slot.started_us, slot.begun)
+        if slot.stuck:
+            slot.retired = self.stuck.ended(slot)
         slot.clear()
         self._load -= 1
         self.ended += 1
@@ -307,11 +303,23 @@ class Dispatcher:
 
     # -- slots ---------------------------------------------------------------------------------
 
+    def _open(self, slot: Slot) -> None:
+        assert self._loop is not None
+        slot.task = self._loop.create_task(self._serve(slot), name=f"late-slot-{slot.number}")
+
+    def _make_room(self) -> None:
+        """Count one more stuck run, and open a slot for each that a task holds beyond its share."""
+        self.stuck.count += 1
+        while not self._draining and len(self._slots) < self.stuck.slots_wanted:
+            slot = Slot(max(each.number for each in self._slots) + 1)
+            self._slots.append(slot)
+            self._open(slot)
+
     async def _serve(self, slot: Slot) -> None:
         """Run attempt after attempt in one slot, with a pause for others when its turn is over."""
         waiting, finished, task = self._waiting, self._finished, slot.task
         assert task is not None
-        while not self._closed:
+        while not (self._closed or slot.retired):
             try:
                 if waiting:
                     await self.run_one(slot, waiting.popleft())

@@ -36,6 +36,14 @@ class Handler(Protocol):
 
     @property
     def retry(self) -> RetryRule | None: ...
+    @property
+    def soft_timeout_s(self) -> float | None:
+        """The silence after which `SoftTimeLimit` is raised in the handler; None: it is not."""
+
+    @property
+    def overlap_on_timeout(self) -> bool:
+        """True if a repeat may start while a run that cannot be ended goes on."""
+
     def decode(self, record: Record, options: Options | None) -> Mapping[str, Any]:
         """The keyword arguments.
 
@@ -56,8 +64,11 @@ class Bound:
         "handler",
         "is_async",
         "name",
+        "overlaps",
+        "patience_s",
         "process",
         "rule",
+        "soft_timeout_s",
         "timeout_s",
         "wants_context",
     )
@@ -71,6 +82,10 @@ class Bound:
         self.is_async = handler.is_async
         self.process = handler.process
         self.wants_context = handler.wants_context
+        self.overlaps = handler.overlap_on_timeout
+        self.soft_timeout_s = handler.soft_timeout_s
+        self.patience_s = self.soft_timeout_s or self.timeout_s
+        """The silence after which something is done about it."""
         self.rule = handler.retry
         self.attempts_max: int | None = getattr(handler.retry, "max_attempts", None)
 
@@ -78,4 +93,7 @@ class Bound:
         """Return a copy with another time-out, which its queue or target sets."""
         other = copy(self)
         other.timeout_s = timeout_s
+        if self.soft_timeout_s is not None and self.soft_timeout_s >= timeout_s:
+            other.soft_timeout_s = None  # it would come after the end
+        other.patience_s = other.soft_timeout_s or timeout_s
         return other

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from late.errors import DecodeError
+from late.errors import DecodeError, SoftTimeLimit
 from late.handler.outcomes import AlreadyDone, Discard, Kept, Nack, Retry, Signal, Snooze
 from late.model.task import Kind
 
@@ -87,6 +87,8 @@ def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = N
     text = describe(error, scrub)
     if isinstance(error, DecodeError):
         return Verdict("dead", error=text, reason=error.reason)
+    if isinstance(error, SoftTimeLimit):
+        return Verdict("failed", error=text, overloaded=True)
     return Verdict("failed", error=text, retryable=_retryable(error, rule))
 
 

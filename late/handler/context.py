@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from late import events
-from late.errors import ConfigError, DispatchError
+from late.errors import ConfigError, DispatchError, SoftTimeLimit
 from late.handler.enqueuer import AnyCall
 from late.handler.outcomes import AlreadyDone
 from late.model.task import Attempt, TaskId
@@ -43,13 +43,17 @@ class _Attempt:
         attempts_max: int | None,
         url: str,
         beat: Callable[[], None],
+        soft_timeout_s: float | None = None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         self._attempt = attempt
         self._started_at_us = started_at_us
         self._timeout_s = timeout_s
+        self._soft_timeout_s = soft_timeout_s
         self._attempts_max = attempts_max
         self._url = url
         self._beat = beat
+        self._is_over = is_over
         self._begun = self._beaten = monotonic()
         self._once_done = False
         """True if a block of `once` has committed in this attempt."""
@@ -150,6 +154,18 @@ class _Attempt:
         """
         self._beat()
         self._beaten = monotonic()
+
+    def check(self) -> None:
+        """Return if there is time left, for loops that end themselves. It is no heartbeat.
+
+        Raises:
+            SoftTimeLimit: the task's `soft_timeout_s` is over, or without one its time-out.
+            AttemptOver: the attempt has ended: the worker stops, or the time-out is over.
+        """
+        if self._is_over():
+            raise AttemptOver(f"attempt {self.attempt} of {self.task_id} was ended")
+        if monotonic() - self._beaten >= (self._soft_timeout_s or self._timeout_s):
+            raise SoftTimeLimit
 
     def _once_more(self) -> None:
         """Refuse a second block in one attempt: it would count as done and never run."""

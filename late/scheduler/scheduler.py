@@ -187,11 +187,11 @@ class Scheduler:
                 self._count_late(shard, core.state.pending.unrecorded)
         self._changed.set()
 
-    async def hand_over(self, shards: Sequence[Shard], grace_s: float) -> None:
-        """Stop starting tasks of `shards`, wait up to `grace_s` until all that ran is settled.
-
-        What runs longer is left to the successor, which starts it again.
-        """
+    async def hand_over(
+        self, shards: Sequence[Shard], grace_s: float, stuck: Callable[[], set[Shard]] = set
+    ) -> None:
+        """Stop starting tasks of `shards`, wait up to `grace_s` until all that ran is settled, and
+        longer for those that are `stuck`. The successor starts again what runs on after that."""
         for shard in shards:
             if shard in self.cores:
                 self._reads.pop(shard, None)
@@ -201,10 +201,10 @@ class Scheduler:
             self._settle_soon(1)
             self._changed.clear()
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
+            if left <= 0 and stuck().isdisjoint(shards):
                 break
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, PASS_MAX_S)):
+                async with asyncio.timeout(min(max(left, 0.1), PASS_MAX_S)):
                     await self._changed.wait()
         for shard in shards:
             self.lost(shard)

@@ -88,6 +88,7 @@ class Heartbeat:
     ) -> None:
         self._url = url
         self._worker = worker
+        self._capacity = worker.capacity
         self._on_membership = on_membership
         self._ttl_s = ttl_s
         self._every_s = ttl_s / 3 if every_s is None else every_s
@@ -151,7 +152,15 @@ class Heartbeat:
 
     def leave(self) -> None:
         """Say from now on that this worker is about to go, and say it soon. From any thread."""
-        self._worker = msgspec.structs.replace(self._worker, capacity=0.0)
+        self._capacity = 0.0
+        self.withdraw(True)
+
+    def withdraw(self, withdrawn: bool) -> None:
+        """Say that this worker takes no shards, or that it does again. From any thread.
+
+        It is alive: its peers get each of its shards when it gives that up."""
+        capacity = 0.0 if withdrawn else self._capacity
+        self._worker = msgspec.structs.replace(self._worker, capacity=capacity)
         self.hurry()
 
     def stop(self) -> None:

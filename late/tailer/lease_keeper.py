@@ -71,6 +71,8 @@ class LeaseKeeper:
         on_lost: this shard has another owner: throw away what is in memory for it.
         on_distrusted: start no task from now on.
         on_trusted: tasks may be started (again). Called after `on_lost` of the same view.
+        kept: shards that must not be handed over now, though a peer is to have them: a handler of
+            theirs runs on after its time-out, and a repeat must not start beside it.
         hurry: asks for a view soon (`Heartbeat.hurry`).
         seen: the fleet as placement is to see it (`members.MemberList.view`).
         takeovers_max: shards acquired at a time.
@@ -87,6 +89,7 @@ class LeaseKeeper:
         on_distrusted: Callable[[], None],
         on_trusted: Callable[[], None] = lambda: None,
         hurry: Callable[[], None] = lambda: None,
+        kept: Callable[[], set[Key]] = set,
         seen: Callable[[Membership], Membership] = lambda membership: membership,
         takeovers_max: int = 4,
         rng: random.Random | None = None,
@@ -101,6 +104,7 @@ class LeaseKeeper:
         self._on_distrusted = on_distrusted
         self._on_trusted = on_trusted
         self._hurry = hurry
+        self._kept = kept
         self._seen = seen
         self._takeovers_max = takeovers_max
         self._rng = rng or random.Random()
@@ -196,6 +200,8 @@ class LeaseKeeper:
         self._beyond = sum(shard not in listed for _, shard in self._held)
         if any(w.worker_id == self._me and w.capacity == 0 for w in membership.workers):
             self._announced.set()
+        else:
+            self._announced.clear()  # it had withdrawn, and is back
         self._news.set()
 
     def forget(self, key: Key) -> None:
@@ -294,7 +300,7 @@ class LeaseKeeper:
             membership = self._membership
             assert membership is not None
             plan = ownership.plan(self._me, membership, self._held.keys(), unsteady=self._unsteady)
-            leaving = {*plan.release, *self._dropped} - self._releasing
+            leaving = ({*plan.release} - self._kept() | self._dropped) - self._releasing
             self._dropped.clear()
             if leaving:
                 tasks.create_task(self.hand_over(leaving))

@@ -24,7 +24,8 @@ from late.scheduler.settings import CoreSettings
 from late.scheduler.task_state import ROUTE
 from late.tailer.tailer import Tailer
 from late.worker.fence_report import Counts
-from late.worker.progress import Duty
+from late.worker.pools import Dispatchers
+from late.worker.progress import SLOTS, Duty
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -74,6 +75,7 @@ def duties(
     *,
     trusted: bool,
     refused: bool = False,
+    exits: bool = False,
 ) -> Sequence[Duty]:
     """Report what a worker owes and has done of it: see `late/worker/progress.py`.
 
@@ -83,11 +85,16 @@ def duties(
 
     Settlements that the store `refused` for good are gone from memory and still owed. A settlement
     of any shard is progress: otherwise one row that nobody may write would stop every worker.
+
+    A worker without a slot that could get free owes slots. One that `exits` then owes them as soon
+    as one task holds its share of them: no more of this task starts here.
     """
     unsettled = scheduler.unrecorded > 0 or (trusted and refused)
+    stuck = slots.stuck
     idle = trusted and bool(scheduler.ready or slots.waiting) and not slots.running
     return (
-        Duty("start", idle or slots.all_stuck, slots.ended),
+        Duty("start", idle and not stuck.everywhere, slots.ended),
+        Duty(SLOTS, stuck.everywhere or (exits and bool(stuck.tasks)), stuck.over),
         Duty("settle", unsettled, scheduler.settlements),
         Duty("read", tailer.reading or scheduler.loading, tailer.reads + scheduler.loads),
     )
@@ -130,11 +137,31 @@ async def listen_for_hints(listener: HintListener | None, heard: notifier.Heard)
             await listener.run()
 
 
+async def until(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Do `work`, and give it up when `event` is set."""
+    working, ended = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
+    for each in (working, ended):
+        each.cancel()
+    await asyncio.wait({working, ended})
+    if not working.cancelled():
+        working.result()  # a defect must not look like an end
+
+
 def unwrap_group(error: Exception) -> Exception:
     """Return the one error of a group of one, which is how a task group raises it."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def refused(scheduler: Scheduler, dispatchers: Dispatchers) -> Counts:
+    """Count the writes of each shard that the fence refused, and the results that came late."""
+    fenced, late = scheduler.fenced, scheduler.late_results
+    dropped = dispatchers.late_by_shard
+    return {
+        shard: (fenced[shard], late[shard] + dropped[shard]) for shard in {*fenced, *late, *dropped}
+    }
 
 
 def add_refused(control: Callable[[], Control], more: Counts) -> None:

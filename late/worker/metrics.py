@@ -187,7 +187,7 @@ def of_worker(worker: WorkerView) -> Iterator[Value]:
     slots, scheduler, now_us = worker.dispatcher, worker.scheduler, worker.clock.now_us()
     yield "late_slots", (), worker.settings.concurrency
     yield "late_slots_busy", (), slots.running
-    yield "late_slots_stuck", (), len(slots.stuck)
+    yield "late_slots_stuck", (), slots.stuck.count
     yield "late_slots_waiting", (), slots.waiting
     yield "late_unrecorded", (), scheduler.unrecorded
     for name, pool in worker.pools.items():

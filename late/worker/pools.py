@@ -104,6 +104,11 @@ class Dispatchers:
         await asyncio.gather(self._pulls.stop(grace_s), *(each.stop(grace_s) for each in self._all))
 
     @property
+    def overdue(self) -> set[tuple[str, ShardId]]:
+        """Shards with an attempt whose handler runs on after its time-out."""
+        return {shard for each in self._all for shard in each.stuck.unsettled}
+
+    @property
     def late_by_shard(self) -> Counter[tuple[str, ShardId]]:
         found: Counter[tuple[str, ShardId]] = Counter()
         for each in self._all:

@@ -5,7 +5,8 @@ A **duty** is work that must make progress while there is any of it to do:
 | duty | owed while | done |
 |---|---|---|
 | `answer` | always | the event loop has run a callback |
-| `start` | a task could start now and nothing runs within its time-out; or no slot will ever be free | an attempt has started or ended |
+| `start` | a task could start now and nothing runs within its time-out | an attempt has started or ended |
+| `slots` | handlers that run on after their time-out hold every slot | one of them has ended |
 | `settle` | outcomes wait to be recorded | a settlement is in the journal |
 | `read` | a shard wants to be read, or what it has open to be fetched | one of them has been answered |
 
@@ -24,6 +25,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+
+SLOTS = "slots"
 
 
 class Duty(msgspec.Struct, frozen=True):

@@ -64,6 +64,12 @@ class StallMonitor:
         """Set the loop to ask. Call it before `run`."""
         self._loop = loop
 
+    def call(self, what: Callable[[], object]) -> None:
+        """Call `what` in the worker's loop, soon. From any thread."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker is going away
+            self._loop.call_soon_threadsafe(what)
+
     async def run(self) -> None:
         """Look until cancelled."""
         before_s = self._monotonic()
@@ -77,12 +83,10 @@ class StallMonitor:
             self._look(elapsed_s)
 
     def _ask(self) -> None:
-        assert self._loop is not None
         if self._asked > self._answered:
             return  # one question at a time: a loop that is blocked for days must not collect them
         self._asked += 1
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker is going away
-            self._loop.call_soon_threadsafe(self._answer)
+        self.call(self._answer)
 
     def _answer(self) -> None:
         """Report the duties; runs in the worker's loop."""

@@ -46,13 +46,13 @@ from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.tailer import Tailer
 from late.worker import assembly
 from late.worker.background import BackgroundJob, BackgroundService
-from late.worker.fence_report import Counts, FenceReport
+from late.worker.fence_report import FenceReport
 from late.worker.health import Health, State
 from late.worker.lag_alarm import LagAlarm, lag_alarm_job
 from late.worker.maintenance import prune_job, sweep_job
 from late.worker.metrics import Telemetry
 from late.worker.pools import Dispatchers, remote_pools
-from late.worker.progress import Duty
+from late.worker.progress import SLOTS, Duty
 from late.worker.settings_sync import SettingsSync
 from late.worker.shared_control import SharedControl
 from late.worker.stall_monitor import StallMonitor
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("late.worker")
 
+STUCK_EXIT = 75
+"""The exit code of a worker whose slots are stuck: EX_TEMPFAIL, a new process may get on."""
 SETTLE_S = 5.0
 """The time that settling may take at a stop, after the grace."""
 
@@ -80,7 +82,7 @@ def run(
         settings: fields of `late.config.WorkerConfig`.
 
     Returns:
-        0 after a clean stop, 1 if a component failed.
+        0 after a clean stop, 1 if a component failed, `STUCK_EXIT` with `exit_when_stuck`.
 
     Raises:
         LateError: wrong settings, no schema, a guard of the store refused: nothing was started.
@@ -119,7 +121,7 @@ class Worker:
         self._stop_asked = asyncio.Event()
         self._stop_at_once = asyncio.Event()
         self._grace_s = self.settings.grace_s
-        self._failed = False
+        self._exit_code = 0
         self._hurried_stop: asyncio.Future[Any] | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._target = target
@@ -185,7 +187,10 @@ class Worker:
         self._wire_ownership()
 
     def _wire_control(self) -> None:
-        self.refusals = FenceReport(self._refused, partial(assembly.add_refused, self.control))
+        self.refusals = FenceReport(
+            partial(assembly.refused, self.scheduler, self.dispatchers),
+            partial(assembly.add_refused, self.control),
+        )
         # A tick is one row of the log, for all groups: the default one's owners fire it.
         fires = DEFAULT_GROUP in self._groups
         self.settings_sync = SettingsSync(
@@ -245,6 +250,7 @@ class Worker:
             on_distrusted=self.scheduler.wake,
             on_trusted=self.scheduler.recovered,
             hurry=lambda: self.heartbeat.hurry(),
+            kept=lambda: self.dispatchers.overdue,
             seen=self.members.view,
             takeovers_max=settings.takeovers_max,
             rng=self._rng,
@@ -268,7 +274,7 @@ class Worker:
             settings.stall_s,
             self._duties,
             reachable=lambda: self.heartbeat.reachable,
-            on_change=lambda stalled: self.heartbeat.resign(bool(stalled)),
+            on_change=self._stalled,
         )
         self.health: Health | None = None
         if settings.health_port is None:
@@ -280,8 +286,22 @@ class Worker:
     def _duties(self) -> Sequence[Duty]:
         refused = self.keeper.quarantine.recent
         return assembly.duties(
-            self.scheduler, self.dispatcher, self.tailer, trusted=self.trusted, refused=refused
+            self.scheduler,
+            self.dispatcher,
+            self.tailer,
+            trusted=self.trusted,
+            refused=refused,
+            exits=bool(self.settings.exit_when_stuck),
         )
+
+    def _stalled(self, undone: frozenset[str]) -> None:
+        """Give the shards up. One whose slots are stuck is alive: it keeps those of the handlers
+        that run on, and hands the others over. It runs in the heartbeat's thread."""
+        self.heartbeat.resign(bool(undone - {SLOTS}))
+        self.heartbeat.withdraw(SLOTS in undone)
+        if SLOTS in undone and self.settings.exit_when_stuck and not self._stop_asked.is_set():
+            self._exit_code = STUCK_EXIT
+            self.stall_monitor.call(self.ask_to_stop)
 
     @property
     def trusted(self) -> bool:
@@ -358,7 +378,7 @@ class Worker:
             # A refusal of the database needs no traceback; a fault of our own does.
             trace = None if isinstance(error, StoreError) else error
             logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
-            self._failed = True
+            self._exit_code = 1
             self.ask_to_stop()
 
     def ask_to_stop(self) -> None:
@@ -376,7 +396,7 @@ class Worker:
         """Work until asked to stop, stop, and return the exit code."""
         await self._stop_asked.wait()
         await self.stop()
-        return int(self._failed)
+        return self._exit_code
 
     async def stop(self) -> None:
         """Announce the stop, then stop against the flow: intake, what runs, its settlement, and
@@ -424,7 +444,7 @@ class Worker:
     async def _hand_over(self, shards: Sequence[Shard]) -> None:
         # First, and in the same pass: attempts that no consumer has begun get no answer.
         self.pulls.recall(set(shards))
-        await self.scheduler.hand_over(shards, self._grace_s)
+        await self.scheduler.hand_over(shards, self._grace_s, lambda: self.dispatchers.overdue)
 
     async def _hand_over_all(self) -> None:
         try:
@@ -436,14 +456,7 @@ class Worker:
     async def _give_notice(self) -> None:
         """Work on until the peers know that they are about to get this worker's shards."""
         self.heartbeat.leave()
-        notice = asyncio.ensure_future(self.keeper.leave(self.settings.beat_every_s))
-        hurry = asyncio.ensure_future(self._stop_at_once.wait())
-        await asyncio.wait({notice, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        for each in (notice, hurry):
-            each.cancel()
-        await asyncio.wait({notice, hurry})
-        if not notice.cancelled():
-            notice.result()  # a defect must not look like a notice
+        await assembly.until(self._stop_at_once, self.keeper.leave(self.settings.beat_every_s))
 
     # ------------------------------------------------------------------ between components
 
@@ -485,11 +498,3 @@ class Worker:
     async def _sweep(self) -> None:
         keep_s = self.settings.journal_keep_s
         await in_thread(lambda: self.control().sweep(history_keep_s=keep_s))
-
-    def _refused(self) -> Counts:
-        fenced, late = self.scheduler.fenced, self.scheduler.late_results
-        dropped = self.dispatchers.late_by_shard
-        return {
-            shard: (fenced[shard], late[shard] + dropped[shard])
-            for shard in {*fenced, *late, *dropped}
-        }

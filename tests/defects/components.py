@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from late.clock import DatabaseClock
+from late.dispatcher.local.timeouts import TimeoutWatcher
 from late.model.task import Cursor
 from late.scheduler.core import reads, starts, transitions
 from late.scheduler.core.crash_suspects import CrashSuspects
@@ -56,6 +57,15 @@ def settled_before_run() -> None:
                 core.window.forget_all([attempt.record.task_id])
 
     old = replace(starts, "grant", grant)
+
+
+def stuck_runs_are_settled() -> None:
+    """A run that cannot be ended has failed at its time-out, and its task is free."""
+    old = replace(
+        TimeoutWatcher,
+        "_give_up",
+        lambda self, slot, *, settles=True: old(self, slot, settles=True),
+    )
 
 
 def retries_without_a_budget() -> None:

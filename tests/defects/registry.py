@@ -155,6 +155,12 @@ _ALL = (
         c.key_before_the_page_is_read, "worlds", r"S14:", worlds=60,
     ),
     Defect(
+        "stuck-repeated", "a handler that runs on after its time-out is repeated beside itself",
+        c.stuck_runs_are_settled,
+        "tests/unit/test_dispatcher_stuck.py::"
+        "test_the_attempt_of_a_stuck_thread_ends_when_the_thread_does", r"assert",
+    ),
+    Defect(
         "overlap-forgotten", "a schedule forgets the task of its last tick",
         c.overlap_forgotten, "worlds", r"S13:", worlds=40,
     ),

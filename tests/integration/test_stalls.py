@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from late.app.task import Task
+from late.model.ids import shard_of
+from late.model.task import TaskId
 from late.outbox import connect
 from tests.conformance.backends import Backend
 from tests.integration.kill_kit import commit, settled, until
-from tests.integration.stall_app import app, block, count, linger, stuck
+from tests.integration.stall_app import app, block, count, linger, stuck, stuck_too
 from tests.integration.stall_kit import StallFleet, zombies
 
 pytestmark = pytest.mark.timeout(300)
 
 TASKS = 100
+SETTINGS = {"LATE_LEASE_TTL_S": "200", "LATE_STALL_S": "6", "LATE_CONCURRENCY": "4"}
 
 
 @pytest.fixture
@@ -23,9 +29,7 @@ def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[StallFleet]:
     folder = tmp_path / "witness"
     folder.mkdir()
     # A ttl that nothing in these tests could wait for: what moves was given up.
-    made = StallFleet(
-        url, folder, {"LATE_LEASE_TTL_S": "200", "LATE_STALL_S": "6", "LATE_CONCURRENCY": "4"}
-    )
+    made = StallFleet(url, folder, SETTINGS)
     yield made
     made.close()
 
@@ -65,22 +69,74 @@ def test_a_blocked_loop_loses_its_shards_to_a_peer_that_finishes_the_backlog(
     assert zombies(url) == []
 
 
-def test_a_worker_whose_slots_are_all_stuck_gives_its_shards_up(
-    url: str, fleet: StallFleet
-) -> None:
-    """Its loop answers and its heartbeat beats, but no slot will ever be free again."""
+def hang(url: str, fleet: StallFleet, *tasks: Task[[int], None]) -> None:
+    """Fill half of the first worker's four slots with runs of each of `tasks`. What is started of
+    one before it holds its half is beyond that, in slots that were opened for others."""
     fleet.start()
     until(lambda: len(fleet.owned_by(0)) == 8, fleet)
-    commit(url, app, [stuck.call(2_000 + n) for n in range(4)])
-    until(lambda: fleet.log(0).count("event=stuck_handler") >= 4, fleet)
+    for number, task in enumerate(tasks):
+        commit(url, app, [task.call(2_000 + 10 * number + n) for n in range(4 - 2 * number)])
+        until(lambda name=task.name: len(held(fleet, name)) >= 2, fleet)  # type: ignore[misc]
+
+
+def held(fleet: StallFleet, name: str = r"\w+") -> list[int]:
+    """The shards of the handlers that run on in the first worker."""
+    found = re.findall(rf"event=stuck_handler .*name={name} task=([\w-]+)", fleet.log(0))
+    return [shard_of(TaskId(task_id)) for task_id in found]
+
+
+def test_a_worker_whose_slots_are_all_stuck_hands_its_shards_over(
+    url: str, fleet: StallFleet
+) -> None:
+    """Its loop answers and its heartbeat beats, but no slot may ever be free again."""
+    hang(url, fleet, stuck, stuck_too)
     enqueue(url, 0)
     fleet.start()
     until(lambda: fleet.health(0)[0] == 503, fleet)
-    assert fleet.health(0)[1]["stalled"] == ["start"]
+    assert fleet.health(0)[1]["stalled"] == ["slots"]
+    # Its shards go to the peer, but for those of the handlers that run on: these stay with it
+    until(lambda: fleet.owned_by(0) == set(held(fleet)), fleet)
+    until(lambda: fleet.owned_by(1) == set(range(8)) - set(held(fleet)), fleet)
+    assert fleet.processes[0].poll() is None
+    assert {n: pids for n, pids in fleet.starts().items() if len(pids) > 1} == {}
+    # When it stops, its peer repeats them, and no other task
+    fleet.processes[0].terminate()
     until(lambda: settled(url), fleet)
-    assert {n for n in fleet.starts() if n < TASKS} == set(range(TASKS))
-    assert fleet.owned_by(1) == set(range(8))
+    starts = fleet.starts()
+    assert {n for n in starts if n < TASKS} == set(range(TASKS))
+    assert {n: pids for n, pids in starts.items() if n < TASKS and len(pids) > 1} == {}
+    first, peer = (process.pid for process in fleet.processes)
+    assert all(sorted(pids) in (sorted([first, peer]), [peer])
+               for n, pids in starts.items() if n >= 2_000)  # fmt: skip
+    assert len(held(fleet)) == sum(first in pids for n, pids in starts.items() if n >= 2_000)
     assert zombies(url) == []
+
+
+def test_a_task_that_hangs_leaves_slots_to_others(url: str, fleet: StallFleet) -> None:
+    hang(url, fleet, stuck)
+    enqueue(url, 0)
+    until(lambda: len([n for n in fleet.starts() if n < TASKS]) == TASKS, fleet)
+    assert fleet.health(0)[0] == 200
+    # One more of its tasks does not start here, and none is repeated beside its first run
+    commit(url, app, [stuck.call(3_000), count.call(TASKS)])
+    until(lambda: TASKS in fleet.starts(), fleet)
+    starts = fleet.starts()
+    assert 3_000 not in starts
+    assert {n: pids for n, pids in starts.items() if len(pids) > 1} == {}
+
+
+def test_a_worker_that_is_told_so_exits_when_it_is_stuck(url: str, tmp_path: Path) -> None:
+    with closing(StallFleet(url, tmp_path, SETTINGS | {"LATE_EXIT_WHEN_STUCK": "1"})) as fleet:
+        hang(url, fleet, stuck)
+        until(lambda: fleet.processes[0].poll() is not None, fleet)
+        assert fleet.processes[0].returncode == 75
+        # As an orchestrator does
+        fleet.start()
+        until(lambda: settled(url), fleet)
+        first, second = (process.pid for process in fleet.processes)
+        starts = fleet.starts().values()
+        assert all(sorted(pids) in (sorted([first, second]), [second]) for pids in starts)
+        assert len(held(fleet)) == sum(first in pids for pids in starts) >= 2
 
 
 def test_a_long_task_within_its_time_out_is_no_stall(url: str, fleet: StallFleet) -> None:

@@ -28,6 +28,8 @@ class Task:
     process: bool = False
     timeout_s: float | None = None
     retry: Retry | None = None
+    soft_timeout_s: float | None = None
+    overlap_on_timeout: bool = False
 
     @property
     def name(self) -> str:

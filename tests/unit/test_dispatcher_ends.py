@@ -6,11 +6,9 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any
 
 import pytest
 
-from late import events
 from late.handler.context import AsyncContext, AttemptOver, Context
 from late.model.task import Outcome
 from tests.unit.dispatcher_kit import Rig, attempt, rig, task
@@ -22,15 +20,6 @@ def release() -> Iterator[threading.Event]:
     event = threading.Event()
     yield event
     event.set()
-
-
-@pytest.fixture
-def told() -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """Every event that was emitted."""
-    seen: list[tuple[str, dict[str, Any]]] = []
-    end = events.default.subscribe(lambda event, values: seen.append((event.name, dict(values))))
-    yield seen
-    end()
 
 
 async def test_an_overdue_coroutine_is_cancelled_and_fails() -> None:
@@ -54,7 +43,7 @@ async def test_an_overdue_coroutine_is_cancelled_and_fails() -> None:
         assert outcome.busy_us >= 20_000
         assert cleaned == ["up"]
         assert (await it.run(attempt("after")))[0].kind == "done"
-        assert not it.dispatcher.stuck
+        assert not it.dispatcher.stuck.count
 
 
 async def test_what_a_cancelled_handler_raises_is_told_but_does_not_decide() -> None:
@@ -102,63 +91,6 @@ async def test_a_cancelled_handler_has_time_to_clean_up() -> None:
         assert (outcome.error, it.dispatcher.late_results) == ("timed out after 0.02 s", 0)
 
 
-async def test_a_coroutine_that_ignores_its_cancellation_is_stuck(
-    told: list[tuple[str, dict[str, Any]]],
-) -> None:
-    gate = asyncio.Event()
-
-    @task(timeout_s=0.02)
-    async def work() -> None:
-        while not gate.is_set():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                continue
-
-    one = attempt()
-    async with rig(work, concurrency=2, cancel_grace_s=0.02) as it:
-        (outcome,) = await it.run(one)
-        assert outcome.kind == "failed"
-        assert "runs on" in (outcome.error or "")
-        assert it.dispatcher.stuck == [one]
-        assert it.dispatcher.free == 1
-        values = next(values for name, values in told if name == "stuck_handler")
-        assert values["task"] == one.record.task_id
-        gate.set()
-        while it.dispatcher.stuck:  # noqa: ASYNC110  its end is what nobody is told of
-            await asyncio.sleep(0)
-        assert (it.dispatcher.late_results, it.dispatcher.free) == (1, 2)
-        assert len(it.outcomes) == 1
-
-
-async def test_a_stuck_thread_keeps_its_slot_and_its_attempt_fails(
-    release: threading.Event, told: list[tuple[str, dict[str, Any]]]
-) -> None:
-    @task(timeout_s=0.02)
-    def work() -> None:
-        release.wait(20)
-
-    @task()
-    def quick() -> None:
-        pass
-
-    one = attempt()
-    async with rig(work, quick, concurrency=2) as it:
-        (outcome,) = await it.run(one)
-        assert (outcome.kind, outcome.retryable) == ("failed", True)
-        assert "its thread runs on" in (outcome.error or "")
-        assert it.dispatcher.stuck == [one]
-        assert it.dispatcher.free == 1
-        assert "stuck_handler" in [name for name, _ in told]
-        # The other slot works on, with a thread of its own.
-        assert (await it.run(attempt("quick")))[0].kind == "done"
-        release.set()
-        while it.dispatcher.stuck:  # noqa: ASYNC110  its end is what nobody is told of
-            await asyncio.sleep(0.001)
-        assert (it.dispatcher.late_results, it.dispatcher.free) == (1, 2)
-        assert [o.kind for o in it.outcomes] == ["failed", "done"]
-
-
 async def test_the_time_out_is_counted_from_the_last_heartbeat() -> None:
     @task(timeout_s=0.4)
     async def on_loop(ctx: AsyncContext) -> None:
@@ -177,27 +109,6 @@ async def test_the_time_out_is_counted_from_the_last_heartbeat() -> None:
     async with rig(on_loop, in_thread) as it:
         outcomes = await it.run(attempt("on_loop"), attempt("in_thread"))
     assert [(o.kind, o.error) for o in outcomes] == [("done", None)] * 2
-
-
-async def test_a_heartbeat_after_the_end_says_so(release: threading.Event) -> None:
-    """The one way in which a thread can learn that it was given up."""
-    learned: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-    loop = asyncio.get_running_loop()
-
-    @task(timeout_s=0.02)
-    def work(ctx: Context) -> None:
-        release.wait(20)
-        try:
-            ctx.heartbeat()
-        except AttemptOver as over:
-            loop.call_soon_threadsafe(learned.set_result, over)
-            raise
-
-    async with rig(work) as it:
-        await it.run(attempt())
-        release.set()
-        assert isinstance(await asyncio.wait_for(learned, 20), AttemptOver)
-        assert len(it.outcomes) == 1
 
 
 async def test_a_kept_context_cannot_extend_a_later_attempt() -> None:

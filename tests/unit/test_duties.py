@@ -25,7 +25,8 @@ class Alone:
         self.scheduler = SimpleNamespace(
             ready=0, unrecorded=0, settlements=0, loading=False, loads=0
         )
-        self.slots = SimpleNamespace(waiting=0, running=0, all_stuck=False, ended=0)
+        self.stuck = SimpleNamespace(everywhere=False, tasks=[], over=0)
+        self.slots = SimpleNamespace(waiting=0, running=0, stuck=self.stuck, ended=0)
         self.tailer = SimpleNamespace(reading=False, reads=0)
 
     def live(self, seconds: int) -> None:
@@ -63,9 +64,24 @@ def test_who_may_start_and_does_not_owes_it() -> None:
 
 def test_slots_that_are_stuck_are_owed_without_trust_too() -> None:
     worker = Alone()
-    worker.slots.all_stuck = True
+    worker.stuck.everywhere, worker.scheduler.ready = True, 1
     worker.live(10 * STALL_S)
-    assert worker.dog.stalled == {"start"}
+    assert worker.dog.stalled == {"slots"}
+    worker.stuck.everywhere, worker.stuck.over = False, 1
+    worker.live(2)
+    assert worker.dog.stalled == frozenset()
+
+
+def test_one_task_that_holds_its_share_is_owed_by_who_exits_for_it() -> None:
+    worker = Alone()
+    worker.stuck.tasks = ["charge"]
+    parts: Any = (worker.scheduler, worker.slots, worker.tailer)
+
+    def owed(exits: bool) -> bool:
+        found = duties(*parts, trusted=True, exits=exits)
+        return next(duty.owed for duty in found if duty.name == "slots")
+
+    assert (owed(False), owed(True)) == (False, True)
 
 
 def test_what_the_store_refuses_for_good_is_owed_while_nothing_else_is_settled() -> None:
@@ -111,7 +127,7 @@ async def test_open_tasks_that_cannot_be_fetched_are_a_log_that_cannot_be_read()
     await asyncio.sleep(0)
     assert scheduler.wanted() == {}
     tailer: Any = SimpleNamespace(reading=False, reads=7)
-    slots: Any = SimpleNamespace(waiting=0, running=0, all_stuck=False, ended=0)
+    slots: Any = Alone().slots
 
     def read() -> tuple[bool, int]:
         [found] = [d for d in duties(scheduler, slots, tailer, trusted=True) if d.name == "read"]

@@ -128,7 +128,8 @@ class World:
         tasks = [asyncio.ensure_future(loop) for loop in loops]
         until = self.clock.monotonic() + seconds
         tailer: Any = SimpleNamespace(reading=False, reads=0)
-        slots: Any = SimpleNamespace(waiting=0, running=0, all_stuck=False, ended=self.slots.runs)
+        stuck = SimpleNamespace(everywhere=False, tasks=[], over=0)
+        slots: Any = SimpleNamespace(waiting=0, running=0, stuck=stuck, ended=self.slots.runs)
         while self.clock.monotonic() < until:
             self.keeper.observe(self.view(), self.clock.monotonic() + 5.0)
             await asyncio.sleep(BEAT_S)

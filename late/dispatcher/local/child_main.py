@@ -34,6 +34,7 @@ from late.dispatcher.local.child_protocol import (
     decode_run,
     frame,
 )
+from late.dispatcher.local.soft_limit import SoftLimitAlarm
 from late.handler.classify import Verdict, describe, raised, returned
 from late.handler.context import Context
 from late.observability import traces
@@ -78,7 +79,15 @@ def main(sock: socket.socket, url: str, app: str | None, modules: tuple[str, ...
 def run_one(run: Run, bound: Bound, url: str, beat: Callable[[], None]) -> Verdict:
     """Decode, call, classify: what the dispatcher does for the other kinds of handlers."""
     attempt = run.attempt
+    if attempt.timeout_us is not None:
+        bound = bound.within(attempt.timeout_us / 1_000_000)
     traces.current.set(attempt)
+    limit = SoftLimitAlarm(bound.soft_timeout_s)
+
+    def alive() -> None:
+        beat()
+        limit.restart()
+
     try:
         arguments = bound.decode(attempt.record, attempt.options)
         call: Callable[..., Any] = bound.fn
@@ -87,12 +96,15 @@ def run_one(run: Run, bound: Bound, url: str, beat: Callable[[], None]) -> Verdi
                 attempt,
                 started_at_us=run.started_at_us,
                 timeout_s=bound.timeout_s,
+                soft_timeout_s=bound.soft_timeout_s,
                 attempts_max=bound.attempts_max,
                 url=url,
-                beat=beat,
+                beat=alive,
             )
             call = partial(call, context)
-        return returned(call(**arguments))
+        with limit:
+            value = call(**arguments)
+        return returned(value)
     except BaseException as error:
         return raised(error, bound.rule)
 

@@ -12,18 +12,21 @@ that when it ends.
 from __future__ import annotations
 
 import types
-from collections.abc import Awaitable, Collection, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
 from contextvars import Context as Variables
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from late.dispatcher.handler import Bound, Handler
 from late.dispatcher.local.process_pool import Processes
 from late.dispatcher.local.slot import Slot
+from late.dispatcher.local.soft_limit import SoftLimitedCall
 from late.dispatcher.local.threads import Threads
 from late.handler.context import AsyncContext, Context
 from late.model.task import Attempt
+
+_C = TypeVar("_C", AsyncContext, Context)
 
 
 class Waiting:
@@ -70,17 +73,9 @@ class InProcess:
         arguments = bound.decode(attempt.record, attempt.options)
         if not bound.is_async:
             return Waiting(self._in_thread(slot, bound, attempt, arguments))
-        slot.deadline = slot.begun + bound.timeout_s
+        slot.run(bound)
         if bound.wants_context:
-            context = AsyncContext(
-                attempt,
-                started_at_us=slot.started_us,
-                timeout_s=bound.timeout_s,
-                attempts_max=bound.attempts_max,
-                url=self._url,
-                beat=partial(slot.beat, attempt),
-            )
-            work = bound.fn(context, **arguments)
+            work = bound.fn(self._context(AsyncContext, slot, bound, attempt), **arguments)
         else:
             work = bound.fn(**arguments)
         if type(work) is not types.CoroutineType:
@@ -90,31 +85,36 @@ class InProcess:
             step = variables.run(work.send, None)
         except StopIteration as end:  # It never waited: no further machinery.
             return end.value
-        return Waiting(_resume(work, variables, step))
+        return Waiting(_resume(work, variables, step, slot))
 
     async def _in_thread(
         self, slot: Slot, bound: Bound, attempt: Attempt, arguments: Any
     ) -> object:
+        call: Callable[[], object] = partial(bound.fn, **arguments)
         if bound.wants_context:
-            context = Context(
-                attempt,
-                started_at_us=slot.started_us,
-                timeout_s=bound.timeout_s,
-                attempts_max=bound.attempts_max,
-                url=self._url,
-                beat=partial(slot.beat, attempt),
-            )
-            call = partial(bound.fn, context, **arguments)
-        else:
-            call = partial(bound.fn, **arguments)
+            call = partial(bound.fn, self._context(Context, slot, bound, attempt), **arguments)
+        if bound.soft_timeout_s is not None:
+            call = slot.soft_call = SoftLimitedCall(call)
         slot.interruptible = False
-        slot.deadline = slot.begun + bound.timeout_s
+        slot.run(bound)
         return await self._threads.run(call)
+
+    def _context(self, kind: type[_C], slot: Slot, bound: Bound, attempt: Attempt) -> _C:
+        return kind(
+            attempt,
+            started_at_us=slot.started_us,
+            timeout_s=bound.timeout_s,
+            soft_timeout_s=bound.soft_timeout_s,
+            attempts_max=bound.attempts_max,
+            url=self._url,
+            beat=partial(slot.beat, attempt),
+            is_over=partial(slot.is_over, attempt),
+        )
 
 
 @types.coroutine
 def _resume(
-    work: Coroutine[Any, Any, Any], variables: Variables, step: Any
+    work: Coroutine[Any, Any, Any], variables: Variables, step: Any, slot: Slot
 ) -> Generator[Any, Any, Any]:
     """`yield from work`, from its first `step` on, with every further step inside `variables`."""
     run = variables.run
@@ -123,7 +123,7 @@ def _resume(
             try:
                 sent = yield step
             except BaseException as thrown:
-                step = run(work.throw, thrown)
+                step = run(work.throw, slot.thrown(thrown))
             else:
                 step = run(work.send, sent)
     except StopIteration as end:

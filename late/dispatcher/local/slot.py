@@ -8,6 +8,8 @@ from enum import Enum
 from math import inf
 
 from late.dispatcher.handler import Bound
+from late.dispatcher.local.soft_limit import SoftLimitedCall
+from late.errors import SoftTimeLimit
 from late.handler.context import AttemptOver
 from late.model.task import Attempt
 
@@ -30,8 +32,13 @@ class Slot:
         "ended_for",
         "interruptible",
         "number",
+        "retired",
         "settled",
+        "soft_call",
+        "soft_due",
+        "soft_raised",
         "started_us",
+        "stuck",
         "task",
         "wake",
     )
@@ -47,20 +54,62 @@ class Slot:
         self.begun = 0.0
         self.deadline = inf
         """Monotonic. Invariant: infinite while no handler is running."""
+        self.retired = False
+        """It takes no further attempt: there are enough slots without it."""
         self.interruptible = True
         """True if cancelling the slot's task ends the attempt; False for a thread."""
         self.ended_for: Why | None = None
+        self.soft_due = False
+        """True until the soft time limit of the attempt has been raised; `deadline` is that time
+        then."""
+        self.soft_raised = False
+        """The next cancellation of the slot's task is the soft time limit of a coroutine."""
+        self.soft_call: SoftLimitedCall | None = None
+        """The call in a thread that the soft time limit is raised in."""
+        self.stuck = False
+        """The handler runs on after its time-out and cannot be ended. Invariant: `stuck` implies
+        `attempt is not None`, so that the slot counts as taken."""
         self.settled = False
-        """Stuck: the outcome was handed over while the handler still runs. Invariant: `settled`
-        implies `attempt is not None`, so that the slot counts as taken."""
+        """The outcome was handed over while the handler still runs. It implies `stuck`."""
 
     def clear(self) -> None:
         """Free the slot, after the handler has returned."""
         self.attempt = None
         self.deadline = inf
+        self.soft_due = False
+        self.soft_raised = False
+        self.soft_call = None
+        self.stuck = False
         self.interruptible = True
         self.ended_for = None
         self.settled = False
+
+    def run(self, bound: Bound) -> None:
+        """Count the time-out of the handler that starts now."""
+        self.soft_due = bound.soft_timeout_s is not None
+        self.deadline = self.begun + bound.patience_s
+
+    def raise_soft_limit(self) -> None:
+        """Raise `SoftTimeLimit` in the handler, which has until its time-out from now on."""
+        assert self.bound is not None
+        self.soft_due = False
+        self.deadline += self.bound.timeout_s - self.bound.patience_s
+        if self.soft_call is not None:
+            self.soft_call.interrupt()
+        elif self.task is not None:
+            self.soft_raised = True
+            self.task.cancel()
+
+    def thrown(self, error: BaseException) -> BaseException:
+        """Return what a coroutine gets in place of the `error` that its task was to raise."""
+        if not self.soft_raised:
+            return error
+        self.soft_raised = False
+        assert self.task is not None
+        if self.ended_for is not None or not isinstance(error, asyncio.CancelledError):
+            return error
+        self.task.uncancel()
+        return SoftTimeLimit()
 
     def beat(self, attempt: Attempt) -> None:
         """Count the time-out of `attempt`, which is alive, from now. Any thread may call it.
@@ -71,9 +120,14 @@ class Slot:
         if not self.prolong(attempt):
             raise AttemptOver(f"attempt {attempt.number} of {attempt.record.task_id} was ended")
 
+    def is_over(self, attempt: Attempt) -> bool:
+        """Tell whether `attempt` was ended (time-out, stop). Any thread may call it."""
+        return self.attempt is not attempt or self.ended_for is not None
+
     def prolong(self, attempt: Attempt) -> bool:
         """Do the same as `beat` without raising: False if the attempt was ended."""
-        if self.attempt is not attempt or self.ended_for is not None or self.bound is None:
+        if self.is_over(attempt) or self.bound is None:
             return False
-        self.deadline = time.monotonic() + self.bound.timeout_s
+        bound = self.bound
+        self.deadline = time.monotonic() + (bound.patience_s if self.soft_due else bound.timeout_s)
         return True

@@ -13,9 +13,9 @@ from math import inf
 from time import monotonic
 
 from late import events
+from late.dispatcher.handler import Bound
 from late.dispatcher.local.slot import Slot, Why
 from late.handler.classify import INTERRUPTED, Verdict, timed_out
-from late.model.task import Attempt
 
 logger = logging.getLogger("late.dispatcher")
 
@@ -24,28 +24,36 @@ SWEEP_S = (0.01, 0.25)
 
 
 class TimeoutWatcher:
-    """Ends attempts that may not go on. `settle` gets the outcome of one whose handler runs on."""
+    """Ends attempts that may not go on."""
 
     def __init__(
         self,
         slots: Sequence[Slot],
-        *,
         cancel_grace_s: float,
         settle: Callable[[Slot, Verdict], None],
+        on_stuck: Callable[[], None],
     ) -> None:
+        """
+        Args:
+            slots: of the dispatcher, which may add and remove some.
+            settle: gets the outcome of an attempt whose handler runs on.
+            on_stuck: called when a slot got stuck.
+        """
         self._slots = slots
         self._cancel_grace_s = cancel_grace_s
         self._settle = settle
+        self._on_stuck = on_stuck
         self._working = asyncio.Event()
 
     @property
-    def stuck(self) -> list[Attempt]:
-        return [slot.attempt for slot in self._slots if slot.settled and slot.attempt is not None]
+    def stuck(self) -> list[Slot]:
+        """Slots whose handler runs on after its time-out."""
+        return [slot for slot in self._slots if slot.stuck]
 
     @property
     def running(self) -> list[Slot]:
-        """Slots with an attempt that has no outcome yet."""
-        return [slot for slot in self._slots if slot.attempt is not None and not slot.settled]
+        """Slots with an attempt that is within its time-out."""
+        return [slot for slot in self._slots if slot.attempt is not None and not slot.stuck]
 
     def work(self) -> None:
         """Begin to sweep, as an attempt has come."""
@@ -68,7 +76,9 @@ class TimeoutWatcher:
             if slot.attempt is None:  # A heartbeat from a thread crossed the end of its attempt.
                 slot.deadline = inf
                 continue
-            if slot.interruptible and slot.ended_for is None:
+            if slot.soft_due:
+                slot.raise_soft_limit()
+            elif slot.interruptible and slot.ended_for is None:
                 self._interrupt(slot, Why.TIMEOUT)
                 slot.deadline = now + self._cancel_grace_s
             else:
@@ -85,13 +95,13 @@ class TimeoutWatcher:
                 self._interrupt(slot, Why.STOP)
 
     def give_up_all(self) -> None:
-        """Settle what still runs."""
-        for slot in self.running:
-            self._give_up(slot)
+        """Settle what still runs: the worker ends, and so do its threads."""
+        for slot in [*self.running, *self.stuck]:
+            self._give_up(slot, settles=True)
 
     def _pause_s(self) -> float:
         least, most = SWEEP_S
-        busy = [slot.bound.timeout_s for slot in self._slots if slot.attempt and slot.bound]
+        busy = [slot.bound.patience_s for slot in self._slots if slot.attempt and slot.bound]
         shortest_s = min([*busy, self._cancel_grace_s])
         return min(max(shortest_s / 8, least), most)
 
@@ -100,21 +110,27 @@ class TimeoutWatcher:
         slot.ended_for = why
         slot.task.cancel()
 
-    def _give_up(self, slot: Slot) -> None:
-        """End the attempt of a handler that cannot be ended. Otherwise a hanging task would never
-        use up its attempts and never become a dead letter. The price is that a repeat may run
-        beside it, as after a worker's death. The slot stays taken until the handler ends."""
+    def _give_up(self, slot: Slot, *, settles: bool = False) -> None:
+        """Note that a handler cannot be ended: its slot stays taken until it ends by itself.
+
+        So does its attempt, since a repeat beside it would do its work twice at the same time.
+        The price: while the worker lives, a task that hangs for ever uses up no attempts. It is
+        settled all the same where the task says so (`overlap_on_timeout`), and where the worker
+        ends.
+        """
+        if slot.settled:
+            return
         attempt, bound = slot.attempt, slot.bound
         assert attempt is not None
-        if slot.ended_for is Why.STOP or bound is None:
-            verdict = INTERRUPTED
-        elif slot.interruptible:
-            verdict = timed_out(bound.timeout_s, "cancelled, but it runs on")
-        else:
-            verdict = timed_out(bound.timeout_s, "its thread runs on")
-        self._settle(slot, verdict)
-        slot.settled = True
+        stops = slot.ended_for is not Why.TIMEOUT
+        if settles or bound is None or stops or bound.overlaps:
+            self._settle(slot, INTERRUPTED if stops or bound is None else _overdue(slot, bound))
+            slot.settled = True
+        if slot.stuck:
+            return
+        slot.stuck = True
         slot.deadline = inf
+        self._on_stuck()
         events.default.emit(
             events.STUCK_HANDLER,
             running_s=monotonic() - slot.begun,
@@ -122,3 +138,8 @@ class TimeoutWatcher:
             name=attempt.record.name,
             task=attempt.record.task_id,
         )
+
+
+def _overdue(slot: Slot, bound: Bound) -> Verdict:
+    what = "cancelled, but it runs on" if slot.interruptible else "its thread runs on"
+    return timed_out(bound.timeout_s, what)

@@ -38,6 +38,8 @@ class RemoteHandler:
     process = False
     is_async = True
     wants_context = True
+    soft_timeout_s = None
+    overlap_on_timeout = False
 
     def __init__(
         self,
