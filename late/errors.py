@@ -67,11 +67,17 @@ class UnknownTask(TaskError):
 
 
 class DecodeError(TaskError):
-    """A stored payload cannot be read: `reason` is the dead letter's reason."""
+    """A stored payload cannot be read: `reason` is the dead letter's reason.
 
-    def __init__(self, message: str, *, reason: str = "undecodable") -> None:
+    `elsewhere`: another version of the task may read it, such as one with a parameter more.
+    """
+
+    def __init__(
+        self, message: str, *, reason: str = "undecodable", elsewhere: bool = False
+    ) -> None:
         super().__init__(message)
         self.reason = reason
+        self.elsewhere = elsewhere
 
 
 class TaskEnded(TaskError):

@@ -198,7 +198,7 @@ DEAD_LETTER = _event(
 UNKNOWN_TASK = _event(
     "unknown_task",
     "warning",
-    "no handler under this name: task parked",
+    "no handler here can run the task: parked",
     measures="count",
     tags="group queue name",
     details="task",

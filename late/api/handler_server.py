@@ -207,6 +207,8 @@ class _Servicer(handler_pb2_grpc.HandlerServicer):
             value = await self._threads.run(partial(_and_then, call, inside))
             return _judged(value, task.keeps_result)
         except DecodeError as error:
+            if error.elsewhere:
+                return Verdict("not_capable", str(error), reason=error.reason)
             return Verdict("failed", str(error), retryable=False)
         except asyncio.CancelledError:
             raise  # The caller is gone, or its deadline is over: nobody would get an answer.

@@ -164,6 +164,7 @@ class App:
             overlap_on_timeout: let a repeat start while a run that cannot be ended (a thread) goes
                 on after its time-out. By default the task waits for the end of that run.
             process: run in a child process (`def` at module level only).
+            aliases: former names of the task. What waits under them runs here.
             priority: -100..100, for calls without a priority.
             codec: the encoding of arguments, instead of the app's.
             result_ttl: keep the function's return value (JSON, at most 256 KiB) for so long, for
@@ -196,8 +197,8 @@ class App:
             like: a function whose parameters are the task's arguments; it is never called. None
                 takes any arguments by name, unchecked.
             timeout_s: the longest time of one call; by default 5 minutes.
-            queue, retry, priority, codec: see `task`. The target gets the arguments without the
-                codec's seal.
+            queue, retry, priority, aliases, codec: see `task`. The target gets the arguments
+                without the codec's seal.
             result_ttl: see `task`; for the result in the target's answer.
             history: see `task`.
 

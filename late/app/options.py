@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, get_args
 
@@ -27,6 +27,8 @@ class CommonSettings(TypedDict, total=False):
     """The retry policy; None for the default one."""
     timeout_s: float | None
     """Seconds that an attempt may run without a heartbeat; 300 if none are given."""
+    aliases: Sequence[str]
+    """Former names of the task: what waits under them runs here."""
     priority: int
     """-100..100, for calls without a priority."""
     codec: Codec | Format | None

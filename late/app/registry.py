@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Literal
@@ -113,6 +113,7 @@ class TaskRegistry:
         timeout_s: float | None = None,
         soft_timeout_s: float | None = None,
         overlap_on_timeout: bool = False,
+        aliases: Sequence[str] = (),
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
         result_ttl: validate.Duration | None = None,
@@ -138,7 +139,10 @@ class TaskRegistry:
             batch=batch,
             history=history or self._history,
         )
-        self._tasks[label] = task
+        if batch is not None and aliases:
+            raise ConfigError(f"{label}: a batch has no aliases: its tasks meet by their name")
+        former = [self._free_label(name) for name in aliases]
+        self._tasks |= dict.fromkeys([label, *former], task)
         return task
 
     def _free_label(self, name: str) -> str:

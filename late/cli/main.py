@@ -12,6 +12,7 @@ from late.cli import (
     alerts,
     autoscale,
     cancel,
+    check,
     database,
     dead,
     demo,
@@ -74,6 +75,7 @@ app.command("groups")(group.groups)
 app.command("wait")(group.wait)
 app.command("retention")(group.retention)
 app.command("doctor")(database.doctor)
+app.command("check")(check.check)
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.add_typer(autoscale.app, name="autoscale")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 
-from late.control import cleanup
+from late.control import cleanup, misfits
 from late.control.audit import AuditControl
 from late.control.autoscale_journal import AutoscalerControl
 from late.control.database import Database
@@ -96,6 +97,16 @@ class Control:
     def verify(self, *, group: str | None = None, shard_id: int | None = None) -> Verified:
         """Check that every task of the log is in exactly one place. This reads all tables."""
         return verify.verify(self._database.engine, group_name=group, shard_id=shard_id)
+
+    def misfits(
+        self,
+        tasks: Mapping[str, misfits.Decoder],
+        routed: Iterable[str] = (),
+        *,
+        limit: int = misfits.LIMIT,
+    ) -> misfits.Misfits:
+        """Find what waits and these `tasks` (of an app, by name) could not run."""
+        return misfits.find(self._database.engine, tasks, routed, limit=limit)
 
     def sweep(
         self, *, keep_s: float = cleanup.KEEP_S, history_keep_s: float = cleanup.HISTORY_KEEP_S

@@ -86,7 +86,8 @@ def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = N
         return _signalled(error, text)
     text = describe(error, scrub)
     if isinstance(error, DecodeError):
-        return Verdict("dead", error=text, reason=error.reason)
+        kind: Kind = "not_capable" if error.elsewhere else "dead"
+        return Verdict(kind, error=text, reason=error.reason)
     if isinstance(error, SoftTimeLimit):
         return Verdict("failed", error=text, overloaded=True)
     return Verdict("failed", error=text, retryable=_retryable(error, rule))

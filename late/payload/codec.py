@@ -294,7 +294,7 @@ def reader(mine: Codec, stored: str | None) -> Codec:
         message = f"the task came as {validate.shown(stored)}, {mine.name!r} is required"
         raise DecodeError(message, reason="bad_signature")
     if stored not in _BUILTIN:
-        raise DecodeError(f"no codec is configured for {validate.shown(stored)}")
+        raise DecodeError(f"no codec is configured for {validate.shown(stored)}", elsewhere=True)
     return _BUILTIN[stored]
 
 

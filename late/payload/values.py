@@ -136,7 +136,18 @@ def unpack(payload: bytes, decode: Callable[[bytes], T], form: Format = "json") 
             _check(msgspec.json.decode(payload))
         return decode(payload)
     except Exception as cause:  # Stored bytes may be hostile, and raise any error.
-        raise DecodeError(f"payload does not fit the task: {_why(cause)}") from cause
+        # An object that does not fit these parameters may fit those of another version.
+        fits = isinstance(cause, msgspec.ValidationError) and _is_object(payload, form)
+        message = f"payload does not fit the task: {_why(cause)}"
+        raise DecodeError(message, elsewhere=fits) from cause
+
+
+def _is_object(payload: bytes, form: Format) -> bool:
+    decode = msgspec.msgpack.decode if form == "msgpack" else msgspec.json.decode
+    try:
+        return isinstance(decode(payload), dict)
+    except Exception:  # no types were asked for, and it cannot be read all the same
+        return False
 
 
 def result(value: object) -> bytes:

@@ -6,11 +6,11 @@
 | failed, as all do at its target | no | parked for the backoff, until the retry deadline |
 | snooze | no | parked for as long as it asked |
 | discard | yes | ended, counted as discarded |
-| dead (undecodable, bad signature) | no | dead letter at once |
+| dead (no encoding of ours, bad signature) | no | dead letter at once |
 | expired | no | ended |
 | interrupted (stop, take-over) | no | ready again |
 | died (its process went away) | no, a death | parked; dead letter after `DEATHS_MAX` |
-| not_capable | no | parked; dead letter after a day |
+| not_capable (no handler here, or not for these arguments) | no | parked; dead letter after a day |
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def decide_outcome(
             due = now_us + max(0, outcome.after_us or 0)
             return Verdict("snoozed", attempts, deaths, errors, parked="snooze", due_at_us=due)
         case "not_capable":
-            if now_us - entry.record.created_at_us >= NOT_CAPABLE_MAX_US:
-                reason = outcome.reason or "not_capable"
+            reason = outcome.reason or "not_capable"
+            errors, since_us = refused(entry, outcome.error or reason, now_us, worker)
+            if now_us - since_us >= NOT_CAPABLE_MAX_US:
                 return Verdict("dead", attempts, deaths, errors, final="dead", reason=reason)
             due = now_us + (NOT_CAPABLE_US if outcome.after_us is None else outcome.after_us)
             return Verdict("not_capable", attempts, deaths, errors, parked="unknown", due_at_us=due)
@@ -78,6 +79,18 @@ def decide_outcome(
             return _died(entry, outcome, now_us, errors)
         case "failed":
             return _failed(entry, outcome, now_us, errors, stalled=stalled and outcome.retryable)
+
+
+def refused(
+    entry: Entry, why: str, now_us: int, worker: str
+) -> tuple[tuple[AttemptError, ...], int]:
+    """Note that the next attempt of the task cannot run here. Return the errors, `why` among them
+    once, and since when this is so: a task may have waited for its time before, for months."""
+    number = entry.attempts + 1
+    for error in entry.errors:
+        if (error.attempt, error.error) == (number, why):
+            return entry.errors, error.at_us
+    return _kept((*entry.errors, AttemptError(number, now_us, worker, why))), now_us
 
 
 def _died(entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptError, ...]) -> Verdict:

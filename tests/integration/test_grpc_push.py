@@ -135,13 +135,17 @@ async def test_every_outcome_of_a_handler_comes_back(
     assert text in (outcome.error or "")
 
 
-async def test_what_the_service_gives_up_or_cannot_read_is_not_repeated() -> None:
+async def test_what_the_service_gives_up_is_not_repeated() -> None:
     async with served() as (target, _), pool_of(target) as pool:
-        gave_up = await pool.one(attempt("give_up"))
+        outcome = await pool.one(attempt("give_up"))
+    assert (outcome.kind, outcome.retryable, outcome.reason) == ("failed", False, "refused")
+
+
+async def test_arguments_that_do_not_fit_the_service_wait_for_one_that_they_fit() -> None:
+    async with served() as (target, _), pool_of(target) as pool:
         wrong = await pool.one(attempt("charge", trip_id="seven", amount="3.50"))
-    for outcome in (gave_up, wrong):
-        assert (outcome.kind, outcome.retryable, outcome.reason) == ("failed", False, "refused")
-    assert "trip_id" in (wrong.error or "")
+    assert wrong.kind == "not_capable"
+    assert "trip_id" in (wrong.error or wrong.reason or "")
 
 
 async def test_a_name_that_the_service_does_not_have_costs_no_attempt() -> None:

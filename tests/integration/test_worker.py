@@ -269,8 +269,6 @@ def test_a_drain_that_cannot_end_says_so(url: str) -> None:
     ("codec", "payload", "reason"),
     [
         ("json", b"{", "undecodable"),
-        ("json", b'{"n":"three"}', "undecodable"),
-        ("json", b'{"n":1,"m":2}', "undecodable"),
         ("json", b"[" * 5_000, "undecodable"),
         ("json", b'{"n":1' + b" " * 1_100_000 + b"}", "payload_too_large"),
         ("signed", b'{"n":1}', "bad_signature"),

@@ -182,6 +182,28 @@ def test_an_unknown_task_waits_for_its_handler_and_dies_after_a_day() -> None:
     assert world.starts == []
 
 
+def test_a_task_that_waited_for_its_time_has_its_day_from_then_on() -> None:
+    world = World()
+    task = world.enqueue("stranger", delay_us=3 * 86_400 * SECOND)
+    world.read_page()
+    settle(world)
+    world.now_us += 3 * 86_400 * SECOND + SECOND
+    for _ in range(4):
+        world.grant(1)
+        answers(world)
+        settle(world)
+    assert world.dead == []
+    [row] = world.timers.values()
+    assert (row.reason, row.attempts) == ("unknown", 0)
+    assert [(e.attempt, e.at_us) for e in row.errors] == [(1, world.now_us)]
+    world.now_us += 86_400 * SECOND
+    for _ in range(4):
+        world.grant(1)
+        answers(world)
+        settle(world)
+    assert world.dead == [task]
+
+
 def test_options_from_the_future_are_not_run_without_what_they_ask() -> None:
     world = World()
     task_id = world.enqueue()

@@ -139,8 +139,8 @@ def _handlers(connection: Connection) -> Check:
         return Check("handlers", "ok", "every parked task has one")
     return Check(
         "handlers", "warning",
-        f"no worker has a handler for {', '.join(sorted(names)[:5])}: deploy it, or register the "
-        'old name too: @app.task(name="...")',
+        f"no worker could run {', '.join(sorted(names)[:5])}: deploy a version that can, or name a "
+        'new task after it too: @app.task(aliases=("...",)). late check tells before a deploy',
     )  # fmt: skip
 
 

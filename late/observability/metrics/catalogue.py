@@ -91,7 +91,7 @@ _times("late_run_seconds", "How long an attempt ran.", _WORK, events.ENDED, "bus
        series="busy", only="!enqueued", bounds=LONG)  # fmt: skip
 _count("late_dead_letters_total", "Tasks that will not run again by themselves.",
        "group queue task reason", events.DEAD_LETTER)  # fmt: skip
-_count("late_unknown_tasks_total", "Tasks that were parked because no handler has their name.",
+_count("late_unknown_tasks_total", "Tasks that were parked because no handler here could run them.",
        "group queue task", events.UNKNOWN_TASK, "count")  # fmt: skip
 _count("late_stuck_handlers_total", "Handlers that ran on after their time-out and hold a slot.",
        "queue task", events.STUCK_HANDLER)  # fmt: skip

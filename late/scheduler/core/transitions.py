@@ -10,7 +10,7 @@ from __future__ import annotations
 from late.model.task import DeadLetter, Outcome, Reason
 from late.model.validation import is_name
 from late.scheduler.core.state import CoreState
-from late.scheduler.outcome_rules import DEATHS_MAX, decide_outcome, killed
+from late.scheduler.outcome_rules import DEATHS_MAX, decide_outcome, killed, refused
 from late.scheduler.task_state import POSTPONED, Entry, first_due_us
 
 
@@ -85,7 +85,9 @@ def park_unknown(core: CoreState, entry: Entry) -> None:
 
     That costs no attempt. After `unknown_max_us` the task is a dead letter.
     """
-    if core.now_us - entry.record.created_at_us >= core.settings.unknown_max_us:
+    why = f"no handler for {entry.record.name!r}, or not for its options"
+    entry.errors, since_us = refused(entry, why, core.now_us, core.lease.owner)
+    if core.now_us - since_us >= core.settings.unknown_max_us:
         dead_letter(core, entry, "unknown_task")
     else:
         due_at_us = core.now_us + core.settings.unknown_us

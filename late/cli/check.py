@@ -1,0 +1,41 @@
+"""`late check`: could an app run what waits in a database?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from late.cli import options, output
+from late.cli.app_loader import load_app
+from late.cli.worker import AppArgument
+
+
+def check(
+    target: AppArgument,
+    url: options.UrlArgument = None,
+    url_option: options.Url = None,
+    limit: Annotated[
+        int, typer.Option(help="Rows looked at per group, shard and place.", min=1)
+    ] = 10_000,
+    json: options.Json = False,
+) -> None:
+    """Compare an app with the tasks that wait in a database, before it is deployed.
+
+    Names tasks without a handler, and arguments that would not fit. Exit code 1 if there are any.
+    The app's own database is asked if no URL is given.
+    """
+    app = load_app(target)
+    with options.control_of(url, url_option or (None if url else app.url)) as control:
+        found = control.misfits(app.tasks, app.routes, limit=limit)
+    if json:
+        output.as_json(found)
+    else:
+        output.table(
+            "Tasks that this app cannot run",
+            ("name", "tasks>", "why", "such as"),
+            [(each.name, f"{each.tasks:,}", each.why, each.example) for each in found.misfits],
+        )
+        typer.echo(f"{found.looked:,} looked at" + (", there are more" if found.capped else ""))
+    if found.misfits:
+        raise typer.Exit(1)

@@ -1,0 +1,128 @@
+"""Compare an app with the tasks that wait in a database: could this version run them?
+
+It looks at what a group has not read, has open or has parked, and at what schedules will enqueue. A
+task that does not fit is not lost: it waits for a worker that can run it, and is a dead letter
+after a day. This is to learn of it before a deploy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from sqlalchemy import Connection, Engine, Select, select
+
+from late.control.sql import beyond_cursor
+from late.control.sql.last_settlement import journal
+from late.control.sql.positions import ahead, registered
+from late.control.sql.rows import log_of, open_of
+from late.control.sql.shards import groups_of
+from late.control.verify.rows_to_check import shards_of
+from late.errors import DecodeError
+from late.model.task import Options, Reads, Record, TaskId
+from late.payload.command import PREFIX
+from late.schema.engine import reading
+from late.schema.tables import schedule, timer
+
+LIMIT = 10_000
+"""Rows that are looked at per group, shard and place, the oldest first."""
+_COLUMNS = ("task_id", "queue", "name", "payload", "options")
+
+
+class Decoder(Protocol):
+    """The part of a registered task that is needed. `late.Task` satisfies it."""
+
+    def decode(self, record: Record, options: Options | None) -> Mapping[str, Any]: ...
+
+
+class Misfit(msgspec.Struct):
+    """Tasks of one name that an app could not run, for one reason."""
+
+    name: str
+    why: str
+    tasks: int
+    """The number found; a schedule counts as one."""
+    example: str
+    """The id of one, or the name of the schedule."""
+
+
+class Misfits(msgspec.Struct, frozen=True):
+    """The result of `late check`."""
+
+    looked: int
+    capped: bool
+    """True if some shard has more waiting tasks than were looked at."""
+    misfits: tuple[Misfit, ...]
+
+
+def find(
+    engine: Engine, tasks: Mapping[str, Decoder], routed: Iterable[str], *, limit: int = LIMIT
+) -> Misfits:
+    """Look at what waits, and find what the app could not run.
+
+    Args:
+        tasks: of the app, by name.
+        routed: queues whose tasks need no handler here (`App.route`).
+        limit: rows that are looked at per group, shard and place.
+    """
+    found: dict[tuple[str, str], Misfit] = {}
+    queues, looked, capped = frozenset(routed), 0, False
+    with reading(engine) as connection:
+        for statement, scheduled in _statements(connection):
+            rows = 0
+            for row in connection.execute(statement.limit(limit)):
+                rows += 1
+                why = _why_not(row, tasks, queues, scheduled=scheduled)
+                if why is not None:
+                    key = (str(row.name), why)
+                    misfit = found.setdefault(key, Misfit(*key, 0, str(row.task_id)))
+                    misfit.tasks += 1
+            looked += rows
+            capped = capped or rows >= limit
+    return Misfits(looked, capped, tuple(found[key] for key in sorted(found)))
+
+
+def _statements(connection: Connection) -> Iterator[tuple[Select[Any], bool]]:
+    """Yield each place where tasks wait, and whether its rows are schedules."""
+    log = log_of(connection)
+    logged = [log.c[name] for name in _COLUMNS]
+    parked = [timer.c[name] for name in _COLUMNS]
+    reads = registered(connection)
+    for group, shard_id in sorted(shards_of(connection, set(groups_of(connection)))):
+        last = journal(connection, group, shard_id)
+        waits = ahead(connection, shard_id, last.cursor, reads.get(group, Reads()))
+        yield select(*logged).where(waits).order_by(*beyond_cursor.order_of(connection)), False
+        if ids := [task.task_id for task in open_of(last.open)]:
+            yield select(*logged).where(log.c.shard_id == shard_id, log.c.task_id.in_(ids)), False
+        mine = timer.c.consumer_group == group, timer.c.shard_id == shard_id
+        yield select(*parked).where(*mine).order_by(timer.c.due_at_us, timer.c.task_id), False
+    names = schedule.c.name.label("task_id"), schedule.c.task_name.label("name")
+    columns = *names, schedule.c.queue, schedule.c.payload, schedule.c.options
+    yield select(*columns).order_by(schedule.c.name), True
+
+
+def _why_not(
+    row: Any, tasks: Mapping[str, Decoder], routed: frozenset[str], *, scheduled: bool
+) -> str | None:
+    """Return why the app could not run this task, or None."""
+    name, queue = str(row.name), str(row.queue)
+    if name.startswith(PREFIX):
+        return None  # a command, for the scheduler
+    if name not in tasks:
+        return None if queue in routed else "no handler"
+    try:
+        options = None if row.options is None else _options(row.options)
+        if scheduled:  # as its ticks enqueue it
+            options = msgspec.structs.replace(options or Options(), schedule=str(row.task_id))
+        record = Record(0, 0, TaskId(str(row.task_id)), queue, name, bytes(row.payload), None,
+                        row.options, 0, 0)  # fmt: skip
+        tasks[name].decode(record, options)
+    except DecodeError as error:
+        return str(error)
+    except msgspec.MsgspecError as error:
+        return f"options: {error}"
+    return None
+
+
+_options = msgspec.json.Decoder(Options).decode

@@ -1,0 +1,155 @@
+"""Two versions of an app over one database: names and parameters change while tasks wait."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+import late
+from late import outbox
+from late.cli.main import main
+from late.control import Control, Filter
+from late.errors import ConfigError
+from late.model.ids import new_id
+from late.model.task import NewTask
+from late.outbox import connect
+from late.scheduler import outcome_rules
+from late.testing import drain
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot run here is tried again at once, and not after a minute."""
+    monkeypatch.setattr(outcome_rules, "NOT_CAPABLE_US", 200_000)
+
+
+def old_app(url: str, ran: list[object]) -> late.App:
+    app = late.App(url)
+
+    @app.task(name="charge")
+    def charge(ctx: late.Context, order: int) -> None:
+        ran.append((ctx.attempt, order))
+
+    return app
+
+
+def new_app(url: str, ran: list[object], **options: object) -> late.App:
+    app = late.App(url)
+
+    @app.task(name="charge", **options)  # type: ignore[call-overload,misc]
+    def charge(ctx: late.Context, order: int, currency: str) -> None:
+        ran.append((ctx.attempt, order, currency))
+
+    return app
+
+
+def dead(url: str) -> list[str]:
+    with Control(url) as control:
+        return [letter.reason for letter in control.dead_letters.find(Filter())]
+
+
+@pytest.mark.parametrize("late_first", [False, True], ids=["a new task", "an old task"])
+def test_arguments_that_do_not_fit_wait_for_the_version_that_takes_them(
+    url: str, late_first: bool
+) -> None:
+    ran: list[object] = []
+    old, new = old_app(url, ran), new_app(url, ran)
+    maker, other = (old, new) if late_first else (new, old)
+    arguments = {"order": 7} if late_first else {"order": 7, "currency": "EUR"}
+    with connect(url) as tx:
+        maker.tasks["charge"].enqueue(tx, **arguments)
+    # A worker of the other version does not run it, and does not end it
+    assert drain(other) == {}
+    assert (ran, dead(url)) == ([], [])
+    # One of its own does, as its first attempt
+    assert drain(maker, wait_s=5) == {"done": 1}
+    assert ran == [(1, 7) if late_first else (1, 7, "EUR")]
+
+
+def test_why_it_waits_can_be_seen(url: str) -> None:
+    app = new_app(url, [])
+    with connect(url) as tx:
+        task_id = old_app(url, []).tasks["charge"].enqueue(tx, 7)
+    drain(app)
+    with Control(url) as control:
+        [group] = control.tasks.show(task_id).groups
+    assert (group.state, group.reason, group.attempts) == ("parked", "unknown", 0)
+    [error] = group.errors
+    assert "missing required field `currency`" in error.error
+
+
+def test_what_waits_under_a_former_name_runs(url: str) -> None:
+    ran: list[object] = []
+    app = new_app(url, ran, aliases=("bill", "invoice"))
+    with connect(url) as tx:
+        for name in ("bill", "charge", "invoice"):
+            payload = json.dumps({"order": 1, "currency": name}).encode()
+            outbox.insert(tx, [NewTask(0, new_id(0), "default", name, payload)])
+    assert drain(app) == {"done": 3}
+    assert sorted(ran) == [(1, 1, "bill"), (1, 1, "charge"), (1, 1, "invoice")]
+    assert app.tasks["charge"].name == app.tasks["bill"].name == "charge"
+    with pytest.raises(ConfigError, match="'bill' is registered twice"):
+        app.task(name="bill")(print_nothing)
+
+
+def print_nothing() -> None: ...
+
+
+# -- late check ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def module(url: str) -> Iterator[ModuleType]:
+    made = ModuleType("late_test_changing")
+    made.app = new_app(url, [])  # type: ignore[attr-defined]
+    sys.modules[made.__name__] = made
+    yield made
+    del sys.modules[made.__name__]
+
+
+def exit_code(command: list[str]) -> object:
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    return ended.value.code
+
+
+def test_a_check_finds_what_an_app_could_not_run(
+    url: str, module: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = old_app(url, [])
+
+    @old.task(name="forgotten")
+    def forgotten() -> None: ...
+
+    old.schedule(every=3600, name="hourly")(forgotten)
+    charge = old.tasks["charge"]
+    # Given tasks that fit, that do not, that nobody knows: waiting, parked, and to be scheduled
+    command = ["check", f"{module.__name__}:app", url, "--json"]
+    with connect(url) as tx:
+        module.app.tasks["charge"].enqueue(tx, 1, "EUR")
+    assert exit_code(command) == 0
+    assert json.loads(capsys.readouterr().out) == {"looked": 1, "capped": False, "misfits": []}
+    with connect(url) as tx:
+        one = charge.enqueue(tx, 2)
+        charge.options(delay=3600).enqueue(tx, 3)
+        forgotten.enqueue(tx)
+    assert exit_code(command) == 1
+    first = json.loads(capsys.readouterr().out)
+    found = {(each["name"], each["tasks"]) for each in first["misfits"]}
+    assert found == {("charge", 2), ("forgotten", 1)}
+    assert [m["why"] for m in first["misfits"] if m["name"] == "forgotten"] == ["no handler"]
+    assert "currency" in next(m["why"] for m in first["misfits"] if m["name"] == "charge")
+    # And of the parked, as a worker of the old version leaves them, with its schedule
+    assert drain(old)["done"] == 2
+    assert exit_code(command) == 1
+    second = json.loads(capsys.readouterr().out)
+    assert {(m["name"], m["example"]) for m in second["misfits"]} >= {("forgotten", "hourly")}
+    assert [m["tasks"] for m in second["misfits"] if m["name"] == "charge"] == [1]
+    assert one not in {m["example"] for m in second["misfits"]}
+    # It says where it stopped looking
+    assert exit_code([*command[:3], "--limit", "1"]) == 1
+    assert "there are more" in capsys.readouterr().out
