@@ -16,6 +16,7 @@ from late.scheduler.core import reads, starts, transitions
 from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.ordering_keys import OrderingKeys
 from late.scheduler.core.pending_settlement import PendingSettlement
+from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import Window
 from late.scheduler.limits.limiter import Limiter
@@ -66,6 +67,19 @@ def stuck_runs_are_settled() -> None:
         "_give_up",
         lambda self, slot, *, settles=True: old(self, slot, settles=True),
     )
+
+
+def a_cursor_that_is_never_due() -> None:
+    """An empty page moves the cursor, and not the time at which it is due in the journal."""
+
+    def skip_page(self: Any, page: Any) -> bool:
+        until_us = self.state.quiet_until_us
+        skipped = old(self, page)
+        if skipped:
+            self.state.quiet_until_us = until_us
+        return skipped
+
+    old = replace(ShardCore, "skip_page", skip_page)
 
 
 def retries_without_a_budget() -> None:

@@ -197,6 +197,27 @@ _ALL = (
         r"fenced",
     ),
     Defect(
+        "covers-too-much", "a page covers the rows after its key that one transaction has inserted",
+        s.covers_beyond_the_key,
+        "tests/unit/test_postgres_cursor.py::test_the_edges_of_what_is_covered", r"assert",
+    ),
+    Defect(
+        "truncate-unlooked", "a leaf of the log is emptied without a look under its lock",
+        s.truncate_after_one_look,
+        "tests/integration/test_postgres_partitions.py::"
+        "test_a_row_that_comes_before_the_lock_is_seen_under_it", r"assert",
+    ),
+    Defect(
+        "results-shuffled", "results of settlements stand in the order of the writes",
+        s.results_in_the_order_of_writes,
+        JOURNAL + "test_a_repeat_and_a_new_one_travel_together[postgres]", r"assert",
+    ),
+    Defect(
+        "cursor-unflushed", "a shard that is passed by never writes its cursor",
+        c.a_cursor_that_is_never_due, "tests/unit/test_core_pages.py::"
+        "test_a_page_without_rows_moves_the_cursor_of_a_shard_that_is_passed_by", r"assert",
+    ),
+    Defect(
         "prune-open", "maintenance takes what a cursor covers, open or not",
         s.prune_what_is_open, PRUNE + "test_what_is_settled_goes_and_the_rest_stays[sqlite]",
         r"assert",

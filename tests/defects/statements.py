@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
 from psycopg.errors import NotNullViolation
 from sqlalchemy.dialects.sqlite.base import SQLiteDDLCompiler
 
 from late.model.task import Suspect
 from late.store.base import Settlement, SettleResult
 from late.store.postgres import (
+    cursor as postgres_cursor,
+)
+from late.store.postgres import (
     journal as postgres_journal,
+)
+from late.store.postgres import (
+    partitions as postgres_partitions,
 )
 from late.store.postgres import (
     prune as postgres_prune,
@@ -49,6 +56,43 @@ def scalar_cursor() -> None:
         postgres_sql, "FRAME", "s.cur::text",
         "pg_snapshot_xmax(s.cur)::text || ':' || pg_snapshot_xmax(s.cur)::text || ':'",
     )  # fmt: skip
+
+
+def covers_beyond_the_key() -> None:
+    """The bound of a range, which is outside of it, may be one above the page's key."""
+
+    def covers_all(self: Any, low: int, high: int) -> bool:
+        more = msgspec.structs.replace(self, key=(self.key[0] + 1, self.key[1]))
+        return old(more, low, high)
+
+    old = replace(postgres_cursor.PostgresWindow, "covers_all", covers_all)
+
+
+def truncate_after_one_look() -> None:
+    """What the first look said counts under the lock too."""
+
+    async def truncate(connection: Any, partition: Any, settled: Callable[[Any], bool]) -> bool:
+        looks: list[bool] = []
+
+        def once(rows: Any) -> bool:
+            looks.append(looks[0] if looks else settled(rows))
+            return looks[0]
+
+        emptied: bool = await old(connection, partition, once)
+        return emptied
+
+    old = replace(postgres_partitions, "truncate", truncate)
+
+
+def results_in_the_order_of_writes() -> None:
+    """The writes are sorted by shard, and so are the results."""
+
+    async def settle(connection: Any, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        ordered = sorted(settlements, key=lambda s: (s.group, s.shard_id))
+        results: list[SettleResult] = await old(connection, ordered)
+        return results
+
+    old = replace(postgres_journal, "settle", settle)
 
 
 def snapshot_after_the_rows() -> None:

@@ -295,6 +295,25 @@ async def test_a_process_that_stops_under_the_lock_does_not_keep_it(
     assert rows_in(writer) == 2
 
 
+async def test_a_row_that_comes_before_the_lock_is_seen_under_it(
+    writer: Producer, url: str
+) -> None:
+    """Between the first look and the lock a producer commits: nobody has read that row."""
+    enqueue(writer)
+    first: list[object] = []
+
+    def settled(rows: object) -> bool:
+        if not first:
+            first.append(rows)
+            enqueue(writer)
+        return rows == first[0]
+
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as pruner:
+        [default] = [leaf for leaf in await list_partitions(pruner) if leaf.is_default]
+        assert not await truncate(pruner, default, settled)
+    assert rows_in(writer) == 2
+
+
 async def test_inserts_go_on_when_no_range_is_there(store: PostgresStore, writer: Producer) -> None:
     writer.execute("select 1")
     reader, owner = Reader(store), await Owner.of(store)

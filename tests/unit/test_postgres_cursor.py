@@ -68,6 +68,39 @@ def test_covering_a_range_is_covering_all_of_it(cursor: str, low: int, high: int
         assert all(naive_covers(cursor, xid, LAST_ID) for xid in range(low, high))
 
 
+@pytest.mark.parametrize(
+    ("cursor", "low", "high", "covered"),
+    [
+        ("20:20:", 3, 20, True),
+        ("20:20:", 3, 21, False),
+        ("20:30:20,25", 3, 20, True),
+        ("20:30:20,25", 3, 21, False),
+        ("20:30:20,25", 21, 25, True),
+        ("20:30:20,25", 21, 26, False),
+        # Within a window: up to the page's key, whose own transaction may have more rows.
+        ("|30:30:@20," + ID.format(2), 3, 20, True),
+        ("|30:30:@20," + ID.format(2), 3, 21, False),
+        ("10:10:|20:20:@40," + ID.format(2), 3, 20, True),
+        ("10:10:|20:20:@40," + ID.format(2), 3, 21, False),
+        ("10:10:|12:20:12@40," + ID.format(2), 3, 12, True),
+        ("10:10:|12:20:12@40," + ID.format(2), 3, 13, False),
+    ],
+)
+def test_the_edges_of_what_is_covered(cursor: str, low: int, high: int, covered: bool) -> None:
+    assert parse(Cursor(cursor)).covers_all(low, high) == covered
+
+
+@pytest.mark.parametrize(
+    ("opened", "settled"), [(9, True), (10, False), (15, False), (20, False), (21, True)]
+)
+def test_an_open_task_at_the_edge_of_a_leaf_holds_it(opened: int, settled: bool) -> None:
+    checkpoint = PostgresCheckpoint(
+        parse(Cursor("90:90:")), (OpenTask(opened, TaskId(ID.format(1))),)
+    )
+    assert checkpoint.settled(10, 20, ID.format(2)) == settled
+    assert checkpoint.floor == opened
+
+
 @given(cursors())
 def test_everything_below_the_floor_is_covered(cursor: str) -> None:
     floor = parse(Cursor(cursor)).floor

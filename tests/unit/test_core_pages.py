@@ -1,0 +1,78 @@
+"""Empty pages: others commit elsewhere, the cursor moves on, and the journal follows at leisure."""
+
+from __future__ import annotations
+
+import pytest
+
+from late.model.task import Cursor, ShardId
+from late.scheduler.events_effects import Grant, PageRead, Settled, SettleSoon
+from late.scheduler.settings import CoreSettings
+from late.store.base import Page
+from tests.unit.core_world import SECOND, World, settle
+
+IDLE_US = 10 * SECOND
+
+
+def quiet_shard() -> World:
+    """One task has run and is settled; nothing is left to do."""
+    world = World(settings=CoreSettings(idle_settle_us=IDLE_US))
+    world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.finish(world.running[0])
+    settle(world)
+    world.grant(0)
+    assert world.core.state.quiet_until_us > world.now_us
+    return world
+
+
+def empty(world: World, cursor: str, now_us: int) -> Page:
+    return Page(ShardId(0), [], Cursor(cursor), "w", False, now_us)
+
+
+def test_a_page_without_rows_moves_the_cursor_of_a_shard_that_is_passed_by() -> None:
+    world = quiet_shard()
+    due_us = world.now_us + IDLE_US
+    for number, age_us in (("7", 0), ("9", IDLE_US - 1)):
+        assert world.core.skip_page(empty(world, number, world.now_us + age_us))
+        assert world.core.state.window.cursor == number
+    # Then it is passed by no longer than until the cursor is due in the journal
+    assert world.core.state.quiet_until_us == due_us
+    effects = world.core.step(Grant(due_us, 0))
+    assert [type(effect) for effect in effects] == [SettleSoon]
+    settlement = world.core.settlement(due_us)
+    assert settlement is not None
+    assert (settlement.cursor, settlement.usage) == ("9", ())
+
+
+def test_a_page_that_comes_when_the_cursor_is_due_is_not_passed_by() -> None:
+    world = quiet_shard()
+    due_us = world.now_us + IDLE_US
+    assert not world.core.skip_page(empty(world, "9", due_us))
+    assert world.core.state.window.cursor != "9"
+    effects = world.core.step(PageRead(empty(world, "9", due_us)))
+    assert SettleSoon in [type(effect) for effect in effects]
+
+
+@pytest.mark.parametrize("pace_us", [SECOND, 3 * SECOND, 10 * SECOND, 17 * SECOND])
+def test_passing_by_changes_nothing_but_the_work(pace_us: int) -> None:
+    """The same pages, taken in both ways, make the same settlements at the same times."""
+
+    def written(skips: bool) -> list[tuple[int, str]]:
+        world, found = quiet_shard(), []
+        began_us = world.now_us
+        for number in range(5, 45):
+            now_us = began_us + (number - 4) * pace_us
+            page = empty(world, str(number), now_us)
+            if not (skips and world.core.skip_page(page)):
+                world.core.step(PageRead(page))
+            if now_us >= world.core.state.quiet_until_us:
+                world.core.step(Grant(now_us, 0))
+                settlement = world.core.settlement(now_us)
+                if settlement is not None:
+                    found.append((now_us - began_us, settlement.cursor))
+                    world.core.step(Settled(now_us))
+                    world.core.step(Grant(now_us, 0))
+        return found
+
+    assert written(skips=True) == written(skips=False) != []
