@@ -192,7 +192,7 @@ async def test_a_look_that_fails_costs_the_database_metrics_and_no_task(
         await until(worker, lambda m: m.sum("late_outcomes_total", outcome="done") == 40)
         await until(worker, lambda m: "not today" in caplog.text)
         assert (await scrape(worker)).sum("late_queue_depth") is None
-        assert not worker._failed
+        assert not worker._exit_code
     finally:
         await worker.stop()
 

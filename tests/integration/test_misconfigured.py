@@ -85,7 +85,7 @@ async def test_each_mistake_is_found_and_named(url: str) -> None:
     assert "0.1.0, 0.2.0" in checks["releases"].detail
     assert "workers of default share 1 shards" in checks["workers"].detail
     assert "late shards --set 8" in checks["lanes"].detail
-    assert "@app.task(name=" in checks["handlers"].detail
+    assert "@app.task(aliases=" in checks["handlers"].detail
     assert "queue payments is paused" in checks["knobs"].detail
     assert "nightly will never fire" in checks["schedules"].detail
     assert "shop expired" in checks["tokens"].detail
