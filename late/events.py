@@ -147,6 +147,12 @@ LEASE_RELEASED = _event(
 LEASE_LOST = _event(
     "lease_lost", "warning", "shard taken over by a peer", tags="group shard", details="epoch"
 )
+SILENT_WORKER = _event(
+    "silent_worker",
+    "warning",
+    "a worker sends nothing, and its lease goes on by the database's clock: its shards are free",
+    details="worker address",
+)
 SETTLEMENT_REFUSED = _event(
     "settlement_refused",
     "error",

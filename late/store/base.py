@@ -253,6 +253,8 @@ class Membership(msgspec.Struct, frozen=True):
     """Every shard that must be owned: those of the lanes and any other that holds records."""
     groups: frozenset[str] | None = None
     """Groups that are registered and not paused; None: all that workers name."""
+    expires_at_us: Mapping[str, int] = {}
+    """Worker id -> the end of its lease, by the database's clock."""
 
 
 class PruneReport(msgspec.Struct, frozen=True):

@@ -39,9 +39,9 @@ from late.errors import StoreError, StoreRefused
 from late.events import Emitter, Event
 from late.model.backoff import Backoff
 from late.model.task import ShardId
-from late.store.base import Lease, Membership, Settlement
+from late.store.base import Lease, Membership, Settlement, WorkerInfo
 from late.tailer import ownership
-from late.tailer.membership import Roster, worked
+from late.tailer.membership import SILENCE_UNKNOWN_S, Roster, SilentPeers, worked
 from late.tailer.ownership import Key
 from late.tailer.shard_quarantine import ShardQuarantine
 
@@ -57,6 +57,8 @@ class LeaseStore(Protocol):
     async def acquire(self, worker_id: str, shards: Sequence[Key]) -> list[Lease]: ...
 
     async def release(self, leases: Sequence[Lease]) -> None: ...
+
+    async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership: ...
 
 
 class LeaseKeeper:
@@ -76,6 +78,7 @@ class LeaseKeeper:
         hurry: asks for a view soon (`Heartbeat.hurry`).
         seen: the fleet as placement is to see it (`members.MemberList.view`).
         takeovers_max: shards acquired at a time.
+        ttl_s: this worker's lease.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class LeaseKeeper:
         kept: Callable[[], set[Key]] = set,
         seen: Callable[[Membership], Membership] = lambda membership: membership,
         takeovers_max: int = 4,
+        ttl_s: float = 5.0,
         rng: random.Random | None = None,
         monotonic: Monotonic = time.monotonic,
         emitter: Emitter = events.default,
@@ -122,6 +126,9 @@ class LeaseKeeper:
         self._acquiring = False
         """A takeover is under way: what it brings counts as held, for it may be ours already."""
         self._roster = Roster()
+        self._silent = SilentPeers(max(SILENCE_UNKNOWN_S, 4 * ttl_s))
+        self._gone: list[WorkerInfo] = []
+        """Silent for longer than their leases: to be taken out of the fleet."""
         self._unsteady: frozenset[str] = frozenset()
         self._membership: Membership | None = None
         self._beyond = 0
@@ -195,6 +202,7 @@ class LeaseKeeper:
             self._trust_told.set()
             self._on_trusted()
         self._unsteady = self._roster.observe(membership)
+        self._gone = self._silent.observe(membership, self._monotonic())
         self._membership = worked(self._seen(membership))
         listed = set(membership.shards)
         self._beyond = sum(shard not in listed for _, shard in self._held)
@@ -304,10 +312,29 @@ class LeaseKeeper:
             self._dropped.clear()
             if leaving:
                 tasks.create_task(self.hand_over(leaving))
+            await self._remove_silent()
             self._look_soon(plan.awaited)
             unheard = ownership.orphans(self._me, membership, self._epochs)
             wanted = {*plan.acquire, *unheard}
             await self._acquire(sorted(key for key in wanted if not self.quarantine.waits(key)))
+
+    async def _remove_silent(self) -> None:
+        """Take workers out of the fleet whose leases the clock keeps alive and nobody renews. One
+        that is there all the same loses its shards, as after a lease that ran out, and comes back
+        with its next heartbeat."""
+        gone, self._gone = self._gone, []
+        for worker in gone:
+            if worker.worker_id == self._me or not self.trusted:
+                continue
+            try:
+                await self._store.heartbeat(worker, 0)  # says that it has left
+            except StoreError as error:
+                self._report(error, retry_in_s=0.0)
+                return
+            self._emitter.emit(
+                events.SILENT_WORKER, worker=worker.worker_id, address=worker.address
+            )
+            self._hurry()
 
     async def _acquire(self, keys: list[Key]) -> None:
         """Acquire `keys` a few at a time, for as long as the view they come from is the latest.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from statistics import median_low
 
 import msgspec
 
@@ -12,6 +13,11 @@ from late.store.base import Membership, WorkerInfo
 
 QUARANTINE_US = 30_000_000
 """A worker that vanished and came back must stay so long before peers give up shards for it."""
+
+SILENCE_MARGIN_S = 1.0
+"""The time by which the two clocks may differ about the end of a lease."""
+SILENCE_UNKNOWN_S = 60.0
+"""The least patience with a worker that was not seen to live; several heartbeats of any setting."""
 
 
 def weights(membership: Membership, group: str) -> dict[str, float]:
@@ -62,6 +68,43 @@ def worked(membership: Membership) -> Membership:
             for worker in membership.workers
         ),
     )
+
+
+class SilentPeers:
+    """Finds workers that are gone although the database's clock says that their lease goes on.
+
+    A clock that is set back by ten minutes makes the last heartbeat of a dead worker good for ten
+    minutes more. Whoever lives renews its lease; so one that nobody has renewed, by this process's
+    own clock, for as long as it had left at its last heartbeat is over.
+
+    State: for every live worker the end of its lease, since when that is known, and what it had
+    left at its last three heartbeats. The middle one counts: a jump makes one of them wrong.
+    """
+
+    def __init__(self, unknown_s: float) -> None:
+        """
+        Args:
+            unknown_s: the patience with a worker of whom no heartbeat has been seen: what it had
+                left at its last one is not known.
+        """
+        self._unknown_s = unknown_s
+        self._leases: dict[str, tuple[int, float, tuple[float, ...]]] = {}
+
+    def observe(self, membership: Membership, now_s: float) -> list[WorkerInfo]:
+        """Take the next view in, at `now_s` by the monotonic clock; return who is gone."""
+        before, self._leases = self._leases, {}
+        gone = []
+        for worker in membership.workers:
+            name, end_us = worker.worker_id, membership.expires_at_us.get(worker.worker_id, 0)
+            left_s = (end_us - membership.now_us) / 1_000_000
+            last_us, since_s, lengths_s = before.get(name, (end_us, now_s, ()))
+            if last_us != end_us:
+                since_s, lengths_s = now_s, (*lengths_s[-2:], left_s)
+            self._leases[name] = (end_us, since_s, lengths_s)
+            patience_s = median_low(lengths_s) if lengths_s else self._unknown_s
+            if now_s - since_s > patience_s + SILENCE_MARGIN_S and left_s > SILENCE_MARGIN_S:
+                gone.append(worker)
+        return gone
 
 
 class Roster:

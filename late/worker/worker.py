@@ -253,6 +253,7 @@ class Worker:
             kept=lambda: self.dispatchers.overdue,
             seen=self.members.view,
             takeovers_max=settings.takeovers_max,
+            ttl_s=settings.lease_ttl_s,
             rng=self._rng,
         )
         self.heartbeat = Heartbeat(
@@ -284,13 +285,10 @@ class Worker:
         return [self.stall_monitor.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:
-        refused = self.keeper.quarantine.recent
         return assembly.duties(
-            self.scheduler,
-            self.dispatcher,
-            self.tailer,
+            *(self.scheduler, self.dispatcher, self.tailer),
             trusted=self.trusted,
-            refused=refused,
+            refused=self.keeper.quarantine.recent,
             exits=bool(self.settings.exit_when_stuck),
         )
 

@@ -244,6 +244,7 @@ class Database:
                 if journal.epoch
             ),
             shards=self.shards,
+            expires_at_us={name: until_us for name, (until_us, _) in self.workers.items()},
         )
 
     def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:

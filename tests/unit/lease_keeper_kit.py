@@ -27,7 +27,7 @@ class Leases:
         self.owners: dict[Key, str | None] = {}
         self.epochs: dict[Key, int] = {}
         self.live = {"me"}
-        self.calls: list[tuple[str, list[int]]] = []
+        self.calls: list[tuple[str, list[Any]]] = []
         self.faults: list[Exception] = []
         self.lose_answers = 0
         self.suspects: dict[Key, tuple[Suspect, ...]] = {}
@@ -66,6 +66,13 @@ class Leases:
             key = (lease.group, lease.shard_id)
             if self.owners[key] == lease.owner and self.epochs[key] == lease.epoch:
                 self.owners[key] = None
+
+    async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
+        self.calls.append(("heartbeat", [worker.worker_id, ttl_s]))
+        await asyncio.sleep(0)
+        if self.faults:
+            raise self.faults.pop(0)
+        return Membership(0, (), (), ())
 
     def take(self, key: Key, who: str) -> None:
         self.owners[key] = who

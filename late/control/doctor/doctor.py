@@ -65,6 +65,7 @@ def examine(engine: Engine, url: str) -> list[Check]:
         with reading(engine) as connection:
             for part in (
                 _leases,
+                _times,
                 _journals,
                 lanes.draining,
                 _overdue,
@@ -195,6 +196,22 @@ def _unowned(addresses: Iterable[str]) -> str:
         f"({', '.join(names[:NAMES_SHOWN])}{more})? Their logs say not_a_member then, and "
         "settlement_refused or stalled where they gave shards up"
     )
+
+
+def _times(connection: Connection) -> Iterator[Check]:
+    """Compare what was recorded last with now: it is ahead if the clock went back since."""
+    now = now_us(connection)
+    latest = max((last.settled_at_us or 0 for last in journals(connection).values()), default=0)
+    ahead_s = (latest - now) / 1_000_000
+    if ahead_s <= CLOCK_OFFSET_S:
+        yield Check("times", "ok", "nothing was recorded later than now")
+        return
+    yield Check(
+        "times", "warning",
+        f"the database's clock went back by {ahead_s:,.0f} s at least: that far ahead is the last "
+        "settlement. Tasks that were put off before start so much later. If the clock was right "
+        "before, set it again; else late reschedule moves a task",
+    )  # fmt: skip
 
 
 def _journals(connection: Connection) -> Iterator[Check]:

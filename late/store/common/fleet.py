@@ -30,18 +30,20 @@ def membership_of(
     """The fleet at one moment.
 
     Args:
-        workers: (worker_id, address, consumer_groups, capacity, version) of those that live,
-            ascending by id.
+        workers: (worker_id, address, consumer_groups, capacity, version, expires_at_us) of those
+            that live, ascending by id.
         leases: (consumer_group, shard_id, owner, epoch), ascending.
         groups: the names of those that may be worked.
     """
+    rows = list(workers)
     return Membership(
         now_us=now_us,
         workers=tuple(
             WorkerInfo(worker_id, address, _names_of(names), capacity, version)
-            for worker_id, address, names, capacity, version in workers
+            for worker_id, address, names, capacity, version, _ in rows
         ),
         leases=tuple(LeaseView(*row) for row in leases),
         shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
         groups=frozenset(groups),
+        expires_at_us={row[0]: row[5] for row in rows},
     )

@@ -325,7 +325,7 @@ on conflict (worker_id) do update set expires_at_us = excluded.expires_at_us,
 """
 LEAVE = "delete from late_worker where worker_id = %(id)s"
 WORKERS = f"""
-select worker_id, address, consumer_groups, capacity, version from late_worker
+select worker_id, address, consumer_groups, capacity, version, expires_at_us from late_worker
  where expires_at_us > {NOW} order by worker_id
 """
 LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"

@@ -31,7 +31,7 @@ VALUES (@worker_id, {NOW} + @ttl_us, {NOW}, @address, @groups, @capacity, @versi
 # One statement, so that all of it is of one moment, and no transaction stays open.
 _FLEET = f"""
 SELECT {NOW},
-  ARRAY(SELECT AS STRUCT worker_id, address, consumer_groups, capacity, version
+  ARRAY(SELECT AS STRUCT worker_id, address, consumer_groups, capacity, version, expires_at_us
         FROM late_worker WHERE expires_at_us > {NOW}),
   ARRAY(SELECT AS STRUCT consumer_group, shard_id, owner, epoch FROM late_lease),
   ARRAY(SELECT AS STRUCT first_shard, shards FROM late_lane),

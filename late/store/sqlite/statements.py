@@ -191,7 +191,8 @@ HEARTBEAT = (
 )
 LEAVE = "delete from late_worker where worker_id = ?"
 WORKERS = (
-    "select worker_id, address, consumer_groups, capacity, version from late_worker"
+    "select worker_id, address, consumer_groups, capacity, version, expires_at_us"
+    " from late_worker"
     " where expires_at_us > ? order by worker_id"
 )
 LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"
