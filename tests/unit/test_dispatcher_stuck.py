@@ -133,8 +133,12 @@ async def test_a_task_may_say_that_its_repeat_can_run_beside_it(release: threadi
 
 @asynccontextmanager
 async def full(release: threading.Event, *names: str) -> AsyncIterator[Rig]:
-    """Eight slots, and eight stuck runs of each of `names`, started one name after the other."""
-    async with rig(*(hanging(release, name) for name in names), quick, concurrency=8) as it:
+    """Eight slots, and stuck runs of each of `names` in all that are free, one after the other.
+
+    The time-out is long for a test: on a busy machine all of a name must start within it.
+    """
+    tasks = [hanging(release, name, timeout_s=2.0) for name in names]
+    async with rig(*tasks, quick, concurrency=8) as it:
         for number, name in enumerate(names):
             it.dispatcher.submit([attempt(name) for _ in range(it.dispatcher.free)])
             await stuck(it, 8 + 4 * number)
