@@ -6,6 +6,7 @@ fails. A process that knows the deployment's key, which is in its database, is a
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -178,5 +179,12 @@ class Peer:
         try:
             return await method(value, timeout=limit_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            text = f"{self.address}: {error.code().name}"
-            raise Unavailable(f"a process of this deployment cannot be reached: {text}") from None
+            why = error.code().name
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody has cancelled this: gRPC says so of a call whose channel was closed under it.
+            why = "its channel was closed"
+        text = f"a process of this deployment cannot be reached: {self.address}: {why}"
+        raise Unavailable(text)
