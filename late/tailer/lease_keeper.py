@@ -126,6 +126,7 @@ class LeaseKeeper:
         self._acquiring = False
         """A takeover is under way: what it brings counts as held, for it may be ours already."""
         self._roster = Roster()
+        self._ttl_s = ttl_s
         self._silent = SilentPeers(max(SILENCE_UNKNOWN_S, 4 * ttl_s))
         self._gone: list[WorkerInfo] = []
         """Silent for longer than their leases: to be taken out of the fleet."""
@@ -202,7 +203,8 @@ class LeaseKeeper:
             self._trust_told.set()
             self._on_trusted()
         self._unsteady = self._roster.observe(membership)
-        self._gone = self._silent.observe(membership, self._monotonic())
+        asked_s = trusted_until - self._ttl_s  # by the margin of the lease too early
+        self._gone = self._silent.observe(membership, asked_s, self._monotonic())
         self._membership = worked(self._seen(membership))
         listed = set(membership.shards)
         self._beyond = sum(shard not in listed for _, shard in self._held)

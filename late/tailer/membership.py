@@ -90,8 +90,14 @@ class SilentPeers:
         self._unknown_s = unknown_s
         self._leases: dict[str, tuple[int, float, tuple[float, ...]]] = {}
 
-    def observe(self, membership: Membership, now_s: float) -> list[WorkerInfo]:
-        """Take the next view in, at `now_s` by the monotonic clock; return who is gone."""
+    def observe(self, membership: Membership, asked_s: float, now_s: float) -> list[WorkerInfo]:
+        """Take the next view in, and return who is gone.
+
+        Args:
+            asked_s, now_s: the time before the view was read, and the present, by the monotonic
+                clock. A silence begins when it is known and ends when the view was asked for: a
+                view that was late on its way shows no silence of others.
+        """
         before, self._leases = self._leases, {}
         gone = []
         for worker in membership.workers:
@@ -102,7 +108,7 @@ class SilentPeers:
                 since_s, lengths_s = now_s, (*lengths_s[-2:], left_s)
             self._leases[name] = (end_us, since_s, lengths_s)
             patience_s = median_low(lengths_s) if lengths_s else self._unknown_s
-            if now_s - since_s > patience_s + SILENCE_MARGIN_S and left_s > SILENCE_MARGIN_S:
+            if asked_s - since_s > patience_s + SILENCE_MARGIN_S and left_s > SILENCE_MARGIN_S:
                 gone.append(worker)
         return gone
 
