@@ -6,7 +6,7 @@
 | failed, as all do at its target | no | parked for the backoff, until the retry deadline |
 | snooze | no | parked for as long as it asked |
 | discard | yes | ended, counted as discarded |
-| dead (no encoding of ours, bad signature) | no | dead letter at once |
+| dead (cannot be read by any version, bad signature) | no | dead letter at once |
 | expired | no | ended |
 | interrupted (stop, take-over) | no | ready again |
 | died (its process went away) | no, a death | parked; dead letter after `DEATHS_MAX` |

@@ -10,17 +10,7 @@ from late.model.ids import new_id, shard_of
 from late.payload.command import Command, decode
 from late.scheduler.settings import CoreSettings
 from tests.conformance.kit import record
-from tests.unit.core_world import SECOND, World
-
-
-def settle(world: World) -> None:
-    world.write()
-    world.acknowledge()
-
-
-def answers(world: World) -> None:
-    while world.answers:
-        world.answer()
+from tests.unit.core_world import SECOND, World, answers, settle
 
 
 def test_a_command_before_its_task_waits_for_it() -> None:

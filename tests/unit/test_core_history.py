@@ -5,17 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from late.scheduler.events_effects import Stop
-from tests.unit.core_world import SECOND, SETTINGS, World
-
-
-def settle(world: World) -> None:
-    world.write()
-    world.acknowledge()
-
-
-def answers(world: World) -> None:
-    while world.answers:
-        world.answer()
+from tests.unit.core_world import SECOND, SETTINGS, World, answers, settle
 
 
 def test_an_interrupted_attempt_is_in_the_history_before_the_shard_goes() -> None:
