@@ -139,10 +139,13 @@ class TaskRegistry:
             batch=batch,
             history=history or self._history,
         )
+        if isinstance(aliases, str):
+            raise ConfigError(f"{label}: aliases is a list of names, got {validate.shown(aliases)}")
         if batch is not None and aliases:
             raise ConfigError(f"{label}: a batch has no aliases: its tasks meet by their name")
-        former = [self._free_label(name) for name in aliases]
-        self._tasks |= dict.fromkeys([label, *former], task)
+        self._tasks[label] = task
+        for name in aliases:
+            self._tasks[self._free_label(name)] = task
         return task
 
     def _free_label(self, name: str) -> str:
@@ -276,9 +279,8 @@ def configured(value: Any, what: str) -> str:
 def _timeout_s(value: float | None, label: str, name: str = "timeout_s") -> float:
     if value is None:
         return TIMEOUT_S
-    what = f"{label}: {name}"
     found: float = _checked(
-        lambda: validate.seconds(value, what, least=0.001, most=TIMEOUT_S_MAX), label
+        lambda: validate.seconds(value, name, least=0.001, most=TIMEOUT_S_MAX), label
     )
     return found
 
@@ -299,8 +301,10 @@ def _soft_timeout_s(
 def _result_ttl_s(value: validate.Duration | None, label: str) -> float | None:
     if value is None:
         return None
-    what, most = f"{label}: result_ttl", validate.DELAY_S_MAX
-    found: float = _checked(lambda: validate.seconds(value, what, least=1.0, most=most), label)
+    most = validate.DELAY_S_MAX
+    found: float = _checked(
+        lambda: validate.seconds(value, "result_ttl", least=1.0, most=most), label
+    )
     return found
 
 

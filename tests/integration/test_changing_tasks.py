@@ -94,6 +94,10 @@ def test_what_waits_under_a_former_name_runs(url: str) -> None:
     assert app.tasks["charge"].name == app.tasks["bill"].name == "charge"
     with pytest.raises(ConfigError, match="'bill' is registered twice"):
         app.task(name="bill")(print_nothing)
+    with pytest.raises(ConfigError, match="'own' is registered twice"):
+        app.task(name="own", aliases=("own",))(print_nothing)
+    with pytest.raises(ConfigError, match="aliases is a list of names"):
+        app.task(aliases="old")(print_nothing)
 
 
 def print_nothing() -> None: ...
