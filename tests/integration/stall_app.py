@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -61,13 +62,12 @@ async def block(number: int) -> None:
 def stuck(number: int) -> None:
     """Runs on after its time-out, in a thread that nothing can end, in the first process only."""
     witness(f"{number}")
+    # A link is there as a whole, or not at all: of a file, another thread may read nothing yet
     marker = _folder / "stuck"
-    try:
-        with marker.open("x") as made:
-            made.write(str(os.getpid()))
-    except FileExistsError:
-        if marker.read_text() != str(os.getpid()):
-            return
+    with contextlib.suppress(FileExistsError):
+        marker.symlink_to(str(os.getpid()))
+    if marker.readlink() != Path(str(os.getpid())):
+        return
     while True:
         time.sleep(60)
 
