@@ -51,8 +51,9 @@ HURRY_S = 0.1
 FAREWELL_S = 2.0
 """A last heartbeat may take so long: without it peers wait for the ttl, and nothing breaks."""
 
-OnMembership = Callable[[Membership, float], None]
-"""Called with the fleet and the monotonic time until which this heartbeat can be trusted."""
+OnMembership = Callable[[Membership, float, float], None]
+"""Called with the fleet, the monotonic time until which this heartbeat can be trusted, and the one
+at which it was sent."""
 
 
 class Heartbeat:
@@ -101,7 +102,7 @@ class Heartbeat:
         self._beside = beside
         self._resigned = False
         self._answered_s = -math.inf
-        self._view: tuple[Membership, float] | None = None
+        self._view: tuple[Membership, float, float] | None = None
         self._view_waits = False
         self._trusted_until = -math.inf
         self._hurried = asyncio.Event()
@@ -251,7 +252,7 @@ class Heartbeat:
         self._emitter.emit(
             events.HEARTBEAT, workers=len(membership.workers), duration_s=received_s - sent_s
         )
-        self._view = (membership, trusted_until)
+        self._view = (membership, trusted_until, sent_s)
         if not self._view_waits:
             self._view_waits = True
             assert self._callers_loop is not None

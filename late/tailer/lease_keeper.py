@@ -126,7 +126,6 @@ class LeaseKeeper:
         self._acquiring = False
         """A takeover is under way: what it brings counts as held, for it may be ours already."""
         self._roster = Roster()
-        self._ttl_s = ttl_s
         self._silent = SilentPeers(max(SILENCE_UNKNOWN_S, 4 * ttl_s))
         self._gone: list[WorkerInfo] = []
         """Silent for longer than their leases: to be taken out of the fleet."""
@@ -183,7 +182,7 @@ class LeaseKeeper:
         is in them any more. They are kept, because a task may still come by the old width."""
         return self._beyond
 
-    def observe(self, membership: Membership, trusted_until: float) -> None:
+    def observe(self, membership: Membership, trusted_until: float, sent_s: float) -> None:
         """Take in what a heartbeat has brought: for `Heartbeat(on_membership=...)`."""
         held_epochs = {key: lease.epoch for key, lease in self._held.items()}
         for key in ownership.lost(membership, held_epochs):
@@ -203,8 +202,7 @@ class LeaseKeeper:
             self._trust_told.set()
             self._on_trusted()
         self._unsteady = self._roster.observe(membership)
-        asked_s = trusted_until - self._ttl_s  # by the margin of the lease too early
-        self._gone = self._silent.observe(membership, asked_s, self._monotonic())
+        self._gone = self._silent.observe(membership, sent_s, self._monotonic())
         self._membership = worked(self._seen(membership))
         listed = set(membership.shards)
         self._beyond = sum(shard not in listed for _, shard in self._held)

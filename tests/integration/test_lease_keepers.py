@@ -36,6 +36,7 @@ class Member:
             on_lost=self.lost.append,
             on_distrusted=lambda: None,
             hurry=lambda: self.heartbeat.hurry(),
+            ttl_s=ttl_s,
         )
         self.heartbeat = Heartbeat(
             url,

@@ -103,7 +103,8 @@ class SimWorker:
             before_release=lambda shards: self.scheduler.hand_over(shards, self._grace_s),
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake, on_trusted=self.scheduler.wake,
-            hurry=lambda: self.heartbeat.hurry(), rng=rng, monotonic=loop.time, emitter=emitter,
+            hurry=lambda: self.heartbeat.hurry(), ttl_s=ttl_s, rng=rng, monotonic=loop.time,
+            emitter=emitter,
         )  # fmt: skip
         self.heartbeat = SimHeartbeat(
             "simulation://", WorkerInfo(process.name, process.name, tuple(groups)),

@@ -132,7 +132,8 @@ class Fleet:
 
     async def show(self, view: Membership, trusted_for_s: float = TTL_S) -> None:
         """Deliver a view and let everything happen that follows from it."""
-        self.keeper.observe(view, self.clock.monotonic() + trusted_for_s)
+        now_s = self.clock.monotonic()
+        self.keeper.observe(view, now_s + trusted_for_s, now_s)
         await asyncio.sleep(0.001)
 
     def held(self) -> list[int]:

@@ -63,7 +63,7 @@ class Heart:
         self.beat = Heartbeat(
             "nowhere://",
             ME,
-            on_membership=lambda view, until: self.views.put_nowait((view, until)),
+            on_membership=lambda view, until, _: self.views.put_nowait((view, until)),
             emitter=self.emitter,
             store_factory=lambda url: cast(Store, self.pulse),
             **options,

@@ -131,7 +131,8 @@ class World:
         stuck = SimpleNamespace(everywhere=False, tasks=[], over=0)
         slots: Any = SimpleNamespace(waiting=0, running=0, stuck=stuck, ended=self.slots.runs)
         while self.clock.monotonic() < until:
-            self.keeper.observe(self.view(), self.clock.monotonic() + 5.0)
+            now_s = self.clock.monotonic()
+            self.keeper.observe(self.view(), now_s + 5.0, now_s)
             await asyncio.sleep(BEAT_S)
             parts = (self.scheduler, slots, tailer)
             self.dog.look(
