@@ -109,6 +109,7 @@ STORES = (
             "a producer whose transaction is open across a poll has its timestamp moved, and may "
             "be told to retry (40001)",
             "clocks up to 500 ms apart: order within an `ordering_key` is as good as they are",
+            "a copy within the cluster (`RESTORE DATABASE` under another name) is not refused",
             "two runs of `late migrate` at once: one may fail, changes nothing, and can be "
             "repeated (there is no lock to take)",
         ),
@@ -117,6 +118,29 @@ STORES = (
         "and its retries against forced errors",
     ),
 )
+
+COPIES = """
+## Copies
+
+The tasks of a copied database must not run in both. So a database is adopted by the first worker
+that opens it, and a copy is refused, with its reason, until `late rebase URL` adopts it: then what
+was not settled in it runs. `late doctor` says the same (`guards`). A rename is no copy.
+
+A **physical copy** is a snapshot of the disk or the machine, a standby that was promoted beside its
+primary, or a restore to a point in time.
+
+| copy | SQLite | PostgreSQL | Cloud Spanner | CockroachDB |
+|---|---|---|---|---|
+| restored on another cluster | refused | refused | refused | refused |
+| copied or restored beside the original | refused | refused | refused | **runs** |
+| dropped, and restored under the same name | refused | refused | **runs** | **runs** |
+| a standby | | refused | | |
+| a physical copy | **runs** | **runs** | refused | **runs** |
+
+A copy that runs cannot be told from its original after a fail-over: it went back, or forked, with
+all that is in it. Take care that the original has ended before a worker opens such a copy. After a
+restore, tasks that ended later than what was restored run again.
+"""
 
 HEAD = """\
 # Stores
@@ -203,6 +227,7 @@ def page(folder: Path = RESULTS) -> str:
     for words in STORES:
         parts.append(f"\n**{words.title}**\n\n")
         parts += [f"- {limit}\n" for limit in words.limits]
+    parts.append(COPIES)
     return "".join(parts)
 
 

@@ -438,8 +438,9 @@ meta = Table(
     Column("value", Text, nullable=False),
 )
 """Keys and values: `schema_version`, `deployment` (a name; random if none is given), `identity`
-(the database of this schema: PostgreSQL's system identifier, the file of SQLite), `position_max`
-(the highest xid seen: a cluster that is below it is a restored copy)."""
+(the database of this schema: PostgreSQL's system identifier, the file of SQLite), `database_oid`
+(PostgreSQL's, within the cluster), `position_max` (the highest xid seen: a cluster that is below it
+is a restored copy)."""
 
 SHARDS_DEFAULT = 8
 """The number of shards of the lane `default` in a fresh schema."""

@@ -276,6 +276,85 @@ async def test_a_restored_copy_that_nobody_ever_ran_on_is_refused(server: Postgr
         await store.close()
 
 
+async def refuses(url: str) -> bool:
+    store = PostgresStore(url)
+    try:
+        await store.open()
+    except StoreRefused as error:
+        return "late rebase" in str(error)
+    finally:
+        await store.close()
+    return False
+
+
+@pytest.mark.parametrize("way", ["template", "dump"])
+async def test_a_copy_in_the_same_cluster_is_refused_and_the_original_is_not(
+    server: PostgresServer, way: str
+) -> None:
+    """Its positions are right, so nothing else tells: each task would run in both."""
+    url = migrated(server)
+    with producer(url) as writer:
+        wanted = enqueue_many(writer, 5)
+    assert not await refuses(url)
+    if way == "dump":
+        copy = restore(server, url, server)
+    else:
+        copy = server.url_of("copy")
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("create database copy template late")
+
+    assert await refuses(copy)
+    assert not await refuses(url)
+    adopted = PostgresStore(copy)
+    await adopted.rebase()
+    await adopted.open()
+    await Reader(adopted).until(*wanted)
+    await adopted.close()
+    assert not await refuses(url)
+
+
+async def test_a_database_that_is_renamed_is_no_copy(server: PostgresServer) -> None:
+    url = migrated(server)
+    assert not await refuses(url)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("alter database late rename to tasks")
+    assert not await refuses(server.url_of("tasks"))
+
+
+async def test_a_database_that_is_made_anew_under_its_name_is_refused(
+    server: PostgresServer,
+) -> None:
+    """Restored from a backup: what ran since then would run again. Workers that were there before
+    meet it with their next connection."""
+    url = migrated(server)
+    store = await open_store(url)
+    copy = restore(server, url, server)
+    assert copy == server.url_of("copy")
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("drop database late with (force)")
+        connection.execute("alter database copy rename to late")
+    with pytest.raises(StoreUnavailable):
+        await store.now()
+    with pytest.raises(StoreRefused, match="late rebase"):
+        await store.now()
+    await store.close()
+
+
+async def test_a_database_that_an_older_release_adopted_is_no_copy() -> None:
+    with database() as url:
+        await (await open_store(url)).close()
+        with producer(url) as connection:
+            connection.execute("delete from late_meta where key = 'database_oid'")
+        assert not await refuses(url)
+        with producer(url) as connection:
+            rows = connection.execute(
+                "select value from late_meta where key = 'database_oid'"
+                " and value = (select oid::text from pg_database"
+                " where datname = current_database())"
+            ).fetchall()
+        assert len(rows) == 1
+
+
 async def test_rebase_does_not_hide_who_is_in_the_middle_of_enqueueing() -> None:
     """He has his transaction id already, and inserts when the rebase lets go of the log."""
     with database() as url, producer(url) as early, producer(url) as done:

@@ -1,9 +1,13 @@
 """Guards of the PostgreSQL store: they refuse unsafe databases, on every new connection.
 
 Positions and cursors are transaction ids of one cluster. In a copy with another counter they are
-wrong numbers: new rows count as read, old ones lie in the future. So a database is adopted once
-(`identity`, the cluster's system identifier), and a copy is refused until an operator runs
-`late rebase`.
+wrong numbers: new rows count as read, old ones lie in the future. In a copy within the cluster they
+are right, and the same tasks would run in both. So a database is adopted once (`identity`, the
+cluster's system identifier, and `database_oid`, which a rename keeps and no other database of the
+cluster has), and a copy is refused until an operator runs `late rebase`.
+
+A physical copy (a snapshot of the disk, a promoted standby, a restore to a point in time) has both
+marks of its original. Nothing inside tells it from an original that went on after a fail-over.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ _STATE = """
 select pg_is_in_recovery(), pg_snapshot_xmax(pg_current_snapshot())::text,
        case when has_function_privilege('pg_control_system()', 'execute')
             then (select system_identifier::text from pg_control_system()) end,
-       current_database(),
+       current_database(), (select oid::text from pg_database where datname = current_database()),
        case when not pg_is_in_recovery()
             then left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) end,
        (select json_object_agg(key, value)::text from late_meta)
@@ -61,9 +65,15 @@ class ServerState:
     """The state of the database and its server, read on a new connection."""
 
     def __init__(self, row: TupleRow) -> None:
-        self.in_recovery, xmax, self.system, self.database, self.timeline, meta = row
+        self.in_recovery, xmax, self.system, self.database, self.oid, self.timeline, meta = row
         self.xmax = int(xmax)
         self.meta: dict[str, str] = msgspec.json.decode(meta) if meta else {}
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The entries of `late_meta` that tell this database from a copy of it."""
+        marks = {"identity": self.system, "database_oid": self.oid}
+        return {key: mark for key, mark in marks.items() if mark is not None}
 
 
 async def state_of(connection: Connection) -> ServerState:
@@ -128,8 +138,8 @@ class PostgresGuard:
                 f"{state.timeline}): restart this worker, it must read its checkpoints again"
             )
         await _check_copy(connection, state)
-        if "identity" not in state.meta and state.system is not None:
-            await connection.execute(_ADOPT, ("identity", state.system))
+        for mark in state.marks.items() - state.meta.items():  # all are equal, or missing
+            await connection.execute(_ADOPT, mark)
         if "position_max" not in state.meta:
             await connection.execute(POSITION_MAX)
         self._deployment = found
@@ -146,6 +156,11 @@ async def _check_copy(connection: Connection, state: ServerState) -> None:
     if identity is not None and state.system is not None and identity != state.system:
         raise StoreRefused(
             f"{name} was adopted on cluster {identity} and is now on {state.system}: {remedy}"
+        )
+    oid = state.meta.get("database_oid", state.oid)
+    if oid != state.oid:
+        raise StoreRefused(
+            f"{name} was adopted as database {oid} of its cluster and is now {state.oid}: {remedy}"
         )
     highest = int(state.meta.get("position_max", 0))
     if state.xmax < highest:

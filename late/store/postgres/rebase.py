@@ -122,8 +122,8 @@ async def rebase(connection: Connection, burner: Connection) -> None:
         await connection.execute("delete from late_worker")
         await connection.execute("delete from late_meta where key = 'xid_sample'")
         await connection.execute(_META, ("position_max", str(now.xmax)))
-        if state.system is not None:
-            await connection.execute(_META, ("identity", state.system))
+        for mark in state.marks.items():
+            await connection.execute(_META, mark)
 
 
 async def _judge(connection: Connection, state: ServerState, journals: list[Any]) -> None:
