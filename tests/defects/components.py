@@ -184,9 +184,9 @@ def trust_without_end() -> None:
 def trust_from_the_reply() -> None:
     """Trust counts from when the answer to a heartbeat came, instead of when it was asked."""
 
-    def observe(self: Any, membership: Any, trusted_until: float) -> None:
+    def observe(self: Any, membership: Any, trusted_until: float, sent_s: float) -> None:
         beat_s = self._monotonic() - trusted_until
-        old(self, membership, trusted_until + max(0.0, beat_s) + TTL_S)
+        old(self, membership, trusted_until + max(0.0, beat_s) + TTL_S, sent_s)
 
     old = replace(LeaseKeeper, "observe", observe)
 
@@ -312,8 +312,8 @@ def trial_in_a_crowd() -> None:
 def trust_from_the_first_beat() -> None:
     """The first heartbeat after a gap is trusted, whatever a peer does at that moment."""
 
-    def observe(self: Any, membership: Any, trusted_until: float) -> None:
+    def observe(self: Any, membership: Any, trusted_until: float, sent_s: float) -> None:
         self._back_until = float("inf")
-        old(self, membership, trusted_until)
+        old(self, membership, trusted_until, sent_s)
 
     old = replace(LeaseKeeper, "observe", observe)
