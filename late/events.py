@@ -193,6 +193,18 @@ ATTEMPT_FAILED = _event(
     tags="group queue name",
     details="task error",
 )
+OUTAGE_BEGAN = _event(
+    "outage_began",
+    "warning",
+    "all tasks of this name fail: something that they need is away; they keep their attempts",
+    tags="group queue name",
+)
+OUTAGE_ENDED = _event(
+    "outage_ended",
+    "info",
+    "tasks of this name work again",
+    tags="group queue name",
+)
 DEAD_LETTER = _event(
     "dead_letter",
     "error",

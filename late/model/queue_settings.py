@@ -48,7 +48,8 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     breaker_open_s: float | None = None
     """Seconds that the circuit stays open at first. They double each time, up to a minute."""
     smart_retry: bool | None = None
-    """While all calls fail, a failure uses no attempt and makes no dead letter."""
+    """While a target, or all tasks of a name, fail, a failure uses no attempt and makes no dead
+    letter."""
     slow_start_s: float | None = None
     """Time from a tenth of the concurrency to all of it, after a start or a recovery."""
     fair_key: str | None = None
@@ -101,7 +102,7 @@ QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "fore
                         "objective_s"})  # fmt: skip
 """The settings that concern tasks and not the service that executes them. A target has none."""
 
-LOCAL = QueueSettings(smart_retry=False, fair_share=0.25, foreground=8)
+LOCAL = QueueSettings(smart_retry=True, fair_share=0.25, foreground=8)
 """The defaults for a worker's own handlers. They share its slots and have no other limit."""
 REMOTE = QueueSettings(
     concurrency="auto",

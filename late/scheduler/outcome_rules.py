@@ -3,7 +3,7 @@
 | outcome | costs an attempt | then |
 |---|---|---|
 | failed | yes | parked for the backoff, or dead when the policy is used up |
-| failed, as all do at its target | no | parked for the backoff, until the retry deadline |
+| failed in an outage: as all do | no | parked for the backoff, until the retry deadline |
 | snooze | no | parked for as long as it asked |
 | discard | yes | ended, counted as discarded |
 | dead (cannot be read by any version, bad signature) | no | dead letter at once |
@@ -48,7 +48,7 @@ def decide_outcome(
 ) -> Verdict:
     """Decide by the entry's policy and history. `now_us` is the database's time.
 
-    `stalled`: its whole target fails, so that a failure says nothing of this task.
+    `stalled`: it failed in an outage, so that its failure says nothing of this task.
     """
     attempts, deaths = entry.attempts, entry.deaths
     errors = _with_error(entry.errors, outcome, now_us, worker)
@@ -119,7 +119,9 @@ def _failed(
     attempts = entry.attempts + 1
     wait_us = outcome.after_us
     if wait_us is None:
-        wait_us = retry_delay_us(policy, attempts, outcome.jitter)
+        # In an outage the number of the attempt stays, and the waits grow all the same.
+        again = max(0, sum(e.attempt == attempts for e in errors) - 1) if stalled else 0
+        wait_us = retry_delay_us(policy, attempts + again, outcome.jitter)
     due = now_us + max(0, wait_us)
     if stalled and now_us <= _first_failure_us(errors, now_us) + policy.deadline_us:
         return Verdict(

@@ -278,6 +278,7 @@ class Scheduler:
                 self._count_late(shard, late)
         if self._emitter.wants(events.ATTEMPT_FAILED):
             report.failed(self._emitter, outcomes)
+        report.outages(self._emitter, self.limits.outages)
         self._finished_since += len(outcomes)
         self._work.set()
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from late import events
 from late.model.task import Outcome
+from late.scheduler.limits.outages import Outages
 from late.store.base import Settlement
 
 
@@ -83,3 +84,10 @@ def failed(emitter: events.Emitter, outcomes: Sequence[Outcome]) -> None:
                 task=attempt.record.task_id,
                 error=outcome.error or outcome.reason or outcome.kind,
             )
+
+
+def outages(emitter: events.Emitter, outages: Outages) -> None:
+    """Tell of the outages that began and ended since the last time."""
+    for (group, queue, name), began in outages.take_changes():
+        event = events.OUTAGE_BEGAN if began else events.OUTAGE_ENDED
+        emitter.emit(event, group=group, queue=queue, name=name)

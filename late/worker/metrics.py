@@ -204,6 +204,8 @@ def of_worker(worker: WorkerView) -> Iterator[Value]:
             yield "late_tail_lag_seconds", labels, lag_s
     for scope, name, part in scheduler.limits.limiters():
         yield from _of_limiter((scope, name), part, now_us)
+    for outage in scheduler.limits.outages.names(now_us):
+        yield "late_outage", outage, 1.0
     for verb, count in statements.copy().items():
         yield "late_statements_total", (verb,), count
     offset_us, age_s = worker.clock.offset_us(time.time_ns() // 1_000), worker.clock.age_s

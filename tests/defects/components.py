@@ -20,6 +20,7 @@ from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import Window
 from late.scheduler.limits.limiter import Limiter
+from late.scheduler.limits.outages import Ends
 from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.schedules import ShardSchedules
@@ -307,6 +308,11 @@ def trial_in_a_crowd() -> None:
         "next_trial",
         lambda self, care: [self._suspects.popleft() for _ in range(len(self._suspects))],
     )
+
+
+def outage_of_attempts() -> None:
+    """A name is in an outage after five failed attempts, also of one task."""
+    old = replace(Ends, "add_failed", lambda self, task_id, now_us: old(self, object(), now_us))
 
 
 def trust_from_the_first_beat() -> None:

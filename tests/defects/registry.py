@@ -155,6 +155,11 @@ _ALL = (
         c.key_before_the_page_is_read, "worlds", r"S14:", worlds=60,
     ),
     Defect(
+        "outage-attempts", "an outage is told by attempts, and not by different tasks",
+        c.outage_of_attempts,
+        "tests/unit/test_outages.py::test_few_tasks_that_fail_for_ever_are_no_outage", r"assert",
+    ),
+    Defect(
         "stuck-repeated", "a handler that runs on after its time-out is repeated beside itself",
         c.stuck_runs_are_settled,
         "tests/unit/test_dispatcher_stuck.py::"

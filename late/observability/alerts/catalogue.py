@@ -72,9 +72,11 @@ ALERTS: tuple[Alert, ...] = (
           per_queue=True),
     Alert("LateAttemptsFail", "ticket",
           "sum by (group, queue) (rate("
-          'late_outcomes_total{{outcome=~"retried|dead",{queues}}}[10m]))'
+          'late_outcomes_total{{outcome=~"retried|stalled|dead",{queues}}}[10m]))'
           " / sum by (group, queue) (rate(late_attempts_total{{{queues}}}[10m])) > 0.5",
           "10m", "More than half of the attempts of {{ $labels.queue }} fail.", per_queue=True),
+    Alert("LateOutage", "ticket", "max by (group, queue, task) (late_outage) > 0", "2m",
+          "All tasks {{ $labels.task }} of {{ $labels.queue }} fail: something they need is away."),
     Alert("LateTasksUnknown", "ticket",
           "sum by (group, queue, task) (increase(late_unknown_tasks_total[15m])) > 0", "5m",
           "No worker has a handler for {{ $labels.task }}: its tasks are parked."),

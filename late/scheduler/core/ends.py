@@ -54,6 +54,8 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
             release_key(core, entry)
     core.pending.usage.add_done(done)
     core.pending.end_all(plain)
+    if core.limits.outages.watches:
+        core.limits.outages.ended(core.lease.group, done)
 
 
 def settled(core: CoreState, effects: list[m.Effect]) -> None:
@@ -106,4 +108,6 @@ def next_settlement(core: CoreState, now_us: int) -> Settlement | None:
     if not ticks and not core.write_due():
         return None
     results = core.drain.take_results()
-    return core.pending.build(core.window, ticks, core.suspects, core.now_us, results)
+    built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results)
+    core.limits.outages.worked(core.lease.group, built.usage)
+    return built

@@ -193,10 +193,9 @@ class Limiter:
 
     @property
     def failing(self) -> bool:
-        """True when it is the target that fails, and not the tasks."""
-        if self.breaker is None:
-            return len(self._streak) >= STREAK
-        return (
+        """True when it is the target that fails, and not the tasks. Without a breaker nobody looks
+        (`Outages` does for handlers in this process)."""
+        return self.breaker is not None and (
             self.breaker.state != "closed"
             or len(self._streak) >= STREAK
             or self.breaker.failing(STREAK, self.breaker.ratio)

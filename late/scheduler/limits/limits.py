@@ -20,7 +20,8 @@ import msgspec
 
 from late.model.queue_settings import LOCAL, REMOTE, QueueSettings, binds, effective
 from late.model.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
-from late.scheduler.limits.limiter import Limiter
+from late.scheduler.limits.limiter import Limiter, shows_health
+from late.scheduler.limits.outages import Outages
 from late.scheduler.task_state import Entry
 
 LOCAL_POOL = "local"
@@ -55,6 +56,9 @@ class Limits:
         self._targets: dict[str, Limiter] = {
             name: Limiter(_default(name), 0) for name in sorted(self._remote)
         }
+        self.outages = Outages()
+        """The outages of what handlers in this process need. A protected target has a circuit
+        breaker."""
         self._any = False
         self._counted: dict[Owner, tuple[Flow, bool]] = {}
         """The flow of each task that runs, and whether it is a retry."""
@@ -225,10 +229,21 @@ class Limits:
                 _less(limiter.tenants, flow.tenant)
                 limiter.ended(outcome, retry=retry, now_us=now_us)
 
-    def stalled(self, entry: Entry) -> bool:
-        """Return whether a failure of `entry` says nothing of it: its whole target fails."""
-        limiters = self._limiters_of(Flow(entry.record.queue, entry.policy.target))
-        return any(limiter.settings.smart_retry and limiter.failing for limiter in limiters)
+    def stalled(self, group: str, entry: Entry, outcome: Outcome, now_us: int) -> bool:
+        """Learn from an attempt of `entry` that failed; return whether that says nothing of it: its
+        whole target fails, or what the handlers of its name need is away.
+
+        A task that is never to be repeated is not repeated for an outage either.
+        """
+        target, out = entry.policy.target, False
+        own = target not in self._remote or _default(target) is LOCAL
+        if own and outcome.kind == "failed" and shows_health(outcome) is False:
+            out = self.outages.failed(group, entry.record, now_us)
+            out = out and entry.policy.max_attempts > 1
+        limiters = self._limiters_of(Flow(entry.record.queue, target))
+        if any(limiter.settings.smart_retry is False for limiter in limiters):
+            return False
+        return out or any(limiter.failing for limiter in limiters)
 
     def settings(self, queue: str) -> QueueSettings | None:
         """Return the settings of a queue that has any."""

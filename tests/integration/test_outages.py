@@ -1,0 +1,104 @@
+"""What local handlers need is away for a while: nothing dies of it, and poison still dies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import late
+from late import events
+from late.control import Control, Filter
+from late.outbox import connect
+from late.testing import drain
+
+QUICK = late.Retry(max_attempts=3, base=0.02, factor=2.0, cap=0.2)
+"""Its attempts are over in a tenth of a second: an outage that counted would kill every task."""
+
+
+class Service:
+    """The app, and the dependency of its handler."""
+
+    def __init__(self, url: str) -> None:
+        self.app = late.App(url)
+        self.away = True
+        self.calls: Counter[int] = Counter()
+        self.said: list[str] = []
+
+        @self.app.task(retry=QUICK)
+        def store(number: int) -> None:
+            self.calls[number] += 1
+            if number < 0:
+                raise ValueError("poison")
+            if self.away:
+                raise ConnectionError("the warehouse is away")
+
+        self.store = store
+
+    def note(self, event: events.Event, values: Any) -> None:
+        self.said.append(event.name)
+
+    def enqueue(self, numbers: range) -> None:
+        with connect(self.app.url) as tx:
+            self.app.enqueue_many(tx, [self.store.call(n) for n in numbers])
+
+
+def dead(url: str) -> list[str]:
+    with Control(url) as control:
+        return [letter.reason for letter in control.dead_letters.find(Filter())]
+
+
+def test_an_outage_makes_no_dead_letters(url: str) -> None:
+    service = Service(url)
+    service.enqueue(range(40))
+    unsubscribe = events.default.subscribe(
+        service.note, [events.OUTAGE_BEGAN, events.OUTAGE_ENDED, events.DEAD_LETTER]
+    )
+    ended: list[dict[str, int]] = []
+    worker = threading.Thread(
+        target=lambda: ended.append(drain(service.app, timeout_s=90, wait_s=30))
+    )
+    try:
+        worker.start()
+        deadline = time.monotonic() + 60
+        # All have been called more often than they have attempts
+        while not (len(service.calls) == 40 and min(service.calls.values()) > 3):
+            assert time.monotonic() < deadline, service.calls
+            time.sleep(0.01)
+        service.away = False
+        worker.join()
+    finally:
+        unsubscribe()
+    assert ended == [{"done": 40}]
+    assert dead(url) == []
+    assert service.said == ["outage_began", "outage_ended"]
+
+
+def test_poison_among_good_tasks_dies(url: str) -> None:
+    service = Service(url)
+    service.away = False
+    service.enqueue(range(-6, 40))
+    assert drain(service.app, timeout_s=90, wait_s=30) == {"done": 40, "dead": 6}
+    assert dead(url) == ["attempts_exhausted"] * 6
+    assert {service.calls[n] for n in range(40)} == {1}
+    # One that fails before any has worked may not count
+    assert {service.calls[n] for n in range(-6, 0)} <= {3, 4}
+
+
+def test_it_can_be_turned_off(url: str) -> None:
+    service = Service(url)
+    service.enqueue(range(20))
+    with Control(url) as control:
+        control.queues.change("queue", "default", {"smart_retry": False})
+    assert drain(service.app, timeout_s=90, wait_s=30) == {"dead": 20}
+    assert set(service.calls.values()) == {3}
+
+
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_a_few_tasks_that_fail_are_at_fault_themselves(url: str, tasks: int) -> None:
+    service = Service(url)
+    service.enqueue(range(tasks))
+    assert drain(service.app, timeout_s=90, wait_s=30) == {"dead": tasks}
