@@ -25,6 +25,8 @@ from late.outbox.pending_wakeups import noting
 from late.store.sqlite.guard import path_of
 
 BUSY_TIMEOUT_S = 5.0
+_CONNECT: dict[str, Any] = {"prepare_threshold": None}
+"""A PgBouncer that pools transactions gives a session, with what was prepared in it, to others."""
 
 
 @contextmanager
@@ -60,7 +62,7 @@ def _begun(url: str) -> Iterator[Any]:
         with _spanner().connect(url) as tx:
             yield tx
     else:
-        with _psycopg().connect(_conninfo(url)) as tx:
+        with _psycopg().connect(_conninfo(url), **_CONNECT) as tx:
             yield tx
 
 
@@ -89,7 +91,7 @@ async def _begun_async(url: str) -> AsyncIterator[Any]:
         async with _spanner().connect_async(url) as tx:
             yield tx
     else:
-        async with await _psycopg().AsyncConnection.connect(_conninfo(url)) as tx:
+        async with await _psycopg().AsyncConnection.connect(_conninfo(url), **_CONNECT) as tx:
             yield tx
 
 
