@@ -24,7 +24,9 @@ from late.scheduler.task_state import Entry
 DEATHS_MAX = 3
 ERRORS_KEPT = 20
 """Errors kept per task: the first half and the latest, the middle is dropped."""
-NOT_CAPABLE_US = 60_000_000
+REFUSED_MIN_US = 1_000_000
+REFUSED_MAX_US = 60_000_000
+"""The first and the longest wait of a task that could not run where it was."""
 NOT_CAPABLE_MAX_US = 86_400_000_000
 
 
@@ -73,7 +75,8 @@ def decide_outcome(
             errors, since_us = refused(entry, outcome.error or reason, now_us, worker)
             if now_us - since_us >= NOT_CAPABLE_MAX_US:
                 return Verdict("dead", attempts, deaths, errors, final="dead", reason=reason)
-            due = now_us + (NOT_CAPABLE_US if outcome.after_us is None else outcome.after_us)
+            wait_us = refused_wait_us(errors, now_us)
+            due = now_us + (wait_us if outcome.after_us is None else outcome.after_us)
             return Verdict("not_capable", attempts, deaths, errors, parked="unknown", due_at_us=due)
         case "died":
             return _died(entry, outcome, now_us, errors)
@@ -91,6 +94,16 @@ def refused(
         if (error.attempt, error.error) == (number, why):
             return entry.errors, error.at_us
     return _kept((*entry.errors, AttemptError(number, now_us, worker, why))), now_us
+
+
+def refused_wait_us(errors: tuple[AttemptError, ...], now_us: int) -> int:
+    """Return how long a task waits that could not run here, by its errors with the last refusal.
+
+    As long as its present attempt has waited already: it runs soon after a deploy has ended, or
+    another consumer is free, and a task that nobody knows costs little.
+    """
+    since_us = min(error.at_us for error in errors if error.attempt == errors[-1].attempt)
+    return min(REFUSED_MAX_US, max(REFUSED_MIN_US, now_us - since_us))
 
 
 def _died(entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptError, ...]) -> Verdict:

@@ -28,10 +28,8 @@ class CoreSettings(msgspec.Struct, frozen=True):
     """A task that waits behind its ordering key for longer is parked."""
     idle_settle_us: int = 60_000_000
     """A cursor that moved with nothing to settle is written this often: pruning follows it."""
-    unknown_us: int = 60_000_000
-    """A task without a handler is parked for so long before the next look."""
     unknown_max_us: int = 86_400_000_000
-    """It may get so old before it goes to the dead letters."""
+    """A task without a handler may wait so long before it goes to the dead letters."""
     held_look_us: int = 100_000
     """Pause between two looks for tasks that wait for long: each look goes over all keys."""
 

@@ -17,14 +17,7 @@ from late.errors import ConfigError
 from late.model.ids import new_id
 from late.model.task import NewTask
 from late.outbox import connect
-from late.scheduler import outcome_rules
 from late.testing import drain
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot run here is tried again at once, and not after a minute."""
-    monkeypatch.setattr(outcome_rules, "NOT_CAPABLE_US", 200_000)
 
 
 def old_app(url: str, ran: list[object]) -> late.App:

@@ -171,7 +171,7 @@ def test_an_unknown_task_waits_for_its_handler_and_dies_after_a_day() -> None:
     settle(world)
     assert not world.running
     [row] = world.timers.values()
-    assert (row.reason, row.attempts, row.due_at_us) == ("unknown", 0, world.now_us + 60 * SECOND)
+    assert (row.reason, row.attempts, row.due_at_us) == ("unknown", 0, world.now_us + SECOND)
     for _ in range(24 * 60 + 2):
         world.now_us += 61 * SECOND
         for _ in range(2):
@@ -180,6 +180,22 @@ def test_an_unknown_task_waits_for_its_handler_and_dies_after_a_day() -> None:
             settle(world)
     assert world.dead == [task]
     assert world.starts == []
+
+
+def test_an_unknown_task_is_tried_again_ever_less_often() -> None:
+    world = World()
+    world.enqueue("stranger")
+    world.read_page()
+    waits = []
+    for _ in range(10):
+        for _ in range(2):
+            world.grant(1)
+            answers(world)
+            settle(world)
+        [row] = world.timers.values()
+        waits.append((row.due_at_us - world.now_us) // SECOND)
+        world.now_us = row.due_at_us
+    assert waits == [1, 1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
 def test_a_task_that_waited_for_its_time_has_its_day_from_then_on() -> None:

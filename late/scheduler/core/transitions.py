@@ -10,7 +10,13 @@ from __future__ import annotations
 from late.model.task import DeadLetter, Outcome, Reason
 from late.model.validation import is_name
 from late.scheduler.core.state import CoreState
-from late.scheduler.outcome_rules import DEATHS_MAX, decide_outcome, killed, refused
+from late.scheduler.outcome_rules import (
+    DEATHS_MAX,
+    decide_outcome,
+    killed,
+    refused,
+    refused_wait_us,
+)
 from late.scheduler.task_state import POSTPONED, Entry, first_due_us
 
 
@@ -90,7 +96,7 @@ def park_unknown(core: CoreState, entry: Entry) -> None:
     if core.now_us - since_us >= core.settings.unknown_max_us:
         dead_letter(core, entry, "unknown_task")
     else:
-        due_at_us = core.now_us + core.settings.unknown_us
+        due_at_us = core.now_us + refused_wait_us(entry.errors, core.now_us)
         park(core, entry, due_at_us, "unknown", holds=True)
 
 
