@@ -108,6 +108,38 @@ async def test_several_consumers_share_a_queue_and_nothing_runs_twice(
         await until(quiet)
 
 
+async def test_what_one_consumer_cannot_run_another_gets_soon(url: str) -> None:
+    """As its first attempt; a minute's wait each time would be beyond the time-out."""
+    async with serving(url) as it:
+        attempts: dict[int, int] = {}
+        refused: Counter[int] = Counter()
+        everything = asyncio.Event()
+
+        async def without_gpu(task: late.PulledTask) -> None:
+            refused[task.payload["n"]] += 1
+            raise late.Nack("no GPU")
+
+        async def with_gpu(task: late.PulledTask) -> None:
+            attempts[task.payload["n"]] = task.attempt
+            await asyncio.sleep(0.05)
+            if len(attempts) == 40:
+                everything.set()
+
+        consumers = []
+        for name, work in (("a", without_gpu), ("b", with_gpu)):
+            made = late.Consumer(it.at, queues=["payments"], concurrency=4, name=name)
+            consumers.append((made, asyncio.create_task(made.serve(work))))
+        tasks = [{"queue": "payments", "name": "charge", "payload": {"n": n}} for n in range(40)]
+        assert (await it.call("POST", "/v1/tasks", {"tasks": tasks})).status == 201
+        async with asyncio.timeout(60):
+            await everything.wait()
+        for made, serve in consumers:
+            made.stop()
+            await serve
+        assert refused
+        assert set(attempts.values()) == {1}
+
+
 async def test_what_was_put_off_while_nobody_asked_is_handed_out_at_once(url: str) -> None:
     count = 150
     insert(url, *(msgspec.structs.replace(task(), queue="payments") for _ in range(count)))

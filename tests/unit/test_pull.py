@@ -205,3 +205,59 @@ async def test_a_stop_waits_for_answers_and_gives_the_rest_back() -> None:
         rig.pool.submit([attempt()])
         assert (await rig.ended(3))[2].kind == INTERRUPTED.kind
         assert await rig.take() == []
+
+
+NACK = Verdict("not_capable", "no GPU")
+
+
+async def test_what_a_consumer_cannot_do_goes_to_another_and_not_to_it_again() -> None:
+    async with pulled() as rig:
+        taking = await rig.taking(consumer="shop/a")
+        rig.pool.submit([attempt()])
+        (hold,) = await taking
+        again = await rig.taking(consumer="shop/a~7")
+        assert rig.pool.answer(hold, NACK)
+        await asyncio.sleep(0.01)
+        assert not again.done()
+        other = await rig.taking(consumer="shop/b")
+        (second,) = await other
+        assert second.attempt is hold.attempt
+        assert rig.pool.answer(second, DONE)
+        (outcome,) = await rig.ended(1)
+        assert outcome.kind == "done"
+        again.cancel()
+
+
+async def test_what_no_consumer_can_do_says_why_the_last_could_not() -> None:
+    async with pulled() as rig:
+        taking = await rig.taking(consumer="shop/a")
+        asked = attempt()
+        rig.pool.submit([asked])
+        (hold,) = await taking
+        assert rig.pool.answer(hold, NACK)
+        rig.now += 2.0
+        (outcome,) = await rig.ended(1)
+        assert (outcome.kind, outcome.error) == ("not_capable", "no GPU")
+        # It is not asked again before a minute is over
+        rig.pool.submit([asked])
+        again = await rig.taking(consumer="shop/a", wait_s=0.05)
+        assert await again == []
+        rig.now += 60.0
+        await rig.ended(2)
+        again = await rig.taking(consumer="shop/a")
+        rig.pool.submit([asked])
+        (hold,) = await again
+        assert hold.attempt is asked
+
+
+async def test_a_refusal_without_a_name_or_with_a_time_is_the_end_of_the_attempt() -> None:
+    async with pulled() as rig:
+        for consumer, verdict in (
+            ("anybody", NACK),
+            ("shop/a", Verdict("not_capable", after_us=5_000_000)),
+        ):
+            taking = await rig.taking(consumer=consumer)
+            rig.pool.submit([attempt()])
+            (hold,) = await taking
+            assert rig.pool.answer(hold, verdict)
+            assert rig.pool.load == 0

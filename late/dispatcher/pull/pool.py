@@ -19,7 +19,15 @@ from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 
 from late.dispatcher.outcome_buffer import OutcomeBuffer
-from late.dispatcher.pull.queue import PullLease, Waiter, Waiters, identity, pool_name
+from late.dispatcher.pull.queue import (
+    PullLease,
+    Refusals,
+    Waiter,
+    Waiters,
+    identity,
+    known_as,
+    pool_name,
+)
 from late.dispatcher.push import responses
 from late.handler.classify import EXPIRED, INTERRUPTED, Verdict, clean
 from late.model.task import Attempt, Outcome
@@ -32,6 +40,8 @@ OUT_MAX = 10_000
 WAITING_MAX = 1_000
 NOBODY = Verdict("not_capable", reason="no_capable_consumer", after_us=5_000_000)
 """Only some seconds: a capable consumer may just be between two requests."""
+REFUSED_S = 60.0
+"""The time for which an attempt is not offered again to a consumer that cannot do it."""
 
 
 class PullPool:
@@ -66,6 +76,7 @@ class PullPool:
         self._waiting: deque[tuple[Attempt, float]] = deque()
         self.waiters = Waiters(self)
         self._out: dict[int, PullLease] = {}
+        self._refusals = Refusals()
         self._serial = 0
         self._match_due = False
         self._fresh = 0
@@ -130,12 +141,28 @@ class PullPool:
     # -- what consumers do -----------------------------------------------------------------------
 
     def answer(self, hold: PullLease, verdict: Verdict) -> bool:
-        """Record how an attempt ended; False if it was not out any more."""
+        """Record how an attempt ended; False if it was not out any more. What this consumer cannot
+        do is offered to the others first."""
         if self._out.pop(hold.serial, None) is None:
             return False
+        if verdict.kind == "not_capable" and self._offer_others(hold, verdict):
+            self._note_quiet()
+            return True
+        if verdict.kind != "interrupted":
+            self._refusals.forget(hold.attempt)
         verdict = responses.as_result(verdict, hold.attempt.keeps_result)
         self._finished.add(hold.attempt, verdict, hold.started_us, hold.begun)
         self._note_quiet()
+        return True
+
+    def _offer_others(self, hold: PullLease, verdict: Verdict) -> bool:
+        consumer = known_as(hold.consumer)
+        if consumer is None or verdict.after_us is not None or self._draining:
+            return False
+        now = self._clock()
+        self._refusals.add(hold.attempt, consumer, verdict, now + REFUSED_S)
+        self._waiting.append((hold.attempt, now))
+        self._match_soon()
         return True
 
     def find(
@@ -250,14 +277,14 @@ class PullPool:
         self._fresh = 0
         if not self._waiting or not self.waiters.total:
             return
-        trusted, now_us = self._trusted(), self._now_us()
+        trusted, now_us, now = self._trusted(), self._now_us(), self._clock()
         kept: deque[tuple[Attempt, float]] = deque()
         for attempt, since in self._waiting:
             if not trusted:
                 self._back(attempt)
             elif attempt.deadline_us is not None and attempt.deadline_us <= now_us:
                 self._finished.add(attempt, EXPIRED, now_us, monotonic())
-            elif not self.waiters.offer(attempt):
+            elif not self.waiters.offer(attempt, self._refusals.of(attempt, now)):
                 kept.append((attempt, since))
         self._waiting = kept
         self.waiters.hand_over()
@@ -277,8 +304,10 @@ class PullPool:
     def _unclaimed(self, attempt: Attempt) -> None:
         """Return an attempt to its shard. When consumers wait but none of them can do this task, it
         must not come again at once: it would only go round."""
-        if self.waiters.of(attempt.group):
-            self._finished.add(attempt, NOBODY, self._now_us(), monotonic())
+        refused = [*self._refusals.of(attempt, self._clock()).values()]
+        if refused or self.waiters.of(attempt.group):
+            verdict = refused[-1] if refused else NOBODY
+            self._finished.add(attempt, verdict, self._now_us(), monotonic())
         else:
             self._back(attempt)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from late.dispatcher.pull.pool import PullPool
-from late.dispatcher.pull.queue import PullLease, Waiter, pool_name
+from late.dispatcher.pull.queue import PullLease, Waiter, known_as, pool_name
 from late.model.task import PULL, Outcome, Policy
 
 
@@ -83,7 +83,8 @@ async def receive(
 
     Cancelled, it takes nothing.
     """
-    waiter = Waiter(group, names, limit, asyncio.get_running_loop().create_future())
+    future = asyncio.get_running_loop().create_future()
+    waiter = Waiter(group, names, limit, future, consumer=known_as(consumer))
     try:
         asked = [pool for pool in pools if pool.ask(waiter)]
         if not asked:

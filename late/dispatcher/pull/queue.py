@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import msgspec
 
-from late.model.task import PULL_POOL, Attempt
+from late.handler.classify import Verdict
+from late.model.task import PULL_POOL, Attempt, TaskId
+
+REFUSALS_MAX = 10_000
+_Key = tuple[str, TaskId]
 
 
 class PullLease(msgspec.Struct):
@@ -41,6 +46,38 @@ def identity(attempt: Attempt) -> tuple[str, int, int, str, int]:
     return attempt.group, record.shard_id, attempt.epoch, record.task_id, attempt.number
 
 
+def known_as(consumer: str) -> str | None:
+    """Return the name that a consumer gave itself (`CALLER/NAME`, and `~` with a number for one
+    request); None if it gave none, as many may have the name of its caller."""
+    name = consumer.partition("~")[0]
+    return name if "/" in name else None
+
+
+class Refusals:
+    """The consumers that could not do an attempt: it is not offered to them again for a while."""
+
+    def __init__(self) -> None:
+        self._found: dict[_Key, dict[str, tuple[float, Verdict]]] = {}
+
+    def add(self, attempt: Attempt, consumer: str, verdict: Verdict, until: float) -> None:
+        """Note it, until a monotonic time. Of many attempts the last ones are remembered."""
+        key = attempt.group, attempt.record.task_id
+        found = self._found.pop(key, {})
+        self._found[key] = found | {consumer: (until, verdict)}
+        if len(self._found) > REFUSALS_MAX:
+            del self._found[next(iter(self._found))]
+
+    def of(self, attempt: Attempt, now: float) -> dict[str, Verdict]:
+        """Return who refused it and why, the last one last."""
+        found = self._found.get((attempt.group, attempt.record.task_id))
+        if found is None:
+            return {}
+        return {name: verdict for name, (until, verdict) in found.items() if now < until}
+
+    def forget(self, attempt: Attempt) -> None:
+        self._found.pop((attempt.group, attempt.record.task_id), None)
+
+
 @dataclass(eq=False)
 class Waiter:
     """One consumer that asks for up to `limit` attempts of its group, in one queue or several."""
@@ -51,6 +88,8 @@ class Waiter:
     future: asyncio.Future[None]
     """Done as soon as there is something, or nothing more to wait for."""
     given: list[Attempt] = field(default_factory=list)
+    consumer: str | None = None
+    """The name that it gave itself."""
     by: object = None
     """The pool of the one queue that `given` comes from."""
 
@@ -81,13 +120,15 @@ class Waiters:
         """Tell whether anybody waits in this group."""
         return self._of[group] > 0
 
-    def offer(self, attempt: Attempt) -> bool:
-        """Give `attempt` to the first waiter that may have it and has room; False without one."""
+    def offer(self, attempt: Attempt, refused: Collection[str] = ()) -> bool:
+        """Give `attempt` to the first waiter that may have it, has room, and is none of those that
+        `refused` it; False without one."""
         for waiter in self._waiters:
             if (
                 len(waiter.given) < waiter.limit
                 and not waiter.future.done()  # served by another queue in the same pass
                 and waiter.group == attempt.group
+                and waiter.consumer not in refused
                 and (waiter.names is None or attempt.record.name in waiter.names)
             ):
                 waiter.given.append(attempt)
