@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long soak chaos defects lint format types contracts tree duplicates dead-code coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
 
 ### Use
 
@@ -106,6 +106,10 @@ test-long: ## run every test with branch coverage, then the storms, 5,000 worlds
 coverage: ## run the unit tests and print the branch coverage of late/ (ARGS=tests/integration for more)
 	$(DEV)
 	@$(BIN)/python -m pytest -q -n 2 --cov --cov-branch --cov-report=term -m "not quiet" tests/unit $(ARGS)
+
+test-servers: ## the PostgreSQL store on versions 13 to 18 and behind PgBouncer (ARGS="18 pgbouncer" for some)
+	$(DEV)
+	@$(BIN)/python -m tests.versions $(ARGS)
 
 soak: ## 50,000 simulated worlds; up to 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)

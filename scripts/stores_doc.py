@@ -69,6 +69,8 @@ STORES = (
         "partitions are truncated and dropped",
         (
             "no order across transactions, only within one `ordering_key`",
+            "behind a PgBouncer below 1.21 that pools transactions your own connections must not "
+            "prepare statements: `prepare_threshold=None` with psycopg (those of `late` do not)",
             "never a standby; a restored or cloned copy after `late rebase` only",
         ),
         "fail-over to a standby; other services that speak its protocol",
@@ -118,6 +120,13 @@ STORES = (
         "and its retries against forced errors",
     ),
 )
+
+SERVERS = """
+`make test-servers` runs the suite, the kills, the migrations and the tests of PostgreSQL's own
+behaviour on every version (those of standbys and dumps: on the installed one alone), and the suite,
+the kills and a restart in the middle behind PgBouncer:
+
+"""
 
 COPIES = """
 ## Copies
@@ -215,12 +224,25 @@ def table(columns: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def servers(folder: Path) -> str:
+    """The table of the versions of PostgreSQL, and of PgBouncer, as `make test-servers` kept it."""
+    path = folder / "servers.json"
+    if not path.exists():
+        return ""
+    lines = ["| server | date | passed | failed | skipped |", "|---" * 5 + "|"]
+    for found in json.loads(path.read_text()).values():
+        cells = [str(found[key]) for key in ("server", "date", "passed", "failed", "skipped")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return SERVERS + "\n".join(lines) + "\n"
+
+
 def page(folder: Path = RESULTS) -> str:
     """The whole document."""
     parts = [HEAD, table({words.title: rows(words) for words in STORES})]
     parts.append("\n## What was run\n\nThe conformance suite, `tests/conformance`, when its ")
     parts.append("results were last kept:\n\n")
     parts.append(table({words.title: ran(results_of(words, folder)) for words in STORES}))
+    parts.append(servers(folder))
     parts.append("\nNot shown by these runs:\n\n")
     parts += [f"- {words.title}: {words.not_shown}.\n" for words in STORES]
     parts.append("\n## Limits\n")

@@ -29,6 +29,8 @@ from late.testing.servers import spanner
 from late.testing.servers.postgres import PostgresServer, find_binaries
 
 URL_VARIABLE = "LATE_TEST_POSTGRES_URL"
+BOUNCER_VARIABLE = "LATE_TEST_PGBOUNCER_URL"
+"""Without a database: what the tests use of that PostgreSQL then goes through this."""
 COCKROACH_VARIABLE = "LATE_TEST_COCKROACH_URL"
 FAST = {"fsync": "off"}
 """No test crashes the machine, and a killed server keeps what it has written. The tests of crashes
@@ -206,7 +208,9 @@ def migrated_database(admin_url: str) -> str:
     """A fresh database with the current schema."""
     from late.schema import migrate
 
-    return copied_database(admin_url, migrate.upgrade)
+    url = copied_database(admin_url, migrate.upgrade)
+    bouncer = os.environ.get(BOUNCER_VARIABLE)
+    return url if bouncer is None else f"{bouncer}/{url.rsplit('/', 1)[1]}"
 
 
 def copied_database(admin_url: str, fill: Callable[[str], object]) -> str:

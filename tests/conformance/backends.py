@@ -160,7 +160,11 @@ def _postgres_drop(url: str) -> None:
 def _postgres_raw(url: str) -> Raw:
     import psycopg
 
-    return Raw(psycopg.connect(url.replace("+psycopg", ""), autocommit=True), mark="%s")
+    # Behind a PgBouncer before version 1.21 a prepared statement is in somebody else's session.
+    connection = psycopg.connect(
+        url.replace("+psycopg", ""), autocommit=True, prepare_threshold=None
+    )
+    return Raw(connection, mark="%s")
 
 
 def _postgres_version() -> str:

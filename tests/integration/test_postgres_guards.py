@@ -29,7 +29,7 @@ from tests.integration.postgres_kit import (
     producer,
 )
 
-ASYNC = {"wal_writer_delay": "10s", "wal_writer_flush_after": "0", "bgwriter_delay": "10s"}
+ASYNC = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "bgwriter_delay": "10s"}
 """Nothing reaches the disk by itself for as long as a test runs."""
 
 

@@ -19,7 +19,16 @@ def test_the_page_is_made_from_features_and_results() -> None:
 
 def test_every_store_of_the_suite_is_on_the_page() -> None:
     assert {words.results for words in stores_doc.STORES} == {b.name for b in BACKENDS}
-    assert {path.stem for path in stores_doc.RESULTS.glob("*.json")} <= {b.name for b in BACKENDS}
+    kept = {path.stem for path in stores_doc.RESULTS.glob("*.json")}
+    assert kept <= {b.name for b in BACKENDS} | {"servers"}
+
+
+def test_what_is_kept_of_the_versions_is_of_runs_without_a_failure() -> None:
+    kept = json.loads((stores_doc.RESULTS / "servers.json").read_text())
+    assert list(kept) == ["13", "14", "15", "16", "17", "18", "pgbouncer"]
+    for found in kept.values():
+        assert found["failed"] == 0
+        assert found["passed"] > 100
 
 
 def test_kept_results_are_those_of_runs_without_a_failure() -> None:

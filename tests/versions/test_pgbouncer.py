@@ -1,0 +1,87 @@
+"""Workers and producers behind a real PgBouncer that pools transactions, and is started again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from late.control import Control
+from late.errors import LateError
+from late.outbox import connect
+from late.schema import migrate
+from late.testing.servers.postgres import PostgresServer
+from tests.integration.kill_app import app, count
+from tests.integration.kill_kit import Fleet, enqueue, settled, until
+from tests.versions.pgbouncer import PgBouncer
+
+TASKS = 200
+AWAY_S = 0.5
+
+
+@pytest.fixture
+def bouncer() -> Iterator[PgBouncer]:
+    with PostgresServer(settings={"fsync": "off"}) as server, PgBouncer(server) as made:
+        migrate.upgrade(server.url)
+        yield made
+
+
+def test_a_fleet_goes_on_when_it_is_started_again(bouncer: PgBouncer, tmp_path: Path) -> None:
+    url = f"{bouncer.url}/postgres"
+    with closing(Fleet(url, tmp_path, {"LATE_LEASE_TTL_S": "5"})) as fleet:
+        fleet.start()
+        fleet.start()
+        until(lambda: all(map(fleet.is_up, fleet.processes)), fleet)
+        enqueue(url, range(TASKS // 2))
+        until(lambda: fleet.started() >= 10, fleet)
+        bouncer.kill()
+        time.sleep(AWAY_S)
+        bouncer.start()
+        enqueue(url, range(TASKS // 2, TASKS))
+        until(lambda: quiet(url), fleet)
+        assert set(fleet.starts()) == set(range(TASKS))
+        # No worker died, so nothing was repeated
+        assert fleet.started() == TASKS
+        assert fleet.stop() == [0, 0]
+
+
+def quiet(url: str) -> bool:
+    """As `settled`; False while a connection of the former bouncer is found out."""
+    try:
+        return settled(url)
+    except LateError:
+        return False
+
+
+def test_producers_enqueue_in_their_transactions(bouncer: PgBouncer) -> None:
+    url = f"{bouncer.url}/postgres"
+    # Before version 1.21 a PgBouncer knows nothing of prepared statements
+    with (
+        psycopg.connect(url, prepare_threshold=None) as one,
+        psycopg.connect(url, prepare_threshold=None) as other,
+    ):
+        for n in range(20):
+            for connection in (one, other):
+                with connection.transaction(force_rollback=n % 4 == 3):
+                    app.enqueue_many(connection, [count.call(n)])
+    assert waiting(url) == 30
+
+
+def test_transactions_of_late_itself_leave_no_statement_behind(bouncer: PgBouncer) -> None:
+    """What one of them prepared would be in the way of the next: they share a session."""
+    url = f"{bouncer.url}/postgres"
+    for _ in range(3):
+        with connect(url) as tx:
+            for n in range(10):
+                count.enqueue(tx, n)
+    assert waiting(url) == 30
+
+
+def waiting(url: str) -> int:
+    with Control(url) as control:
+        [queue] = control.status.read().queues
+    return queue.depth.n
