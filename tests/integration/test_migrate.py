@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
+from late.app.app import App
 from late.errors import (
     ConfigError,
     SchemaMismatch,
@@ -23,9 +24,11 @@ from late.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from late.model.ids import new_id
 from late.schema import fresh, migrate
 from late.schema.engine import make_engine, reading, writing
 from late.schema.version import SCHEMA_VERSION, check
+from late.testing import drain
 from tests.servers import drop_database, fresh_database, postgres_url
 
 
@@ -235,20 +238,53 @@ def test_a_failed_run_leaves_nothing_behind(urls: Any) -> None:
     assert migrate.upgrade(url) == migrate.revisions()
 
 
+def _make(url: str, version: str) -> None:
+    """Make the schema as it was at `version`."""
+    config = migrate._config()
+    engine = make_engine(url, create=True)
+    with writing(engine) as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, version)
+    engine.dispose()
+
+
 def test_a_database_of_every_earlier_version_comes_to_the_same_schema(urls: Any) -> None:
     fresh = urls()
     migrate.upgrade(fresh)
     for number, version in enumerate(migrate.revisions()[:-1], start=1):
         url = urls()
-        config = migrate._config()
-        engine = make_engine(url, create=True)
-        with writing(engine) as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, version)
-        engine.dispose()
+        _make(url, version)
         assert migrate.current(url) == version
         assert migrate.upgrade(url) == migrate.revisions()[number:]
         assert _shape(url) == _shape(fresh)
+
+
+def test_tasks_that_wait_run_after_every_upgrade(urls: Any) -> None:
+    ran: list[int] = []
+    for version in migrate.revisions()[:-1]:
+        url = urls()
+        _make(url, version)
+        for number in range(20):
+            key = f'\'{{"ordering_key": "k{number % 3}"}}\'' if number % 2 else "null"
+            shard, payload = number % 8, f'{{"number": {number}}}'
+            _execute(
+                url,
+                "insert into late_task (shard_id, task_id, queue, name, payload, options) values "
+                f"({shard}, '{new_id(shard)}', 'default', 'count', '{payload}', {key})",
+            )
+        migrate.upgrade(url)
+        app = App(url)
+        app.task(name="count")(_count(ran))
+        assert drain(app) == {"done": 20}, version
+        assert sorted(ran) == list(range(20))
+        ran.clear()
+
+
+def _count(ran: list[int]) -> Callable[[int], None]:
+    def count(number: int) -> None:
+        ran.append(number)
+
+    return count
 
 
 def test_the_services_own_alembic_table_is_left_alone(urls: Any) -> None:

@@ -46,6 +46,7 @@ SUITE = ("tests/conformance",)
 MORE = (
     "tests/integration/test_kill.py",
     "tests/integration/test_migrate.py",
+    "tests/integration/test_postgres_disturbances.py",
     "tests/integration/test_postgres_fence.py",
     "tests/integration/test_postgres_guards.py",
     "tests/integration/test_postgres_partitions.py",
