@@ -281,8 +281,8 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     name: str
     target: str
     outcome: str
-    """A `Final`, or `retried` / `snoozed` / `interrupted` for attempts that did not end a task, or
-    `ENQUEUED`."""
+    """A `Final`, or `retried` / `stalled` / `snoozed` / `interrupted` / `died` / `not_capable` for
+    attempts that did not end a task, or `ENQUEUED`."""
     count: int = 0
     attempts: int = 0
     busy_us: int = 0

@@ -14,6 +14,9 @@ TENANT_LENGTH_MAX = 128
 _UNRUN = ("expired", "dead")
 """Outcomes of tasks that never ran (expired, undecodable): they were no attempt."""
 
+_REPEATED = ("stalled", "died", "interrupted")
+"""Outcomes of attempts that are made again under the same number."""
+
 _Key = tuple[str, str, str, str, str | None]
 
 
@@ -99,6 +102,8 @@ class UsageCounters:
         if outcome.kind in _UNRUN:
             return
         row.ran(attempt, outcome)
+        if word in _REPEATED and attempt.number == 1:
+            row.retries += 1  # the next one is no first either, and does not show it
 
     def add_done(self, outcomes: Iterable[Outcome]) -> None:
         """Do as `add` for each, under `done`: the way of nearly all."""

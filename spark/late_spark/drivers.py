@@ -46,7 +46,7 @@ class Used:
     ended: int = 0
     dead: int = 0
     again: int = 0
-    """Attempts after which the task went on: retried, snoozed, interrupted."""
+    """Attempts after which the task went on: retried, snoozed and their like."""
     retried: int = 0
     enqueued: int = 0
     attempts: int = 0

@@ -27,7 +27,7 @@ each once. They are neither attempts nor ends, have no target and no times; `byt
 payload is counted where the task ends."""
 ENDS = ("done", "dead", "expired", "discarded", "cancelled")
 """Outcomes that end a task, once per consumer group."""
-GOES_ON = ("retried", "snoozed", "interrupted")
+GOES_ON = ("retried", "stalled", "snoozed", "interrupted", "died", "not_capable")
 """Outcomes of attempts after which the task will be tried again."""
 
 _INT, _LONG, _TEXT, _TIME = IntegerType(), LongType(), StringType(), TimestampType()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from late.model.histogram import bucket
 from late.model.task import ENQUEUED, Attempt, Kind, Outcome, Policy, Record, TaskId, Usage
@@ -43,6 +44,19 @@ def test_a_retry_that_was_due_later_than_it_arrived_is_late_by_its_wait() -> Non
     [row] = book.take()
     assert (row.count, row.retries, row.delayed, row.lateness_us) == (1, 1, 1, 400)
     assert (row.payload_bytes, row.waiting_us) == (0, 400)
+
+
+@pytest.mark.parametrize("word", ["stalled", "died", "interrupted"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_attempt_that_is_made_again_under_its_number_is_a_retry(word: str, number: int) -> None:
+    book = ledger()
+    for _ in range(2):
+        book.add(outcome(record(), number=number, kind="failed"), word, ended=False)
+    book.add_done([outcome(record(), number=number)])
+    rows = book.take()
+    assert sum(row.attempts for row in rows) == 3
+    # Of these starts at most one was the task's first
+    assert sum(row.retries for row in rows) == (2 if number == 1 else 3)
 
 
 def test_a_clock_that_went_back_makes_no_time_negative() -> None:

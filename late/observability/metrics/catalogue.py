@@ -77,7 +77,7 @@ _WORK = "group queue task target"
 _count("late_enqueued_total", "Tasks that a group has taken from the log, each once.",
        "group queue task", events.ENDED, "count", only="enqueued")  # fmt: skip
 _count("late_outcomes_total", "How attempts and tasks have ended: done, dead, expired, discarded, "
-       "cancelled end a task; retried, snoozed and interrupted do not.",
+       "cancelled end a task; retried, stalled (an outage), snoozed and interrupted do not.",
        f"{_WORK} outcome", events.ENDED, "count", only="!enqueued")  # fmt: skip
 _count("late_attempts_total", "Attempts that have ended.", _WORK, events.ENDED, "attempts",
        only="!enqueued")  # fmt: skip
