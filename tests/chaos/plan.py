@@ -19,6 +19,9 @@ What = Literal[
 ]  # fmt: skip
 """`..._at_settle`: when the worker is about to write a settlement, or has just written one."""
 Fate = Literal["commit", "rollback", "savepoint", "die", "prepare", "cut"]
+OWN_FAULT = "own-fault"
+"""The queue of tasks that always fail at first or for ever. All of a name that fail together would
+be an outage, which the storm turns off for it (`smart_retry`)."""
 Work = Literal["quick", "slow", "threaded", "flaky", "doomed", "timed"]
 
 TASKS_MAX = 5

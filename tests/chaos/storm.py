@@ -20,7 +20,7 @@ from tests.chaos import figures
 from tests.chaos.faults import Breaking
 from tests.chaos.fleet import PATIENCE_S, Fleet
 from tests.chaos.judge import Clock, Report, judge, left
-from tests.chaos.plan import Size, faults, lasts_s
+from tests.chaos.plan import OWN_FAULT, Size, faults, lasts_s
 from tests.chaos.producers import TABLE, Spec
 from tests.chaos.target import Target
 from tests.support.history import Recorder
@@ -82,8 +82,9 @@ class Storm:
     @contextmanager
     def begun(self) -> Iterator[None]:
         """The fleet, without anyone in it; whatever runs at the end is ended."""
-        if self.size.shards != 8:
-            with Control(self.target.url) as control:
+        with Control(self.target.url) as control:
+            control.queues.change("queue", OWN_FAULT, {"smart_retry": False})
+            if self.size.shards != 8:
                 control.lanes.set_shards("default", self.size.shards)
         with self.target.networks as networks:
             self.fleet = Fleet(self.folder, self._environment, networks.make)

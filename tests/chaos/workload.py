@@ -15,6 +15,7 @@ from datetime import timedelta
 import late
 from late.handler.context import AsyncContext, Context
 from late.model.ids import shard_of
+from tests.chaos.plan import OWN_FAULT
 from tests.support.history import Recorder
 
 URL = os.environ.get("LATE_CHAOS_URL", "sqlite:///unused.db")
@@ -72,14 +73,14 @@ def threaded(ctx: Context) -> None:
         time.sleep(0.002)
 
 
-@app.task(retry=late.Retry(max_attempts=5, base=0.05, cap=0.2))
+@app.task(queue=OWN_FAULT, retry=late.Retry(max_attempts=5, base=0.05, cap=0.2))
 async def flaky(ctx: AsyncContext) -> None:
     with execution(ctx):
         if ctx.attempt < 3:
             raise ConnectionError("not yet")
 
 
-@app.task(retry=late.Retry(max_attempts=2, base=0.05, cap=0.1))
+@app.task(queue=OWN_FAULT, retry=late.Retry(max_attempts=2, base=0.05, cap=0.1))
 async def doomed(ctx: AsyncContext) -> None:
     with execution(ctx):
         raise ValueError("never")
