@@ -119,9 +119,7 @@ def expire(core: CoreState, entry: Entry) -> bool:
 
 def apply_outcome(core: CoreState, entry: Entry, outcome: Outcome) -> None:
     """Carry out what `decide_outcome` says of an attempt that was not simply done."""
-    stalled = outcome.kind == "failed" and core.limits.stalled(
-        core.lease.group, entry, outcome, core.now_us
-    )
+    stalled = core.limits.stalled(core.lease.group, entry, outcome, core.now_us)
     verdict = decide_outcome(entry, outcome, core.now_us, core.lease.owner, stalled=stalled)
     verdict = core.commands.overruled(entry, verdict)
     entry.attempts, entry.deaths = verdict.attempts, verdict.deaths

@@ -230,14 +230,16 @@ class Limits:
                 limiter.ended(outcome, retry=retry, now_us=now_us)
 
     def stalled(self, group: str, entry: Entry, outcome: Outcome, now_us: int) -> bool:
-        """Learn from an attempt of `entry` that failed; return whether that says nothing of it: its
-        whole target fails, or what the handlers of its name need is away.
+        """Learn from how an attempt of `entry` ended; return whether it failed in a way that says
+        nothing of it: its whole target fails, or what the handlers of its name need is away.
 
         A task that is never to be repeated is not repeated for an outage either.
         """
+        if outcome.kind != "failed":
+            return False
         target, out = entry.policy.target, False
         own = target not in self._remote or _default(target) is LOCAL
-        if own and outcome.kind == "failed" and shows_health(outcome) is False:
+        if own and shows_health(outcome) is False:
             out = self.outages.failed(group, entry.record, now_us)
             out = out and entry.policy.max_attempts > 1
         limiters = self._limiters_of(Flow(entry.record.queue, target))
