@@ -196,7 +196,7 @@ ATTEMPT_FAILED = _event(
 OUTAGE_BEGAN = _event(
     "outage_began",
     "warning",
-    "all tasks of this name fail: something that they need is away; they keep their attempts",
+    "most tasks of this name fail, as if what they need is away: they keep their attempts",
     tags="group queue name",
 )
 OUTAGE_ENDED = _event(

@@ -48,7 +48,7 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     breaker_open_s: float | None = None
     """Seconds that the circuit stays open at first. They double each time, up to a minute."""
     smart_retry: bool | None = None
-    """While a target, or all tasks of a name, fail, a failure uses no attempt and makes no dead
+    """While a target, or most tasks of a name, fail, a failure uses no attempt and makes no dead
     letter."""
     slow_start_s: float | None = None
     """Time from a tenth of the concurrency to all of it, after a start or a recovery."""

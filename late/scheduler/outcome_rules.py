@@ -3,7 +3,7 @@
 | outcome | costs an attempt | then |
 |---|---|---|
 | failed | yes | parked for the backoff, or dead when the policy is used up |
-| failed in an outage: as all do | no | parked for the backoff, until the retry deadline |
+| failed in an outage, as most do | no | parked for the backoff, until the retry deadline |
 | snooze | no | parked for as long as it asked |
 | discard | yes | ended, counted as discarded |
 | dead (cannot be read by any version, bad signature) | no | dead letter at once |

@@ -76,7 +76,7 @@ ALERTS: tuple[Alert, ...] = (
           " / sum by (group, queue) (rate(late_attempts_total{{{queues}}}[10m])) > 0.5",
           "10m", "More than half of the attempts of {{ $labels.queue }} fail.", per_queue=True),
     Alert("LateOutage", "ticket", "max by (group, queue, task) (late_outage) > 0", "2m",
-          "All tasks {{ $labels.task }} of {{ $labels.queue }} fail: something they need is away."),
+          "Most tasks {{ $labels.task }} of {{ $labels.queue }} fail: is what they need away?"),
     Alert("LateTasksUnknown", "ticket",
           "sum by (group, queue, task) (increase(late_unknown_tasks_total[15m])) > 0", "5m",
           "No worker has a handler for {{ $labels.task }}: its tasks are parked."),

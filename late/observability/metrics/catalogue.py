@@ -209,8 +209,8 @@ _look("worker", "late_limit_tokens", "Starts that the rate allows at once.", _LI
 _look("worker", "late_retry_budget", "Retries that may start at once.", _LIMIT)
 _look("worker", "late_paused", "1 while a queue or target is paused.", _LIMIT, merge="max")
 _look("worker", "late_breaker_state", "0 closed, 1 half-open, 2 open.", _LIMIT, merge="max")
-_look("worker", "late_outage", "1 while all tasks of a name fail in this worker: they keep their "
-      "attempts.", "group queue task", merge="max")  # fmt: skip
+_look("worker", "late_outage", "1 while most tasks of a name fail in this worker: they keep "
+      "their attempts.", "group queue task", merge="max")  # fmt: skip
 _look("worker", "late_breaker_opened_total", "How often the breaker has opened.", _LIMIT)
 _look("worker", "late_statements_total", "Statements sent to the database by the store, without "
       "begin and commit; Spanner's are in late_rpc_total.", "verb")  # fmt: skip

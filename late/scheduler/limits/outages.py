@@ -1,6 +1,6 @@
 """Tell an outage from tasks that fail. Pure.
 
-The handlers of one name need the same things: a database, a service. While these are away all tasks
+The handlers of one name need the same things: a database, a service. While these are away the tasks
 of that name fail, and a failure says nothing of the one task. So for each name in a queue it is
 remembered how the last `REMEMBERED` tasks ended their last attempt:
 

@@ -32,7 +32,7 @@ HELP: Mapping[str, str] = {
     "breaker": "share of failed calls that opens the circuit",
     "breaker_calls": "calls in 10 s below which it stays closed",
     "breaker_open_s": "seconds it stays open at first",
-    "smart_retry": "while all calls fail, failing is free",
+    "smart_retry": "in an outage a failure uses no attempt",
     "slow_start_s": "seconds from a tenth to all of it",
     "fair_key": "header that names the tenant",
     "fair_share": "most of the slots for one tenant",
