@@ -19,15 +19,8 @@ from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 
 from late.dispatcher.outcome_buffer import OutcomeBuffer
-from late.dispatcher.pull.queue import (
-    PullLease,
-    Refusals,
-    Waiter,
-    Waiters,
-    identity,
-    known_as,
-    pool_name,
-)
+from late.dispatcher.pull.queue import PullLease, Waiter, Waiters, identity, pool_name
+from late.dispatcher.pull.refusals import Refusals, known_as
 from late.dispatcher.push import responses
 from late.handler.classify import EXPIRED, INTERRUPTED, Verdict, clean
 from late.model.task import Attempt, Outcome

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from late.dispatcher.pull.pool import PullPool
-from late.dispatcher.pull.queue import PullLease, Waiter, known_as, pool_name
+from late.dispatcher.pull.queue import PullLease, Waiter, pool_name
+from late.dispatcher.pull.refusals import known_as
 from late.model.task import PULL, Outcome, Policy
 
 

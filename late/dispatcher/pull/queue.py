@@ -12,11 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from late.handler.classify import Verdict
-from late.model.task import PULL_POOL, Attempt, TaskId
-
-REFUSALS_MAX = 10_000
-_Key = tuple[str, TaskId]
+from late.model.task import PULL_POOL, Attempt
 
 
 class PullLease(msgspec.Struct):
@@ -44,38 +40,6 @@ def identity(attempt: Attempt) -> tuple[str, int, int, str, int]:
     """Return (group, shard, epoch, task, number), which a receipt is bound to."""
     record = attempt.record
     return attempt.group, record.shard_id, attempt.epoch, record.task_id, attempt.number
-
-
-def known_as(consumer: str) -> str | None:
-    """Return the name that a consumer gave itself (`CALLER/NAME`, and `~` with a number for one
-    request); None if it gave none, as many may have the name of its caller."""
-    name = consumer.partition("~")[0]
-    return name if "/" in name else None
-
-
-class Refusals:
-    """The consumers that could not do an attempt: it is not offered to them again for a while."""
-
-    def __init__(self) -> None:
-        self._found: dict[_Key, dict[str, tuple[float, Verdict]]] = {}
-
-    def add(self, attempt: Attempt, consumer: str, verdict: Verdict, until: float) -> None:
-        """Note it, until a monotonic time. Of many attempts the last ones are remembered."""
-        key = attempt.group, attempt.record.task_id
-        found = self._found.pop(key, {})
-        self._found[key] = found | {consumer: (until, verdict)}
-        if len(self._found) > REFUSALS_MAX:
-            del self._found[next(iter(self._found))]
-
-    def of(self, attempt: Attempt, now: float) -> dict[str, Verdict]:
-        """Return who refused it and why, the last one last."""
-        found = self._found.get((attempt.group, attempt.record.task_id))
-        if found is None:
-            return {}
-        return {name: verdict for name, (until, verdict) in found.items() if now < until}
-
-    def forget(self, attempt: Attempt) -> None:
-        self._found.pop((attempt.group, attempt.record.task_id), None)
 
 
 @dataclass(eq=False)
