@@ -66,6 +66,18 @@ async def test_silence_is_a_failed_attempt_and_a_failure_for_good_a_dead_letter(
         ]
 
 
+Consuming = tuple[late.Consumer, asyncio.Task[None]]
+
+
+async def finish(consumers: list[Consuming], everything: asyncio.Event) -> None:
+    """Wait until everything has come, and stop the consumers."""
+    async with asyncio.timeout(60):
+        await everything.wait()
+    for made, serve in consumers:
+        made.stop()
+        await serve
+
+
 @LAYOUTS
 async def test_several_consumers_share_a_queue_and_nothing_runs_twice(
     url: str, layout: Any
@@ -75,7 +87,7 @@ async def test_several_consumers_share_a_queue_and_nothing_runs_twice(
         by: Counter[str] = Counter()
         everything = asyncio.Event()
 
-        def consumer(name: str) -> tuple[late.Consumer, asyncio.Task[None]]:
+        def consumer(name: str) -> Consuming:
             async def work(task: late.PulledTask) -> None:
                 done[task.payload["n"]] += 1
                 by[name] += 1
@@ -93,11 +105,7 @@ async def test_several_consumers_share_a_queue_and_nothing_runs_twice(
                 for n in range(start, start + 40)
             ]
             assert (await it.call("POST", "/v1/tasks", {"tasks": tasks})).status == 201
-        async with asyncio.timeout(60):
-            await everything.wait()
-        for made, serve in consumers:
-            made.stop()
-            await serve
+        await finish(consumers, everything)
         assert set(by) == {"one", "two"}
         assert set(done.values()) == {1}
 
@@ -131,11 +139,7 @@ async def test_what_one_consumer_cannot_run_another_gets_soon(url: str) -> None:
             consumers.append((made, asyncio.create_task(made.serve(work))))
         tasks = [{"queue": "payments", "name": "charge", "payload": {"n": n}} for n in range(40)]
         assert (await it.call("POST", "/v1/tasks", {"tasks": tasks})).status == 201
-        async with asyncio.timeout(60):
-            await everything.wait()
-        for made, serve in consumers:
-            made.stop()
-            await serve
+        await finish(consumers, everything)
         assert refused
         assert set(attempts.values()) == {1}
 

@@ -21,7 +21,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -96,7 +96,10 @@ def served(name: str) -> Iterator[dict[str, str]]:
         return
     if find_pgbouncer() is None:
         raise SystemExit("PgBouncer is needed: apt-get install pgbouncer")
-    with PostgresServer(settings={"fsync": "off"}) as server, PgBouncer(server) as bouncer:
+    with (
+        PostgresServer(settings={"fsync": "off"}) as server,
+        closing(PgBouncer(server)) as bouncer,
+    ):
         yield {URL_VARIABLE: server.url, BOUNCER_VARIABLE: bouncer.url}
 
 

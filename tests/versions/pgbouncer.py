@@ -1,4 +1,4 @@
-"""A PgBouncer in transaction mode before a server of ours. It ends with this process's block."""
+"""A PgBouncer in transaction mode before a server of ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 
 from late.testing.servers.postgres import PostgresServer
 
@@ -37,7 +36,7 @@ def find_pgbouncer() -> str | None:
 
 
 class PgBouncer:
-    """In front of `server`, on a port of its own; any user and any password will do."""
+    """Runs in front of `server` from now on, until it is closed; any user and password will do."""
 
     def __init__(self, server: PostgresServer) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -50,6 +49,7 @@ class PgBouncer:
             CONFIG.format(server=server.port, password=password, port=self.port)
         )
         self._process: subprocess.Popen[bytes] | None = None
+        self.start()
 
     @property
     def url(self) -> str:
@@ -82,15 +82,6 @@ class PgBouncer:
             self._process.wait()
             self._process = None
 
-    def __enter__(self) -> PgBouncer:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)

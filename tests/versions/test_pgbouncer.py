@@ -25,7 +25,10 @@ AWAY_S = 0.5
 
 @pytest.fixture
 def bouncer() -> Iterator[PgBouncer]:
-    with PostgresServer(settings={"fsync": "off"}) as server, PgBouncer(server) as made:
+    with (
+        PostgresServer(settings={"fsync": "off"}) as server,
+        closing(PgBouncer(server)) as made,
+    ):
         migrate.upgrade(server.url)
         yield made
 
