@@ -20,8 +20,8 @@ What = Literal[
 """`..._at_settle`: when the worker is about to write a settlement, or has just written one."""
 Fate = Literal["commit", "rollback", "savepoint", "die", "prepare", "cut"]
 OWN_FAULT = "own-fault"
-"""The queue of tasks that always fail at first or for ever. All of a name that fail together would
-be an outage, which the storm turns off for it (`smart_retry`)."""
+"""The queue of tasks that fail until their third attempt. Most of them fail at first, which would
+be an outage, in which no attempt is used: the storm turns that off for it (`smart_retry`)."""
 Work = Literal["quick", "slow", "threaded", "flaky", "doomed", "timed"]
 
 TASKS_MAX = 5

@@ -80,7 +80,7 @@ async def flaky(ctx: AsyncContext) -> None:
             raise ConnectionError("not yet")
 
 
-@app.task(queue=OWN_FAULT, retry=late.Retry(max_attempts=2, base=0.05, cap=0.1))
+@app.task(retry=late.Retry(max_attempts=2, base=0.05, cap=0.1))
 async def doomed(ctx: AsyncContext) -> None:
     with execution(ctx):
         raise ValueError("never")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from late.model.task import TRANSITIONS, Cursor, Parked, Policy, ShardId
-from late.scheduler.events_effects import PageRead, ParkedLoaded, Settled
+from late.model.task import TRANSITIONS, Cursor, Outcome, Parked, Policy, ShardId
+from late.scheduler.events_effects import Finished, PageRead, ParkedLoaded, Settled
 from late.scheduler.limits.priority_queue import ReadyQueue
 from late.scheduler.settings import CoreSettings
 from late.scheduler.task_state import Entry
@@ -138,6 +138,25 @@ def test_the_dead_letter_carries_every_error_and_the_reason() -> None:
     [letter] = settlement.dead
     assert (letter.reason, letter.attempts) == ("gave_up", 1)
     assert [(e.attempt, e.error) for e in letter.errors] == [(1, "no")]
+
+
+def test_a_failure_is_judged_by_what_ended_before_it() -> None:
+    """All ends of one batch: of these that fail, none is one of an outage."""
+    world = World(settings=CoreSettings(window=200, page_size=100))
+    for _ in range(100):
+        world.enqueue()
+    world.read_page()
+    world.grant(100)
+    outcomes = [
+        Outcome(attempt, "failed" if n % 8 == 3 else "done", world.now_us, 5, error="its own")
+        for n, attempt in enumerate(world.running)
+    ]
+    assert len(outcomes) == 100
+    world.running.clear()
+    world.step(Finished(outcomes, world.now_us))
+    settle(world)
+    rows = world.timers.values()
+    assert [(row.reason, row.attempts) for row in rows] == [("retry", 1)] * 13
 
 
 def test_three_deaths_of_its_process_make_a_dead_letter_without_burning_attempts() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from late.model.queue_settings import QueueSettings
@@ -9,6 +11,7 @@ from late.model.task import Attempt, AttemptError, Outcome, Policy, Record, Task
 from late.scheduler.limits.limits import Limits
 from late.scheduler.limits.outages import (
     FAILED_MIN,
+    FAILING_MAX,
     FORGOTTEN_US,
     NAMES_MAX,
     REMEMBERED,
@@ -43,8 +46,12 @@ def failures(limits: Limits, numbers: range, now_us: int = 0, **fields: object) 
     ]
 
 
-def worked(limits: Limits, count: int, *, name: str = "job", outcome: str = "done") -> None:
-    limits.outages.worked("g", [Usage("q", name, "local", outcome, count)])
+def worked(
+    limits: Limits, count: int, now_us: int = 0, *, name: str = "job", first: int = 1_000
+) -> None:
+    """As a core tells of tasks that are done: of a name that fails at once, of others later."""
+    limits.outages.done("g", [ended(first + n, name=name) for n in range(count)], now_us)
+    limits.outages.settled("g", [Usage("q", name, "local", "done", count)], now_us)
 
 
 def test_what_fails_for_all_tasks_of_a_name_is_an_outage() -> None:
@@ -60,40 +67,110 @@ def test_few_tasks_that_fail_for_ever_are_no_outage() -> None:
         assert failures(limits, range(FAILED_MIN - 1)) == [False] * 4
 
 
-@pytest.mark.parametrize("outcome", ["done", "discarded"])
-def test_poison_among_good_tasks_is_no_outage(outcome: str) -> None:
+def test_poison_among_good_tasks_is_no_outage() -> None:
     limits = Limits()
-    worked(limits, 40, outcome=outcome)
-    for _ in range(50):
-        assert failures(limits, range(9)) == [False] * 9
     for turn in range(50):
-        worked(limits, 2)
-        assert failures(limits, range(turn % 9, turn % 9 + 1)) == [False]
+        worked(limits, 4)
+        assert failures(limits, range(turn, turn + 1)) == [False]
+    # When the good ones are done, only the others are tried
+    for _ in range(50):
+        assert failures(limits, range(50)) == [False] * 50
     assert limits.outages.names(0) == frozenset()
 
 
-def test_after_good_tasks_it_takes_half_of_the_last_ones() -> None:
+def test_after_good_tasks_it_takes_nine_of_ten_of_the_last_ones() -> None:
     limits = Limits()
     worked(limits, 1_000)
-    assert failures(limits, range(40)) == [False] * 9 + [True] * 31
+    assert failures(limits, range(40)) == [False] * 17 + [True] * 23
+
+
+def test_five_in_a_row_are_enough_where_none_has_worked_for_a_second() -> None:
+    limits = Limits()
+    worked(limits, 1_000)
+    assert failures(limits, range(4)) == [False] * 4
+    assert failures(limits, range(4, 5), now_us=S - 1) == [False]
+    assert failures(limits, range(5, 6), now_us=S) == [True]
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_many_failures_among_good_ends_are_no_outage(share: float) -> None:
+    """Of a service that is slow where it works: it fails at once, and works 0.2 s later."""
+    rng, limits, number = random.Random(1), Limits(), 0
+    worked(limits, 1)
+    for turn in range(300):
+        for _ in range(4):
+            number += 1
+            if rng.random() < share:
+                assert failures(limits, range(number, number + 1), now_us=turn * S // 5) == [False]
+            else:
+                worked(limits, 1, turn * S // 5, first=1_000 + number)
+
+
+def test_failures_and_good_ends_count_in_their_order() -> None:
+    """A settlement tells of a thousand that were done between twenty failures."""
+    limits = Limits()
+    worked(limits, 1)
+    for n in range(20):
+        assert failures(limits, range(n, n + 1)) == [False]
+        limits.outages.done("g", [ended(1_000 + 50 * n + m) for m in range(50)], 0)
+    limits.outages.settled("g", [Usage("q", "job", "local", "done", 1_000)], 0)
+    assert limits.outages.take_changes() == []
+
+
+def retried(number: int, attempts: int, error_of: int) -> Entry:
+    """A task with an earlier error, as another worker left it."""
+    made = entry(number, attempts=attempts, most=12)
+    made.errors = (AttemptError(error_of, 0, "w", "away"),)
+    return made
+
+
+def test_retries_that_come_with_a_shard_are_no_news() -> None:
+    limits = Limits()
+    for n in range(40):
+        end = Outcome(Attempt("g", record(n), 2, 0, 1, 0), "failed", 0, 1, error="away")
+        assert not limits.stalled("g", retried(n, 1, error_of=1), end, 0)
+    # What failed in an outage before is
+    found = []
+    for n in range(100, 110):
+        end = Outcome(Attempt("g", record(n), 2, 0, 1, 0), "failed", 0, 1, error="away")
+        found.append(limits.stalled("g", retried(n, 1, error_of=2), end, 0))
+    assert found == [False] * 4 + [True] * 6
+
+
+def test_a_name_that_never_worked_beside_others_that_do_is_at_fault() -> None:
+    limits = Limits()
+    worked(limits, 1, name="other")
+    assert failures(limits, range(40)) == [False] * 40
+    # Once it has worked, it is what it needs that is away
+    worked(limits, 1)
+    assert failures(limits, range(100, 140)) == [True] * 40
+
+
+def test_a_name_that_never_worked_shares_the_outage_of_its_queue() -> None:
+    """And is at fault again when the others work."""
+    limits = Limits()
+    worked(limits, 1, name="other")
+    others = [record(100 + n, name="other") for n in range(FAILED_MIN)]
+    assert [limits.outages.failed("g", each, S) for each in others] == [False] * 4 + [True]
+    assert failures(limits, range(10)) == [False] * 4 + [True] * 6
+    worked(limits, REMEMBERED, name="other")
+    assert failures(limits, range(10)) == [False] * 10
 
 
 def test_it_is_over_when_tasks_work_again() -> None:
     limits = Limits()
     failures(limits, range(30))
     assert limits.outages.take_changes() == [(JOB, True)]
-    worked(limits, REMEMBERED // 2)
+    worked(limits, 2)
     assert limits.outages.take_changes() == []
     worked(limits, 1)
     assert limits.outages.take_changes() == [(JOB, False)]
-    worked(limits, REMEMBERED)
-    assert not limits.outages.watches, "and nothing is left of it"
 
 
 def test_tasks_that_failed_and_then_worked_have_worked() -> None:
     limits = Limits()
     failures(limits, range(FAILED_MIN))
-    limits.outages.ended("g", [ended(n) for n in range(FAILED_MIN)])
+    worked(limits, FAILED_MIN, first=0)
     assert not limits.outages.watches
     assert limits.outages.take_changes() == [(JOB, True), (JOB, False)]
 
@@ -109,23 +186,26 @@ def test_a_failure_is_forgotten_in_the_end() -> None:
 
 def test_names_queues_and_groups_are_apart() -> None:
     outages = Outages()
+    outages.settled("g", [Usage("q", "job", "local", "done", 1)], 0)
     for n in range(FAILED_MIN):
-        outages.failed("g", record(n), 0)
-    assert outages.failed("g", record(9), 0)
-    assert not outages.failed("g", record(9, name="other"), 0)
-    assert not outages.failed("g", record(9, queue="other"), 0)
-    assert not outages.failed("audit", record(9), 0)
-    outages.worked("g", [Usage("q", "third", "local", "done", 50)])
-    outages.ended("g", [ended(n, name="third") for n in range(FAILED_MIN)])
+        outages.failed("g", record(n), S)
+    assert outages.failed("g", record(9), S)
+    assert not outages.failed("g", record(9, name="other"), S)
+    assert not outages.failed("g", record(9, queue="other"), S)
+    assert not outages.failed("audit", record(9), S)
+    outages.settled("g", [Usage("q", "third", "local", "done", 50)], 0)
+    outages.done("g", [ended(n, name="third") for n in range(FAILED_MIN)], 0)
     assert outages.names(0) == {JOB}
 
 
-def test_names_that_only_work_are_not_kept_without_end() -> None:
+def test_what_is_remembered_is_bounded() -> None:
     limits = Limits()
-    failures(limits, range(FAILED_MIN))
+    worked(limits, 1)
+    failures(limits, range(3 * FAILING_MAX))
     for n in range(2 * NAMES_MAX):
         worked(limits, 1, name=f"n{n}")
     assert len(limits.outages._ends) <= NAMES_MAX
+    assert len(limits.outages._ends[JOB]._failing) <= FAILING_MAX
     assert limits.outages.names(0) == {JOB}
 
 

@@ -17,6 +17,7 @@ from late.store.base import Settlement
 def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
     """Take in how attempts ended; one that nobody waits for is counted and changes nothing."""
     done: list[Outcome] = []
+    told = 0
     plain: dict[TaskId, Entry] = {}
     logged, parked = core.window.entries, core.timers.parked
     epoch, deaths = core.lease.epoch, core.suspects.deaths
@@ -36,6 +37,9 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
         if core.suspects.marked:
             core.suspects.ended(task_id, again=outcome.kind == "interrupted")
         if outcome.kind != "done":
+            if outcome.kind == "failed":  # it is judged by what ended before it
+                core.limits.outages.done(core.lease.group, done[told:], core.now_us)
+                told = len(done)
             apply_outcome(core, entry, outcome)
             continue
         done.append(outcome)
@@ -55,7 +59,7 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
     core.pending.usage.add_done(done)
     core.pending.end_all(plain)
     if core.limits.outages.watches:
-        core.limits.outages.ended(core.lease.group, done)
+        core.limits.outages.done(core.lease.group, done[told:], core.now_us)
 
 
 def settled(core: CoreState, effects: list[m.Effect]) -> None:
@@ -109,5 +113,5 @@ def next_settlement(core: CoreState, now_us: int) -> Settlement | None:
         return None
     results = core.drain.take_results()
     built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results)
-    core.limits.outages.worked(core.lease.group, built.usage)
+    core.limits.outages.settled(core.lease.group, built.usage, core.now_us)
     return built

@@ -240,7 +240,10 @@ class Limits:
         target, out = entry.policy.target, False
         own = target not in self._remote or _default(target) is LOCAL
         if own and shows_health(outcome) is False:
-            out = self.outages.failed(group, entry.record, now_us)
+            # An error of this very attempt, which was made again, is one of an outage.
+            last = entry.errors[-1].attempt if entry.errors else outcome.attempt.number
+            counts = last == outcome.attempt.number
+            out = self.outages.failed(group, entry.record, now_us, counts=counts)
             out = out and entry.policy.max_attempts > 1
         limiters = self._limiters_of(Flow(entry.record.queue, target))
         if any(limiter.settings.smart_retry is False for limiter in limiters):
