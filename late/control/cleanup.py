@@ -1,4 +1,4 @@
-"""Remove rows that are no longer needed: inbox rows, unique keys, results and steps of histories.
+"""Remove rows that are no longer needed: inbox rows, unique keys, offers, results and histories.
 
 A row of the inbox is needed for as long as its task can be delivered again. That is the case while
 its record is in the log (for this group or for a replay), in the timer table, or among the dead
@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 from sqlalchemy import Connection, Delete, Engine, Table, delete, exists, select
 
+from late.control import offers
 from late.control.sql.rows import log_table_of, now_us
 from late.control.sql.shards import groups_of
 from late.schema.engine import reading, write
@@ -45,6 +46,7 @@ def sweep(
     Raises:
         StoreError: the database failed; rows that were removed before stay removed.
     """
+    write(engine, offers.sweep)
     keys = write(engine, _free_keys)
     total = 0
     for _ in range(ROUNDS_MAX):

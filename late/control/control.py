@@ -16,6 +16,7 @@ from late.control.endpoints import EndpointControl
 from late.control.groups import lag
 from late.control.groups.commands import GroupControl
 from late.control.lanes.commands import LaneControl
+from late.control.offers import OfferControl
 from late.control.queue_settings import QueueControl
 from late.control.schedules import ScheduleControl
 from late.control.sql.rows import now_us
@@ -51,6 +52,7 @@ class Control:
         self.endpoints = EndpointControl(database)
         self.groups = GroupControl(database, alarm_s=alarm_s or math.inf)
         self.lanes = LaneControl(database)
+        self.offers = OfferControl(database)
         self.queues = QueueControl(database)
         self.schedules = ScheduleControl(database)
         self.status = StatusControl(database, self.groups)

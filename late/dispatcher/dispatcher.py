@@ -69,23 +69,23 @@ class Dispatcher:
         app: str | None = None,
         scrub: Scrub | None = None,
         cancel_grace_s: float = CANCEL_GRACE_S,
+        hand_over: Callable[[Outcome], bool] = lambda outcome: False,
     ) -> None:
         """
         Args:
-            handlers: by task name. It may grow, but a handler that wants a process must be there
-                at `start`.
+            handlers: by task name. It may grow; one for a process must be there at `start`.
             name: the target's name for these slots, in policies and in the usage.
             now_us: a lower bound of the database's clock, microseconds.
             on_finished: gets every outcome once, in batches, a few per pass of the loop at most.
                 It may call `submit` and `abandon`. It must not raise.
             url: the business database, for `ctx.begin()`.
-            trusted: whether this worker may start work now. Asked before a start, at most
-                `LOOK_S` before: an attempt that waited here for a slot may have slept through the
-                end of its lease.
+            trusted: whether this worker may start work now. Asked at most `LOOK_S` before a start:
+                an attempt that waited for a slot may have slept through the end of its lease.
             app: `module:attribute` of the `late.App`, for child processes; without it they find
                 a handler by its function's module and qualified name.
             scrub: removes secrets from error texts.
             cancel_grace_s: how long a cancelled handler may clean up.
+            hand_over: see `OutcomeBuffer`.
         """
         self.name = name
         self.worker_id = worker_id
@@ -97,7 +97,7 @@ class Dispatcher:
         self._cancel_grace_s = cancel_grace_s
         processes = Processes(process_workers, url=url, app=app, scrub=scrub)
         self._target = InProcess(url=url, processes=processes)
-        self._finished = OutcomeBuffer(on_finished, target=name, rng=rng or random.Random())
+        self._finished = OutcomeBuffer(on_finished, target=name, rng=rng, hand_over=hand_over)
         self._slots = [Slot(number) for number in range(concurrency)]
         self.stuck = StuckRuns(self._slots)
         """Runs that go on after their time-out and cannot be ended."""

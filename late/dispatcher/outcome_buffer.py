@@ -24,11 +24,22 @@ class OutcomeBuffer:
     """The outcomes that were not handed over yet, and the epochs whose results are dropped."""
 
     def __init__(
-        self, on_finished: Callable[[list[Outcome]], None], *, target: str, rng: random.Random
+        self,
+        on_finished: Callable[[list[Outcome]], None],
+        *,
+        target: str,
+        rng: random.Random | None = None,
+        hand_over: Callable[[Outcome], bool] = lambda outcome: False,
     ) -> None:
+        """
+        Args:
+            hand_over: gets an attempt that cannot run here. True: it goes on elsewhere, and is not
+                among the outcomes.
+        """
         self._on_finished = on_finished
+        self._hand_over = hand_over
         self._target = target
-        self._rng = rng
+        self._rng = rng or random.Random()
         self._batch: list[Outcome] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due = False
@@ -61,22 +72,22 @@ class OutcomeBuffer:
         if verdict is DONE:
             self._batch.append(Outcome(attempt, "done", started_us, busy_us, self._target))
             return
-        self._batch.append(
-            Outcome(
-                attempt,
-                verdict.kind,
-                started_us,
-                busy_us,
-                target=self._target,
-                error=verdict.error,
-                reason=verdict.reason,
-                after_us=verdict.after_us,
-                retryable=verdict.retryable,
-                jitter=self._rng.random(),
-                overloaded=verdict.overloaded,
-                result=verdict.result,
-            )
+        outcome = Outcome(
+            attempt,
+            verdict.kind,
+            started_us,
+            busy_us,
+            target=self._target,
+            error=verdict.error,
+            reason=verdict.reason,
+            after_us=verdict.after_us,
+            retryable=verdict.retryable,
+            jitter=self._rng.random(),
+            overloaded=verdict.overloaded,
+            result=verdict.result,
         )
+        if verdict.kind != "not_capable" or not self._hand_over(outcome):
+            self._batch.append(outcome)
 
     def deliver(self) -> None:
         """Hand over everything now. An exception of the receiver goes to the loop's exception

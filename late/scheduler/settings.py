@@ -30,6 +30,8 @@ class CoreSettings(msgspec.Struct, frozen=True):
     """A cursor that moved with nothing to settle is written this often: pruning follows it."""
     unknown_max_us: int = 86_400_000_000
     """A task without a handler may wait so long before it goes to the dead letters."""
+    offers: bool = False
+    """There is a pool `ELSEWHERE`, which offers such tasks to other workers."""
     held_look_us: int = 100_000
     """Pause between two looks for tasks that wait for long: each look goes over all keys."""
 

@@ -55,8 +55,9 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     unfetched: bool = False
     """Parked because no consumer asked: it may be called back before it is due again."""
     known: bool = True
-    """False when there is no handler for it here, or its options say what this version does not
-    understand."""
+    """False when there is no handler for it here, or its options are not `understood`."""
+    understood: bool = True
+    """False when its options say what this version does not understand, such as an order."""
 
     def inspect(self) -> str | None:
         """Take in the record's options; return why such a task can never run, or None.
@@ -71,10 +72,10 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         try:
             options = msgspec.json.decode(self.record.options, type=Options)
         except msgspec.ValidationError:
-            self.known = False
+            self.known = self.understood = False
             return None
         except msgspec.DecodeError:
-            self.known = False
+            self.known = self.understood = False
             return "undecodable"
         if options.ordering_key is not None and not is_name(options.ordering_key):
             return "invalid_name"
@@ -140,9 +141,15 @@ def expires_at_us(record: Record, options: Options) -> int | None:
     return min(ends, default=None)
 
 
+def policy_of(queue: str, name: str, policies: Mapping[str, Policy]) -> Policy | None:
+    """Return the policy of a task by its name, or that of its queue; None if it has none here."""
+    policy = policies.get(name)
+    return policies.get(ROUTE + queue) if policy is None else policy
+
+
 def from_record(record: Record, policies: Mapping[str, Policy]) -> Entry:
     """Return the entry of a record that was just read from the log."""
-    policy = policies.get(record.name)
+    policy = policies.get(record.name)  # not by `policy_of`: a call for each task
     if policy is None:
         policy = policies.get(ROUTE + record.queue)
     return Entry(record=record, policy=policy or DEFAULT_POLICY, known=policy is not None)

@@ -15,7 +15,7 @@ from late.errors import ConfigError
 ROLES = ("enqueuer", "worker", "viewer", "operator")
 INSERTED = "shard_id, task_id, queue, name, payload, headers, options"
 """The columns of the log that a producer writes. `xid` and `created_at_us` are not among them."""
-HIDDEN = {"late_task", "late_timer", "late_dead", "late_schedule", "late_result"}
+HIDDEN = {"late_task", "late_timer", "late_dead", "late_schedule", "late_result", "late_offer"}
 """The tables whose payloads, headers and results a viewer cannot read."""
 SECRET = {"late_token"}
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}\Z")

@@ -398,6 +398,21 @@ token = Table(
     Column("revoked_at_us", BigInteger),
 )
 
+offer = Table(
+    "late_offer",  # Attempts that the owner of their shard cannot run, for other workers.
+    metadata,
+    Column("consumer_group", Text, primary_key=True),
+    Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("task_id", TaskIdType, primary_key=True),
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),  # Of the owner's lease.
+    Column("owner", Text, nullable=False),
+    Column("attempt", Text, nullable=False),  # JSON of late.model.offers.Offered.
+    Column("offered_at_us", BigInteger, nullable=False),
+    Column("refused_by", Text, nullable=False),  # JSON list of workers.
+    Column("runner", Text),  # The worker that has taken it.
+    Column("answer", Text),  # JSON of late.model.offers.Answer: how it ended.
+)
+
 controller = Table(
     "late_controller",
     metadata,

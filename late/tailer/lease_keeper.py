@@ -176,6 +176,11 @@ class LeaseKeeper:
             return 0
         return len(seen.shards) * len({group for each in seen.workers for group in each.groups})
 
+    def others(self, group: str) -> frozenset[str]:
+        """The live workers of a group, without this one."""
+        workers = self._membership.workers if self._membership else ()
+        return frozenset(w.worker_id for w in workers if group in w.groups) - {self._me}
+
     @property
     def shards_beyond(self) -> int:
         """Number of held shards that are not among these: their lane was made narrower, and nothing

@@ -107,6 +107,7 @@ def core_settings(settings: config.WorkerConfig) -> CoreSettings:
         page_size=settings.page_size,
         horizon_us=round(settings.horizon_s * 1_000_000),
         timers_max=settings.timers_max,
+        offers=True,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from late import events
+from late.app.backpressure import EVERY_S, BacklogPublisher
 from late.store.base import PruneReport
 from late.worker.background import BackgroundJob
 
@@ -69,4 +70,15 @@ def sweep_job(
         first_s=every_s / 10,
         recheck_s=min(recheck_s, every_s),
         condition=is_maintainer,
+    )
+
+
+def backlog_job(publisher: BacklogPublisher) -> BackgroundJob:
+    """Write the size of queues with a bound for producers that use SQL."""
+    return BackgroundJob(
+        name="backlog",
+        run=publisher.publish,
+        period_s=EVERY_S,
+        first_s=0.0,
+        condition=publisher.due,
     )

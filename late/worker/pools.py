@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from late.dispatcher.batches import BatchPool, batch_pools
@@ -17,6 +17,7 @@ from late.handler.classify import Scrub
 from late.model.targets import FILE_VARIABLE, Target, configured
 from late.model.task import BATCH_POOL, PULL, Outcome, Policy, ShardId
 from late.payload import codec as codecs
+from late.worker.offers import WorkerOffers
 
 
 class Registered(Protocol):
@@ -86,9 +87,16 @@ class Dispatchers:
     together. Only its own slots owe a start: an attempt that a target has no room for, or that
     consumers do not fetch, waits."""
 
-    def __init__(self, local: Dispatcher, remote: Mapping[str, Dispatcher], pulls: Pulls) -> None:
+    def __init__(
+        self,
+        local: Dispatcher,
+        remote: Mapping[str, Dispatcher],
+        pulls: Pulls,
+        offers: WorkerOffers,
+    ) -> None:
         self._all = [local, *remote.values()]
         self._pulls = pulls
+        self._offers = offers
 
     async def start(self) -> None:
         """
@@ -98,10 +106,21 @@ class Dispatchers:
         for each in self._all:
             await each.start()
         await self._pulls.start()
+        await self._offers.start()
 
     async def stop(self, grace_s: float) -> None:
         """Stop all of them at the same time, as `Dispatcher.stop`."""
-        await asyncio.gather(self._pulls.stop(grace_s), *(each.stop(grace_s) for each in self._all))
+        await asyncio.gather(
+            self._offers.stop(grace_s),
+            self._pulls.stop(grace_s),
+            *(each.stop(grace_s) for each in self._all),
+        )
+        await self._offers.close()
+
+    def recall(self, shards: Collection[tuple[str, int]]) -> None:
+        """Give back what nobody has begun of shards that are about to be handed over."""
+        self._pulls.recall(shards)
+        self._offers.recall(shards)
 
     @property
     def overdue(self) -> set[tuple[str, ShardId]]:

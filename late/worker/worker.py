@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from late import config, events
 from late.app.app import App
-from late.app.backpressure import EVERY_S as BACKLOG_EVERY_S
 from late.app.backpressure import BacklogPublisher
 from late.clock import DatabaseClock
 from late.concurrency import in_thread
@@ -35,6 +34,7 @@ from late.dispatcher.push.pool import RemotePool
 from late.dispatcher.settler import Settler
 from late.errors import LateError, StoreError
 from late.model.lanes import Layout
+from late.model.offers import ELSEWHERE
 from late.model.task import DEFAULT_GROUP, Policy
 from late.scheduler.pools import Pool
 from late.scheduler.scheduler import Scheduler, Shard
@@ -49,8 +49,9 @@ from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.fence_report import FenceReport
 from late.worker.health import Health, State
 from late.worker.lag_alarm import LagAlarm, lag_alarm_job
-from late.worker.maintenance import prune_job, sweep_job
+from late.worker.maintenance import backlog_job, prune_job, sweep_job
 from late.worker.metrics import Telemetry
+from late.worker.offers import offers_of
 from late.worker.pools import Dispatchers, remote_pools
 from late.worker.progress import SLOTS, Duty
 from late.worker.settings_sync import SettingsSync
@@ -135,19 +136,23 @@ class Worker:
         self.pulls = self._pulls()
         remote = self._remote()
         self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
+        policies = assembly.runnable_policies(self.pulls.placed(self._policies), self.pools)
+        self.offers = offers_of(self, store, self._groups, policies, remote, self._rng)
+        self.pools[ELSEWHERE] = self.offers
         self.dispatcher = Dispatcher(
             app.tasks,
             worker_id=self.id,
             concurrency=settings.concurrency,
             now_us=self.clock.now_us,
-            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            on_finished=lambda outcomes: self.offers.finished(outcomes),
             url=app.url,
             trusted=lambda: self.trusted,
             process_workers=settings.process_workers,
             rng=self._rng,
             app=self._target,
+            hand_over=self.offers.hand_over,
         )
-        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls)
+        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls, self.offers)
         self.settler = Settler(
             store,
             collect=lambda: self.scheduler.collect(),
@@ -167,7 +172,7 @@ class Worker:
         )
         self.scheduler = Scheduler(
             store,
-            assembly.runnable_policies(self.pulls.placed(self._policies), self.pools),
+            policies,
             slots=self.dispatcher,
             pools=self.pools,
             shards_total=lambda: self.keeper.shards_total,
@@ -214,7 +219,7 @@ class Worker:
             self.app,
             worker_id=self.id,
             now_us=self.clock.now_us,
-            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            on_finished=lambda outcomes: self.offers.finished(outcomes),
             trusted=lambda: self.trusted,
             rng=self._rng,
         )
@@ -223,7 +228,7 @@ class Worker:
         return Pulls(
             self._policies.values(),
             now_us=self.clock.now_us,
-            on_finished=lambda outcomes: self.scheduler.finished(outcomes),
+            on_finished=lambda outcomes: self.offers.finished(outcomes),
             wake=lambda: self.scheduler.wake(),
             trusted=lambda: self.trusted,
             rng=self._rng,
@@ -441,7 +446,7 @@ class Worker:
 
     async def _hand_over(self, shards: Sequence[Shard]) -> None:
         # First, and in the same pass: attempts that no consumer has begun get no answer.
-        self.pulls.recall(set(shards))
+        self.dispatchers.recall(set(shards))
         await self.scheduler.hand_over(shards, self._grace_s, lambda: self.dispatchers.overdue)
 
     async def _hand_over_all(self) -> None:
@@ -473,13 +478,7 @@ class Worker:
     def _background_jobs(self) -> Iterator[BackgroundJob]:
         settings = self.settings
         yield self.refusals.job
-        yield BackgroundJob(
-            name="backlog",
-            run=self.backlog.publish,
-            period_s=BACKLOG_EVERY_S,
-            first_s=0.0,
-            condition=self.backlog.due,
-        )
+        yield backlog_job(self.backlog)
         yield prune_job(
             self._store,
             is_maintainer=self.is_maintainer,

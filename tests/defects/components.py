@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
+from sqlalchemy import true
 
 from late.clock import DatabaseClock
+from late.control import offers
 from late.dispatcher.local.timeouts import TimeoutWatcher
 from late.model.task import Cursor
 from late.scheduler.core import reads, starts, transitions
@@ -315,6 +317,11 @@ def outage_of_attempts() -> None:
     old = replace(
         Ends, "add_failed", lambda self, _, *how, **more: old(self, object(), *how, **more)
     )
+
+
+def offers_of_former_owners() -> None:
+    """An offer may be taken whoever holds the shard by now."""
+    replace(offers, "_held", true)
 
 
 def trust_from_the_first_beat() -> None:

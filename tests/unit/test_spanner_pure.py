@@ -68,6 +68,13 @@ def test_every_error_of_the_client_is_one_of_ours(
     assert type(translate(error)) is expected
 
 
+def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host, said in (("127.0.0.1:9", "127.0.0.1:9"), ("", "Spanner")):
+        monkeypatch.setenv("SPANNER_EMULATOR_HOST", host)
+        error = translate(api.DeadlineExceeded("504 Deadline Exceeded"))  # type: ignore[no-untyped-call]
+        assert str(error).startswith(f"{said} does not answer in time: 504")
+
+
 def test_the_map_of_errors_has_no_line_that_cannot_be_reached() -> None:
     for index, (foreign, _, reason) in enumerate(CLASSES):
         assert not any(issubclass(foreign, earlier) for earlier, _, _ in CLASSES[:index]), foreign

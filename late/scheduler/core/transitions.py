@@ -7,7 +7,10 @@ Each step that ends a task also lets the next task of its ordering key go on.
 
 from __future__ import annotations
 
-from late.model.task import DeadLetter, Outcome, Reason
+import msgspec
+
+from late.model.offers import ELSEWHERE
+from late.model.task import Attempt, DeadLetter, Outcome, Policy, Reason
 from late.model.validation import is_name
 from late.scheduler.core.state import CoreState
 from late.scheduler.outcome_rules import (
@@ -79,9 +82,12 @@ def make_ready(core: CoreState, entry: Entry) -> None:
         dead_letter(core, entry, "killed_worker")
         return
     if not entry.known:
-        if not core.commands.arrived(entry):
+        if core.commands.arrived(entry):
+            return
+        if not (core.settings.offers and entry.understood):
             park_unknown(core, entry)
-        return
+            return
+        entry.policy = msgspec.structs.replace(entry.policy, target=ELSEWHERE)
     entry.move("ready")
     core.ready_queues.push(entry)
 
@@ -98,6 +104,14 @@ def park_unknown(core: CoreState, entry: Entry) -> None:
     else:
         due_at_us = core.now_us + refused_wait_us(entry.errors, core.now_us)
         park(core, entry, due_at_us, "unknown", holds=True)
+
+
+def adopt(core: CoreState, attempt: Attempt, policy: Policy) -> None:
+    """Judge an attempt by the rules of the worker that ran it: this one has none for its task."""
+    task_id = attempt.record.task_id
+    entry = core.window.entries.get(task_id) or core.timers.parked.get(task_id)
+    if entry is not None and not entry.known:
+        entry.policy = msgspec.structs.replace(policy, target=ELSEWHERE)
 
 
 def start_head(core: CoreState, entry: Entry | None) -> None:

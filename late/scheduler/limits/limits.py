@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from late.model.offers import ELSEWHERE
 from late.model.queue_settings import LOCAL, REMOTE, QueueSettings, binds, effective
 from late.model.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
 from late.scheduler.limits.limiter import Limiter, shows_health
@@ -284,10 +285,10 @@ class Limits:
 def _default(pool: str) -> QueueSettings:
     """Return the settings of a pool that has none by hand.
 
-    Consumers that fetch their tasks say themselves how many they want, and batch handlers run in
-    this process: neither needs protection.
+    Consumers that fetch their tasks say themselves how many they want, workers that take offers
+    have slots for them, and batch handlers run in this process: none needs protection.
     """
-    return LOCAL if pool.startswith((PULL_POOL, BATCH_POOL)) else REMOTE
+    return LOCAL if pool.startswith((PULL_POOL, BATCH_POOL, ELSEWHERE)) else REMOTE
 
 
 def _tenant(record: Record, key: str) -> str:

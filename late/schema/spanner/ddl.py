@@ -232,6 +232,21 @@ LANES = (
 ) PRIMARY KEY (lane, version)""",
 )
 
+OFFERS = (
+    """CREATE TABLE IF NOT EXISTS late_offer (
+  consumer_group STRING(128) NOT NULL,
+  shard_id INT64 NOT NULL,
+  task_id STRING(36) NOT NULL,
+  epoch INT64 NOT NULL,
+  owner STRING(MAX) NOT NULL,
+  attempt STRING(MAX) NOT NULL,
+  offered_at_us INT64 NOT NULL,
+  refused_by STRING(MAX) NOT NULL,
+  runner STRING(MAX),
+  answer STRING(MAX)
+) PRIMARY KEY (consumer_group, shard_id, task_id, epoch)""",
+)
+
 STATEMENTS = {
     "0001": FIRST,
     "0002": SUSPECTS,
@@ -240,5 +255,6 @@ STATEMENTS = {
     "0005": HELD,
     "0006": LANES,
     "0007": (),
+    "0008": OFFERS,
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,7 @@ from late.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
+from late.schema.spanner.address import HOST_VARIABLE
 
 CLASSES: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
     (api.Aborted, TransactionAborted, "another transaction has its locks"),
@@ -50,11 +52,18 @@ FOREIGN = (api.GoogleAPIError, grpc.RpcError, auth.GoogleAuthError)
 
 
 def translate(error: BaseException) -> StoreError:
-    """Return the error of `late` with the same meaning. Pure; a test checks the whole map."""
+    """Return the error of `late` with the same meaning. A test checks the whole map.
+
+    It changes nothing, and reads the emulator's address from the environment.
+    """
     message = (str(getattr(error, "message", "")) or str(error) or type(error).__name__)[:300]
     if isinstance(error, api.RetryError) and error.cause is not None:
         # Its own message is about the time limit, not about the error before it.
         message = f"Spanner does not answer: {getattr(error.cause, 'message', error.cause)}"[:300]
+    if isinstance(error, api.DeadlineExceeded):
+        # Whoever reads it needs to know which server it is that is slow or away.
+        host = os.environ.get(HOST_VARIABLE) or "Spanner"
+        message = f"{host} does not answer in time: {message}"[:300]
     special = _special(error, message)
     if special is not None:
         return special

@@ -28,6 +28,7 @@ async def rebase(connection: Connection, cluster: str | None) -> None:
                 made = (uuid.uuid4().hex, epoch, "rebase", cursor, open_text, None)
                 await connection.execute(sql.TAKE_OVER, (*key, seq + 1, *made))
             await connection.execute("delete from late_worker")
+            await connection.execute("delete from late_offer")
             if cluster is not None:
                 await connection.execute(sql.CLAIM_IDENTITY, (cluster,))
 

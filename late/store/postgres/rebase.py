@@ -120,6 +120,7 @@ async def rebase(connection: Connection, burner: Connection) -> None:
                 (group, shard_id, seq + 1, uuid.uuid4().hex, raised, _cursor(now, unsettled)),
             )
         await connection.execute("delete from late_worker")
+        await connection.execute("delete from late_offer")
         await connection.execute("delete from late_meta where key = 'xid_sample'")
         await connection.execute(_META, ("position_max", str(now.xmax)))
         for mark in state.marks.items():

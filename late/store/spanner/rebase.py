@@ -40,4 +40,5 @@ def adopt(transaction: Any, identity: str) -> None:
     Cursors stay: they are Spanner's own timestamps, and a restored copy continues these.
     """
     transaction.delete("late_worker", KeySet(all_=True))
+    transaction.delete("late_offer", KeySet(all_=True))
     transaction.insert_or_update("late_meta", ("key", "value"), [("identity", identity)])

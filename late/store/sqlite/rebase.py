@@ -44,6 +44,7 @@ def _rebase(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("update late_lease set epoch = epoch + 1, owner = null")
         connection.execute(_TAKE_OVER, (uuid.uuid4().hex, now_us))
         connection.execute("delete from late_worker")
+        connection.execute("delete from late_offer")
         _lift_positions(connection)
         identity = guard.identity_of(path)
         if identity is not None:

@@ -1,0 +1,1 @@
+"""Attempts that another worker runs, because the owner of their shard cannot."""

@@ -1,0 +1,70 @@
+"""Attempts that go to another worker, because the owner of their shard cannot run them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from late.model.task import Kind, Policy, ShardId, TaskId
+
+ELSEWHERE = "elsewhere"
+"""The pool of attempts without a handler here."""
+
+
+class OfferKey(NamedTuple):
+    """A task of a shard: at most one attempt of it is offered at a time."""
+
+    group: str
+    shard_id: ShardId
+    task_id: TaskId
+
+
+class Offered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The part of an attempt that a worker needs to run it, beside the task's own record."""
+
+    queue: str
+    name: str
+    position: int
+    number: int
+    deaths: int
+    due_at_us: int
+    is_replay: bool = False
+    timeout_us: int | None = None
+    """The time that it may take, if a setting replaces the handler's time-out."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """An attempt that its owner offers under `epoch`."""
+
+    key: OfferKey
+    owner: str
+    epoch: int
+    attempt: Offered
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The end of an attempt at the worker that ran it, and the rules for repeating its task."""
+
+    kind: Kind
+    policy: Policy
+    target: str
+    started_at_us: int
+    busy_us: int
+    error: str | None = None
+    reason: str | None = None
+    after_us: int | None = None
+    retryable: bool = True
+    overloaded: bool = False
+    result: bytes | None = None
+
+
+class OfferState(msgspec.Struct, frozen=True):
+    """An offer as the database has it."""
+
+    key: OfferKey
+    epoch: int
+    refused_by: frozenset[str] = frozenset()
+    runner: str | None = None
+    """The worker that has taken it."""
+    answer: Answer | None = None

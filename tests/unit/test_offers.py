@@ -1,0 +1,434 @@
+"""Attempts that are offered to other workers, from both sides, over a table in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from late.dispatcher.offers import pool as pools
+from late.dispatcher.offers import runner as runners
+from late.dispatcher.offers.pool import OfferPool
+from late.dispatcher.offers.runner import OfferRunner
+from late.errors import StoreUnavailable
+from late.model.offers import Answer, Offer, OfferKey, OfferState
+from late.model.task import Attempt, Kind, Outcome, Policy, Record
+from tests.unit.dispatcher_kit import NOW_US, attempt
+
+POLICY = Policy(max_attempts=3)
+DONE = Answer("done", POLICY, "local", NOW_US, 7)
+
+
+@dataclass
+class Table:
+    """The rows of `late_offer`, with the rules of the real one."""
+
+    rows: dict[OfferKey, OfferState] = field(default_factory=dict)
+    offers: dict[OfferKey, Offer] = field(default_factory=dict)
+    away: int = 0
+    """So many calls fail from now on."""
+    calls: list[str] = field(default_factory=list)
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if self.away:
+            self.away -= 1
+            raise StoreUnavailable("away")
+
+    def change(self, key: OfferKey, **values: object) -> None:
+        self.rows[key] = msgspec.structs.replace(self.rows[key], **values)
+
+    def put(self, offers: Sequence[Offer]) -> None:
+        self._call("put")
+        for each in offers:
+            if each.key not in self.rows:
+                self.offers[each.key] = each
+                self.rows[each.key] = OfferState(each.key, each.epoch)
+
+    def states(self, owner: str) -> list[OfferState]:
+        self._call("states")
+        return [row for key, row in self.rows.items() if self.offers[key].owner == owner]
+
+    def withdraw(self, offers: Sequence[Offer], *, untaken: bool = False) -> list[Offer]:
+        self._call("withdraw")
+        gone = [o for o in offers if o.key in self.rows
+                and not (untaken and self.rows[o.key].runner is not None)]  # fmt: skip
+        for each in gone:
+            del self.rows[each.key]
+        return gone
+
+    def find(self, me: str, groups: Collection[str]) -> list[Offer]:
+        self._call("find")
+        return [self.offers[key] for key, row in self.rows.items()
+                if row.runner in (None, me) and row.answer is None
+                and me not in row.refused_by and key.group in groups]  # fmt: skip
+
+    def take(self, me: str, offers: Sequence[Offer]) -> list[Offer]:
+        self._call("take")
+        for each in offers:
+            self.change(each.key, runner=me)
+        return list(offers)
+
+    def answer(self, me: str, answers: Sequence[tuple[Offer, Answer]]) -> list[Offer]:
+        self._call("answer")
+        for each, answer in answers:
+            self.change(each.key, answer=answer)
+        return [each for each, _ in answers]
+
+    def give_back(self, me: str, offers: Sequence[Offer], *, refused: bool) -> list[Offer]:
+        self._call("give_back")
+        for each in offers:
+            names = self.rows[each.key].refused_by | ({me} if refused else set())
+            self.change(each.key, runner=None, refused_by=names)
+        return list(offers)
+
+
+class Owner:
+    """An owner's pool, its table, and what it reported."""
+
+    def __init__(self) -> None:
+        self.table = Table()
+        self.others = frozenset({"w2"})
+        self.now = 100.0
+        self.outcomes: list[Outcome] = []
+        self.policies: list[Policy] = []
+        self.pool = OfferPool(
+            "w1",
+            table=lambda: self.table,
+            others=lambda group: self.others,
+            now_us=lambda: NOW_US,
+            on_finished=self.outcomes.extend,
+            adopt=lambda _, policy: self.policies.append(policy),
+            clock=lambda: self.now,
+        )
+
+    def key(self) -> OfferKey:
+        (key,) = self.table.rows
+        return key
+
+    async def until(self, condition: object) -> None:
+        assert callable(condition)
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    async def looks(self, count: int = 2) -> None:
+        """Wait until it has looked so often from now on."""
+        seen = self.table.calls.count("states")
+        await self.until(lambda: self.table.calls.count("states") >= seen + count)
+
+    async def ended(self, *kinds: str) -> Outcome:
+        """Wait for these ends, until no row is left."""
+        await self.until(lambda: len(self.outcomes) >= len(kinds) and not self.table.rows)
+        assert [outcome.kind for outcome in self.outcomes] == list(kinds)
+        return self.outcomes[-1]
+
+
+@asynccontextmanager
+async def owning() -> AsyncIterator[Owner]:
+    made = Owner()
+    await made.pool.start()
+    yield made
+    await made.pool.stop(0.0)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "LOOK_S", 0.002)
+    monkeypatch.setattr(runners, "LOOK_S", 0.002)
+    monkeypatch.setattr(runners, "BUSY_LOOK_S", 0.002)
+
+
+async def test_the_answer_of_another_worker_ends_the_attempt_once() -> None:
+    async with owning() as owner:
+        asked = attempt()
+        owner.pool.submit([asked])
+        await owner.until(lambda: owner.table.rows)
+        owner.table.change(owner.key(), runner="w2")
+        await owner.looks()
+        assert owner.outcomes == []
+        owner.table.change(owner.key(), answer=DONE)
+        outcome = await owner.ended("done")
+        assert (outcome.attempt, outcome.busy_us, outcome.target) == (asked, 7, "local")
+        assert owner.policies == [POLICY]
+
+
+async def test_what_nobody_takes_could_not_run() -> None:
+    async with owning() as owner:
+        owner.pool.submit([attempt()])
+        await owner.looks()
+        assert owner.outcomes == []
+        owner.now += pools.UNTAKEN_S
+        outcome = await owner.ended("not_capable")
+        assert (outcome.reason, outcome.error) == ("unknown_task", "no handler for 'work'")
+
+
+async def test_a_name_that_nobody_takes_is_offered_one_at_a_time() -> None:
+    async with owning() as owner:
+        owner.pool.submit([attempt() for _ in range(3)])
+        await owner.until(lambda: len(owner.table.rows) == 3)
+        owner.now += pools.UNTAKEN_S
+        await owner.ended(*["not_capable"] * 3)
+        # One of it and one of another name go out, and the rest comes back at once
+        owner.pool.submit([attempt(), attempt(), attempt("other")])
+        await owner.until(lambda: len(owner.outcomes) == 4 and len(owner.table.rows) == 2)
+        # Until somebody takes it
+        for key in owner.table.rows:
+            owner.table.change(key, runner="w2")
+        await owner.looks()
+        owner.pool.submit([attempt(), attempt()])
+        await owner.until(lambda: len(owner.table.rows) == 4)
+
+
+async def test_what_all_others_refuse_need_not_wait() -> None:
+    async with owning() as owner:
+        owner.others = frozenset({"w2", "w3"})
+        nack = Outcome(attempt(), "not_capable", NOW_US, 1, error="no printer", reason="nacked")
+        assert owner.pool.offer(nack)
+        await owner.until(lambda: owner.table.rows)
+        owner.table.change(owner.key(), refused_by=frozenset({"w2"}))
+        await owner.looks()
+        assert owner.outcomes == []
+        owner.table.change(owner.key(), refused_by=frozenset({"w2", "w3"}))
+        outcome = await owner.ended("not_capable")
+        assert (outcome.reason, outcome.error) == ("nacked", "no printer")
+
+
+async def test_without_another_worker_nothing_is_offered() -> None:
+    async with owning() as owner:
+        owner.others = frozenset()
+        owner.pool.submit([attempt()])
+        await owner.ended("not_capable")
+        assert owner.table.calls == []
+
+
+async def test_an_attempt_dies_with_the_worker_that_has_taken_it() -> None:
+    async with owning() as owner:
+        owner.pool.submit([attempt()])
+        await owner.until(lambda: owner.table.rows)
+        owner.table.change(owner.key(), runner="w2")
+        await owner.looks()
+        owner.others = frozenset()
+        outcome = await owner.ended("died")
+        assert outcome.error == "worker w2 is gone, it ran there"
+
+
+async def test_a_worker_that_has_just_begun_is_not_gone() -> None:
+    async with owning() as owner:
+        owner.pool.submit([attempt()])
+        await owner.until(lambda: owner.table.rows)
+        owner.table.change(owner.key(), runner="w9")
+        owner.now += pools.UNSEEN_S - 1
+        await owner.looks()
+        assert owner.outcomes == []
+        owner.now += pools.UNSEEN_S
+        await owner.ended("died")
+
+
+async def test_a_shard_that_is_handed_over_takes_back_what_nobody_has() -> None:
+    async with owning() as owner:
+        taken, waits = attempt(), attempt(shard_id=3)
+        owner.pool.submit([taken, waits])
+        await owner.until(lambda: len(owner.table.rows) == 2)
+        [key] = [key for key in owner.table.rows if key.task_id == taken.record.task_id]
+        owner.table.change(key, runner="w2")
+        await owner.looks()
+        owner.pool.recall({("default", 0), ("default", 3)})
+        await owner.until(lambda: len(owner.outcomes) == 1)
+        assert (owner.outcomes[0].attempt, owner.outcomes[0].kind) == (waits, "interrupted")
+        owner.table.change(key, answer=DONE)
+        await owner.ended("interrupted", "done")
+
+
+async def test_a_lost_shard_takes_its_offers_along() -> None:
+    async with owning() as owner:
+        owner.pool.submit([attempt(epoch=4)])
+        await owner.until(lambda: owner.table.rows)
+        owner.table.change(owner.key(), runner="w2", answer=DONE)
+        owner.pool.abandon("default", 0, 4)
+        await owner.until(lambda: not owner.table.rows)
+        assert owner.outcomes == []
+        # And the same task under the next lease is another attempt.
+        owner.pool.submit([attempt(epoch=5)])
+        await owner.until(lambda: owner.table.rows)
+        assert owner.pool.out == 1
+
+
+async def test_a_database_that_is_away_delays_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with owning() as owner:
+        monkeypatch.setattr(owner.pool._rng, "uniform", lambda low, high: 0.0)
+        owner.table.away = 5
+        owner.pool.submit([attempt()])
+        await owner.until(lambda: owner.table.rows)
+        owner.table.change(owner.key(), runner="w2", answer=DONE)
+        await owner.ended("done")
+
+
+async def test_a_stop_gives_everything_back_and_leaves_no_row() -> None:
+    async with owning() as owner:
+        owner.pool.submit([attempt(), attempt()])
+        await owner.until(lambda: len(owner.table.rows) == 2)
+        owner.table.change(next(iter(owner.table.rows)), runner="w2")
+        await owner.pool.stop(0.01)
+        assert [outcome.kind for outcome in owner.outcomes] == ["interrupted"] * 2
+        assert owner.table.rows == {}
+        owner.pool.submit([attempt()])
+        await asyncio.sleep(0.01)
+        assert owner.outcomes[-1].kind == "interrupted"
+
+
+async def test_only_so_many_are_offered_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "OUT_MAX", 2)
+    async with owning() as owner:
+        owner.pool.submit([attempt() for _ in range(3)])
+        await owner.until(lambda: owner.outcomes)
+        assert [outcome.kind for outcome in owner.outcomes] == ["not_capable"]
+
+
+# -- the worker that runs them ---------------------------------------------------------------------
+
+
+class Runner:
+    """A worker with slots, and the offers of another one."""
+
+    def __init__(self) -> None:
+        self.table = Table()
+        self.free = 8
+        self.began: list[Attempt] = []
+        self.records: dict[str, Record] = {}
+        self.known = {"work"}
+        self.runner = OfferRunner(
+            "w2",
+            ["default"],
+            table=lambda: self.table,
+            others=lambda: True,
+            free=lambda: self.free,
+            policy_of=lambda queue, name: POLICY if name in self.known else None,
+            read=self._read,
+            attempt_of=lambda offer, record: self.made[offer.key.task_id],
+            submit=self.began.extend,
+        )
+        self.made: dict[str, Attempt | None] = {}
+
+    async def _read(self, offer: Offer) -> Record | None:
+        return self.records.get(offer.key.task_id)
+
+    def offer(self, asked: Attempt) -> OfferKey:
+        record = asked.record
+        key = OfferKey("default", record.shard_id, record.task_id)  # type: ignore[arg-type]
+        self.table.put([Offer(key, "w1", asked.epoch, pools._offered(asked))])
+        self.records[record.task_id] = record
+        self.made[record.task_id] = asked
+        return key
+
+    async def until(self, condition: object) -> None:
+        assert callable(condition)
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    async def looks(self) -> None:
+        seen = self.table.calls.count("find")
+        await self.until(lambda: self.table.calls.count("find") >= seen + 2)
+
+    def end(self, asked: Attempt, kind: Kind = "done") -> list[Outcome]:
+        return self.runner.sift([Outcome(asked, kind, NOW_US, 5)])
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Runner]:
+    made = Runner()
+    await made.runner.start()
+    yield made
+    await made.runner.stop()
+
+
+async def test_an_offer_runs_once_and_its_end_is_its_owners() -> None:
+    async with running() as worker:
+        asked = attempt()
+        key = worker.offer(asked)
+        await worker.until(lambda: worker.began == [asked])
+        await worker.looks()
+        assert worker.began == [asked], "it goes on, and is not taken again"
+        assert worker.runner.runs(asked)
+        other = Outcome(attempt(), "done", NOW_US, 5)
+        assert worker.runner.sift([other]) == [other]
+        assert worker.end(asked) == []
+        await worker.until(lambda: worker.table.rows[key].answer)
+        assert worker.table.rows[key].answer == Answer("done", POLICY, "local", NOW_US, 5)
+
+
+async def test_an_offer_without_a_handler_here_is_left_to_others() -> None:
+    async with running() as worker:
+        key = worker.offer(attempt("unheard_of"))
+        await worker.looks()
+        assert (worker.began, worker.table.rows[key].runner) == ([], None)
+
+
+async def test_no_more_is_taken_than_there_are_slots() -> None:
+    async with running() as worker:
+        worker.free = 0
+        worker.offer(attempt())
+        await worker.looks()
+        assert (worker.began, "take" in worker.table.calls) == ([], False)
+
+
+@pytest.mark.parametrize(("kind", "refused"), [("not_capable", True), ("interrupted", False)])
+async def test_what_did_not_run_goes_back(kind: Kind, refused: bool) -> None:
+    async with running() as worker:
+        asked = attempt()
+        key = worker.offer(asked)
+        await worker.until(lambda: worker.began)
+        worker.runner.drain()
+        worker.end(asked, kind)
+        await worker.until(lambda: worker.table.rows[key].runner is None)
+        assert worker.table.rows[key].refused_by == (frozenset({"w2"}) if refused else frozenset())
+
+
+async def test_a_record_that_is_gone_is_refused_and_one_that_was_not_read_is_not() -> None:
+    async with running() as worker:
+        asked = attempt()
+        worker.made[asked.record.task_id] = None
+        key = worker.offer(asked)
+        del worker.records[asked.record.task_id]
+        await worker.until(lambda: worker.table.rows[key].refused_by == {"w2"})
+        assert worker.began == []
+
+
+async def test_what_was_taken_unawares_runs_all_the_same() -> None:
+    async with running() as worker:
+        asked = attempt()
+        worker.free = 0
+        key = worker.offer(asked)
+        worker.table.change(key, runner="w2")  # The reply to its call was lost.
+        worker.free = 1
+        await worker.until(lambda: worker.began == [asked])
+
+
+async def test_an_answer_waits_for_a_database_that_is_away() -> None:
+    async with running() as worker:
+        asked = attempt()
+        key = worker.offer(asked)
+        await worker.until(lambda: worker.began)
+        worker.table.away = 3
+        worker.end(asked)
+        await worker.until(lambda: worker.table.rows[key].answer)
+        assert worker.began == [asked]
+
+
+async def test_an_attempt_of_a_shard_with_a_newer_owner_is_forgotten() -> None:
+    async with running() as worker:
+        asked = attempt(epoch=3)
+        worker.offer(asked)
+        await worker.until(lambda: worker.began)
+        worker.runner.abandon("default", 0, 2)
+        assert worker.runner.runs(asked)
+        worker.runner.abandon("default", 0, 3)
+        assert not worker.runner.runs(asked)
+        worker.table.rows.clear()
