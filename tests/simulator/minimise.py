@@ -38,6 +38,7 @@ def minimise(broken: Result, run: Callable[[Plan], Result] | None = None) -> Res
 
     replace = msgspec.structs.replace
     breaks(replace(best.plan, settings=QueueSettings()))
+    breaks(replace(best.plan, jumps=()))
     for kind in sorted({fault.kind for fault in best.plan.faults}):
         fewer = tuple(fault for fault in best.plan.faults if fault.kind != kind)
         breaks(replace(best.plan, faults=fewer))
@@ -80,6 +81,7 @@ def describe(result: Result) -> str:
         lines.append(f"  {fault.at_s:7.3f} s  {fault.kind} in place {fault.worker}{lasts}")
     tasks = sum(len(booking.tasks) for booking in plan.bookings)
     lines.append(f"  {len(plan.bookings)} transactions with {tasks} tasks")
+    lines += [f"  {j.at_s:7.3f} s  the clock is set by {j.by_s:+g} s" for j in plan.jumps]
     lines += [f"  {r.at_s:7.3f} s  {r.group} is reset to {r.to}" for r in plan.resets]
     lines += [f"  {o.at_s:7.3f} s  {o.row.name} {o.row.payload.decode()}" for o in plan.orders]
     return "\n".join(lines)

@@ -15,8 +15,9 @@ import msgspec
 
 from late.model.queue_settings import QueueSettings
 from late.model.task import NewTask, Options, Schedule, TaskId
-from tests.simulator import budget, orders, resets
+from tests.simulator import budget, jumps, orders, resets
 from tests.simulator.job import Job
+from tests.simulator.jumps import EPOCH_US, Jump
 from tests.simulator.orders import Order
 from tests.simulator.resets import Reset
 
@@ -31,8 +32,6 @@ FAULTS: tuple[FaultKind, ...] = (
     "storm",
 )  # fmt: skip
 Fate = Literal["commit", "abort", "unsure"]
-EPOCH_US = 1_800_000_040_000_000
-"""When a world begins: 20 s before a whole minute, which cron rules wait for."""
 
 HEAL_S = 10.0
 """A fault that lasts longer than that beyond a world's life is ended."""
@@ -86,6 +85,8 @@ class Plan(msgspec.Struct, frozen=True):
     resets: tuple[Reset, ...] = ()
     settings: QueueSettings = QueueSettings()
     """Of the only queue."""
+    jumps: tuple[Jump, ...] = ()
+    """Of the database's clock."""
 
     @property
     def ends_s(self) -> float:
@@ -120,7 +121,10 @@ class Plan(msgspec.Struct, frozen=True):
         # By a random of their own, so that the rest of a seed's world is what it was.
         begins = resets.draw(random.Random(seed ^ 0x4E5E7), live_s, plan.groups)
         turned = budget.draw(random.Random(seed ^ 0xB0D6E7))
-        return msgspec.structs.replace(plan, orders=_orders(plan), resets=begins, settings=turned)
+        jumped = jumps.draw(random.Random(seed ^ 0x7C10C), live_s, plan.profile)
+        return msgspec.structs.replace(
+            plan, orders=_orders(plan), resets=begins, settings=turned, jumps=jumped
+        )
 
 
 class _Draw:

@@ -28,6 +28,7 @@ import bisect
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -132,6 +133,22 @@ Queued = tuple[int, str, Witness]
 """(sequence, task id, task)."""
 
 
+class Clock(Protocol):
+    """The database's clock; see `jumps.py`."""
+
+    def elapsed_us(self) -> int: ...
+    def longest_us(self) -> int: ...
+    def latest_us(self) -> int: ...
+    def earliest_us(self) -> int: ...
+
+
+class Steady:
+    """A clock that nobody sets."""
+
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self.elapsed_us = self.longest_us = self.latest_us = self.earliest_us = now_us
+
+
 class Truth:
     """See the module."""
 
@@ -152,7 +169,7 @@ class Truth:
         """By the last reset of the shard: under a lower one nobody owns it any more."""
         self._stays: dict[Shard, set[str]] = defaultdict(set)
         """Tasks that a reset has left in the timer table: perhaps beyond the new cursor."""
-        self._now_us = now_us
+        self.clock: Clock = Steady(now_us)
         self._window = window
         self._queues: dict[Shard, dict[str, list[Queued]]] = defaultdict(lambda: defaultdict(list))
         """(group, shard) -> ordering key -> its tasks in their order."""
@@ -239,7 +256,7 @@ class Truth:
                 raise Broken(f"S9: {task_id} is dead ({dead}) after {witness.burnt} failures")
         elif witness.done:
             witness.final = "done"
-        elif expires_us is not None and self._now_us() >= record.created_at_us + expires_us:
+        elif expires_us is not None and self.clock.latest_us() >= record.created_at_us + expires_us:
             witness.final = "expired"
         elif self.orders.cancels(task_id, s.group):
             witness.final = "cancelled"
@@ -297,7 +314,7 @@ class Truth:
     def ticked(self, tick: Tick, overlap: str) -> None:
         """A schedule has fired; called once the settlement's ends are judged."""
         name = tick.schedule
-        if tick.due_at_us > self._now_us():
+        if tick.due_at_us > self.clock.latest_us():
             self.broken(f"S13: a tick of {name} is early")
         for task in tick.tasks:
             due = msgspec.json.decode(task.headers or "{}")["late-due"]
@@ -314,7 +331,7 @@ class Truth:
 
     def started(self, attempt: Attempt, worker_id: str, alive_until_us: int) -> Witness | None:
         """A handler is about to be called; None if there is no such task."""
-        record, now_us = attempt.record, self._now_us()
+        record, now_us = attempt.record, self.clock.latest_us()
         witness = self.witness[attempt.group].get(record.task_id)
         if witness is None:
             self.broken(f"S7: {record.task_id} was started and never committed")
@@ -333,11 +350,12 @@ class Truth:
         if attempt.epoch >= witness.back_epoch and attempt.number > witness.burnt + 1:
             self.broken(f"S11: attempt {attempt.number} after {witness.burnt} failures")
         if attempt.number > 1:
-            objection = self.budgets.objection(worker_id, now_us)
+            objection = self.budgets.objection(worker_id, self.clock.longest_us())
             if objection is not None:
                 self.broken(objection)
-        if alive_until_us <= now_us:
-            late_s = (now_us - alive_until_us) / 1e6
+        earliest_us = self.clock.earliest_us()
+        if alive_until_us <= earliest_us:
+            late_s = (earliest_us - alive_until_us) / 1e6
             self.broken(f"S12: {worker_id} started a task {late_s:.3f} s after its lease")
         if attempt.epoch in witness.running:
             self.broken(f"S14: {record.task_id} is started twice at once")
@@ -350,7 +368,7 @@ class Truth:
     def killed(self, attempt: Attempt, witness: Witness) -> None:
         """A handler takes its process down."""
         witness.kills += 1
-        self.killed_us = self._now_us()
+        self.killed_us = self.clock.elapsed_us()
         task_id = attempt.record.task_id
         reset_epoch = self._reset_epochs.get((attempt.group, attempt.record.shard_id), 0)
         if attempt.epoch < reset_epoch != witness.spared_epoch:

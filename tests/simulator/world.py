@@ -25,13 +25,15 @@ import msgspec
 
 from late.model.queue_settings import QueueSettings
 from late.model.task import Schedule
+from late.tailer.membership import SILENCE_UNKNOWN_S
 from tests.simulator.budget import Budgets
 from tests.simulator.database import Database
+from tests.simulator.jumps import Jump, JumpingClock
 from tests.simulator.logs import CockroachLog, Log, PostgresLog, SpannerLog, SqliteLog
 from tests.simulator.loop import Process, SimLoop, bury
 from tests.simulator.network import Network, NetworkStore
 from tests.simulator.orders import Order
-from tests.simulator.plan import EPOCH_US, Booking, Fault, Plan, dues_us
+from tests.simulator.plan import Booking, Fault, Plan, dues_us
 from tests.simulator.process import SimWorker
 from tests.simulator.resets import Reset, reset
 from tests.simulator.truth import Broken, Witness
@@ -64,11 +66,13 @@ class World:
         self.plan = plan
         self.loop = SimLoop()
         self._rng = random.Random(plan.seed ^ 0x5EED)
+        self.clock = JumpingClock(lambda: self.loop.now_s, plan.ttl_s)
         self.database = Database(
-            self._log(), now_us=self.now_us, groups=plan.groups, shards=plan.shards,
+            self._log(), now_us=self.clock.now_us, groups=plan.groups, shards=plan.shards,
             schedules=plan.schedules, window=plan.window,
         )  # fmt: skip
         self.truth = self.database.truth
+        self.truth.clock = self.clock
         self.truth.budgets = Budgets(plan.settings)
         self.network = Network()
         self._born = 0
@@ -83,10 +87,6 @@ class World:
         self._disturbed = False
         """Whether anything has happened that explains a repeat."""
 
-    def now_us(self) -> int:
-        """The database's clock."""
-        return EPOCH_US + round(self.loop.now_s * 1e6)
-
     def _log(self) -> Log:
         if self.plan.profile == "sqlite":
             return SqliteLog()
@@ -94,8 +94,8 @@ class World:
             return PostgresLog()
         rng = random.Random(self.plan.seed ^ 0x71E5)
         if self.plan.profile == "cockroach":
-            return CockroachLog(self.now_us, rng)
-        return SpannerLog(self.now_us, rng)
+            return CockroachLog(self.clock.now_us, rng)
+        return SpannerLog(self.clock.now_us, rng)
 
     def run(self) -> Result:
         """Live it to the end; what was broken is in the result."""
@@ -141,6 +141,8 @@ class World:
             self.loop.outside(self._reset, asked, delay_s=asked.at_s)
         for fault in self.plan.faults:
             self.loop.outside(self._strike, fault, delay_s=fault.at_s)
+        for jump in self.plan.jumps:
+            self.loop.outside(self._jump, jump, delay_s=jump.at_s)
         await self._pass(self.plan.ends_s)
         self._heal()
         await self._finish()
@@ -164,8 +166,8 @@ class World:
 
     async def _finish(self) -> None:
         """Until schedules have caught up with the present, and then until all is over."""
-        healed_us = self.now_us()
-        while late := [s.name for s in self.database.recurring() if _due(s) <= healed_us]:
+        now_us, healed_us = self.clock.now_us(), self.clock.elapsed_us()
+        while late := [s.name for s in self.database.recurring() if _due(s) <= now_us]:
             if self._stuck_since(healed_us):
                 raise Broken(f"E1: {late[0]} stands still")
             await self._pass(0.5)
@@ -177,7 +179,9 @@ class World:
             await self._pass(0.5)
 
     def _stuck_since(self, healed_us: int) -> bool:
-        return self.now_us() > max(healed_us, self.truth.killed_us) + round(FINISH_S * 1e6)
+        # What was due before the clock was set back is due by as much later.
+        patience_us = round(FINISH_S * 1e6) + self.clock.back_us
+        return self.clock.elapsed_us() > max(healed_us, self.truth.killed_us) + patience_us
 
     # ------------------------------------------------------------------ the fleet
 
@@ -201,7 +205,7 @@ class World:
             rng=rng,
             die=lambda: self._kill(place, process),
         )
-        self.truth.budgets.born(process.name, self.now_us())
+        self.truth.budgets.born(process.name, self.clock.longest_us())
         self.loop.start(process, worker.run)
         return process, worker
 
@@ -308,6 +312,11 @@ class World:
         self._disturbed = True
         reset(self.database, asked)
 
+    def _jump(self, jump: Jump) -> None:
+        # Forward, leases are over at once: what their owners run may run twice.
+        self._disturbed = True
+        self.clock.set(jump)
+
     def _ask_again(self, booking: Booking) -> None:
         """The answer was lost: the same requests again, under the same unique keys."""
         self._producing -= 1
@@ -329,6 +338,8 @@ class World:
     async def _judge_owners(self) -> None:
         # A shard may be between two owners: one that flapped gets its share when it is steady.
         end_s = self.loop.now_s + 3 * self.plan.ttl_s
+        if self.clock.jumped:  # The lease of a dead worker may seem to go on.
+            end_s += SILENCE_UNKNOWN_S + 3 * self.plan.ttl_s
         while free := {
             (group, shard_id) for group in self.plan.groups for shard_id in range(self.plan.shards)
         } - {shard for _, worker in self._places for shard in worker.held}:
@@ -347,7 +358,7 @@ class World:
                 if witness.final is None:
                     raise Broken(f"E1: {task_id} is not final in {group}")
                 self._judge_starts(group, task_id, witness)
-                if witness.blamed and not (witness.kills or self.plan.faults):
+                if witness.blamed and not (witness.kills or self.plan.faults or self.plan.jumps):
                     raise Broken(f"E8: {task_id} is blamed in {group}, it was another one")
         self._judge_rest()
 

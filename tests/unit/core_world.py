@@ -254,7 +254,8 @@ class World:
         options = msgspec.json.decode(record.options or "{}", type=Options)
         assert record.task_id not in self.final, "started after it was settled"
         if record.task_id not in self.rescheduled:
-            assert self.now_us >= record.created_at_us + options.delay_us, "early"
+            due_us = record.created_at_us + options.delay_us
+            assert self.now_us >= due_us or not options.delay_us, "early"
         assert self.now_us >= attempt.due_at_us, "early"
         assert self.now_us >= self.not_before_us.get(record.task_id, 0), "before it was put off to"
         if options.expires_in_us is not None:

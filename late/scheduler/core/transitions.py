@@ -42,7 +42,11 @@ def admit(core: CoreState, entry: Entry) -> None:
         dead_letter(core, entry, fault)
         return
     entry.due_at_us = first_due_us(record, entry.options)
-    if record.options is not None and entry.due_at_us > core.now_us:
+    # Only who was told to wait waits: a clock that was set back since the insert must not make a
+    # task later than those that come after it.
+    if entry.options.delay_us == 0 and entry.options.at_us is None:
+        entry.due_at_us = min(entry.due_at_us, core.now_us)
+    if entry.due_at_us > core.now_us:
         entry.due_at_us += core.limits.spread_us(entry)
         wait(core, entry)
     else:
