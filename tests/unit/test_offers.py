@@ -14,7 +14,7 @@ from late.dispatcher.offers import pool as pools
 from late.dispatcher.offers import runner as runners
 from late.dispatcher.offers.pool import OfferPool
 from late.dispatcher.offers.runner import OfferRunner
-from late.errors import StoreUnavailable
+from late.errors import StoreRefused, StoreUnavailable
 from late.model.offers import Answer, Offer, OfferKey, OfferState
 from late.model.task import Attempt, Kind, Outcome, Policy, Record
 from tests.unit.dispatcher_kit import NOW_US, attempt
@@ -31,10 +31,13 @@ class Table:
     offers: dict[OfferKey, Offer] = field(default_factory=dict)
     away: int = 0
     """So many calls fail from now on."""
+    refused: bool = False
     calls: list[str] = field(default_factory=list)
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
+        if self.refused:
+            raise StoreRefused("permission denied for table late_offer")
         if self.away:
             self.away -= 1
             raise StoreUnavailable("away")
@@ -139,6 +142,8 @@ async def owning() -> AsyncIterator[Owner]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "LOOK_S", 0.002)
+    monkeypatch.setattr(pools, "FAILED_MAX_S", 0.002)
+    monkeypatch.setattr(runners, "FAILED_MAX_S", 0.002)
     monkeypatch.setattr(runners, "LOOK_S", 0.002)
     monkeypatch.setattr(runners, "BUSY_LOOK_S", 0.002)
 
@@ -258,11 +263,16 @@ async def test_a_lost_shard_takes_its_offers_along() -> None:
         assert owner.pool.out == 1
 
 
-async def test_a_database_that_is_away_delays_and_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_table_that_this_worker_may_not_use_is_as_if_nobody_were_there() -> None:
     async with owning() as owner:
-        monkeypatch.setattr(owner.pool._rng, "uniform", lambda low, high: 0.0)
+        owner.table.refused = True
+        owner.pool.submit([attempt(), attempt()])
+        await owner.ended("not_capable", "not_capable")
+        assert owner.pool._gone == []
+
+
+async def test_a_database_that_is_away_delays_and_changes_nothing() -> None:
+    async with owning() as owner:
         owner.table.away = 5
         owner.pool.submit([attempt()])
         await owner.until(lambda: owner.table.rows)

@@ -26,6 +26,7 @@ from late.concurrency import in_thread
 from late.dispatcher.outcome_buffer import OutcomeBuffer
 from late.errors import StoreError
 from late.handler.classify import INTERRUPTED, Verdict
+from late.model.backoff import Backoff
 from late.model.offers import ELSEWHERE, Answer, Offer, Offered, OfferKey, OfferState
 from late.model.task import Attempt, Outcome, Policy, ShardId
 
@@ -36,6 +37,8 @@ UNTAKEN_S = 3.0
 UNSEEN_S = 15.0
 """A worker that has taken an offer and was never seen counts as gone after this time: it may have
 begun after the last look at the fleet."""
+FAILED_MAX_S = 30.0
+"""The longest pause after an error of the database."""
 OUT_MAX = 1_000
 """The most attempts that are offered at a time. The others are parked at once, as if nobody could
 run them."""
@@ -218,6 +221,7 @@ class OfferPool:
                 logger.warning("offers were not withdrawn: %s", error)
 
     async def _run(self) -> None:
+        backoff = Backoff(self._rng, base_s=LOOK_S, cap_s=FAILED_MAX_S)
         while True:
             if not self._out and not self._gone:
                 await self._wake.wait()
@@ -225,14 +229,23 @@ class OfferPool:
             try:
                 await self._exchange()
             except StoreError as error:
-                logger.warning("offers: %s", error)
-                await asyncio.sleep(self._rng.uniform(0.5, 1.5))
+                logger.warning("offers of this worker: %s", error)
+                if not error.transient:
+                    self._give_up()
+                await asyncio.sleep(backoff.next_s())
                 continue
+            backoff.reset()
             try:
                 async with asyncio.timeout(LOOK_S):
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    def _give_up(self) -> None:
+        """End what could not be written: the table is not there, or not for this worker."""
+        for out in [out for out in self._out.values() if not out.written]:
+            self._end(out, out.verdict)
+        self._gone.clear()
 
     # -- the exchange with the table -------------------------------------------------------------
 

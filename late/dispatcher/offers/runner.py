@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from late.concurrency import in_thread
 from late.errors import StoreError
+from late.model.backoff import Backoff
 from late.model.offers import Answer, Offer, OfferKey
 from late.model.task import Attempt, Outcome, Policy, Record, ShardId
 
@@ -21,6 +22,8 @@ LOOK_S = 1.0
 """The pause between two looks for offers."""
 BUSY_LOOK_S = 0.2
 """The same while there are some."""
+FAILED_MAX_S = 30.0
+"""The longest pause after an error of the database."""
 
 logger = logging.getLogger("late.dispatcher")
 
@@ -133,6 +136,7 @@ class OfferRunner:
             logger.warning("answers to offers were not written: %s", error)
 
     async def _run(self) -> None:
+        backoff = Backoff(self._rng, base_s=LOOK_S, cap_s=FAILED_MAX_S)
         while True:
             busy = bool(self.taken)
             try:
@@ -140,7 +144,10 @@ class OfferRunner:
                 if not self._stopping and self._others():
                     busy = await self._look() or busy
             except StoreError as error:
-                logger.warning("offers of others: %s", error)
+                logger.warning("offers of other workers: %s", error)
+                await asyncio.sleep(backoff.next_s())
+                continue
+            backoff.reset()
             self._wake.clear()
             pause_s = (BUSY_LOOK_S if busy else LOOK_S) * self._rng.uniform(0.8, 1.0)
             try:

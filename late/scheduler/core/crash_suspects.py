@@ -82,13 +82,19 @@ class CrashSuspects:
             return entry.postponed or entry.due_at_us <= self._taken_at_us
         return entry.index <= ENTRIES_MAX
 
-    def defers(self, entry: Entry, care: Care, until_us: int) -> bool:
-        """Keep a task that could start, if it has to wait for its turn to be marked; else False.
+    def is_wary_of(self, entry: Entry, until_us: int, now_us: int) -> bool:
+        """Return whether a task may only start under a mark.
 
         Args:
-            until_us: a task that was created later cannot have been with a worker that died.
+            until_us: a task that was created later cannot have been with a worker that died. One
+                that seems to be of the future can: the database's clock was set back since.
         """
-        if entry.record.created_at_us > until_us or not self.needs_mark(entry):
+        since = until_us < entry.record.created_at_us <= now_us
+        return not (since and entry.record.task_id not in self.deaths) and self.needs_mark(entry)
+
+    def defers(self, entry: Entry, care: Care, until_us: int, now_us: int) -> bool:
+        """Keep a task that could start, if it has to wait for its turn to be marked; else False."""
+        if not self.is_wary_of(entry, until_us, now_us):
             return False
         suspect = entry.record.task_id in self.deaths
         if suspect or care == "none":

@@ -29,7 +29,8 @@ def grant(core: CoreState, rooms: dict[str, int], care: m.Care, effects: list[m.
         start_if(core, ready.admit(entry), entry, started)
     put_off = None
     if core.wary_until_us >= 0:
-        put_off = partial(suspects.defers, care=care, until_us=core.wary_until_us)
+        wary_until_us, now_us = core.wary_until_us, core.now_us
+        put_off = partial(suspects.defers, care=care, until_us=wary_until_us, now_us=now_us)
     else:
         start_all(core, ready.unlimited(), started)
     while (next_one := ready.next(put_off)) is not None:
@@ -59,7 +60,8 @@ def start(core: CoreState, entry: Entry, started: list[Entry]) -> None:
     entry.move("running")
     core.window.cover(entry)
     core.running += 1
-    if entry.record.created_at_us <= core.wary_until_us and core.suspects.needs_mark(entry):
+    wary_us = core.wary_until_us
+    if wary_us >= 0 and core.suspects.is_wary_of(entry, wary_us, core.now_us):
         core.suspects.mark(entry)
     else:
         started.append(entry)
