@@ -78,10 +78,13 @@ class OfferControl(Part):
 
     def answer(self, me: str, answers: Sequence[tuple[Offer, Answer]]) -> list[Offer]:
         """Write how attempts ended; return those whose owner still waits for it."""
-        texts = {each.key: msgspec.json.encode(answer).decode() for each, answer in answers}
-        offers = [each for each, _ in answers]
-        mine = offer.c.runner == me
-        return self._each(offers, lambda c, each: _change(c, each, mine, answer=texts[each.key]))
+        mine, given = offer.c.runner == me, dict(answers)
+
+        def tell(connection: Connection, each: Offer) -> bool:
+            text = msgspec.json.encode(given[each]).decode()
+            return _change(connection, each, mine, answer=text)
+
+        return self._each([*given], tell)
 
     def give_back(self, me: str, offers: Sequence[Offer], *, refused: bool) -> list[Offer]:
         """Leave offers to others; `refused`: `me` is not to take them again."""

@@ -69,7 +69,7 @@ class Dispatcher:
         app: str | None = None,
         scrub: Scrub | None = None,
         cancel_grace_s: float = CANCEL_GRACE_S,
-        hand_over: Callable[[Outcome], bool] = lambda outcome: False,
+        offer: Callable[[Outcome], bool] = lambda outcome: False,
     ) -> None:
         """
         Args:
@@ -85,7 +85,7 @@ class Dispatcher:
                 a handler by its function's module and qualified name.
             scrub: removes secrets from error texts.
             cancel_grace_s: how long a cancelled handler may clean up.
-            hand_over: see `OutcomeBuffer`.
+            offer: see `OutcomeBuffer`.
         """
         self.name = name
         self.worker_id = worker_id
@@ -97,7 +97,7 @@ class Dispatcher:
         self._cancel_grace_s = cancel_grace_s
         processes = Processes(process_workers, url=url, app=app, scrub=scrub)
         self._target = InProcess(url=url, processes=processes)
-        self._finished = OutcomeBuffer(on_finished, target=name, rng=rng, hand_over=hand_over)
+        self._finished = OutcomeBuffer(on_finished, target=name, rng=rng, offer=offer)
         self._slots = [Slot(number) for number in range(concurrency)]
         self.stuck = StuckRuns(self._slots)
         """Runs that go on after their time-out and cannot be ended."""

@@ -29,15 +29,15 @@ class OutcomeBuffer:
         *,
         target: str,
         rng: random.Random | None = None,
-        hand_over: Callable[[Outcome], bool] = lambda outcome: False,
+        offer: Callable[[Outcome], bool] = lambda outcome: False,
     ) -> None:
         """
         Args:
-            hand_over: gets an attempt that cannot run here. True: it goes on elsewhere, and is not
-                among the outcomes.
+            offer: gets an attempt that cannot run here. True: it was offered to other workers, and
+                is not among the outcomes.
         """
         self._on_finished = on_finished
-        self._hand_over = hand_over
+        self._offer = offer
         self._target = target
         self._rng = rng or random.Random()
         self._batch: list[Outcome] = []
@@ -86,7 +86,7 @@ class OutcomeBuffer:
             overloaded=verdict.overloaded,
             result=verdict.result,
         )
-        if verdict.kind != "not_capable" or not self._hand_over(outcome):
+        if verdict.kind != "not_capable" or not self._offer(outcome):
             self._batch.append(outcome)
 
     def deliver(self) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from late.model.task import Kind, Policy, ShardId, TaskId
+from late.model.task import Attempt, Kind, Outcome, Policy, ShardId, TaskId
 
 ELSEWHERE = "elsewhere"
 """The pool of attempts without a handler here."""
@@ -68,3 +68,38 @@ class OfferState(msgspec.Struct, frozen=True):
     runner: str | None = None
     """The worker that has taken it."""
     answer: Answer | None = None
+
+
+def offered(attempt: Attempt) -> Offered:
+    """Return the part of an attempt that goes into its offer."""
+    record = attempt.record
+    return Offered(
+        record.queue,
+        record.name,
+        record.position,
+        attempt.number,
+        attempt.deaths,
+        attempt.due_at_us,
+        attempt.is_replay,
+        attempt.timeout_us,
+    )
+
+
+def key_of(attempt: Attempt) -> OfferKey:
+    """Return the key of the task of an attempt."""
+    return OfferKey(attempt.group, ShardId(attempt.record.shard_id), attempt.record.task_id)
+
+
+_SHARED = tuple(name for name in Answer.__struct_fields__ if name != "policy")
+"""The names of the fields that an outcome and an answer share."""
+
+
+def answer_of(outcome: Outcome, policy: Policy) -> Answer:
+    """Return the answer of a worker whose policy for the task is `policy`."""
+    return Answer(policy=policy, **{name: getattr(outcome, name) for name in _SHARED})
+
+
+def outcome_of(attempt: Attempt, answer: Answer, jitter: float) -> Outcome:
+    """Return the outcome of the owner's attempt."""
+    shared = {name: getattr(answer, name) for name in _SHARED}
+    return Outcome(attempt, jitter=jitter, **shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -98,11 +99,11 @@ class WorkerOffers:
     def finished(self, outcomes: Sequence[Outcome]) -> None:
         """Hand outcomes to the scheduler but for those of other workers' shards."""
         if self.runner.taken:
-            outcomes = self.runner.sift(outcomes)
+            outcomes = self.runner.keep_taken(outcomes)
         if outcomes:
             self._scheduler().finished(outcomes)
 
-    def hand_over(self, outcome: Outcome) -> bool:
+    def offer(self, outcome: Outcome) -> bool:
         """Offer an attempt to others that cannot run here; False if its outcome stands."""
         if outcome.after_us is not None or self.runner.runs(outcome.attempt):
             return False
@@ -117,6 +118,11 @@ class WorkerOffers:
     async def start(self) -> None:
         await self.pool.start()
         await self.runner.start()
+
+    async def watch(self) -> None:
+        """Raise what has ended one of the two loops: attempts of others would wait for ever."""
+        loops = (self.pool.running, self.runner.running)
+        await asyncio.gather(*(loop for loop in loops if loop is not None))
 
     async def stop(self, grace_s: float) -> None:
         """Offer and take nothing more, wait up to `grace_s` for the answers of others."""

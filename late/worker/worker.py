@@ -150,7 +150,7 @@ class Worker:
             process_workers=settings.process_workers,
             rng=self._rng,
             app=self._target,
-            hand_over=self.offers.hand_over,
+            offer=self.offers.offer,
         )
         self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls, self.offers)
         self.settler = Settler(
@@ -361,6 +361,7 @@ class Worker:
             ("members", self.members.run),
             ("settings", self.settings_sync.run),
             ("background", self.background.run),
+            ("offers", self.offers.watch),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()

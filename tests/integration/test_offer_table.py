@@ -91,6 +91,11 @@ def test_a_second_put_leaves_the_row_as_it_is(url: str, control: Control) -> Non
     offers.put([later])
     assert offers.find("w2", ["default"]) == [later]
     assert [state.epoch for state in offers.states("w3")] == [2]
+    # Each has its own answer
+    offers.take("w2", [later])
+    dead = Answer("dead", Policy(), "local", 5, 7)
+    assert offers.answer("w2", [(mine, DONE), (later, dead)]) == [mine, later]
+    assert [offers.states(owner)[0].answer for owner in ("w1", "w3")] == [DONE, dead]
 
 
 @pytest.mark.parametrize(("owner", "epoch"), [("w9", 2), ("w1", 2)], ids=["another", "the same"])

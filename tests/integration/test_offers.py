@@ -7,14 +7,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from sqlalchemy import func, select
 
 import late
 from late.config import load
 from late.control import Control, Filter
 from late.outbox import connect
+from late.schema.engine import reading
+from late.schema.tables import offer
 from late.worker.worker import Worker
+from tests.integration.kill_kit import commit
 
 TASKS = 40
+PATIENCE_S = 200.0
+"""The emulator has one transaction at a time, for all tests that run beside each other."""
 
 
 @asynccontextmanager
@@ -24,7 +30,7 @@ async def working(*apps: late.App) -> AsyncIterator[list[Worker]]:
     for worker in workers:
         await worker.start()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not all(worker.scheduler.cores for worker in workers):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         yield workers
@@ -35,7 +41,7 @@ async def working(*apps: late.App) -> AsyncIterator[list[Worker]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
@@ -44,8 +50,8 @@ def rest(url: str) -> tuple[int, list[str]]:
     """The number of offers, and why tasks are dead."""
     with Control(url) as control:
         dead = [letter.reason for letter in control.dead_letters.find(Filter())]
-        with control._database.engine.connect() as connection:
-            offers = connection.exec_driver_sql("select count(*) from late_offer").scalar_one()
+        with reading(control._database.engine) as connection:
+            offers = connection.execute(select(func.count()).select_from(offer)).scalar_one()
     return offers, dead
 
 
@@ -61,30 +67,28 @@ def an_app(url: str, ran: list[tuple[str, int, int]], who: str, *, nacks: bool =
     return app
 
 
-async def test_what_one_worker_refuses_another_runs_as_the_same_attempt(url: str) -> None:
+@pytest.mark.parametrize("knows_it", [True, False], ids=["a nack", "an old version"])
+async def test_what_one_worker_cannot_run_another_runs_as_the_same_attempt(
+    url: str, knows_it: bool
+) -> None:
     ran: list[tuple[str, int, int]] = []
-    without, with_ = an_app(url, ran, "without", nacks=True), an_app(url, ran, "with")
-    async with working(without, with_) as workers:
-        with connect(url) as tx:
-            for order in range(TASKS):
-                with_.tasks["print_label"].enqueue(tx, order)
+    cannot = an_app(url, ran, "one", nacks=True) if knows_it else late.App(url)
+    can = an_app(url, ran, "another")
+    async with working(cannot, can) as workers:
+        commit(url, can, [can.tasks["print_label"].call(order) for order in range(TASKS)])
         await until(lambda: len(ran) >= TASKS)
         await until(lambda: not workers[0].scheduler.unrecorded and not workers[0].offers.pool.out)
-    assert sorted(ran) == [("with", order, 1) for order in range(TASKS)]
+    assert sorted(ran) == [("another", order, 1) for order in range(TASKS)]
     assert await asyncio.to_thread(rest, url) == (0, [])
 
 
-async def test_a_task_that_only_the_new_version_knows_runs_beside_the_old_one(url: str) -> None:
-    ran: list[tuple[str, int, int]] = []
-    old, new = late.App(url), an_app(url, ran, "new")
-    async with working(old, new) as workers:
-        with connect(url) as tx:
-            for order in range(TASKS):
-                new.tasks["print_label"].enqueue(tx, order)
-        await until(lambda: len(ran) >= TASKS)
-        await until(lambda: not workers[0].scheduler.unrecorded and not workers[0].offers.pool.out)
-    assert sorted(ran) == [("new", order, 1) for order in range(TASKS)]
-    assert await asyncio.to_thread(rest, url) == (0, [])
+async def test_a_worker_whose_loop_of_offers_fails_stops(url: str) -> None:
+    async with working(late.App(url)) as [worker]:
+        fails = asyncio.get_running_loop().create_future()
+        worker.offers.runner._others = lambda: fails.result()  # type: ignore[method-assign]
+        fails.set_exception(RuntimeError("a defect"))
+        async with asyncio.timeout(30):
+            assert await worker.wait() == 1
 
 
 async def test_its_rules_are_those_of_the_worker_that_runs_it(url: str) -> None:
@@ -97,9 +101,7 @@ async def test_its_rules_are_those_of_the_worker_that_runs_it(url: str) -> None:
         raise ValueError("no")
 
     async with working(old, new):
-        with connect(url) as tx:
-            for order in range(TASKS):
-                never_again.enqueue(tx, order)
+        commit(url, new, [never_again.call(order) for order in range(TASKS)])
         await until(lambda: len(starts) >= TASKS)
         await until(lambda: len(rest(url)[1]) == TASKS)
     assert sorted(starts) == list(range(TASKS))
@@ -120,12 +122,10 @@ async def test_a_parameter_that_only_one_version_takes(url: str, newer_first: bo
         ran.append(order)
 
     async with working(old, new):
-        with connect(url) as tx:
-            for order in range(TASKS):
-                if newer_first:
-                    charge.enqueue(tx, order, "EUR")
-                else:
-                    old_charge.enqueue(tx, order)
+        if newer_first:
+            commit(url, new, [charge.call(order, "EUR") for order in range(TASKS)])
+        else:
+            commit(url, old, [old_charge.call(order) for order in range(TASKS)])
         await until(lambda: len(ran) >= TASKS)
     assert sorted(ran) == list(range(TASKS))
     assert (await asyncio.to_thread(rest, url))[1] == []
@@ -137,9 +137,9 @@ async def test_what_nobody_can_run_waits_where_it_can_be_seen(url: str) -> None:
     @maker.task
     def forgotten() -> None: ...
 
+    with connect(url) as tx:
+        task_id = forgotten.enqueue(tx)
     async with working(late.App(url), late.App(url)):
-        with connect(url) as tx:
-            task_id = forgotten.enqueue(tx)
 
         def state() -> str:
             with Control(url) as control:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from late.dispatcher.offers import runner as runners
 from late.dispatcher.offers.pool import OfferPool
 from late.dispatcher.offers.runner import OfferRunner
 from late.errors import StoreRefused, StoreUnavailable
-from late.model.offers import Answer, Offer, OfferKey, OfferState
+from late.model.offers import Answer, Offer, OfferKey, OfferState, key_of, offered
 from late.model.task import Attempt, Kind, Outcome, Policy, Record
 from tests.unit.dispatcher_kit import NOW_US, attempt
 
@@ -330,9 +331,8 @@ class Runner:
         return self.records.get(offer.key.task_id)
 
     def offer(self, asked: Attempt) -> OfferKey:
-        record = asked.record
-        key = OfferKey("default", record.shard_id, record.task_id)  # type: ignore[arg-type]
-        self.table.put([Offer(key, "w1", asked.epoch, pools._offered(asked))])
+        record, key = asked.record, key_of(asked)
+        self.table.put([Offer(key, "w1", asked.epoch, offered(asked))])
         self.records[record.task_id] = record
         self.made[record.task_id] = asked
         return key
@@ -348,7 +348,7 @@ class Runner:
         await self.until(lambda: self.table.calls.count("find") >= seen + 2)
 
     def end(self, asked: Attempt, kind: Kind = "done") -> list[Outcome]:
-        return self.runner.sift([Outcome(asked, kind, NOW_US, 5)])
+        return self.runner.keep_taken([Outcome(asked, kind, NOW_US, 5)])
 
 
 @asynccontextmanager
@@ -368,7 +368,7 @@ async def test_an_offer_runs_once_and_its_end_is_its_owners() -> None:
         assert worker.began == [asked], "it goes on, and is not taken again"
         assert worker.runner.runs(asked)
         other = Outcome(attempt(), "done", NOW_US, 5)
-        assert worker.runner.sift([other]) == [other]
+        assert worker.runner.keep_taken([other]) == [other]
         assert worker.end(asked) == []
         await worker.until(lambda: worker.table.rows[key].answer)
         assert worker.table.rows[key].answer == Answer("done", POLICY, "local", NOW_US, 5)
@@ -442,3 +442,50 @@ async def test_an_attempt_of_a_shard_with_a_newer_owner_is_forgotten() -> None:
         worker.runner.abandon("default", 0, 3)
         assert not worker.runner.runs(asked)
         worker.table.rows.clear()
+
+
+async def test_a_stop_in_the_middle_of_a_take_gives_it_back() -> None:
+    async with running() as worker:
+        taking, go_on = threading.Event(), threading.Event()
+        take = worker.table.take
+
+        def slow_take(me: str, offers: Sequence[Offer]) -> list[Offer]:
+            found = take(me, offers)
+            taking.set()
+            go_on.wait(10)
+            return found
+
+        worker.table.take = slow_take  # type: ignore[method-assign]
+        key = worker.offer(attempt())
+        await worker.until(taking.is_set)
+        worker.runner.drain()
+        stopping = asyncio.ensure_future(worker.runner.stop())
+        await asyncio.sleep(0.01)
+        go_on.set()
+        await stopping
+        assert worker.began == []
+        assert (worker.table.rows[key].runner, worker.table.rows[key].refused_by) == (None, set())
+
+
+async def test_an_answer_that_comes_during_a_look_does_not_wait_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as worker:
+        asked = attempt()
+        key = worker.offer(asked)
+        await worker.until(lambda: worker.began)
+        monkeypatch.setattr(runners, "LOOK_S", 3_600.0)
+        find = worker.table.find
+
+        def slow_find(me: str, groups: Collection[str]) -> list[Offer]:
+            if not ended.is_set():
+                looking.set()
+                ended.wait(10)
+            return find(me, groups)
+
+        looking, ended = threading.Event(), threading.Event()
+        worker.table.find = slow_find  # type: ignore[method-assign]
+        await worker.until(looking.is_set)
+        worker.end(asked)
+        ended.set()
+        await worker.until(lambda: worker.table.rows[key].answer)

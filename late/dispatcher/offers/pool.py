@@ -27,11 +27,23 @@ from late.dispatcher.outcome_buffer import OutcomeBuffer
 from late.errors import StoreError
 from late.handler.classify import INTERRUPTED, Verdict
 from late.model.backoff import Backoff
-from late.model.offers import ELSEWHERE, Answer, Offer, Offered, OfferKey, OfferState
-from late.model.task import Attempt, Outcome, Policy, ShardId
+from late.model.offers import (
+    ELSEWHERE,
+    Answer,
+    Offer,
+    OfferKey,
+    OfferState,
+    key_of,
+    offered,
+    outcome_of,
+)
+from late.model.task import Attempt, Outcome, Policy
 
 LOOK_S = 0.2
-"""The pause between two looks at the answers."""
+"""The pause between two looks at the answers, while one may come soon."""
+LATER_LOOK_S = 1.0
+"""The same once all that is offered was offered `SOON_S` ago."""
+SOON_S = 10.0
 UNTAKEN_S = 3.0
 """Others look for offers every second."""
 UNSEEN_S = 15.0
@@ -119,7 +131,8 @@ class OfferPool:
         self._draining = False
         self._wake = asyncio.Event()
         self._quiet = asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
+        self.running: asyncio.Task[None] | None = None
+        """The loop, once it was started."""
 
     # -- what the scheduler sees -----------------------------------------------------------------
 
@@ -142,7 +155,7 @@ class OfferPool:
                 self._add(attempt, INTERRUPTED, monotonic())
             elif not self._offer(attempt, verdict):
                 self._add(attempt, verdict, monotonic())
-        if self._running is None:
+        if self.running is None:
             self._finished.deliver()
 
     def offer(self, outcome: Outcome) -> bool:
@@ -151,25 +164,24 @@ class OfferPool:
         return self._offer(outcome.attempt, verdict)
 
     def _offer(self, attempt: Attempt, verdict: Verdict) -> bool:
-        record = attempt.record
-        key = OfferKey(attempt.group, ShardId(record.shard_id), record.task_id)
+        key = key_of(attempt)
         if (
             self._draining
-            or self._running is None
+            or self.running is None
             or len(self._out) >= OUT_MAX
             or key in self._out
             or self._finished.is_fenced(attempt)
-            or self._is_tried(attempt)
+            or self._is_probed(attempt)
             or not self._others(attempt.group)
         ):
             return False
-        offer = Offer(key, self._me, attempt.epoch, _offered(attempt))
+        offer = Offer(key, self._me, attempt.epoch, offered(attempt))
         self._out[key] = _Out(attempt, verdict, offer, self._clock(), monotonic())
         self._quiet.clear()
         self._wake.set()
         return True
 
-    def _is_tried(self, attempt: Attempt) -> bool:
+    def _is_probed(self, attempt: Attempt) -> bool:
         """Tell whether nobody took the last task of this name, and another one is offered."""
         name = _name(attempt)
         return name in self._untaken and any(_name(o.attempt) == name for o in self._out.values())
@@ -191,11 +203,11 @@ class OfferPool:
 
     async def start(self) -> None:
         """Begin to offer. Twice is fine."""
-        if self._running is None:
+        if self.running is None:
             loop = asyncio.get_running_loop()
             self._finished.open(loop)
             self._quiet.set()
-            self._running = loop.create_task(self._run(), name="late-offers")
+            self.running = loop.create_task(self._run(), name="late-offers")
 
     async def stop(self, grace_s: float) -> None:
         """Offer nothing more, wait up to `grace_s` for answers, give the rest back."""
@@ -203,14 +215,14 @@ class OfferPool:
         for out in self._out.values():
             out.recalled = True
         self._wake.set()
-        if self._running is not None and not self._running.done():
+        if self.running is not None and not self.running.done():
             try:
                 async with asyncio.timeout(grace_s):
                     await self._quiet.wait()
             except TimeoutError:
                 pass
-            self._running.cancel()
-            await asyncio.wait({self._running})
+            self.running.cancel()
+            await asyncio.wait({self.running})
         for out in list(self._out.values()):
             self._end(out, INTERRUPTED)
         self._finished.deliver()
@@ -235,8 +247,10 @@ class OfferPool:
                 await asyncio.sleep(backoff.next_s())
                 continue
             backoff.reset()
+            now = self._clock()
+            soon = any(now - out.since < SOON_S for out in self._out.values())
             try:
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(LOOK_S if soon else LATER_LOOK_S):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -318,21 +332,7 @@ class OfferPool:
         if self._finished.is_fenced(out.attempt):
             return
         self._adopt(out.attempt, answer.policy)
-        outcome = Outcome(
-            out.attempt,
-            answer.kind,
-            answer.started_at_us,
-            answer.busy_us,
-            target=answer.target,
-            error=answer.error,
-            reason=answer.reason,
-            after_us=answer.after_us,
-            retryable=answer.retryable,
-            jitter=self._rng.random(),
-            overloaded=answer.overloaded,
-            result=answer.result,
-        )
-        self._send([outcome])
+        self._send([outcome_of(out.attempt, answer, self._rng.random())])
 
     def _end(self, out: _Out, verdict: Verdict) -> None:
         self._drop(out)
@@ -352,17 +352,3 @@ class OfferPool:
 
 def _name(attempt: Attempt) -> tuple[str, str]:
     return attempt.group, attempt.record.name
-
-
-def _offered(attempt: Attempt) -> Offered:
-    record = attempt.record
-    return Offered(
-        record.queue,
-        record.name,
-        record.position,
-        attempt.number,
-        attempt.deaths,
-        attempt.due_at_us,
-        attempt.is_replay,
-        attempt.timeout_us,
-    )

@@ -15,13 +15,13 @@ from typing import NamedTuple, Protocol
 from late.concurrency import in_thread
 from late.errors import StoreError
 from late.model.backoff import Backoff
-from late.model.offers import Answer, Offer, OfferKey
-from late.model.task import Attempt, Outcome, Policy, Record, ShardId
+from late.model.offers import Answer, Offer, OfferKey, answer_of, key_of
+from late.model.task import Attempt, Outcome, Policy, Record
 
 LOOK_S = 1.0
 """The pause between two looks for offers."""
 BUSY_LOOK_S = 0.2
-"""The same while there are some."""
+"""The same after a look that found some."""
 FAILED_MAX_S = 30.0
 """The longest pause after an error of the database."""
 
@@ -56,7 +56,7 @@ class OfferRunner:
         policy_of: the policy of a task by queue and name; None if it cannot run here.
         read: reads the task's record; None if it is gone. Raises `StoreError`.
         attempt_of: makes the attempt; None if it cannot run here.
-        submit: begins attempts; each comes back once, to `sift`.
+        submit: begins attempts; each comes back once, to `keep_taken`.
     """
 
     def __init__(
@@ -90,19 +90,21 @@ class OfferRunner:
         """Offers that go back to their owners, and whether this worker refuses each."""
         self._wake = asyncio.Event()
         self._stopping = False
-        self._running: asyncio.Task[None] | None = None
+        self._ends = False
+        self.running: asyncio.Task[None] | None = None
+        """The loop, once it was started."""
 
     def runs(self, attempt: Attempt) -> bool:
         """Tell whether an attempt is of another worker's shard."""
-        taken = self.taken.get(_key(attempt))
+        taken = self.taken.get(key_of(attempt))
         return taken is not None and taken.offer.epoch == attempt.epoch
 
-    def sift(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def keep_taken(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Keep the outcomes of attempts that were taken from others, and return the rest."""
         rest = []
         for outcome in outcomes:
             if self.runs(outcome.attempt):
-                self._ended(self.taken.pop(_key(outcome.attempt)), outcome)
+                self._ended(self.taken.pop(key_of(outcome.attempt)), outcome)
             else:
                 rest.append(outcome)
         return rest
@@ -115,8 +117,8 @@ class OfferRunner:
 
     async def start(self) -> None:
         """Begin to look for offers. Twice is fine."""
-        if self._running is None:
-            self._running = asyncio.get_running_loop().create_task(
+        if self.running is None:
+            self.running = asyncio.get_running_loop().create_task(
                 self._run(), name="late-offer-runner"
             )
 
@@ -125,11 +127,15 @@ class OfferRunner:
         self._stopping = True
 
     async def stop(self) -> None:
-        """Take nothing more, and write the answers. To be called when nothing runs any more."""
-        self._stopping = True
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait({self._running})
+        """Take nothing more, and write the answers. To be called when nothing runs any more.
+
+        The loop is not cancelled: it would not know what it has just taken, and the owner would
+        count that as a death.
+        """
+        self._stopping = self._ends = True
+        self._wake.set()
+        if self.running is not None:
+            await asyncio.wait({self.running})
         try:
             await self._tell()
         except StoreError as error:  # The owner sees that this worker is gone.
@@ -137,19 +143,17 @@ class OfferRunner:
 
     async def _run(self) -> None:
         backoff = Backoff(self._rng, base_s=LOOK_S, cap_s=FAILED_MAX_S)
-        while True:
-            busy = bool(self.taken)
+        while not self._ends:
+            self._wake.clear()
             try:
                 await self._tell()
-                if not self._stopping and self._others():
-                    busy = await self._look() or busy
+                found = not self._stopping and self._others() and await self._look()
             except StoreError as error:
                 logger.warning("offers of other workers: %s", error)
-                await asyncio.sleep(backoff.next_s())
-                continue
-            backoff.reset()
-            self._wake.clear()
-            pause_s = (BUSY_LOOK_S if busy else LOOK_S) * self._rng.uniform(0.8, 1.0)
+                pause_s = backoff.next_s()
+            else:
+                backoff.reset()
+                pause_s = (BUSY_LOOK_S if found else LOOK_S) * self._rng.uniform(0.8, 1.0)
             try:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
@@ -164,8 +168,8 @@ class OfferRunner:
         can = can[: max(0, self._free())]
         if not can:
             return False
-        for offer in await in_thread(lambda: self._table().take(self._me, can)):
-            await self._begin(offer)
+        taken = await in_thread(lambda: self._table().take(self._me, can))
+        await asyncio.gather(*map(self._begin, taken))
         return True
 
     async def _begin(self, offer: Offer) -> None:
@@ -191,20 +195,7 @@ class OfferRunner:
         if outcome.kind in ("interrupted", "not_capable"):
             self._back.append((taken.offer, outcome.kind == "not_capable"))
         else:
-            answer = Answer(
-                outcome.kind,
-                taken.policy,
-                outcome.target,
-                outcome.started_at_us,
-                outcome.busy_us,
-                error=outcome.error,
-                reason=outcome.reason,
-                after_us=outcome.after_us,
-                retryable=outcome.retryable,
-                overloaded=outcome.overloaded,
-                result=outcome.result,
-            )
-            self._answers.append((taken.offer, answer))
+            self._answers.append((taken.offer, answer_of(outcome, taken.policy)))
         self._wake.set()
 
     async def _tell(self) -> None:
@@ -221,7 +212,3 @@ class OfferRunner:
         for refused in (False, True):
             offers = [offer for offer, cannot in back if cannot == refused]
             self._table().give_back(self._me, offers, refused=refused)
-
-
-def _key(attempt: Attempt) -> OfferKey:
-    return OfferKey(attempt.group, ShardId(attempt.record.shard_id), attempt.record.task_id)
