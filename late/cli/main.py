@@ -32,6 +32,7 @@ from late.cli import (
 from late.cli.bench import bench
 from late.cli.reports import lake, report, throughput
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
+from late.observability.logs import redact
 
 HELP = """A transactional task queue.
 
@@ -149,7 +150,7 @@ def _misuse(error: Exception) -> str | None:
     if text.startswith("Usage:"):  # a group of commands without one: the list of them is the answer
         return text
     path = "late" if context is None else context.command_path
-    text = " ".join(text.split()).rstrip(".")
+    text = redact(" ".join(text.split()).rstrip("."))  # a word too many may be a URL
     return f"late: {text[:1].lower()}{text[1:]}; see {path} --help"
 
 

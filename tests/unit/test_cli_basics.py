@@ -211,6 +211,11 @@ def test_a_place_that_is_none_says_what_there_is(cli: Cli) -> None:
         (("worker", "shop:app", "--concurrency", "0"), "invalid value for '--concurrency': "),
         (("queue", "--nope"), "no such option: --nope"),
         (("nope",), "no such command 'nope'; see late --help"),
+        (
+            ("dead", "list", "postgresql://me:secret@host/db"),
+            "got unexpected extra argument(s) (postgresql://me:***@host/db);"
+            " see late dead list --help",
+        ),
     ],
     ids=str,
 )
