@@ -220,6 +220,22 @@ class SettleResult(Enum):
     """Another settlement has this `seq`: the shard belongs to someone else."""
 
 
+class NameEnds(msgspec.Struct, frozen=True, array_like=True):
+    """Says how the last tasks of one name ended in one worker. Times are the database's, in µs."""
+
+    group: str
+    queue: str
+    task: str
+    failed: int
+    """The number of the last tasks that fail."""
+    worked: int
+    """The number of the last tasks that ended well."""
+    worked_us: int
+    """The time at which the latest one ended well; 0 if none has."""
+    failed_us: tuple[int, ...]
+    """The times at which the latest tasks failed, of those after the last good end: a few."""
+
+
 class WorkerInfo(msgspec.Struct, frozen=True):
     """A worker's description of itself, sent with each heartbeat."""
 
@@ -231,6 +247,8 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     groups: tuple[str, ...]
     capacity: float = 1.0
     version: str = ""
+    ends: tuple[NameEnds, ...] = ()
+    """They are of names that fail, in this worker or in others."""
 
 
 class LeaseView(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ from late.errors import StoreError, StoreUnavailable
 from late.events import Emitter
 from late.model.backoff import Backoff
 from late.store import open_store
-from late.store.base import Membership, Store, WorkerInfo
+from late.store.base import Membership, NameEnds, Store, WorkerInfo
 
 HURRY_S = 0.1
 """Shortest time between two beats, however much in a hurry."""
@@ -54,6 +54,8 @@ FAREWELL_S = 2.0
 OnMembership = Callable[[Membership, float, float], None]
 """Called with the fleet, the monotonic time until which this heartbeat can be trusted, and the one
 at which it was sent."""
+Exchange = Callable[[Membership], tuple[NameEnds, ...]]
+"""Takes in what the fleet says of failing tasks, and returns what the next beat says."""
 
 
 class Heartbeat:
@@ -69,6 +71,7 @@ class Heartbeat:
         clock: learns the database's time from each reply.
         store_factory: makes the store, in the thread.
         beside: what else runs in the thread's loop for as long; each is cancelled at the end.
+        exchange: called after `on_membership`, in the same loop.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Heartbeat:
         emitter: Emitter = events.default,
         store_factory: Callable[[str], Store] = open_store,
         beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        exchange: Exchange = lambda _: (),
     ) -> None:
         self._url = url
         self._worker = worker
@@ -100,6 +104,8 @@ class Heartbeat:
         self._emitter = emitter
         self._store_factory = store_factory
         self._beside = beside
+        self._exchange = exchange
+        self._ends: tuple[NameEnds, ...] = ()
         self._resigned = False
         self._answered_s = -math.inf
         self._view: tuple[Membership, float, float] | None = None
@@ -239,7 +245,8 @@ class Heartbeat:
                 sent_s = self._monotonic()
                 resigned = self._resigned
                 ttl_s = 0 if resigned else self._ttl_s
-                membership = await store.heartbeat(self._worker, ttl_s)
+                worker = msgspec.structs.replace(self._worker, ends=self._ends)
+                membership = await store.heartbeat(worker, ttl_s)
         except TimeoutError as error:
             raise StoreUnavailable(f"no reply to a heartbeat for {self._ttl_s:g} s") from error
         received_s = self._monotonic()
@@ -267,6 +274,7 @@ class Heartbeat:
         self._view_waits = False
         assert self._view is not None
         self._on_membership(*self._view)
+        self._ends = self._exchange(self._view[0])
 
     async def _failed(self, error: Exception, retry_in_s: float) -> None:
         transient = isinstance(error, StoreError) and error.transient

@@ -19,9 +19,12 @@ from late.model.task import PULL, Policy
 from late.notify import notifier
 from late.notify.listener import HintListener
 from late.scheduler.limits.limits import LOCAL_POOL
+from late.scheduler.limits.outages import Outages
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
 from late.scheduler.task_state import ROUTE
+from late.store.base import Membership, NameEnds
+from late.tailer.heartbeat import Exchange
 from late.tailer.tailer import Tailer
 from late.worker.fence_report import Counts
 from late.worker.pools import Dispatchers
@@ -50,6 +53,16 @@ def policies_of(app: App) -> dict[str, Policy]:
     """Map each task name to its policy, and each routed queue to the policy of unnamed tasks."""
     found = {name: task.policy for name, task in app.tasks.items()}
     return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
+
+
+def exchange_of(outages: Outages, worker_id: str) -> Exchange:
+    """Return what takes in the failures that the other workers told of, and returns ours."""
+
+    def exchange(fleet: Membership) -> tuple[NameEnds, ...]:
+        others = (worker for worker in fleet.workers if worker.worker_id != worker_id)
+        return outages.exchange((each for worker in others for each in worker.ends), fleet.now_us)
+
+    return exchange
 
 
 def as_pulled(policies: Mapping[str, Policy]) -> dict[str, Policy]:

@@ -271,6 +271,7 @@ class Worker:
             clock=self.clock,
             rng=self._rng,
             beside=self._beside(),
+            exchange=assembly.exchange_of(self.scheduler.limits.outages, self.id),
         )
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:

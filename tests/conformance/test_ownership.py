@@ -6,10 +6,12 @@ import asyncio
 import random
 from collections.abc import Callable
 
+import msgspec
+
 from late.errors import StoreError
 from late.model.ids import new_id
 from late.model.task import HELD_US, ShardId, Suspect
-from late.store.base import HeldKey, LeaseView, SettleResult, Store
+from late.store.base import HeldKey, LeaseView, NameEnds, SettleResult, Store
 from tests.conformance.backends import Raw
 from tests.conformance.kit import Owner, own, parked, schedule, task, until, worker
 
@@ -26,6 +28,16 @@ async def test_a_live_workers_shards_are_not_for_others(store: Store, other_stor
     assert [lease.shard_id for lease in mine] == [0, 1, 2]
     assert [lease.shard_id for lease in theirs] == [3]
     assert {lease.owner for lease in mine} == {"w1"}
+
+
+async def test_a_heartbeat_carries_how_tasks_end_and_takes_it_back(
+    store: Store, other_store: Store
+) -> None:
+    ends = tuple(NameEnds("g", "q", f"job{n}", 2, n, 0, (1, 2)) for n in range(2))
+    for said in (ends, ()):
+        await store.heartbeat(msgspec.structs.replace(worker("w1"), ends=said), 60)
+        seen = await other_store.heartbeat(worker("w2"), 60)
+        assert [each.ends for each in seen.workers] == [said, ()]
 
 
 async def test_racing_for_the_same_shards_gives_each_one_owner(

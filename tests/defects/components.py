@@ -22,7 +22,7 @@ from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import Window
 from late.scheduler.limits.limiter import Limiter
-from late.scheduler.limits.outages import Ends
+from late.scheduler.limits.outages import Ends, Outages
 from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.schedules import ShardSchedules
@@ -317,6 +317,11 @@ def outage_of_attempts() -> None:
     old = replace(
         Ends, "add_failed", lambda self, _, *how, **more: old(self, object(), *how, **more)
     )
+
+
+def outages_alone() -> None:
+    """A worker takes in nothing of what fails in the others."""
+    old = replace(Outages, "exchange", lambda self, told, now_us: old(self, (), now_us))
 
 
 def order_of_the_clock() -> None:

@@ -160,6 +160,12 @@ _ALL = (
         "tests/unit/test_outages.py::test_few_tasks_that_fail_for_ever_are_no_outage", r"assert",
     ),
     Defect(
+        "outages-alone", "a worker takes in nothing of what fails in the others",
+        c.outages_alone,
+        "tests/unit/test_outages.py::test_two_failures_on_each_of_ten_workers_are_an_outage",
+        r"assert",
+    ),
+    Defect(
         "order-of-the-clock", "a clock that goes back puts off a task of a key, and none after it",
         c.order_of_the_clock,
         "tests/unit/test_core_clock.py::test_a_clock_that_goes_back_changes_no_order", r"assert",

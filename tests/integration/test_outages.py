@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,8 @@ from late import events
 from late.control import Control, Filter
 from late.outbox import connect
 from late.testing import drain
+from tests.integration.fleet_kit import until, working
+from tests.integration.kill_kit import commit
 
 QUICK = late.Retry(max_attempts=3, base=0.02, factor=2.0, cap=0.2)
 """Its attempts are over in a tenth of a second: an outage that counted would kill every task."""
@@ -104,3 +107,40 @@ def test_a_few_tasks_that_fail_are_at_fault_themselves(url: str, tasks: int) -> 
     service = Service(url)
     service.enqueue(range(tasks))
     assert drain(service.app, timeout_s=90, wait_s=30) == {"dead": tasks}
+
+
+async def test_the_failures_of_all_workers_are_one_outage(url: str) -> None:
+    """Two or so on each. The second attempt, which would be the last, ends when all know."""
+    first: Counter[int] = Counter()
+    done: list[int] = []
+    known, away = asyncio.Event(), True
+
+    def an_app() -> late.App:
+        app = late.App(url)
+
+        @app.task(retry=late.Retry(max_attempts=2, base=0.02, cap=0.02))
+        async def store(ctx: late.AsyncContext, number: int) -> None:
+            first[number] += 1
+            if ctx.attempt == 2:
+                await known.wait()
+            if away:
+                raise ConnectionError("the warehouse is away")
+            done.append(number)
+
+        return app
+
+    apps = [an_app() for _ in range(3)]
+    async with working(*apps) as workers:
+        commit(url, apps[0], [apps[0].tasks["store"].call(n) for n in range(6)])
+        await until(lambda: all(first[n] > 1 for n in range(6)))
+
+        def know() -> bool:
+            outages = [worker.scheduler.limits.outages for worker in workers]
+            return all(each.names(0) for each in outages if each.watches)
+
+        await until(know)
+        known.set()
+        await until(lambda: min(first.values()) > 3)
+        away = False
+        await until(lambda: sorted(done) == list(range(6)))
+    assert await asyncio.to_thread(dead, url) == []

@@ -15,7 +15,7 @@ import pytest
 from late.clock import DatabaseClock
 from late.errors import SchemaMismatch, StoreUnavailable
 from late.events import Emitter, Event
-from late.store.base import Membership, Store, WorkerInfo
+from late.store.base import Membership, NameEnds, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 
 ME = WorkerInfo("me", "host:1", ("default",))
@@ -206,3 +206,17 @@ def test_stopping_what_never_started_is_fine() -> None:
     heart.beat.hurry()
     heart.beat.stop()
     heart.beat.stop()
+
+
+async def test_a_beat_says_what_the_view_before_it_was_answered_with() -> None:
+    said = (NameEnds("g", "q", "job", 2, 0, 0, (1, 2)),)
+    answers = iter([said, ()])
+    heart = Heart(ttl_s=60, exchange=lambda _: next(answers, ()))
+    async with beating(heart):
+        ends = []
+        for _ in range(3):
+            view, _ = await heart.view()
+            ends += [worker.ends for worker in view.workers]
+            await asyncio.sleep(0)  # the answer is given after the view
+            heart.beat.hurry()
+    assert ends == [(), said, ()]

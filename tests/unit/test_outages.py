@@ -15,11 +15,14 @@ from late.scheduler.limits.outages import (
     FORGOTTEN_US,
     NAMES_MAX,
     REMEMBERED,
+    TOLD_MAX,
+    TOLD_SILENCE_US,
     Name,
     Outages,
 )
 from late.scheduler.outcome_rules import decide_outcome
 from late.scheduler.task_state import Entry
+from late.store.base import NameEnds
 
 S = 1_000_000
 JOB = Name("g", "q", "job")
@@ -268,3 +271,118 @@ def test_the_waits_grow_while_the_number_of_the_attempt_stays() -> None:
     assert (verdict.word, verdict.attempts) == ("retried", 2)
     assert verdict.due_at_us - now_us == 2 * S
     assert isinstance(verdict.errors[-1], AttemptError)
+
+
+def exchange(*fleet: Limits, now_us: int = 0) -> list[tuple[NameEnds, ...]]:
+    """Three heartbeats of each: all know then what all know."""
+    told: list[tuple[NameEnds, ...]] = [() for _ in fleet]
+    for _ in range(3):
+        for me, limits in enumerate(fleet):
+            others = [each for n, said in enumerate(told) if n != me for each in said]
+            told[me] = limits.outages.exchange(others, now_us)
+    return told
+
+
+def test_two_failures_on_each_of_ten_workers_are_an_outage() -> None:
+    fleet = [Limits() for _ in range(10)]
+    for n, limits in enumerate(fleet):
+        assert failures(limits, range(2 * n, 2 * n + 2)) == [False] * 2
+    exchange(*fleet)
+    for n, limits in enumerate(fleet):
+        assert limits.outages.take_changes() == [(JOB, True)]
+        assert failures(limits, range(2 * n, 2 * n + 1)) == [True]
+
+
+def test_four_failures_in_all_are_no_outage() -> None:
+    fleet = [Limits() for _ in range(4)]
+    for n, limits in enumerate(fleet):
+        failures(limits, range(n, n + 1))
+    exchange(*fleet)
+    assert [limits.outages.names(0) for limits in fleet] == [frozenset()] * 4
+
+
+def test_what_works_elsewhere_counts_though_nothing_fails_there() -> None:
+    fleet = [Limits() for _ in range(4)]
+    for n, limits in enumerate(fleet[:3]):
+        failures(limits, range(2 * n, 2 * n + 2), now_us=S)
+    worked(fleet[3], 10, now_us=S)
+    told = exchange(*fleet, now_us=S)
+    assert [limits.outages.names(S) for limits in fleet] == [frozenset()] * 4
+    assert told[3] == (NameEnds(*JOB, 0, REMEMBERED, S, ()),)
+
+
+def test_the_latest_of_all_workers_are_in_a_row_where_none_has_worked_since() -> None:
+    """As poison among good tasks is, on every worker: what works comes after it."""
+    fleet, now_us = [Limits() for _ in range(5)], 100 * S
+    for n, limits in enumerate(fleet):
+        worked(limits, 20, now_us=S)
+        failures(limits, range(n, n + 1), now_us=(2 + n) * S)
+    exchange(*fleet, now_us=now_us)
+    assert fleet[0].outages.names(now_us) == {JOB}
+    worked(fleet[4], 1, now_us=3 * S)  # the failures of the first two are before it
+    exchange(*fleet, now_us=now_us)
+    assert fleet[0].outages.names(now_us) == frozenset()
+
+
+def test_what_another_worker_told_is_late() -> None:
+    fleet = [Limits() for _ in range(5)]
+    for n, limits in enumerate(fleet):
+        worked(limits, 20)
+        failures(limits, range(n, n + 1))
+    exchange(*fleet, now_us=TOLD_SILENCE_US - 1)
+    assert fleet[0].outages.names(TOLD_SILENCE_US - 1) == frozenset()
+    exchange(*fleet, now_us=TOLD_SILENCE_US)
+    assert fleet[0].outages.names(TOLD_SILENCE_US) == {JOB}
+
+
+def test_the_first_time_of_a_failure_counts_among_workers() -> None:
+    """Poison is tried again and again, and stays where it was in the order of ends."""
+    fleet, now_us = [Limits() for _ in range(6)], 100 * S
+    for n, limits in enumerate(fleet[:5]):
+        worked(limits, 20)
+        for at_us in (1, now_us):
+            failures(limits, range(n, n + 1), now_us=at_us)
+    worked(fleet[5], 20, now_us=50 * S)
+    exchange(*fleet, now_us=now_us)
+    assert fleet[0].outages.names(now_us) == frozenset()
+
+
+def test_a_name_that_worked_on_another_worker_is_not_at_fault() -> None:
+    one, another = Limits(), Limits()
+    worked(one, 1, name="other")
+    failures(one, range(REMEMBERED))
+    assert one.outages.names(0) == frozenset()
+    worked(another, 1, now_us=S)
+    exchange(one, another, now_us=S)
+    assert one.outages.names(S) == {JOB}
+
+
+def test_it_is_over_for_all_when_it_works_on_some() -> None:
+    fleet = [Limits() for _ in range(5)]
+    for n, limits in enumerate(fleet):
+        failures(limits, range(2 * n, 2 * n + 2))
+    exchange(*fleet)
+    worked(fleet[0], 2)
+    exchange(*fleet)
+    assert fleet[4].outages.take_changes() == [(JOB, True), (JOB, False)]
+
+
+def test_a_worker_that_is_gone_no_longer_counts() -> None:
+    one, another = Limits(), Limits()
+    failures(one, range(4))
+    failures(another, range(4, 8))
+    exchange(one, another)
+    assert one.outages.names(0) == {JOB}
+    one.outages.exchange((), 0)
+    assert one.outages.names(0) == frozenset()
+
+
+def test_what_a_worker_tells_is_bounded_and_the_same_names_everywhere() -> None:
+    one, another = Limits(), Limits()
+    for n in range(2 * TOLD_MAX):
+        one.outages.failed("g", record(n, name=f"n{n:03}"), 0)
+        worked(another, 1, name=f"n{n:03}")
+    mine, theirs = exchange(one, another)
+    assert len(mine) == TOLD_MAX
+    assert [each.task for each in mine] == [each.task for each in theirs]
+    assert exchange(Limits(), another) == [(), ()], "nothing fails, so nothing is told"

@@ -6,7 +6,11 @@ of that name fail, and a failure says nothing of the one task. So for each name 
 
     outage = at least `FAILED_MIN` of them fail, and nine of ten,
              or the latest `FAILED_MIN` fail and none has worked for `SILENCE_US`;
-             and the name has worked here before, or nothing else in its queue works
+             and the name has worked before, or nothing else in its queue works here
+
+It is looked for in the tasks of this worker, and in those of all workers together: each tells with
+its heartbeat of the names that fail somewhere, so that two failures on each of ten workers are an
+outage too. A worker sees its own at once, and that of all after two or three heartbeats.
 
 Nine of ten, because what fails mostly ends sooner than what works: where one of five fails, half of
 the last ends may be failures for a moment.
@@ -21,21 +25,25 @@ usage of each settlement, so that it costs nothing per task.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from late.model.task import Outcome, Record, TaskId, Usage
+from late.store.base import NameEnds
 
 REMEMBERED = 20
 FAILED_MIN = 5
 WORKED_SHARE = 0.1
 SILENCE_US = 1_000_000
+TOLD_SILENCE_US = 5_000_000
+"""It takes some heartbeats until a worker knows what has worked in another."""
 FORGOTTEN_US = 1_800_000_000
 """A failure counts for so long: its task may have moved to another worker with its shard."""
 FAILING_MAX = 1_000
 """Failing tasks are remembered up to this number for each name."""
+TOLD_MAX = 50
+"""A worker tells of this many names: some 5 KB in a heartbeat."""
 NAMES_MAX = 10_000
 """Names are remembered up to this number, and beyond it those of which tasks failed."""
 
@@ -54,17 +62,19 @@ class Ends:
     def __init__(self) -> None:
         self._last: deque[TaskId | None] = deque(maxlen=REMEMBERED)
         """Those that failed, by their ids; None for one that ended well."""
-        self._failing: dict[TaskId, int] = {}
-        """The times at which they failed, in this order: also of tasks that `_last` has dropped."""
+        self._failing: dict[TaskId, tuple[int, int]] = {}
+        """The times at which they failed first and last, in order of the last: also of tasks that
+        `_last` has dropped."""
         self._worked_us = 0
         """The time at which the latest one ended well."""
         self.proven = False
         """True once a task has ended well."""
 
     def add_failed(self, task_id: TaskId, now_us: int, *, counts: bool) -> None:
-        if self._failing.pop(task_id, None) is None and counts:
+        known = self._failing.pop(task_id, None)
+        if known is None and counts:
             self._last.append(task_id)
-        self._failing[task_id] = now_us
+        self._failing[task_id] = (now_us if known is None else known[0], now_us)
         if len(self._failing) > FAILING_MAX:
             self.forget(next(iter(self._failing)))
 
@@ -77,24 +87,37 @@ class Ends:
         if self._failing.pop(task_id, None) is not None and task_id in self._last:
             self._last.remove(task_id)
 
-    def fail(self, now_us: int) -> bool:
-        """Return whether enough of the last tasks failed."""
+    def told(self, name: Name, now_us: int) -> NameEnds:
+        """Return how the last tasks ended, of `name`; failures of long ago are forgotten."""
         while self._failing:
-            task_id, at_us = next(iter(self._failing.items()))
+            task_id, (_, at_us) = next(iter(self._failing.items()))
             if at_us >= now_us - FORGOTTEN_US:
                 break
             self.forget(task_id)
         worked = self._last.count(None)
-        if len(self._last) - worked < FAILED_MIN:
-            return False
-        if worked <= WORKED_SHARE * len(self._last):
-            return True
-        latest = itertools.islice(reversed(self._last), FAILED_MIN)
-        return None not in latest and now_us - self._worked_us >= SILENCE_US
+        times: list[int] = []
+        for end in reversed(self._last):
+            if end is None or len(times) == FAILED_MIN:
+                break
+            times.append(self._failing[end][0])
+        return NameEnds(*name, len(self._last) - worked, worked, self._worked_us, tuple(times))
 
     @property
     def failed(self) -> bool:
         return bool(self._failing)
+
+
+def fail(ends: Sequence[NameEnds], now_us: int, *, silence_us: int) -> bool:
+    """Return whether enough of the last tasks of one name fail, in the workers that tell of it."""
+    failed = sum(each.failed for each in ends)
+    worked = sum(each.worked for each in ends)
+    worked_us = max(each.worked_us for each in ends)
+    if failed < FAILED_MIN:
+        return False
+    if worked <= WORKED_SHARE * (failed + worked):
+        return True
+    later = sum(at_us >= worked_us for each in ends for at_us in each.failed_us)
+    return later >= FAILED_MIN and now_us - worked_us >= silence_us
 
 
 class Outages:
@@ -105,6 +128,8 @@ class Outages:
         self._failing: set[Name] = set()
         """The names of which a task failed."""
         self._out: set[Name] = set()
+        self._told: dict[Name, list[NameEnds]] = {}
+        """It has what the other workers told last."""
         self._changed: list[tuple[Name, bool]] = []
         self._now_us = 0
 
@@ -149,6 +174,21 @@ class Outages:
             if usage.outcome == "done" and name not in self._failing:
                 self._of(name).add_worked(usage.count, now_us)
 
+    def exchange(self, told: Iterable[NameEnds], now_us: int) -> tuple[NameEnds, ...]:
+        """Take in what the other workers tell now; return what to tell them.
+
+        That is of the names that fail here, and of those that fail elsewhere and are known here.
+        """
+        self._now_us = max(self._now_us, now_us)
+        self._told = {}
+        for each in told:
+            self._told.setdefault(Name(each.group, each.queue, each.task), []).append(each)
+        names = self._failing | (self._told.keys() & self._ends.keys())
+        for name in sorted(self._failing):
+            self._judge(name)
+        # All workers choose the same ones where there are too many.
+        return tuple(self._ends[name].told(name, self._now_us) for name in sorted(names)[:TOLD_MAX])
+
     def names(self, now_us: int) -> frozenset[Name]:
         """Return the names that are in an outage."""
         self._now_us = max(self._now_us, now_us)
@@ -175,8 +215,13 @@ class Outages:
         )
 
     def _judge(self, name: Name) -> None:
-        ends = self._ends[name]
-        out = ends.fail(self._now_us) and (ends.proven or not self._works_beside(name))
+        ends, others = self._ends[name], self._told.get(name, [])
+        mine = ends.told(name, self._now_us)
+        out = fail([mine], self._now_us, silence_us=SILENCE_US) or (
+            bool(others) and fail([mine, *others], self._now_us, silence_us=TOLD_SILENCE_US)
+        )
+        proven = ends.proven or any(each.worked_us for each in others)
+        out = out and (proven or not self._works_beside(name))
         if out != (name in self._out):
             (self._out.add if out else self._out.discard)(name)
             self._changed.append((name, out))

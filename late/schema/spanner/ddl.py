@@ -256,5 +256,6 @@ STATEMENTS = {
     "0006": LANES,
     "0007": (),
     "0008": OFFERS,
+    "0009": ("ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS ends STRING(MAX)",),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

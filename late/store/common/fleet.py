@@ -8,16 +8,22 @@ from typing import Any
 import msgspec
 
 from late.model.task import ShardId
-from late.store.base import LeaseView, Membership, WorkerInfo
+from late.store.base import LeaseView, Membership, NameEnds, WorkerInfo
 
 Row = Any
 
 _names_of = msgspec.json.Decoder(tuple[str, ...]).decode
+_ends_of = msgspec.json.Decoder(tuple[NameEnds, ...]).decode
 
 
 def groups_text(worker: WorkerInfo) -> str:
     """The column `consumer_groups`: JSON list of names."""
     return msgspec.json.encode(worker.groups).decode()
+
+
+def ends_text(worker: WorkerInfo) -> str | None:
+    """The column `ends`: JSON list of `NameEnds`; NULL, as nearly always, when nothing fails."""
+    return msgspec.json.encode(worker.ends).decode() if worker.ends else None
 
 
 def membership_of(
@@ -30,8 +36,8 @@ def membership_of(
     """The fleet at one moment.
 
     Args:
-        workers: (worker_id, address, consumer_groups, capacity, version, expires_at_us) of those
-            that live, ascending by id.
+        workers: (worker_id, address, consumer_groups, capacity, version, ends, expires_at_us) of
+            those that live, ascending by id.
         leases: (consumer_group, shard_id, owner, epoch), ascending.
         groups: the names of those that may be worked.
     """
@@ -39,11 +45,14 @@ def membership_of(
     return Membership(
         now_us=now_us,
         workers=tuple(
-            WorkerInfo(worker_id, address, _names_of(names), capacity, version)
-            for worker_id, address, names, capacity, version, _ in rows
+            WorkerInfo(
+                *(worker_id, address, _names_of(names), capacity, version),
+                ends=_ends_of(ends) if ends else (),
+            )
+            for worker_id, address, names, capacity, version, ends, _ in rows
         ),
         leases=tuple(LeaseView(*row) for row in leases),
         shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
         groups=frozenset(groups),
-        expires_at_us={row[0]: row[5] for row in rows},
+        expires_at_us={row[0]: row[6] for row in rows},
     )

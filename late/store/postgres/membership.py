@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from late.store.base import Membership, WorkerInfo
-from late.store.common.fleet import groups_text, membership_of
+from late.store.common.fleet import ends_text, groups_text, membership_of
 from late.store.common.groups import ACTIVE
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection
@@ -20,6 +20,7 @@ def beat(worker: WorkerInfo, ttl_s: float) -> tuple[str, dict[str, Any]]:
         "groups": groups_text(worker),
         "capacity": worker.capacity,
         "version": worker.version,
+        "ends": ends_text(worker),
     }
     return sql.HEARTBEAT if ttl_s > 0 else sql.LEAVE, values
 

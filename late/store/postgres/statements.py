@@ -317,16 +317,17 @@ update late_lease e set owner = null
 """
 HEARTBEAT = f"""
 insert into late_worker (worker_id, expires_at_us, started_at_us, address, consumer_groups,
-                         capacity, version)
-values (%(id)s, {NOW} + %(ttl)s::bigint, {NOW}, %(address)s, %(groups)s, %(capacity)s, %(version)s)
+                         capacity, version, ends)
+values (%(id)s, {NOW} + %(ttl)s::bigint, {NOW}, %(address)s, %(groups)s, %(capacity)s, %(version)s,
+        %(ends)s)
 on conflict (worker_id) do update set expires_at_us = excluded.expires_at_us,
    address = excluded.address, consumer_groups = excluded.consumer_groups,
-   capacity = excluded.capacity, version = excluded.version
+   capacity = excluded.capacity, version = excluded.version, ends = excluded.ends
 """
 LEAVE = "delete from late_worker where worker_id = %(id)s"
 WORKERS = f"""
-select worker_id, address, consumer_groups, capacity, version, expires_at_us from late_worker
- where expires_at_us > {NOW} order by worker_id
+select worker_id, address, consumer_groups, capacity, version, ends, expires_at_us
+  from late_worker where expires_at_us > {NOW} order by worker_id
 """
 LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"
 # Every shard of a lane, and every other that holds records, timers or schedules (a lane that was

@@ -10,28 +10,30 @@ from google.cloud.spanner_v1.param_types import FLOAT64, INT64, STRING
 
 from late.model.task import SHARDS_MAX
 from late.store.base import Membership, WorkerInfo
-from late.store.common.fleet import groups_text, membership_of
+from late.store.common.fleet import ends_text, groups_text, membership_of
 from late.store.common.groups import ACTIVE
 from late.store.spanner.row_codec import LOG, NOW
 
 _VALUES = {
     "worker_id": STRING, "ttl_us": INT64, "address": STRING, "groups": STRING,
-    "capacity": FLOAT64, "version": STRING,
+    "capacity": FLOAT64, "version": STRING, "ends": STRING,
 }  # fmt: skip
 _RENEW = f"""
 UPDATE late_worker SET expires_at_us = {NOW} + @ttl_us, address = @address,
-  consumer_groups = @groups, capacity = @capacity, version = @version
+  consumer_groups = @groups, capacity = @capacity, version = @version,
+  ends = @ends
 WHERE worker_id = @worker_id
 """
 _JOIN = f"""
 INSERT INTO late_worker (worker_id, expires_at_us, started_at_us, address, consumer_groups,
-  capacity, version)
-VALUES (@worker_id, {NOW} + @ttl_us, {NOW}, @address, @groups, @capacity, @version)
+  capacity, version, ends)
+VALUES (@worker_id, {NOW} + @ttl_us, {NOW}, @address, @groups, @capacity, @version, @ends)
 """
 # One statement, so that all of it is of one moment, and no transaction stays open.
 _FLEET = f"""
 SELECT {NOW},
-  ARRAY(SELECT AS STRUCT worker_id, address, consumer_groups, capacity, version, expires_at_us
+  ARRAY(SELECT AS STRUCT worker_id, address, consumer_groups, capacity, version, ends,
+          expires_at_us
         FROM late_worker WHERE expires_at_us > {NOW}),
   ARRAY(SELECT AS STRUCT consumer_group, shard_id, owner, epoch FROM late_lease),
   ARRAY(SELECT AS STRUCT first_shard, shards FROM late_lane),
@@ -52,6 +54,7 @@ def beat(transaction: Any, worker: WorkerInfo, ttl_s: float) -> None:
         "groups": groups_text(worker),
         "capacity": float(worker.capacity),
         "version": worker.version,
+        "ends": ends_text(worker),
     }
     if transaction.execute_update(_RENEW, values, _VALUES) == 0:
         transaction.execute_update(_JOIN, values, _VALUES)

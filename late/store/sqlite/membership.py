@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from late.store.base import Membership, WorkerInfo
-from late.store.common.fleet import groups_text, membership_of
+from late.store.common.fleet import ends_text, groups_text, membership_of
 from late.store.common.groups import ACTIVE
 from late.store.sqlite import statements as sql
 from late.store.sqlite.write_lock import clock, transaction
@@ -24,6 +24,7 @@ def heartbeat(connection: sqlite3.Connection, worker: WorkerInfo, ttl_s: float) 
                 groups_text(worker),
                 worker.capacity,
                 worker.version,
+                ends_text(worker),
             )
             connection.execute(sql.HEARTBEAT, row)
         else:

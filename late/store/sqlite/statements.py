@@ -184,14 +184,15 @@ RELEASE = (
 )
 HEARTBEAT = (
     "insert into late_worker (worker_id, expires_at_us, started_at_us, address, consumer_groups,"
-    " capacity, version) values (?, ?, ?, ?, ?, ?, ?) on conflict (worker_id) do update set"
+    " capacity, version, ends) values (?, ?, ?, ?, ?, ?, ?, ?)"
+    " on conflict (worker_id) do update set"
     " expires_at_us = excluded.expires_at_us, address = excluded.address,"
     " consumer_groups = excluded.consumer_groups, capacity = excluded.capacity,"
-    " version = excluded.version"
+    " version = excluded.version, ends = excluded.ends"
 )
 LEAVE = "delete from late_worker where worker_id = ?"
 WORKERS = (
-    "select worker_id, address, consumer_groups, capacity, version, expires_at_us"
+    "select worker_id, address, consumer_groups, capacity, version, ends, expires_at_us"
     " from late_worker"
     " where expires_at_us > ? order by worker_id"
 )
