@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
 
 ### Use
 
@@ -96,12 +96,13 @@ test-rest: ## run the long tests that `make test` leaves out, at their usual siz
 
 ### Prove
 
-test-long: ## run every test with branch coverage, then the storms, 5,000 worlds, all defects
+test-long: ## run every test with branch coverage, then the storms, 5,000 worlds, all defects, 400 mutants
 	$(DEV)
 	@$(BIN)/python scripts/run_tests.py --long --coverage --workers $(PYTEST_WORKERS) $(ARGS)
 	@$(MAKE) --no-print-directory chaos ARGS=
 	@$(MAKE) --no-print-directory soak ARGS="--seeds 5000"
 	@$(MAKE) --no-print-directory defects ARGS=
+	@$(MAKE) --no-print-directory mutants ARGS=
 
 coverage: ## run the unit tests and print the branch coverage of late/ (ARGS=tests/integration for more)
 	$(DEV)
@@ -123,6 +124,12 @@ chaos: ## kill storms of the full size on every store; a tenth is part of `make 
 defects: ## break late in each of the known ways and see it found (ARGS="D7 clock-ahead" for some)
 	$(DEV)
 	@$(BIN)/python -m tests.defects $(ARGS)
+
+mutants: ## change 400 lines of late at random, one at a time, and see it found (ARGS="--seed 2 --count 100")
+	$(DEV)
+	@test -x .late/mutants/tools/bin/python || { $(PYTHON) -m venv .late/mutants/tools && \
+		.late/mutants/tools/bin/python -m pip install --quiet 'cosmic-ray==8.7.0'; }
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 ### Measure
 

@@ -7,8 +7,9 @@ import json
 
 import msgspec
 
-from late.model.task import AttemptError, Cursor, OpenTask, ShardId, Usage
-from late.store.base import SettleResult, Store, Tick
+from late.model.ids import new_id
+from late.model.task import AttemptError, Cursor, OpenTask, ShardId, TaskId, Usage
+from late.store.base import SettleResult, Step, Store, Tick
 from tests.conformance.backends import Raw
 from tests.conformance.kit import (
     BEGINNING,
@@ -364,3 +365,30 @@ async def test_a_wide_checkpoint_survives(store: Store) -> None:
     assert await owner.settle(open=many) is SETTLED
 
     assert (await own(store)).lease.open == many
+
+
+async def test_steps_are_numbered_by_group_and_task(store: Store, raw: Raw) -> None:
+    one, another = (new_id(ShardId(0)) for _ in range(2))
+
+    def steps(task_id: TaskId, *events: str) -> tuple[Step, ...]:
+        return tuple(Step(task_id, 1, event) for event in events)
+
+    owner = await own(store)
+    first = (*steps(one, "delayed", "retried"), *steps(another, "retried"))
+    assert await owner.settle(history=first) is SETTLED
+    audit = await own(store, group="audit")
+    assert await audit.settle(history=steps(one, "done")) is SETTLED
+    last = (*steps(another, "done"), *steps(one, "retried", "done"))
+    assert await owner.settle(history=last) is SETTLED
+
+    kept = raw.execute("select consumer_group, task_id, number, event from late_history")
+    assert sorted((group, str(task_id), *step) for group, task_id, *step in kept) == sorted(
+        [
+            *(
+                ("default", one, n, e)
+                for n, e in enumerate(("delayed", "retried", "retried", "done"), 1)
+            ),
+            *(("default", another, n, e) for n, e in enumerate(("retried", "done"), 1)),
+            ("audit", one, 1, "done"),
+        ]
+    )

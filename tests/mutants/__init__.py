@@ -1,0 +1,1 @@
+"""Break `late` at random, and see whether a test notices: `make mutants`."""

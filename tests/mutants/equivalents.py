@@ -1,0 +1,37 @@
+"""Mutants that change nothing that anyone could see, each with the reason."""
+
+from __future__ import annotations
+
+EQUIVALENTS: dict[tuple[str, str, str], str] = {
+    (
+        "late/scheduler/core/timers.py",
+        "self._asked += 1",
+        "self._asked += 2",
+    ): "a number that only has to rise",
+    (
+        "late/scheduler/core/timers.py",
+        "elif room > self._timers_max // 2 and now_us >= self._loaded[0] - self._horizon_us // 2:",
+        "elif room >= self._timers_max // 2 and now_us >= self._loaded[0] - self._horizon_us // 2:",
+    ): "one timer more or less decides when the next are read; a read finds the same ones",
+    (
+        "late/store/postgres/statements.py",
+        "where l.shard_id >= gap.lo and l.shard_id < gap.hi), gap.hi",
+        "where l.shard_id >= gap.lo or l.shard_id < gap.hi), gap.hi",
+    ): "the same shards, after more steps: the lanes' own are found once more",
+    (
+        "late/store/spanner/journal.py",
+        "if ended := [(key, -us) for key, _, us in held if us is not None and us < 0]:",
+        "if ended := [(key, -us) for key, _, us in held if us is not None and us < 1]:",
+    ): "a time since 1970 is never 0",
+    (
+        "late/store/sqlite/page_decoder.py",
+        "if column and column.count(column[0]) == len(column):",
+        "if column and column.count(column[ -1]) == len(column):",
+    ): "all are equal to the first where all are equal to the last",
+    (
+        "late/store/spanner/prune.py",
+        "return 0, 0, False",
+        "return 0, 1, False",
+    ): "whoever has nothing to delete does not look at the last number",
+}
+"""(module, the line, the changed line) -> the reason."""
