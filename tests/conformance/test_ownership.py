@@ -40,6 +40,13 @@ async def test_a_heartbeat_carries_how_tasks_end_and_takes_it_back(
         assert [each.ends for each in seen.workers] == [said, ()]
 
 
+async def test_a_worker_that_leaves_is_forgotten_at_once(store: Store, raw: Raw) -> None:
+    for name in ("w1", "w2"):
+        await store.heartbeat(worker(name), 60)
+    assert (await store.heartbeat(worker("w1"), 0)).workers == (worker("w2"),)
+    assert [tuple(row) for row in raw.execute("select worker_id from late_worker")] == [("w2",)]
+
+
 async def test_racing_for_the_same_shards_gives_each_one_owner(
     store: Store, other_store: Store
 ) -> None:

@@ -235,6 +235,12 @@ _ALL = (
         JOURNAL + "test_a_repeat_and_a_new_one_travel_together[postgres]", r"assert",
     ),
     Defect(
+        "cursor-ahead", "a cursor that moves without rows is ahead of the disk",
+        s.cursors_ahead_of_the_disk,
+        "tests/integration/test_postgres_tail.py"
+        "::test_what_moves_a_cursor_without_rows_is_on_disk_too", r"assert",
+    ),
+    Defect(
         "cursor-unflushed", "a shard that is passed by never writes its cursor",
         c.a_cursor_that_is_never_due, "tests/unit/test_core_pages.py::"
         "test_a_page_without_rows_moves_the_cursor_of_a_shard_that_is_passed_by", r"assert",

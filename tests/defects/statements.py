@@ -10,7 +10,7 @@ from psycopg.errors import NotNullViolation
 from sqlalchemy.dialects.sqlite.base import SQLiteDDLCompiler
 
 from late.model.task import Suspect
-from late.store.base import Settlement, SettleResult
+from late.store.base import Page, Settlement, SettleResult
 from late.store.postgres import (
     cursor as postgres_cursor,
 )
@@ -29,6 +29,7 @@ from late.store.postgres import (
 from late.store.postgres import (
     tail as postgres_tail,
 )
+from late.store.postgres.tail import PostgresTail
 from late.store.sqlite import (
     journal as sqlite_journal,
 )
@@ -93,6 +94,20 @@ def results_in_the_order_of_writes() -> None:
         return results
 
     old = replace(postgres_journal, "settle", settle)
+
+
+def cursors_ahead_of_the_disk() -> None:
+    """A page without rows comes back although what its cursor has seen is not on disk."""
+
+    async def durable_pages(
+        self: Any, connection: Any, pages: list[Page], frame: Any
+    ) -> list[Page]:
+        if not any(page.records for page in pages):
+            return pages
+        found: list[Page] = await old(self, connection, pages, frame)
+        return found
+
+    old = replace(PostgresTail, "_durable_pages", durable_pages)
 
 
 def snapshot_after_the_rows() -> None:

@@ -18,6 +18,7 @@ from late.store.postgres.partitions import (
     WIDTH_MAX,
     WIDTH_MIN,
     Partition,
+    lay_out,
     list_partitions,
     plan_layout,
     truncate,
@@ -312,6 +313,37 @@ async def test_a_row_that_comes_before_the_lock_is_seen_under_it(
         [default] = [leaf for leaf in await list_partitions(pruner) if leaf.is_default]
         assert not await truncate(pruner, default, settled)
     assert rows_in(writer) == 2
+
+
+async def test_a_leaf_counts_as_emptied_when_it_is(writer: Producer, url: str) -> None:
+    enqueue(writer)
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as pruner:
+        [default] = [leaf for leaf in await list_partitions(pruner) if leaf.is_default]
+        assert not await truncate(pruner, default, lambda rows: False)
+        with writer.transaction():
+            writer.execute("lock table only late_task_default in row share mode")
+            assert not await truncate(pruner, default, lambda rows: True), "it is in use"
+        assert rows_in(writer) == 1
+        assert await truncate(pruner, default, lambda rows: True)
+    assert rows_in(writer) == 0
+
+
+@pytest.mark.usefixtures("narrow")
+async def test_the_layout_says_how_many_leaves_it_dropped(
+    store: PostgresStore, writer: Producer, url: str
+) -> None:
+    await into_a_range(store, writer)
+    dropped = 0
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as pruner,
+    ):
+        while dropped < 5:
+            before = leaves(writer).keys()
+            burn(writer, max(int(name.split("_")[3]) for name in before))  # all are in the past
+            said = await lay_out(pruner)
+            assert said == len(before - leaves(writer).keys())
+            dropped += said
 
 
 async def test_inserts_go_on_when_no_range_is_there(store: PostgresStore, writer: Producer) -> None:

@@ -14,10 +14,12 @@ import pytest
 
 from late.model.task import TaskId
 from late.store.postgres import statements as postgres_sql
+from late.store.postgres import tail
 from late.store.postgres.cursor import parse
 from late.store.postgres.store import PostgresStore
 from late.store.postgres.tail import _values
 from tests.integration.postgres_kit import (
+    PATIENCE_S,
     SHARD,
     Reader,
     database,
@@ -316,6 +318,26 @@ async def test_the_hammer_loses_and_repeats_nothing(store: PostgresStore, url: s
     assert sorted(reader.ids) == sorted(committed), "lost, repeated or phantom"
     assert not set(reader.ids) & {t for writer in writers for t in writer.aborted}
     assert set(committed) - set(seen_by_control), "the control must lose tasks"
+
+
+async def test_what_moves_a_cursor_without_rows_is_on_disk_too(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash its transaction id may be given to one that enqueues."""
+    monkeypatch.setattr(tail, "ADVANCE_S", 0.0)
+    asynchronous, watch = producer(url), producer(url)
+    reader = Reader(store)
+    with opened(asynchronous, watch):
+        asynchronous.execute("set synchronous_commit = off")
+        for _ in range(20):
+            before = dict(reader.cursors)
+            asynchronous.execute("select pg_current_xact_id()")
+            [ahead] = watch.execute("select pg_current_wal_insert_lsn()").fetchone() or [None]
+            async with asyncio.timeout(PATIENCE_S):
+                while reader.cursors == before:
+                    assert await reader.step() == 0
+            flushed = watch.execute("select pg_current_wal_flush_lsn() >= %s::pg_lsn", (ahead,))
+            assert flushed.fetchone() == (True,)
 
 
 async def test_what_a_page_may_contain_is_on_disk_also_behind_an_open_transaction(

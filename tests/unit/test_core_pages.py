@@ -54,6 +54,18 @@ def test_a_page_that_comes_when_the_cursor_is_due_is_not_passed_by() -> None:
     assert SettleSoon in [type(effect) for effect in effects]
 
 
+def test_tasks_that_wait_for_their_key_are_looked_at_after_a_while() -> None:
+    world = quiet_shard()
+    for _ in range(2):
+        world.enqueue(ordering_key="k")
+    world.read_page()
+    world.grant(1)
+    world.grant(0)
+    state = world.core.state
+    assert world.now_us < state.quiet_until_us
+    assert state.quiet_until_us == state.looked_at_us + state.settings.held_look_us
+
+
 @pytest.mark.parametrize("pace_us", [SECOND, 3 * SECOND, 10 * SECOND, 17 * SECOND])
 def test_passing_by_changes_nothing_but_the_work(pace_us: int) -> None:
     """The same pages, taken in both ways, make the same settlements at the same times."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from late.model.task import Epoch, ShardId
 from late.store.base import LeaseView, Membership, WorkerInfo
 from late.tailer.membership import QUARANTINE_US, Roster, weights
-from late.tailer.ownership import Key, Plan, lost, orphans, plan
+from late.tailer.ownership import Key, Plan, has_heirs, lost, orphans, plan
 from late.tailer.placement import owner
 
 GROUP = "default"
@@ -222,3 +222,12 @@ def test_a_clock_set_back_ends_the_quarantine_at_worst() -> None:
     seen(roster, 1001, "a")
     seen(roster, 1002, "a", "b")
     assert seen(roster, 5, "a", "b") == frozenset()
+
+
+def test_an_heir_serves_a_group_of_mine_and_takes_shards() -> None:
+    me = worker("a", "x")
+    assert has_heirs("a", view([me, worker("b", "x")]))
+    assert not has_heirs("a", view([me, worker("b", "y")]))
+    assert not has_heirs("a", view([me, worker("b", "x", capacity=0.0)]))
+    assert not has_heirs("a", view([me]))
+    assert not has_heirs("a", view([worker("b", "x")])), "nobody knows what it serves"

@@ -388,3 +388,18 @@ def test_a_poll_is_within_its_bounds(quiet_s: float, seed: int) -> None:
 def test_a_night_of_failures_does_not_overflow() -> None:
     backoff = Backoff(random.Random(0))
     assert all(0 <= backoff.next_s() <= BACKOFF_MAX_S for _ in range(5000))
+
+
+async def test_it_is_reading_during_a_read_only() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        reader = Reader(log, 1)
+        seen: list[bool] = []
+        log.during_read = lambda: seen.append(reader.tailer.reading)
+        async with running(reader):
+            for _ in range(20):
+                await asyncio.sleep(POLL_MIN_S)
+                seen.append(reader.tailer.reading)
+            reading = seen.count(True)
+            assert reading == len(log.reads) > 2, "in a read"
+            assert seen.count(False) == 20, "between reads"
